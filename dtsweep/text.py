@@ -128,8 +128,8 @@ def format_rates(
     values = list(values)
     unit = _unit_of(max((value for value in values if not math.isnan(value)), default=0.0))
     return [
-        _in_unit(*known, unit=unit)
-        for known in itertools.zip_longest(values, lows, highs, fillvalue=math.nan)
+        _in_unit(*interval, unit=unit)
+        for interval in itertools.zip_longest(values, lows, highs, fillvalue=math.nan)
     ]
 
 
@@ -176,14 +176,14 @@ def is_lopsided(value: float, low: float, high: float) -> bool:
     return max(down, up) > LOPSIDED * min(down, up) and (high - low) / 2 > WIDE * abs(value)
 
 
-def ends_of(known: Any, name: str) -> tuple[Any, Any]:
-    """Both ends of the interval of a column: two numbers of one row, two columns of several."""
-    return known[f"{name}_low"], known[f"{name}_high"]
+def ends_of(rows: Any, name: str) -> tuple[Any, Any]:
+    """Both ends of the interval of a column: two numbers of one row, two columns of a table."""
+    return rows[f"{name}_low"], rows[f"{name}_high"]
 
 
-def half_of(known: Any, name: str) -> Any:
+def half_of(rows: Any, name: str) -> Any:
     """Half of the interval of a column: of one row a number, of several rows a column."""
-    return (known[f"{name}_high"] - known[f"{name}_low"]) / 2
+    return (rows[f"{name}_high"] - rows[f"{name}_low"]) / 2
 
 
 def _decimals(value: float, digits: int) -> int:
@@ -205,15 +205,15 @@ def _in_unit(value: float, low: float, high: float, *, unit: tuple[float, str]) 
     return format_ends(value / size, low / size, high / size) + letter
 
 
-def count_of(number: int, thing: str) -> str:
+def count_of(number: int, noun: str) -> str:
     """Write a count with its noun.
 
     >>> count_of(1, "point"), count_of(9, "point")
     ('1 point', '9 points')
     """
     if number == 1:
-        return f"{number} {thing}"
-    return f"{number} {thing}s"
+        return f"{number} {noun}"
+    return f"{number} {noun}s"
 
 
 def percent_up(share: float) -> str:

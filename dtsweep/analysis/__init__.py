@@ -3,31 +3,31 @@
 Readers; imports pandas and SciPy in functions alone. Only `load` and `node_speeds` read files. In
 reading order:
 
-    superseded      which rows to leave out: of an older source, or of other environment variables
+    superseded      rows to leave out: of an older source, or of other environment variables
     load            reads the table of trials, without rows that newer ones supersede
     utilization     shares of what devices can do, by one measure
     launches        selects the measured trials; combines the launches of each point into one row
     condition_terms  one comparison of a condition: true, false or unknown for each row
-    canaries        whether the machine changed while it was measured
+    canaries        drift of the machine while it was measured
     where           conditions on points, as a user writes them
     ladders         groups of points by their number of workers or nodes
     study           tables of one results folder, each prepared once (such as `over_launches`)
-    naming          which point somebody means
-    difference      whether two points can be distinguished, with a verdict
-    objectives      which columns should be small or large, and how far launches know them
-    dominance       dominance between points: which another one beats, and how far launches can tell
-    resampling      how often points are on the frontier when their means are drawn again
-    frontier        which points no other one beats
-    scaling         what more workers bring
-    worthwhile      from how many workers on one more doesn't pay
-    laws            laws of scaling, fitted to what was measured
-    training_time   how long training takes, by the number of workers
-    node_speeds     how fast the nodes of a mixed cluster are relative to each other
-    next_axes       what to try next at a point that one thing limits
-    bottleneck      what limits each point
-    pairwise        compares points with one of them by one objective, even with one launch each
-    candidates      which points may be recommended for a goal, and why others may not
-    recommend       which configuration to take for a goal, and how sure that is
+    naming          the point that a name or some settings select
+    difference      ratio of two points, with a verdict
+    objectives      direction of each objective, and its precision over launches
+    dominance       dominance between points, and its significance
+    resampling      probability of each point to be on the frontier, by drawing means again
+    frontier        points that no other point beats
+    scaling         speed-up, efficiency and gain of more workers
+    worthwhile      number of workers from which one more doesn't pay
+    laws            laws of scaling, fitted to the measured sizes
+    training_time   training time, by the number of workers
+    node_speeds     relative speeds of the nodes of a mixed cluster
+    next_axes       axes to try next, by a point's bound
+    bottleneck      bound of each point
+    pairwise        tests points against one of them, even with one launch each
+    candidates      points that may be recommended for a goal, and reasons against the others
+    recommend       configuration for a goal, and its certainty
 """
 
 from __future__ import annotations

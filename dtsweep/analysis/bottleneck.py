@@ -55,20 +55,20 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, name: str, words: str, share: float, low: float | None, high: float | None) -> Part:
-        """A share that was measured, with its interval where that is known."""
+        """Make a part of a measured share, with its interval where that is known."""
         if low is None:
             low = share * (1 - UNKNOWN_NOISE)
         return cls(name, words, share, low, share * (1 + UNKNOWN_NOISE) if high is None else high)
 
     @property
-    def at_most(self) -> float:
-        """Its share; where that is unknown, the largest that it can be."""
+    def largest_share(self) -> float:
+        """Share, or the largest possible one where it is unknown."""
         if self.share is None:
             return self.high
         return self.share
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Name, size and margin of error: "exposed exchange 41 % ± 3"."""
         if self.share is None:
             return f"{self.words} unknown"
@@ -118,18 +118,18 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
     )
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
     means = groups[["compute_share", "compress_share", "optimizer_share", "waits_for_host"]].mean()
-    told = groups.agg(comm_reason=("comm_reason", "first"))
-    told["straggler"] = _stragglers(trials).reindex(told.index)
+    causes = groups.agg(comm_reason=("comm_reason", "first"))
+    causes["straggler"] = _stragglers(trials).reindex(causes.index)
     points = study.points.drop(columns="compute_share")
     points = pd.concat(
-        [points, means.reset_index(drop=True), told.reset_index(drop=True)], axis="columns"
+        [points, means.reset_index(drop=True), causes.reset_index(drop=True)], axis="columns"
     )
     rows = points.astype(object).where(points.notna(), None).to_dict("records")
-    judged = [_judged({str(name): value for name, value in row.items()}) for row in rows]
-    found = pd.DataFrame(judged, columns=_COLUMNS, dtype=object)
+    bounds = [_bound_columns({str(name): value for name, value in row.items()}) for row in rows]
+    bound_table = pd.DataFrame(bounds, columns=_COLUMNS, dtype=object)
     numbers = [name for name in _COLUMNS if "share" in name]
     return pd.concat(
-        [points[[*POINT]], found.astype(dict.fromkeys(numbers, "float64"))], axis="columns"
+        [points[[*POINT]], bound_table.astype(dict.fromkeys(numbers, "float64"))], axis="columns"
     )
 
 
@@ -146,16 +146,18 @@ def _stragglers(trials: pd.DataFrame) -> pd.Series[str]:
     return most.set_index(list(POINT))["straggler"]
 
 
-def _judged(row: Row) -> Row:
-    """The columns of one point."""
+def _bound_columns(row: Row) -> Row:
+    """Columns of `bottleneck` for one point."""
     parts = parts_of(row)
-    surely = [
-        part for part in parts if all(part.low > other.high for other in parts if other is not part)
+    significant = [
+        part for part in parts if all(part.low > rival.high for rival in parts if rival is not part)
     ]
-    # What is unknown may be as large as it can be.
-    first, second, *_ = sorted(parts, key=lambda part: (part in surely, part.at_most), reverse=True)
-    work = parts[-1].at_most
-    bound, reason = _verdict(first, second, row, is_sure=bool(surely))
+    # An unknown share counts as the largest possible one.
+    first, second, *_ = sorted(
+        parts, key=lambda part: (part in significant, part.largest_share), reverse=True
+    )
+    work = parts[-1].largest_share
+    bound, reason = _verdict(first, second, row, is_sure=bool(significant))
     if work < 0 and parts[-1].high < 0:
         bound = None
         reason = f"what was measured of the step adds up to {(1 - work) * 100:.0f} % of it"
@@ -220,28 +222,29 @@ def _waiting(row: Row) -> Part:
     share, low, high = (row[f"wait_share{end}"] for end in ("", "_low", "_high"))
     if row["straggler"] is None:
         return Part.of("wait", "waiting for whichever worker is slowest", share, low, high)
-    more = row["workers"] / (row["workers"] - 1)
-    low, high = (None if end is None else end * more for end in (low, high))
-    return Part.of("straggler", f"waiting for {row['straggler']}", share * more, low, high)
+    factor = row["workers"] / (row["workers"] - 1)
+    low, high = (None if end is None else end * factor for end in (low, high))
+    return Part.of("straggler", f"waiting for {row['straggler']}", share * factor, low, high)
 
 
 def _with_work(parts: Sequence[Part], row: Row) -> list[Part]:
-    """The parts, and what they leave of the step."""
-    at_least = row["compute_share"] or 0.0
-    rest = 1 - sum(part.share for part in parts if part.share is not None)
+    """The parts, and the device's work, which takes the remainder of the step."""
+    least_work = row["compute_share"] or 0.0
+    remainder = 1 - sum(part.share for part in parts if part.share is not None)
     if any(part.share is None for part in parts):
-        known = [
-            part if part.share is not None else part._replace(high=rest - at_least)
+        limited = [
+            part if part.share is not None else part._replace(high=remainder - least_work)
             for part in parts
         ]
-        return [*known, Part("work", _WORDS["work"], None, at_least, rest)]
+        return [*limited, Part("work", _WORDS["work"], None, least_work, remainder)]
     spreads = [
         (part.share - part.low, part.high - part.share) for part in parts if part.share is not None
     ]
     if row["comm_share_low"] is not None and row["exchange_share_low"] is not None:
         spreads[1:] = _spreads_of_comm(row)
-    up, down = (math.hypot(*each) for each in zip(*spreads, strict=True))
-    return [*parts, Part("work", _WORDS["work"], rest, rest - down, rest + up)]
+    up, down = (math.hypot(*distances) for distances in zip(*spreads, strict=True))
+    work = Part("work", _WORDS["work"], remainder, remainder - down, remainder + up)
+    return [*parts, work]
 
 
 def _spreads_of_comm(row: Row) -> list[tuple[float, float]]:
@@ -254,10 +257,10 @@ def _spreads_of_comm(row: Row) -> list[tuple[float, float]]:
         (row["comm_share"] - row["comm_share_low"], row["comm_share_high"] - row["comm_share"])
     ]
     if row["straggler"] is not None and row["wait_share_low"] is not None:
-        more = 1 / (row["workers"] - 1)
+        factor = 1 / (row["workers"] - 1)
         below = row["wait_share"] - row["wait_share_low"]
         above = row["wait_share_high"] - row["wait_share"]
-        spreads.append((below * more, above * more))
+        spreads.append((below * factor, above * factor))
     return spreads
 
 
@@ -271,47 +274,47 @@ def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str
                 None,
                 f"{row['comm_reason'] or 'the exchange was not measured'}: its limit is unknown",
             )
-        return None, f"can't tell {first.told} from {second.told}"
+        return None, f"can't tell {first.description} from {second.description}"
     if first.name == "wait":
-        return None, f"{first.told} of the step: none stands out"
+        return None, f"{first.description} of the step: none stands out"
     if first.name != "work":
-        return first.name, f"{first.told} of the step"
-    limit, told = _limit_of_work(row, first.high if first.share is None else first.share)
+        return first.name, f"{first.description} of the step"
+    limit, numbers = _limit_of_work(row, first.high if first.share is None else first.share)
     if first.share is None:
         size = f"{first.words} at least {first.low * 100:.0f} %"
     else:
-        size = first.told
-    return limit, f"{size} of the step: {told}"
+        size = first.description
+    return limit, f"{size} of the step: {numbers}"
 
 
 def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
     """Limit of the device work, given as a share of the step, and the number that shows it.
 
-    None, and why that is unknown.
+    None and the reason where it is unknown.
     """
-    known = {name: row[f"{name}_share"] for name in WORK}
+    shares = {name: row[f"{name}_share"] for name in WORK}
     words = {
         "compute": "arithmetic at the peak",
         "memory": "moving bytes",
         "launch": "launching operations",
     }
-    told = ", ".join(
-        f"{words[name]} {share * 100:.0f} %" for name, share in known.items() if share is not None
+    numbers = ", ".join(
+        f"{words[name]} {share * 100:.0f} %" for name, share in shares.items() if share is not None
     )
     if row["waits_for_host"] > 0.5:
         return "host", "the GPU waits for its host in most steps"
-    largest = max(known, key=lambda name: known[name] or 0.0)
-    share = known[largest]
-    if not share:
+    largest = max(shares, key=lambda name: shares[name] or 0.0)
+    largest_share = shares[largest]
+    if not largest_share:
         return None, "nothing is known of its operations"
-    # What is unknown takes no more than what is left.
-    most = [
-        (work - share) / OUTWEIGHS if each is None else each
-        for name, each in known.items()
+    # An unknown share is at most the remaining work.
+    rivals = [
+        (work - largest_share) / OUTWEIGHS if share is None else share
+        for name, share in shares.items()
         if name != largest
     ]
-    if share < EXPLAINS * work:
-        return None, f"nothing that is known explains it ({told})"
-    if share < OUTWEIGHS * max(most):
-        return None, f"can't tell which of its parts limits it ({told})"
-    return "host" if largest == "launch" else largest, told
+    if largest_share < EXPLAINS * work:
+        return None, f"nothing that is known explains it ({numbers})"
+    if largest_share < OUTWEIGHS * max(rivals):
+        return None, f"can't tell which of its parts limits it ({numbers})"
+    return "host" if largest == "launch" else largest, numbers

@@ -29,16 +29,16 @@ def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame[frame["role"].isin(["canary"]) & (frame["status"] == "ok")].dropna(
         subset=["step_mean_s"]
     )
-    rows = _beside_their_world(rows.sort_values("started_at", kind="stable"))
+    rows = _with_world_ratios(rows.sort_values("started_at", kind="stable"))
     sessions = rows.groupby([*WORLD, "session"], dropna=False, sort=False)
     rows = rows.assign(count=sessions["ratio"].transform("size")).set_index(sessions.ngroup())
     first, last = (rows[~rows.index.duplicated(keep=end)].sort_index() for end in ("first", "last"))
     several = first["count"] > 1
     compares = first["in_world"] > 1
-    off = rows.groupby(level=0)
+    deviations = rows.groupby(level=0)
     drift = change(_levels(last), _levels(first))
-    drifted = off["is_drift"].any() | drift.is_drift
-    is_unknown = off["hides_drift"].any() | drift.hides_drift & several
+    has_drifted = deviations["is_drift"].any() | drift.is_drift
+    is_unknown = deviations["hides_drift"].any() | drift.hides_drift & several
     trials = without_canaries(frame[frame["status"] == "ok"])["session"].value_counts()
     return first[[*WORLD, "session"]].assign(
         canaries=first["count"],
@@ -49,28 +49,30 @@ def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:
         drift=drift.share.where(several),
         drift_low=(drift.share - drift.half_width).where(several),
         drift_high=(drift.share + drift.half_width).where(several),
-        known_to=np.fmax(off["known_to"].max(), drift.half_width.where(several)).where(compares),
-        flagged=drifted.astype("boolean").where(compares & (drifted | ~is_unknown)),
+        known_to=np.fmax(deviations["known_to"].max(), drift.half_width.where(several)).where(
+            compares
+        ),
+        flagged=has_drifted.astype("boolean").where(compares & (has_drifted | ~is_unknown)),
         trials=first["session"].map(trials).fillna(0).astype("int64"),
     )
 
 
-def drift_of(watched: pd.DataFrame) -> float | None:
-    """Say up to which size a difference between two trials may be the machine's own.
+def drift_of(canary_rows: pd.DataFrame) -> float | None:
+    """Largest difference between two trials that drift of the machine can explain.
 
     Args:
-        watched: rows of `canaries`.
+        canary_rows: rows of `canaries`.
 
     Returns:
-        What the same point took longer at one time than at another, as a share, where canaries tell
-        of a drift; else down to which one they would (`known_to`); None where there were none to
-        compare.
+        Excess time of the same point at one time over another, as a share, where the canaries show
+        a drift; else the smallest drift that they would show (`known_to`); None if there were none
+        to compare.
     """
-    drifted = watched[watched["flagged"].fillna(value=False)]
+    drifted = canary_rows[canary_rows["flagged"].fillna(value=False)]
     if drifted.empty:
-        if watched["known_to"].isna().all():
+        if canary_rows["known_to"].isna().all():
             return None
-        return float(watched["known_to"].max())
+        return float(canary_rows["known_to"].max())
     worlds = drifted.groupby(list(WORLD), dropna=False)[["first_ratio", "last_ratio"]]
     # Ratios are to what the canaries of the world have in common, 1; of one canary there is no last
     # one: nan.
@@ -79,9 +81,9 @@ def drift_of(watched: pd.DataFrame) -> float | None:
     return float((slowest / fastest).max()) - 1
 
 
-def significant_drift(watched: pd.DataFrame) -> float | None:
-    """Say how large a drift canaries tell of, as `drift_of` does; None where they tell of none."""
-    return drift_of(watched[watched["flagged"].fillna(value=False)])
+def significant_drift(canary_rows: pd.DataFrame) -> float | None:
+    """Drift that the canaries show, as `drift_of` gives it; None if they show no drift."""
+    return drift_of(canary_rows[canary_rows["flagged"].fillna(value=False)])
 
 
 def _levels(rows: pd.DataFrame) -> Level:
@@ -90,17 +92,17 @@ def _levels(rows: pd.DataFrame) -> Level:
     )
 
 
-def _beside_their_world(rows: pd.DataFrame) -> pd.DataFrame:
+def _with_world_ratios(rows: pd.DataFrame) -> pd.DataFrame:
     """Compare each canary with the median of its world's."""
     worlds = rows.groupby(list(WORLD), dropna=False)
     medians = np.array([median_of(_levels(world)) for _, world in worlds]).reshape(-1, 2)[
         worlds.ngroup()
     ]
-    off = change(_levels(rows), Level(*medians.T))
+    deviation = change(_levels(rows), Level(*medians.T))
     return rows.assign(
         in_world=worlds["step_mean_s"].transform("size"),
-        ratio=off.share + 1,
-        known_to=off.half_width,
-        is_drift=off.is_drift,
-        hides_drift=off.hides_drift,
+        ratio=deviation.share + 1,
+        known_to=deviation.half_width,
+        is_drift=deviation.is_drift,
+        hides_drift=deviation.hides_drift,
     )

@@ -28,8 +28,8 @@ def read_goal(points: pd.DataFrame, goal: Goal) -> Objective:
         SweepError: it has none, two, or one that is not a column of numbers; its semantics are
             unknown.
     """
-    given = [name for name in (goal.minimize, goal.maximize) if name is not None]
-    if len(given) != 1:
+    objectives = [name for name in (goal.minimize, goal.maximize) if name is not None]
+    if len(objectives) != 1:
         raise SweepError("a recommendation needs one objective: minimize or maximize one column")
     if unknown := sorted({*goal.allow} - {*SEMANTICS}):
         raise SweepError(
@@ -76,11 +76,11 @@ def narrowed(points: pd.DataFrame, goal: Goal) -> pd.DataFrame:
     rates = points["samples_per_s"]
     is_slow = rates < goal.least_rate * rates[is_candidate].max()
     is_alone = (points["workers"] == 1) & (points["semantics"] != "exact")
-    kept = is_candidate & ~is_slow
+    is_kept = is_candidate & ~is_slow
     return points.assign(
         is_slow=is_slow,
         is_alone=is_alone,
-        is_candidate=kept & ~is_alone if (kept & ~is_alone).any() else kept,
+        is_candidate=is_kept & ~is_alone if (is_kept & ~is_alone).any() else is_kept,
     )
 
 
@@ -91,10 +91,10 @@ def unmeasured_of(
 
     Only settings are named for which no other point has a value.
     """
-    asked = dict.fromkeys([objective.name, *condition.columns])
+    columns = dict.fromkeys([objective.name, *condition.columns])
     unknown = points[points["is_unknown"] & points["is_allowed"]]
     settings = setting_columns(points)
-    lacking = [name for name in asked if unknown[name].isna().any()]
+    lacking = [name for name in columns if unknown[name].isna().any()]
     return tuple(name for name in lacking if name not in settings) or tuple(lacking)
 
 
@@ -114,20 +114,20 @@ def why_none(points: pd.DataFrame, objective: Objective, condition: Condition) -
     if points.empty:
         return "no trial ended ok, so there is nothing to recommend; the report says why"
     if not points["is_allowed"].any():
-        others = ",".join(sorted(set(points["semantics"]), key=SEMANTICS.index))
-        return f"no point has exact updates; --allow {others} takes those there are"
+        semantics = ",".join(sorted(set(points["semantics"]), key=SEMANTICS.index))
+        return f"no point has exact updates; --allow {semantics} takes those there are"
     allowed = points[points["is_allowed"]]
     if allowed[objective.name].isna().all():
         return f"{objective.name} was not measured on any point, so none can be recommended by it"
     unknown, implausible = (int(allowed[name].sum()) for name in ("is_unknown", "is_implausible"))
     parts = []
-    asked = "can be trusted"
+    requirement = "can be trusted"
     if condition.text:
-        asked = f"meets {condition.text!r}"
+        requirement = f"meets {condition.text!r}"
         parts.append(f"{len(allowed) - unknown - implausible} fail it")
     if unknown:
         way = way_to_measure(unmeasured_of(points, objective, condition))
         parts.append(f"of {unknown} it is unknown{way}")
     if implausible:
         parts.append(f"{implausible} are implausible")
-    return f"none of {len(allowed)} points {asked}: {', '.join(parts)}"
+    return f"none of {len(allowed)} points {requirement}: {', '.join(parts)}"

@@ -38,31 +38,31 @@ def compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool)
         if sign not in ("=", "==", "!="):
             raise SweepError(f"{column.name} can't be {sign} null; use = or !=")
         return (is_null if sign != "!=" else ~is_null).astype("boolean")
-    known = column[~is_null]
+    values = column[~is_null]
     is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
-    if is_number != (isinstance(value, float)) and len(known):
+    if is_number != (isinstance(value, float)) and len(values):
         raise SweepError(
             f"{column.name} is compared with {value!r}, but has "
             f"{'numbers' if is_number else 'words'}"
         )
     if isinstance(value, str) and column.name in AXES:
-        there = sorted(known.unique())
-        if value not in (*there, *AXES[str(column.name)].choices):
-            raise SweepError(f"no point has {column.name}={value}; {did_you_mean(value, there)}")
+        measured = sorted(values.unique())
+        if value not in (*measured, *AXES[str(column.name)].choices):
+            raise SweepError(f"no point has {column.name}={value}; {did_you_mean(value, measured)}")
     match sign:
         case "<=":
-            found = known <= value
+            is_true = values <= value
         case ">=":
-            found = known >= value
+            is_true = values >= value
         case "<":
-            found = known < value
+            is_true = values < value
         case ">":
-            found = known > value
+            is_true = values > value
         case "!=":
-            found = known != value
+            is_true = values != value
         case _:
-            found = known == value
-    truth = found.astype("boolean").reindex(column.index)
+            is_true = values == value
+    truth = is_true.astype("boolean").reindex(column.index)
     # A setting that is null is none of the values; which number the mode has in its place is not
     # known.
     if is_setting and sign in ("=", "==", "!="):

@@ -23,22 +23,23 @@ if TYPE_CHECKING:
 def difference(
     frame: Frame, a: str, b: str, *, of: str | Sequence[str] = ("samples_per_s", "latency_s")
 ) -> pd.DataFrame:
-    """Compare two points over launches: by throughput and by latency, or by what is asked for.
+    """Compare two points over launches: by throughput and latency, or by other columns.
 
-    The logarithms of the launch means are compared. Which method, is decided by what was launched
-    and whether windows know their own error, never by the values:
+    The logarithms of the launch means are compared. The method depends on the launches and on
+    whether windows know their own error, never on the values:
 
-    - `paired`: where two or more launches measured both points (or the only launch of one of them
-      did, and others say how far points of a launch differ), launch by launch; what is particular
-      to a launch then falls out. This is so for points of one world, which a session measures one
+    - `paired`: launch by launch, where two or more launches measured both points (or the only
+      launch of one of them did, and other points show how far points of a launch differ). Effects
+      of a launch then cancel out. This is so for points of one world, which a session measures one
       after the other.
     - `welch`: Welch's t, where each point has launches of its own, at least two.
-    - `paired_pooled` and `pooled`: the same with what launches add to windows' own errors pooled
-      over all points of the environment (of pairs: the points that share launches), where it is
-      known with at least twice the degrees of freedom, and where a point has one launch. Each point
-      brings the variance within its own launches, and its own launches moderate the two.
-    - `none`: too few launches; there is no interval. Where one of the two has one launch, the drift
-    of the machine that canaries tell of is added to the interval.
+    - `paired_pooled` and `pooled`: as these two, with the between-launch variance pooled over all
+      points of the environment (of pairs: over the points that share launches). This is so where
+      the pool has at least twice the degrees of freedom, and where a point has one launch. Each
+      point adds its within-launch variance, and its own launches moderate the sum.
+    - `none`: too few launches; there is no interval.
+
+    If one of the two has a single launch, the drift that the canaries show widens the interval.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it with canaries, or a study of it.
@@ -66,36 +67,43 @@ def difference(
     names = tuple(dict.fromkeys(of))
     check_asked(*names)
     study = study_of(frame)
-    both = _with_both(study.trials, a, b)
     rows = [
-        row for there in both for name in names for row in _compared(study, there, a, b, of=name)
+        row
+        for trials in _shared_environments(study.trials, a, b)
+        for name in names
+        for row in _rows_of(study, trials, a, b, of=name)
     ]
-    found = pd.DataFrame(rows).astype({"verdict_reason": object, "more_launches_reason": object})
-    return found.astype({"more_launches": "Int64"})
+    return pd.DataFrame(rows).astype(
+        {
+            "verdict_reason": object,
+            "more_launches_reason": object,
+            "more_launches": "Int64",
+        }
+    )
 
 
-def _with_both(trials: pd.DataFrame, a: str, b: str) -> list[pd.DataFrame]:
-    """The trials of each environment in which both points were measured."""
+def _shared_environments(trials: pd.DataFrame, a: str, b: str) -> list[pd.DataFrame]:
+    """Trials of each environment in which both points were measured."""
     for point in (a, b):
         if point not in set(trials["point_id"]):
             raise SweepError(
                 f"no ok trial of point {point!r}; over_launches(frame).point_id lists what was "
                 "measured"
             )
-    both = [
-        there
-        for _, there in trials.groupby("env_id", dropna=False)
-        if {a, b} <= set(there["point_id"])
+    shared = [
+        environment
+        for _, environment in trials.groupby("env_id", dropna=False)
+        if {a, b} <= set(environment["point_id"])
     ]
-    if not both:
+    if not shared:
         raise SweepError(
             f"points {a!r} and {b!r} were measured in different environments (env_id); run both in "
             "one"
         )
-    return both
+    return shared
 
 
-def _compared(
+def _rows_of(
     study: Study, trials: pd.DataFrame, a: str, b: str, *, of: str
 ) -> list[dict[str, object]]:
     """Rows of `difference`, for the trials of one environment."""
@@ -109,13 +117,13 @@ def _compared(
     )
     pair = pair.astype(object).where(pair.notna(), None).reset_index().astype({"env_id": object})
     pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
-    rows, others = (pair[pair["point_id"] == point].to_dict("records") for point in (a, b))
+    rows_a, rows_b = (pair[pair["point_id"] == point].to_dict("records") for point in (a, b))
     return [
-        {"env_id": row["env_id"], "hosts_a": row["hosts"], "hosts_b": other["hosts"], "of": of}
-        | _row(launches, row["row"], other["row"], of=of, drift=drift)
-        | {"caution_a": row["caution"], "caution_b": other["caution"]}
-        for row in rows
-        for other in others
+        {"env_id": row_a["env_id"], "hosts_a": row_a["hosts"], "hosts_b": row_b["hosts"], "of": of}
+        | _row(launches, row_a["row"], row_b["row"], of=of, drift=drift)
+        | {"caution_a": row_a["caution"], "caution_b": row_b["caution"]}
+        for row_a in rows_a
+        for row_b in rows_b
     ]
 
 
@@ -126,14 +134,14 @@ def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> di
     method = Method.NONE
     power = Power(np.nan, None, Reason.NOT_MEASURED)
     if all(counts):
-        found = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
-        drifted = 0.0
+        contrast = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
+        drift_log = 0.0
         if min(counts) == 1:
-            drifted = float(np.log1p(drift))
-        estimate = float(found.estimate[0, 0])
-        half_width = float(found.half_width[0, 0]) + drifted
-        method = found.method(0, 0)
-        power = power_of(found, launches, int(a), int(b), drift=drifted)
+            drift_log = float(np.log1p(drift))
+        estimate = float(contrast.estimate[0, 0])
+        half_width = float(contrast.half_width[0, 0]) + drift_log
+        method = contrast.method(0, 0)
+        power = power_of(contrast, launches, int(a), int(b), drift=drift_log)
     with np.errstate(over="ignore"):
         logs = [estimate, estimate - half_width, estimate + half_width, power.detectable]
         ratio, low, high, detectable = np.exp(logs).tolist()
@@ -156,7 +164,7 @@ def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> di
 def _verdict(
     estimate: float, half_width: float, *, counts: list[int], of: str
 ) -> tuple[Verdict, Reason | None]:
-    """Judge the first of two points; with the reason where that is unknown."""
+    """Verdict on the first of two points, and the reason where it is unknown."""
     if np.isnan(half_width):
         return Verdict.UNKNOWN, untested_because(counts)
     if abs(estimate) <= half_width:

@@ -1,4 +1,4 @@
-"""Dominance between points: which ones another one beats, and how far launches can tell."""
+"""Dominance between points: which points another point beats, and how far launches can tell."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _CELLS = 1 << 21
 
 
 class Dominance(NamedTuple):
-    """Matrix of which points (rows) are beaten by which others (columns)."""
+    """Matrices that are True where a point (row) is beaten by another one (column)."""
 
     significant: Truth
-    """As far as launches can tell."""
+    """Significantly beaten."""
     untested: Truth
-    """By the means of single launches, where nothing says how far launches differ."""
+    """Beaten by the means of single launches, where nothing says how far launches differ."""
     by_estimate: Truth
-    """By the estimates alone."""
-    far: Truth
-    """Significantly beaten, and by far."""
+    """Beaten by the estimates alone."""
+    by_far: Truth
+    """Significantly beaten, by more than `_FAR` half-widths."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,107 +64,125 @@ class PointCosts:
         """By objective how much more each of the first costs than each of the second."""
         return [cost.contrasts(first, second) for cost in self.costs]
 
-    def beaten(self, first: Rows, second: Rows) -> Dominance:
-        """Matrix of which first points the second ones beat, without the machine's drift."""
-        each = self.excess(first, second)
-        no_better = _in_all(found.estimate > -_EQUAL for found in each)
-        by_estimate = no_better & _in_any(found.estimate > _EQUAL for found in each)
+    def dominance(self, first: Rows, second: Rows) -> Dominance:
+        """Compare the first points with the second ones, without the machine's drift."""
+        contrasts = self.excess(first, second)
+        no_better = _in_all(contrast.estimate > -_EQUAL for contrast in contrasts)
+        by_estimate = no_better & _in_any(contrast.estimate > _EQUAL for contrast in contrasts)
         counts = self.costs[0].launches.counts
         single = np.logical_and.outer(*(counts[points] == 1 for points in (first, second)))
+        is_greater = self._in_measured(contrasts, lambda contrast: contrast.greater)
+        is_far = self._in_measured(
+            contrasts, lambda contrast: contrast.estimate > _FAR * contrast.half_width
+        )
         return Dominance(
-            significant=by_estimate & self._in_measured(each, lambda found: found.greater),
-            untested=by_estimate & ~_in_all(found.tested for found in each) & single,
+            significant=by_estimate & is_greater,
+            untested=by_estimate & ~_in_all(contrast.tested for contrast in contrasts) & single,
             by_estimate=by_estimate,
-            far=by_estimate
-            & self._in_measured(each, lambda found: found.estimate > _FAR * found.half_width),
+            by_far=by_estimate & is_far,
         )
 
     def has_tests(self, numbers: Rows) -> bool:
-        """True if launches can tell anything of these points."""
+        """True if any of these points can be tested."""
         measured = [cost.launches for cost in self.costs if not cost.is_exact]
         return not measured or any(
-            each.apart or each.together or each.counts[numbers].max() > 1 for each in measured
+            launches.unpaired_pool or launches.paired_pool or launches.counts[numbers].max() > 1
+            for launches in measured
         )
 
-    def centres(self, numbers: Rows) -> NDArray[np.float64]:
+    def mean_costs(self, numbers: Rows) -> NDArray[np.float64]:
         """Costs by the means over all launches of each, (points, objectives)."""
-        return np.column_stack([cost.launches.centres[numbers] for cost in self.costs])
+        return np.column_stack([cost.launches.point_means[numbers] for cost in self.costs])
 
-    def _in_measured(self, each: Sequence[Contrasts], holds: Callable[[Contrasts], Truth]) -> Truth:
+    def _in_measured(
+        self, contrasts: Sequence[Contrasts], holds: Callable[[Contrasts], Truth]
+    ) -> Truth:
         """Reduce over the objectives that are measured; those that are set need no test."""
         measured = [
-            holds(found) for found, cost in zip(each, self.costs, strict=True) if not cost.is_exact
+            holds(contrast)
+            for contrast, cost in zip(contrasts, self.costs, strict=True)
+            if not cost.is_exact
         ]
         if measured:
             return _in_all(measured)
-        return np.ones(each[0].estimate.shape, dtype=np.bool_)
+        return np.ones(contrasts[0].estimate.shape, dtype=np.bool_)
 
-    def in_blocks(self, first: Rows, second: Rows) -> Dominance:
-        """As `_beaten`, computed for a few rows at a time to bound the memory."""
+    def dominance_in_blocks(self, first: Rows, second: Rows) -> Dominance:
+        """As `dominance`, computed for a few rows at a time to bound the memory."""
         size = max(1, _CELLS // max(1, len(second)))
-        blocks = [self.beaten(first[i : i + size], second) for i in range(0, len(first), size)]
-        return Dominance(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+        starts = range(0, len(first), size)
+        blocks = [self.dominance(first[start : start + size], second) for start in starts]
+        return Dominance(*(np.concatenate(matrices) for matrices in zip(*blocks, strict=True)))
 
 
 def compare_all(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
-    """Name how each point stands to the others; and which are near the frontier: all.
+    """Name each point's relation to the others, and list the points near the frontier: all.
 
     Args:
         costs: of the environment.
         numbers: rows of points in it.
     """
-    found = costs.beaten(numbers, numbers)
-    return _named(found.significant, found.untested, _for_any(found.by_estimate)), np.arange(
-        len(numbers)
-    )
+    dominance = costs.dominance(numbers, numbers)
+    is_beaten = _any_in_row(dominance.by_estimate)
+    names = _standings(dominance.significant, dominance.untested, is_beaten)
+    return names, np.arange(len(numbers))
 
 
 def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
     """As `compare_all`, for many points, without comparing every pair.
 
-    Near is none where nothing can be tested.
+    Where nothing can be tested, no point counts as near.
 
-    A point that is significantly and by far worse than one which nothing beats is dominated,
-    whatever else there is. All others are compared with all, and so is what beats them, so that no
+    A point that is significantly and by far worse than an unbeaten one is dominated, whatever else
+    there is. All others are compared with all points, and so are those that beat them, so that no
     circle is overlooked.
     """
-    best = np.flatnonzero(on_frontier(costs.centres(numbers)))
+    best = np.flatnonzero(on_frontier(costs.mean_costs(numbers)))
     if not costs.has_tests(numbers):
-        is_beaten = costs.in_blocks(numbers, numbers[best]).by_estimate.any(axis=1)
+        is_beaten = costs.dominance_in_blocks(numbers, numbers[best]).by_estimate.any(axis=1)
         return np.where(is_beaten, "untested", "frontier"), np.arange(0)
-    found = costs.in_blocks(numbers[best], numbers)
-    unbeaten = best[~(found.significant | found.untested).any(axis=1)]
-    is_near = ~_for_any(costs.in_blocks(numbers, numbers[unbeaten]).far)
+    dominance = costs.dominance_in_blocks(numbers[best], numbers)
+    unbeaten = best[~(dominance.significant | dominance.untested).any(axis=1)]
+    is_near = ~_any_in_row(costs.dominance_in_blocks(numbers, numbers[unbeaten]).by_far)
     is_near[unbeaten] = True
-    order, found = _with_what_beats(costs, numbers, np.flatnonzero(is_near))
+    order, dominance = _with_dominators(costs, numbers, np.flatnonzero(is_near))
     names = np.full(len(numbers), "dominated", dtype="<U10")
-    names[order] = _named(
-        found.significant[:, order], found.untested[:, order], _for_any(found.by_estimate)
+    names[order] = _standings(
+        dominance.significant[:, order],
+        dominance.untested[:, order],
+        _any_in_row(dominance.by_estimate),
     )
     return names, np.flatnonzero(is_near)
 
 
-def _with_what_beats(costs: PointCosts, numbers: Rows, waiting: Rows) -> tuple[Rows, Dominance]:
+def _with_dominators(costs: PointCosts, numbers: Rows, pending: Rows) -> tuple[Rows, Dominance]:
     """Compare points with all others, then those that beat them, and so on.
 
-    Returns the points in this order and what beats them.
+    Returns the points in this order, and their dominance by all points.
     """
-    seen = np.zeros(len(numbers), dtype=np.bool_)
-    order, parts = waiting[:0], []
-    while len(waiting):
-        seen[waiting] = True
-        order = np.concatenate([order, waiting])
-        parts.append(costs.in_blocks(numbers[waiting], numbers))
-        beats = _for_any((parts[-1].significant | parts[-1].untested).T)
-        waiting = np.flatnonzero(beats & ~seen)
-    return order, Dominance(*(np.concatenate(found) for found in zip(*parts, strict=True)))
+    is_compared = np.zeros(len(numbers), dtype=np.bool_)
+    order, parts = pending[:0], []
+    while len(pending):
+        is_compared[pending] = True
+        order = np.concatenate([order, pending])
+        parts.append(costs.dominance_in_blocks(numbers[pending], numbers))
+        is_dominator = (parts[-1].significant | parts[-1].untested).any(axis=0)
+        pending = np.flatnonzero(is_dominator & ~is_compared)
+    return order, Dominance(*(np.concatenate(matrices) for matrices in zip(*parts, strict=True)))
 
 
-def _named(significant: Truth, untested: Truth, is_beaten: Truth) -> NDArray[np.str_]:
+def _standings(significant: Truth, untested: Truth, is_beaten: Truth) -> NDArray[np.str_]:
+    """Name each point's relation to the others, one of `STANDINGS`.
+
+    Args:
+        significant: (points, points), True where a point is significantly beaten by another one.
+        untested: (points, points), True where it is beaten without a test.
+        is_beaten: (points,), True where it is beaten by any other point's estimate.
+    """
     from scipy.sparse.csgraph import connected_components
 
-    # Where points share some launches each can be told to be beaten by the next one: none of these
-    # is off for that.
+    # Where points share some launches, each can be significantly beaten by the next one in a
+    # circle. That takes none of them off the frontier.
     circle = connected_components(significant, connection="strong")[1]
     significant = significant & (circle[:, None] != circle)
     # The means of single launches can close such a circle, too.
@@ -177,17 +195,19 @@ def _named(significant: Truth, untested: Truth, is_beaten: Truth) -> NDArray[np.
     )
 
 
-def _for_any(truth: Truth) -> Truth:
-    """(points,) whether any other does."""
-    found: Truth = np.logical_or.reduce(truth, axis=1)
-    return found
+def _any_in_row(truth: Truth) -> Truth:
+    """True by row where any column is."""
+    is_true: Truth = np.logical_or.reduce(truth, axis=1)
+    return is_true
 
 
 def _in_all(truths: Iterable[Truth]) -> Truth:
-    found: Truth = np.logical_and.reduce([*truths])
-    return found
+    """True where all arrays are."""
+    is_true: Truth = np.logical_and.reduce([*truths])
+    return is_true
 
 
 def _in_any(truths: Iterable[Truth]) -> Truth:
-    found: Truth = np.logical_or.reduce([*truths])
-    return found
+    """True where any array is."""
+    is_true: Truth = np.logical_or.reduce([*truths])
+    return is_true

@@ -74,11 +74,13 @@ def frontier(
     points = points.assign(
         standing=None, frontier_probability=np.nan, knee=False, knee_probability=np.nan
     )
-    asked = points[points["meets"].fillna(value=False)]
-    for env_id in asked["env_id"].drop_duplicates():
-        there = of_environment(asked, env_id)
+    eligible = points[points["meets"].fillna(value=False)]
+    for env_id in eligible["env_id"].drop_duplicates():
+        environment_points = of_environment(eligible, env_id)
         trials = of_environment(study.trials, env_id)
-        _judge(points, there, trials, objectives, compare_models=compare_models)
+        _write_standings(
+            points, environment_points, trials, objectives, compare_models=compare_models
+        )
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
     return _sorted(
         points, objectives[0], models=[] if compare_models else ["flops_per_sample", *MODEL]
@@ -110,11 +112,12 @@ def hypervolume(
     keys = ["semantics", *MODEL, "env_id"]
     rows = []
     objectives = read_objectives(points, minimize=minimize, maximize=maximize)
-    for _, there in points[points["standing"].notna()].groupby("env_id", dropna=False, sort=False):
-        costs = costs_of(there, objectives)
+    judged = points[points["standing"].notna()]
+    for _, environment_points in judged.groupby("env_id", dropna=False, sort=False):
+        costs = costs_of(environment_points, objectives)
         size = np.ptp(costs, axis=0)
         scaled = ((costs - costs.min(axis=0)) / np.where(size > 0, size, 1.0))[:, size > 0]
-        numbered = there.reset_index(drop=True)
+        numbered = environment_points.reset_index(drop=True)
         for _, group in numbered.groupby(keys, dropna=False, sort=False):
             worst = np.ones(scaled.shape[1])
             if len(worst):
@@ -125,27 +128,27 @@ def hypervolume(
     return pd.DataFrame(rows, columns=[*keys, "hypervolume"])
 
 
-def _judge(
+def _write_standings(
     points: pd.DataFrame,
-    asked: pd.DataFrame,
+    eligible: pd.DataFrame,
     trials: pd.DataFrame,
     objectives: Sequence[Objective],
     *,
     compare_models: bool,
 ) -> None:
-    """Write into `points` how those of one environment stand.
+    """Write the standing and probabilities of one environment's points into `points`.
 
     Args:
         points: all.
-        asked: those of them, with the same index, that meet the condition in this environment.
+        eligible: those of them, with the same index, that meet the condition in this environment.
         trials: of the environment.
         objectives: of the frontier.
         compare_models: whether models count as one.
     """
-    trials = trials.dropna(subset=[each.name for each in objectives])
-    costs = PointCosts(tuple(cost_of(trials, each) for each in objectives))
-    known = costs.costs[0].launches.points.reset_index(names="row")
-    rows = asked.reset_index().merge(known, on=list(POINT))
+    trials = trials.dropna(subset=[objective.name for objective in objectives])
+    costs = PointCosts(tuple(cost_of(trials, objective) for objective in objectives))
+    launch_rows = costs.costs[0].launches.points.reset_index(names="row")
+    rows = eligible.reset_index().merge(launch_rows, on=list(POINT))
     for _, group in rows.groupby(["semantics", *(() if compare_models else MODEL)], dropna=False):
         numbers = group["row"].to_numpy()
         standing, near = (compare_near if len(numbers) > MANY else compare_all)(costs, numbers)

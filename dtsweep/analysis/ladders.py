@@ -55,7 +55,7 @@ def ladders_of(points: pd.DataFrame, launches: Callable[[Any], Launches], *, per
         raise SweepError(f"scaling per {per!r} is not known; use per='worker' or per='node'")
     size = _SIZES[per]
     points = points.dropna(subset=["samples_per_s", size])
-    same = [c for c in setting_columns(points) if c not in _BATCH_SHAPE] + [
+    same = [name for name in setting_columns(points) if name not in _BATCH_SHAPE] + [
         "model_digest",
         "env_id",
     ]
@@ -73,16 +73,16 @@ def compared_sizes(rows: pd.DataFrame, launches: Callable[[Any], Launches]) -> d
         rows: points, with `group`.
         launches: gives the logarithms of `samples_per_s` of an environment.
     """
-    found: dict[Any, Contrasts] = {}
-    for env_id, there in rows.groupby("env_id", dropna=False):
-        known = launches(env_id)
-        numbers = there[list(POINT)].merge(
-            known.points.reset_index(names="row"), how="left", on=list(POINT)
+    compared: dict[Any, Contrasts] = {}
+    for env_id, env_rows in rows.groupby("env_id", dropna=False):
+        env_launches = launches(env_id)
+        numbers = env_rows[list(POINT)].merge(
+            env_launches.points.reset_index(names="row"), how="left", on=list(POINT)
         )
-        for group, places in there.reset_index().groupby("group").indices.items():
+        for group, places in env_rows.reset_index().groupby("group").indices.items():
             points = numbers["row"].to_numpy()[places]
-            found[group] = contrasts(known, points, points)
-    return found
+            compared[group] = contrasts(env_launches, points, points)
+    return compared
 
 
 def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.DataFrame:

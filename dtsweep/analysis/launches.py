@@ -10,7 +10,12 @@ import numpy as np
 from dtsweep.analysis.utilization import by_best_peak
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import POINT, Launches, launches_of
-from dtsweep.inference.variance import Known, Numbers, moderated, pooled_is_better
+from dtsweep.inference.variance import (
+    Numbers,
+    VarianceEstimate,
+    moderated_variance,
+    pooled_is_better,
+)
 from dtsweep.measure.statistics import students_t
 from dtsweep.results.statuses import CAUTIONS
 from dtsweep.sweep.point import AXES
@@ -22,7 +27,7 @@ ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s"
 """Rates and times that can be asked for by name: what `measured` has a standard error of."""
 
 _OF_A_STEP = ("comm_share", "exchange_share", "wait_share", "data_share")
-_KNOWN_WITHIN = (*ASKED, *_OF_A_STEP)
+_WITH_ERRORS = (*ASKED, *_OF_A_STEP)
 _SHARES = ("mfu", "hfu", *_OF_A_STEP, "compute_share", "memory_share", "launch_share")
 _USED = (
     "energy_j_per_sample",
@@ -39,7 +44,7 @@ _WITH_INTERVAL = {"latency_s": True, "samples_per_s": True, **dict.fromkeys(_OF_
 
 
 def setting_columns(frame: pd.DataFrame) -> list[str]:
-    """Name the columns that say what was set, as against what was measured.
+    """Name the columns that were set, not measured.
 
     Args:
         frame: trials or points.
@@ -48,8 +53,9 @@ def setting_columns(frame: pd.DataFrame) -> list[str]:
         The fields of a point, `workload` and its fields, in the frame's words: two rows that agree
         in all of them differ at most in where and when they ran.
     """
-    workload = [c for c in frame.columns if c.startswith("workload_") and c != "workload_digest"]
-    return [c for c in ("workload", *AXES, "environment", *workload) if c in frame.columns]
+    fields = [name for name in frame.columns if name.startswith("workload_")]
+    names = ("workload", *AXES, "environment", *fields)
+    return [name for name in names if name in frame.columns and name != "workload_digest"]
 
 
 def without_canaries(frame: pd.DataFrame) -> pd.DataFrame:
@@ -69,26 +75,28 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
     """
     trials = frame.sort_values("started_at", kind="stable", na_position="first")
     trials = without_canaries(trials[trials["status"] == "ok"]).reset_index(drop=True)
-    bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high", "error")]
+    bounds = [f"{name}_{end}" for name in _WITH_ERRORS for end in ("low", "high", "error")]
     # astype leaves every column in memory of its own, which pandas warns of; a copy is in one
     # piece.
     trials = trials.astype(
-        dict.fromkeys([*_KNOWN_WITHIN, *bounds, *_SHARES, "tokens_per_s"], "float64")
+        dict.fromkeys([*_WITH_ERRORS, *bounds, *_SHARES, "tokens_per_s"], "float64")
     ).copy()
     trials = by_best_peak(trials)
     launch = trials["session"].where(trials["session"].notna(), trials["trial_id"])
-    return _replaced(trials, {"launch": launch, "caution": _cautions(trials)})
+    return _with_columns(trials, {"launch": launch, "caution": _cautions(trials)})
 
 
 def _cautions(trials: pd.DataFrame) -> pd.Series[str]:
     """Flags on any launch of each trial's point that put its numbers in doubt."""
-    own = trials["flags"].map(lambda flags: "" if flags is None else " ".join(flags)).astype(object)
-    numbers = trials.groupby(list(POINT), dropna=False).ngroup()
-    doubtful = numbers.isin(numbers[own != ""])
-    return own.where(~doubtful, own[doubtful].groupby(numbers[doubtful]).transform(joined_cautions))
+    words = trials["flags"].map(lambda flags: "" if flags is None else " ".join(flags))
+    words = words.astype(object)
+    points = trials.groupby(list(POINT), dropna=False).ngroup()
+    is_doubtful = points.isin(points[words != ""])
+    joined = words[is_doubtful].groupby(points[is_doubtful]).transform(joined_cautions)
+    return words.where(~is_doubtful, joined)
 
 
-def _replaced(trials: pd.DataFrame, columns: Mapping[str, pd.Series[Any]]) -> pd.DataFrame:
+def _with_columns(trials: pd.DataFrame, columns: Mapping[str, pd.Series[Any]]) -> pd.DataFrame:
     """Assign columns all at once: pandas warns of many small ones."""
     import pandas as pd
 
@@ -116,19 +124,19 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
     The trials are as `measured` gives them; `over_launches` describes the columns.
     """
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
-    kept = [*setting_columns(trials), *(c for c in _FACTS if c in trials.columns)]
-    points = groups[kept].first()
+    facts = [column for column in _FACTS if column in trials.columns]
+    points = groups[[*setting_columns(trials), *facts]].first()
     points["launches"] = groups["launch"].nunique()
     points[list(_MEANS)] = groups[list(_MEANS)].mean()
     points["throughput_per_latency"] = points["samples_per_s"] / points["latency_s"]
     points["memory_peak_bytes"] = groups["memory_peak_bytes"].max()
     points["interval"] = None
     for name, relative in _WITH_INTERVAL.items():
-        found = _intervals(trials, name, relative=relative).reindex(points.index)
-        points[[f"{name}_low", f"{name}_high"]] = found[["low", "high"]]
+        intervals = _intervals(trials, name, relative=relative).reindex(points.index)
+        points[[f"{name}_low", f"{name}_high"]] = intervals[["low", "high"]]
         if relative:
             points["interval"] = points["interval"].where(
-                points["interval"].notna(), found["interval"]
+                points["interval"].notna(), intervals["interval"]
             )
     points["caution"] = groups["caution"].first()
     # Where all are null pandas makes numbers of them, which match no text.
@@ -141,16 +149,16 @@ def joined_cautions(words: Iterable[str]) -> str:
     >>> joined_cautions(["drift", "", "unstable drift", "implausible"])
     'implausible drift unstable'
     """
-    known = set(" ".join(words).split())
-    return " ".join(flag for flag in CAUTIONS if flag in known)
+    flags = set(" ".join(words).split())
+    return " ".join(flag for flag in CAUTIONS if flag in flags)
 
 
 def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFrame:
     """`low`, `high` and the kind of `interval`, by `POINT`."""
-    known = trials[
+    launch_rows = trials[
         [*POINT, "launch", *(f"{name}{end}" for end in ("", "_low", "_high", "_error"))]
     ].dropna(subset=[name])
-    groups = known.groupby(list(POINT), dropna=False, sort=False)
+    groups = launch_rows.groupby(list(POINT), dropna=False, sort=False)
     rows = (
         groups[[name, f"{name}_low", f"{name}_high"]]
         .mean()
@@ -158,9 +166,9 @@ def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFra
     )
     rows[["half", "beyond", "pooled"]] = np.nan
     places = groups.ngroup()
-    for _, there in known.groupby("env_id", dropna=False):
-        found = _halves(launches_of(there, name, relative=relative))
-        rows.iloc[places[there.index].unique(), -3:] = found
+    for _, env_trials in launch_rows.groupby("env_id", dropna=False):
+        half_widths = _half_widths(launches_of(env_trials, name, relative=relative))
+        rows.iloc[places[env_trials.index].unique(), -3:] = half_widths
     half = rows["half"]
     beyond = rows["beyond"]
     if relative:
@@ -180,26 +188,32 @@ def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFra
     return rows.assign(low=low, high=high, interval=kinds)
 
 
-def _halves(launches: Launches) -> Numbers:
+def _half_widths(launches: Launches) -> Numbers:
     """Intervals of points over launches, and how they were obtained.
 
-    Columns: half of the interval over several launches, the factor that widens a single launch, and
-    whether the variance is pooled.
+    Columns: half-width over several launches; half-width that the between-launch variance adds to a
+    single launch; 1 where the variance is pooled.
     """
     counts = launches.counts
-    pool = launches.apart
-    own = np.maximum(counts - 1, 0).astype("float64")
+    pool = launches.unpaired_pool
+    degrees = np.maximum(counts - 1, 0).astype("float64")
     with np.errstate(invalid="ignore"):
-        known = Known(launches.squares / own / counts, own)
-    pooled = pooled_is_better(own, pooled=pool.counted if pool else 0, launches=counts) & ~np.isnan(
-        launches.within
-    )
+        estimates = VarianceEstimate(launches.residual_ss / degrees / counts, degrees)
+    pooled = pooled_is_better(
+        degrees, pooled=pool.launch_degrees if pool else 0, launches=counts
+    ) & ~np.isnan(launches.within_variance)
     beyond = np.zeros(len(counts))
     if pool:
-        expected = pool.variances(launches.within) / counts
-        both = moderated(
-            pool, expected, weight=1 / counts, within=launches.within / counts, own=known
+        moderated = moderated_variance(
+            pool,
+            pool.variances(launches.within_variance) / counts,
+            weight=1 / counts,
+            within_variance=launches.within_variance / counts,
+            unpooled=estimates,
         )
-        known = Known(*(np.where(pooled, a, b) for a, b in zip(both, known, strict=True)))
-        beyond[pooled] = students_t(pool.degrees) * max(0.0, pool.added) ** 0.5
-    return np.column_stack([students_t(known.degrees) * known.variance**0.5, beyond, pooled])
+        estimates = VarianceEstimate(
+            *(np.where(pooled, *arrays) for arrays in zip(moderated, estimates, strict=True))
+        )
+        beyond[pooled] = students_t(pool.degrees) * max(0.0, pool.between_variance) ** 0.5
+    half_width = students_t(estimates.degrees) * estimates.variance**0.5
+    return np.column_stack([half_width, beyond, pooled])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtsweep.analysis.ladders import Per
-from dtsweep.analysis.scaling import group_row, group_table, reaches
+from dtsweep.analysis.scaling import group_row, group_table, speed_up_covariance
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.analysis.worthwhile import WORTH, check_worth
 from dtsweep.inference.contrasts import Contrasts
@@ -47,7 +47,7 @@ class Law:
     """A law of scaling."""
 
     kinds: tuple[str, ...]
-    """Of scaling, that it speaks of: weak, strong."""
+    """Kinds of scaling that it describes: weak, strong."""
     parameters: tuple[str, ...]
     """Shares from 0 to 1, as columns name them."""
     rate: Callable[[Any, Any], Any]
@@ -55,8 +55,8 @@ class Law:
 
     Parameters have shape (cases, parameters).
     """
-    ends: bool
-    """True if one more brings less the more there are."""
+    has_diminishing_returns: bool
+    """True if each further worker adds less than the one before."""
 
 
 def _universal(n: Any, at: Numbers) -> Any:
@@ -66,15 +66,23 @@ def _universal(n: Any, at: Numbers) -> Any:
 
 
 LAWS: Mapping[str, Law] = {
-    "amdahl": Law(kinds=("strong",), parameters=("serial_share",), rate=_universal, ends=True),
+    "amdahl": Law(
+        kinds=("strong",),
+        parameters=("serial_share",),
+        rate=_universal,
+        has_diminishing_returns=True,
+    ),
     "gustafson": Law(
         kinds=("weak",),
         parameters=("serial_share",),
         rate=lambda n, at: n - at * (n - 1),
-        ends=False,
+        has_diminishing_returns=False,
     ),
     "usl": Law(
-        kinds=("weak", "strong"), parameters=("contention", "coherency"), rate=_universal, ends=True
+        kinds=("weak", "strong"),
+        parameters=("contention", "coherency"),
+        rate=_universal,
+        has_diminishing_returns=True,
     ),
 }
 
@@ -111,18 +119,18 @@ def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataF
     check_worth(worth)
     ladders = study_of(frame).ladders(per)
     rows, size = ladders.rows, ladders.size
-    found = []
-    for group, there in rows.groupby("group"):
+    law_rows = []
+    for group, group_rows in rows.groupby("group"):
         for name, law in LAWS.items():
-            if there["kind"].iloc[0] in law.kinds:
-                row = _law_row(
-                    law, there[size].to_numpy("float64"), ladders.compared[group], worth=worth
-                )
-                found.append(group_row(there, size=size) | {"law": name} | row)
-    return group_table(found, rows, columns=["law", *_NAMES])
+            if group_rows["kind"].iloc[0] in law.kinds:
+                sizes = group_rows[size].to_numpy("float64")
+                row = _law_row(law, sizes, ladders.compared[group], worth=worth)
+                law_rows.append(group_row(group_rows, size=size) | {"law": name} | row)
+    return group_table(law_rows, rows, columns=["law", *_NAMES])
 
 
 def _law_row(law: Law, sizes: Numbers, compared: Contrasts, *, worth: float) -> dict[str, Any]:
+    """Columns of `laws` for one group and law."""
     needed = len(law.parameters) + 2
     if len(sizes) < needed:
         return {"reason": Reason.TOO_FEW_SIZES, "sizes_needed": needed}
@@ -132,7 +140,7 @@ def _law_row(law: Law, sizes: Numbers, compared: Contrasts, *, worth: float) -> 
     fit = fitted(
         lambda at: np.log(law.rate(sizes[1:], at) / law.rate(sizes[:1], at)),
         logs,
-        reaches=reaches(compared)[1:, 1:],
+        covariance=speed_up_covariance(compared)[1:, 1:],
         parameters=len(law.parameters),
     )
     row: dict[str, Any] = {
@@ -143,14 +151,14 @@ def _law_row(law: Law, sizes: Numbers, compared: Contrasts, *, worth: float) -> 
     row["sizes_needed"] = needed
     for number, name in enumerate(law.parameters):
         row |= _range_of(name, fit.edge[:, number])
-    if law.ends:
-        row |= _end(
+    if law.has_diminishing_returns:
+        row |= _size_range(
             "pays_to",
             np.maximum(sizes[0], _pays_to(law, fit.edge, base=sizes[0], worth=worth)),
             sizes=sizes,
         )
     if "coherency" in law.parameters and row["coherency_low"] > 0:
-        row |= _end("peak", _peak(fit.edge), sizes=sizes)
+        row |= _size_range("peak", _peak(fit.edge), sizes=sizes)
     return row
 
 
@@ -163,7 +171,7 @@ def _range_of(name: str, values: Numbers) -> dict[str, float]:
     }
 
 
-def _end(name: str, values: Numbers, *, sizes: Numbers) -> dict[str, Any]:
+def _size_range(name: str, values: Numbers, *, sizes: Numbers) -> dict[str, Any]:
     """A size with its interval, and whether it lies within the measured sizes.
 
     A value beyond the largest size considered is null.

@@ -37,31 +37,32 @@ def find_point(points: pd.DataFrame, text: str) -> str:
     if not re.search("[<>=]", text):
         return _by_name(sorted(points["point_id"].unique()), text.strip())
     condition = parse_condition(_BETWEEN.sub(" and ", text.strip()), points)
-    found = points[condition.holds(points).fillna(value=False).astype(bool)]
-    if found.empty:
-        there = "; ".join(
+    matches = points[condition.holds(points).fillna(value=False).astype(bool)]
+    if matches.empty:
+        settings = "; ".join(
             f"{_name(column)} is {_values(points[column])}" for column in condition.columns
         )
-        raise SweepError(f"no measured point has {text!r}: {there}")
-    if (count := found["point_id"].nunique()) > 1:
-        apart = [c for c in setting_columns(found) if found[c].nunique(dropna=False) > 1]
-        what = " and ".join(f"{_name(column)} ({_values(found[column])})" for column in apart)
+        raise SweepError(f"no measured point has {text!r}: {settings}")
+    if (count := matches["point_id"].nunique()) > 1:
+        counts = matches[setting_columns(matches)].nunique(dropna=False)
+        differing = counts.index[counts > 1]
+        hint = " and ".join(f"{_name(column)} ({_values(matches[column])})" for column in differing)
         raise SweepError(
             f"{count} points have {text!r}; add what tells them apart: "
-            f"{what or 'their point_id alone'}"
+            f"{hint or 'their point_id alone'}"
         )
-    return str(found["point_id"].iloc[0])
+    return str(matches["point_id"].iloc[0])
 
 
 def _by_name(names: list[str], text: str) -> str:
-    meant = [name for name in names if text and name.startswith(text)]
-    if text in meant or len(meant) == 1:
-        if text in meant:
+    matches = [name for name in names if text and name.startswith(text)]
+    if text in matches or len(matches) == 1:
+        if text in matches:
             return text
-        return meant[0]
-    if meant:
+        return matches[0]
+    if matches:
         raise SweepError(
-            f"{len(meant)} points begin with {text!r}: {_listed(meant)}; give more of it"
+            f"{len(matches)} points begin with {text!r}: {_listed(matches)}; give more of it"
         )
     raise SweepError(
         f"no ok trial of point {text!r}; give a point_id, its beginning, or settings: 'workers=2 "

@@ -45,7 +45,7 @@ def next_axes(bound: str | None, row: Row) -> list[NextAxis]:
     """
     if bound is None:
         return []
-    found = {
+    axes = {
         "exchange": _of_exchange,
         "straggler": _of_straggler,
         "input": _of_input,
@@ -54,7 +54,7 @@ def next_axes(bound: str | None, row: Row) -> list[NextAxis]:
         "host": _of_host,
     }[bound](row)
     # A difference that can't be told from nothing may leave more than the step to its work.
-    return [axis._replace(at_most_share=min(axis.at_most_share, 1.0)) for axis in found][:MOST]
+    return [axis._replace(at_most_share=min(axis.at_most_share, 1.0)) for axis in axes][:MOST]
 
 
 def _of_exchange(row: Row) -> Iterator[NextAxis]:
@@ -123,7 +123,7 @@ def _of_input(row: Row) -> Iterator[NextAxis]:
 def _of_compute(row: Row) -> Iterator[NextAxis]:
     work = row["work_share"]
     arithmetic = row["compute_share"]
-    yield from _narrower(row, work)
+    yield from _lower_precision(row, work)
     if arithmetic < work / 2:
         yield NextAxis(
             "micro_batch", work - arithmetic, "larger products come nearer the device's peak"
@@ -135,7 +135,7 @@ def _of_compute(row: Row) -> Iterator[NextAxis]:
 def _of_memory(row: Row) -> Iterator[NextAxis]:
     share = min(row["memory_share"], row["work_share"])
     yield from _fewer_updates(row)
-    yield from _narrower(row, share)
+    yield from _lower_precision(row, share)
     yield NextAxis("workload", share, "fuse operations, as torch.compile in build() does")
     yield NextAxis(
         "workers",
@@ -153,7 +153,7 @@ def _of_host(row: Row) -> Iterator[NextAxis]:
     yield from _fewer_updates(row)
 
 
-def _narrower(row: Row, share: float) -> Iterator[NextAxis]:
+def _lower_precision(row: Row, share: float) -> Iterator[NextAxis]:
     if row["precision"] != "bf16":
         yield NextAxis(
             "precision", share, "bf16, where the device has units for it; numbers are rounded more"

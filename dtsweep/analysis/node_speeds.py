@@ -94,45 +94,45 @@ def speeds_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     )
     nodes = work.groupby(_NODE, dropna=False, as_index=False).size()[_NODE]
     cells = cells[cells.groupby("attempt_id")["log"].transform("size") > 1]
-    rows = nodes.merge(_of_sets(cells), how="left", on=_NODE).reindex(columns=_COLUMNS)
+    rows = nodes.merge(_speeds_by_set(cells), how="left", on=_NODE).reindex(columns=_COLUMNS)
     rows[["trials", "launches"]] = rows[["trials", "launches"]].fillna(0).astype("int64")
     rows["reason"] = rows["speed"].isna().map({True: Reason.NO_SHARED_TRIAL.value, False: None})
     return rows.sort_values("speed", ascending=False, kind="stable", ignore_index=True)
 
 
-def _of_sets(cells: pd.DataFrame) -> pd.DataFrame:
+def _speeds_by_set(cells: pd.DataFrame) -> pd.DataFrame:
     """Speeds of the nodes that shared a trial, each set that trials link by itself."""
     import pandas as pd
 
     groups = cells.groupby(_NODE, dropna=False)
-    found = groups.agg(
+    counts = groups.agg(
         trials=("attempt_id", "nunique"), launches=("launch", "nunique")
     ).reset_index()
     nodes = groups.ngroup().to_numpy().astype(np.intp)
     trials, launches = (
         cells[name].factorize()[0].astype(np.intp) for name in ("attempt_id", "launch")
     )
-    nodes, launches, logs = _of_launches(nodes, trials, launches, cells["log"].to_numpy())
-    sets = _linked(nodes, launches)
+    nodes, launches, logs = _slowness_by_launch(nodes, trials, launches, cells["log"].to_numpy())
+    sets = _linked_sets(nodes, launches)
     parts = []
     for number in np.unique(sets):
-        here = sets[nodes] == number
-        _, own = np.unique(nodes[here], return_inverse=True)
-        estimate, half_width = _relative(
-            logs[here], own, np.unique(launches[here], return_inverse=True)[1]
+        in_set = sets[nodes] == number
+        set_nodes, set_launches = (
+            np.unique(array[in_set], return_inverse=True)[1] for array in (nodes, launches)
         )
-        rows = found[sets == number].assign(speed=np.exp(estimate))
+        estimate, half_width = _relative_speeds(logs[in_set], set_nodes, set_launches)
+        rows = counts[sets == number].assign(speed=np.exp(estimate))
         rows = rows.assign(
             speed_low=np.exp(estimate - half_width), speed_high=np.exp(estimate + half_width)
         )
         parts.append(rows.assign(fastest=rows["node"].iloc[int(estimate.argmax())]))
     if not parts:
-        return found.reindex(columns=_COLUMNS)
+        return counts.reindex(columns=_COLUMNS)
     joined: pd.DataFrame = pd.concat(parts)
     return joined
 
 
-def _linked(nodes: Indices, trials: Indices) -> Indices:
+def _linked_sets(nodes: Indices, trials: Indices) -> Indices:
     """Number the sets of nodes that trials, or launches, link: one number for each node."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -144,7 +144,7 @@ def _linked(nodes: Indices, trials: Indices) -> Indices:
     return sets
 
 
-def _of_launches(
+def _slowness_by_launch(
     nodes: Indices, trials: Indices, launches: Indices, logs: Numbers
 ) -> tuple[Indices, Indices, Numbers]:
     """Relative step time of each node in each launch, among nodes linked by trials of that launch.
@@ -162,12 +162,13 @@ def _of_launches(
     parts = [(nodes[:0], launches[:0], logs[:0])]
     count = 0
     for launch in np.unique(launches):
-        here = launches == launch
-        there, own = np.unique(nodes[here], return_inverse=True)
-        own_trials = np.unique(trials[here], return_inverse=True)[1]
+        in_launch = launches == launch
+        launch_nodes, node_numbers = np.unique(nodes[in_launch], return_inverse=True)
+        trial_numbers = np.unique(trials[in_launch], return_inverse=True)[1]
         # Sets of nodes that nothing links have levels that compare with nothing.
-        sets = _linked(own, own_trials)
-        parts.append((there, count + sets, _least_squares(logs[here], own, own_trials)[0]))
+        sets = _linked_sets(node_numbers, trial_numbers)
+        slowness = _least_squares(logs[in_launch], node_numbers, trial_numbers)[0]
+        parts.append((launch_nodes, count + sets, slowness))
         count += int(sets.max()) + 1
     of_nodes, of_sets, of_logs = (np.concatenate(column) for column in zip(*parts, strict=True))
     return of_nodes, of_sets, of_logs
@@ -193,7 +194,7 @@ def _least_squares(
     return slowness, inverse, float(((values - design @ slowness) ** 2).sum())
 
 
-def _relative(logs: Numbers, nodes: Indices, launches: Indices) -> tuple[Numbers, Numbers]:
+def _relative_speeds(logs: Numbers, nodes: Indices, launches: Indices) -> tuple[Numbers, Numbers]:
     """Speeds of linked nodes relative to the fastest one (logarithms), and their half-widths.
 
     These hold for all pairs of nodes together (Bonferroni): which node is the fastest is found from
@@ -210,8 +211,8 @@ def _relative(logs: Numbers, nodes: Indices, launches: Indices) -> tuple[Numbers
     free = len(logs) - (int(launches.max()) + 1) - (len(slowness) - 1)
     first = int(slowness.argmin())
     estimate: Numbers = slowness[first] - slowness
-    spread = np.diag(inverse) + inverse[first, first] - 2 * inverse[first]
-    variance = np.maximum(spread, 0) * (residual / free if free > 0 else np.nan)
+    factors = np.diag(inverse) + inverse[first, first] - 2 * inverse[first]
+    variance = np.maximum(factors, 0) * (residual / free if free > 0 else np.nan)
     pairs = len(slowness) * (len(slowness) - 1) / 2
     half_width: Numbers = (
         stdtrit(float(free) if free > 0 else np.nan, 1 - 0.025 / pairs) * variance**0.5

@@ -42,10 +42,10 @@ class Objective(NamedTuple):
         """
         values = np.asarray(column.to_numpy("float64", na_value=np.nan), dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.asarray(np.log(values) if self.is_relative else values, dtype=np.float64)
+            costs = np.asarray(np.log(values) if self.is_relative else values, dtype=np.float64)
         if self.maximize:
-            return -found
-        return found
+            return -costs
+        return costs
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +60,15 @@ class Cost:
         """Difference in cost of each of the first to each of the second."""
         if not self.is_exact:
             return contrasts(self.launches, first, second)
-        estimate = np.subtract.outer(self.launches.centres[first], self.launches.centres[second])
-        nowhere = np.zeros(estimate.shape, dtype=np.bool_)
+        means = self.launches.point_means
+        estimate = np.subtract.outer(means[first], means[second])
+        all_false = np.zeros(estimate.shape, dtype=np.bool_)
         return Contrasts(
             estimate=estimate,
             half_width=np.zeros(estimate.shape),
             degrees=np.full(estimate.shape, np.inf),
-            paired=nowhere,
-            pooled=nowhere,
+            paired=all_false,
+            pooled=all_false,
         )
 
 
@@ -94,15 +95,16 @@ def read_objectives(
         raise SweepError(
             "a frontier needs an objective: minimize or maximize a column, such as latency_s"
         )
-    numbers = [str(c) for c in points.columns if pd.api.types.is_numeric_dtype(points[c])]
+    numbers = [
+        str(column) for column in points.columns if pd.api.types.is_numeric_dtype(points[column])
+    ]
     exact = {*setting_columns(points), *_EXACT}
     for name in names:
         if name not in numbers:
-            near = nearest(name, numbers)
-            meant = "; docs/columns.md lists what is measured"
-            if near:
-                meant = f"; did you mean {near!r}?"
-            raise SweepError(f"objective {name!r} is not a column of numbers{meant}")
+            hint = "; docs/columns.md lists what is measured"
+            if suggestion := nearest(name, numbers):
+                hint = f"; did you mean {suggestion!r}?"
+            raise SweepError(f"objective {name!r} is not a column of numbers{hint}")
         if names.count(name) > 1:
             raise SweepError(f"objective {name!r} is given twice; minimize or maximize it, once")
     return tuple(
@@ -118,7 +120,7 @@ def read_objectives(
 
 def costs_of(points: pd.DataFrame, objectives: Sequence[Objective]) -> Numbers:
     """Give points as costs, (points, objectives); nan where one is null."""
-    return np.column_stack([each.costs(points[each.name]) for each in objectives])
+    return np.column_stack([objective.costs(points[objective.name]) for objective in objectives])
 
 
 def cost_of(trials: pd.DataFrame, objective: Objective) -> Cost:
@@ -134,8 +136,7 @@ def cost_of(trials: pd.DataFrame, objective: Objective) -> Cost:
         cost=objective.costs(values),
         cost_error=errors / values if objective.is_relative else errors,
     )
-    found = launches_of(columns, "cost")
-    return Cost(
-        replace(found, within=np.zeros(len(found.within))) if objective.is_exact else found,
-        objective.is_exact,
-    )
+    launches = launches_of(columns, "cost")
+    if objective.is_exact:
+        launches = replace(launches, within_variance=np.zeros(len(launches.within_variance)))
+    return Cost(launches, objective.is_exact)

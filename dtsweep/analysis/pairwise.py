@@ -34,80 +34,82 @@ class Excess(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PairTest:
-    """One objective of the points of an environment, and what tells them apart by it."""
+    """Test of points of an environment against each other, by one objective."""
 
     objective: Objective
     cost: Cost
-    windows: Numbers
+    within_half_widths: Numbers
     """(points,) half of the 95 % interval within a launch, as `cost` counts.
 
     Nan where it is unknown.
     """
     drift: float | None
-    """As `drift_of` says."""
+    """As `drift_of` gives it."""
 
     def numbers_of(self, points: pd.DataFrame) -> Rows:
-        """Rows of `cost.launches` that points have; -1 where theirs was not measured."""
-        return np.asarray(self._index.get_indexer(_named(points)), dtype=np.intp)
+        """Rows of `cost.launches` of these points; -1 for a point that was not measured."""
+        return np.asarray(self._index.get_indexer(_point_index(points)), dtype=np.intp)
 
     @functools.cached_property
     def _index(self) -> pd.MultiIndex:
-        return _named(self.cost.launches.points)
+        return _point_index(self.cost.launches.points)
 
-    def excess(self, numbers: Rows, other: Rows) -> Excess:
-        """Compare points with another one.
+    def excess(self, numbers: Rows, reference: Rows) -> Excess:
+        """Compare points with a reference point.
 
-        Two with one launch each, where nothing says how far launches differ, are distinguished by
-        the intervals within them and by the drift of the machine: not at all where that is unknown.
-        An unknown interval counts as the widest known one; where there is none, as `UNKNOWN_HALF`.
+        Two points with one launch each, where nothing says how far launches differ, are
+        distinguished by the intervals within them and by the drift of the machine: not at all where
+        that is unknown. An unknown interval counts as the widest known one; where there is none, as
+        `UNKNOWN_HALF`.
         """
-        found = self.cost.contrasts(numbers, other)
-        is_tested = found.tested[:, 0]
+        contrast = self.cost.contrasts(numbers, reference)
+        is_tested = contrast.tested[:, 0]
         if self.objective.is_relative:
-            sizes = np.ones(len(self.windows))
+            sizes = np.ones(len(self.within_half_widths))
         else:
-            sizes = np.abs(self.cost.launches.centres)
+            sizes = np.abs(self.cost.launches.point_means)
         widest = UNKNOWN_HALF * sizes
-        if np.isfinite(self.windows).any():
-            widest = np.nanmax(self.windows, keepdims=True)
-        halves = np.where(np.isnan(self.windows), widest, self.windows)
+        if np.isfinite(self.within_half_widths).any():
+            widest = np.nanmax(self.within_half_widths, keepdims=True)
+        halves = np.where(np.isnan(self.within_half_widths), widest, self.within_half_widths)
         by_one_launch = np.maximum(
-            np.hypot(halves[numbers], halves[other]), self._drifted(sizes[numbers], sizes[other])
+            np.hypot(halves[numbers], halves[reference]),
+            self._drift_effect(sizes[numbers], sizes[reference]),
         )
         return Excess(
-            found.estimate[:, 0],
-            np.where(is_tested, found.half_width[:, 0], by_one_launch),
+            contrast.estimate[:, 0],
+            np.where(is_tested, contrast.half_width[:, 0], by_one_launch),
             is_tested,
         )
 
-    def _drifted(self, sizes: Numbers, others: Numbers) -> Numbers:
+    def _drift_effect(self, sizes: Numbers, reference_sizes: Numbers) -> Numbers:
         """Effect of the machine's drift on values of these sizes, in units of `cost`."""
-        larger = np.maximum(sizes, others)
+        larger = np.maximum(sizes, reference_sizes)
         if self.drift is None:
             return np.full(larger.shape, np.inf)
         if not self.objective.is_relative:
             return self.drift * larger
         return np.full(larger.shape, np.log1p(self.drift))
 
-    def ratios(self, points: pd.DataFrame, others: pd.DataFrame) -> dict[str, Numbers]:
-        """Ratio of points to others in the objective, with its 95 % interval.
+    def ratios(self, points: pd.DataFrame, reference: pd.DataFrame) -> dict[str, Numbers]:
+        """Ratio of points to reference points in the objective, with its 95 % interval.
 
         One of the two sides is a single point.
 
         Returns:
-            By the end of the column's name; less it, where one may be 0 or below; nan where it was
-            not measured.
+            By the end of the column's name; differences, if a value may be 0 or below; nan where a
+            point was not measured.
         """
         rows = self.numbers_of(points)
-        columns = self.numbers_of(others)
+        columns = self.numbers_of(reference)
         if (rows < 0).any() or (columns < 0).any():
             return dict.fromkeys(("", "_low", "_high"), np.full(rows.size * columns.size, np.nan))
-        found = self.cost.contrasts(rows, columns)
+        contrast = self.cost.contrasts(rows, columns)
         sign = 1
         if self.objective.maximize:
             sign = -1
-        estimate = sign * found.estimate.ravel()
-        half_width = found.half_width.ravel()
+        estimate = sign * contrast.estimate.ravel()
+        half_width = contrast.half_width.ravel()
         ends = {"": estimate, "_low": estimate - half_width, "_high": estimate + half_width}
         return {
             end: np.exp(value) if self.objective.is_relative else value
@@ -115,7 +117,7 @@ class PairTest:
         }
 
 
-def _named(points: pd.DataFrame) -> pd.MultiIndex:
+def _point_index(points: pd.DataFrame) -> pd.MultiIndex:
     import pandas as pd
 
     return pd.MultiIndex.from_frame(points[[*POINT]].astype(object).fillna(""))
@@ -134,23 +136,23 @@ def comparison_of(trials: pd.DataFrame, objective: Objective, *, drift: float | 
     if objective.is_relative:
         # Of a point of another model it may be 0.
         trials = trials[trials[name].astype("float64") > 0]
-    known = trials.reindex(columns=[f"{name}_low", f"{name}_high", f"{name}_error"]).astype(
+    bounds = trials.reindex(columns=[f"{name}_low", f"{name}_high", f"{name}_error"]).astype(
         "float64"
     )
     # The standard error alone leaves out what an interval has for what is rare: launches show that,
     # one does not.
-    halves = ((known[f"{name}_high"] - known[f"{name}_low"]) / 2).fillna(
-        1.96 * known[f"{name}_error"]
-    )
+    halves = (bounds[f"{name}_high"] - bounds[f"{name}_low"]) / 2
+    halves = halves.fillna(1.96 * bounds[f"{name}_error"])
     if objective.is_relative:
         halves /= trials[name].astype("float64")
     cost = cost_of(trials, objective)
-    windows = (
-        halves.groupby([trials[key] for key in POINT], dropna=False, sort=False).mean().to_numpy()
-    )
+    groups = halves.groupby([trials[key] for key in POINT], dropna=False, sort=False)
+    half_widths = groups.mean().to_numpy()
+    if objective.is_exact:
+        half_widths = np.zeros(len(half_widths))
     return PairTest(
         objective=objective,
         cost=cost,
-        windows=np.zeros(len(windows)) if objective.is_exact else windows,
+        within_half_widths=half_widths,
         drift=drift,
     )

@@ -115,60 +115,58 @@ def recommend(
         raise SweepError(why_none(points, objective, condition))
 
     @functools.cache
-    def compare(env_id: object, each: Objective) -> PairTest:
-        return comparison_of(of_environment(study.trials, env_id), each, drift=study.drift(env_id))
+    def compare(env_id: object, objective: Objective) -> PairTest:
+        trials = of_environment(study.trials, env_id)
+        return comparison_of(trials, objective, drift=study.drift(env_id))
 
-    found = []
+    recommendations = []
+    keys = ["env_id"] if compare_models else [*MODEL, "env_id"]
     ordered = points.sort_values("flops_per_sample", kind="stable")
-    for _, there in ordered.groupby(
-        [*(() if compare_models else MODEL), "env_id"], dropna=False, sort=False
-    ):
-        if there["is_candidate"].any():
-            found.append(
-                _recommended(
-                    there, goal, condition, functools.partial(compare, there["env_id"].iloc[0])
-                )
-            )
-    return found
+    for _, group in ordered.groupby(keys, dropna=False, sort=False):
+        if group["is_candidate"].any():
+            compare_in_group = functools.partial(compare, group["env_id"].iloc[0])
+            recommendations.append(_recommend_one(group, goal, condition, compare_in_group))
+    return recommendations
 
 
-def _recommended(
+def _recommend_one(
     points: pd.DataFrame, goal: Goal, condition: Condition, compare: Compare
 ) -> Recommendation:
     """Choose among the points of one model and environment."""
     points = narrowed(points, goal)
     rows = points[points["is_candidate"]]
     objective = read_goal(rows, goal)
-    known = compare(objective)
-    numbers = known.numbers_of(rows)
-    centres = known.cost.launches.centres
-    best = _best(known.cost, numbers)
-    over = known.excess(numbers, numbers[[best]])
-    is_tied = ~(over.estimate > over.half_width)
-    is_tied[best] = over.is_tested[best] = True
-    order = rows.assign(centre=centres[numbers], is_tied=is_tied)
-    worth = WORTH_A_WORKER * (1.0 if objective.is_relative else abs(centres[numbers[best]]))
-    near = order[order["is_tied"] & (order["centre"] <= centres[numbers[best]] + worth)]
+    test = compare(objective)
+    numbers = test.numbers_of(rows)
+    best = _best_place(test.cost, numbers)
+    excess = test.excess(numbers, numbers[[best]])
+    is_tied = ~(excess.estimate > excess.half_width)
+    is_tied[best] = excess.is_tested[best] = True
+    costs = test.cost.launches.point_means[numbers]
+    order = rows.assign(mean_cost=costs, is_tied=is_tied)
+    margin = WORTH_A_WORKER * (1.0 if objective.is_relative else abs(costs[best]))
+    near = order[order["is_tied"] & (order["mean_cost"] <= costs[best] + margin)]
     # Of equal ones, as they are where what counts is set and not measured, the highest throughput.
     near = near.sort_values("samples_per_s", ascending=False, kind="stable")
-    chosen = near.sort_values(["workers", "centre"], kind="stable").index[:1]
-    others = order.drop(index=chosen).sort_values("centre", kind="stable").drop(columns="centre")
+    chosen = near.sort_values(["workers", "mean_cost"], kind="stable").index[:1]
+    rivals = order.drop(index=chosen).sort_values("mean_cost", kind="stable")
+    rivals = rivals.drop(columns="mean_cost")
     ratios = {
-        f"ratio{end}": values for end, values in known.ratios(rows.loc[chosen], others).items()
+        f"ratio{end}": values for end, values in test.ratios(rows.loc[chosen], rivals).items()
     }
     sure = Certainty.SINGLE_LAUNCH
-    if others.empty:
+    if rivals.empty:
         sure = Certainty.ONLY_CANDIDATE
     elif is_tied.sum() > 1:
         sure = Certainty.TIED
-    elif over.is_tested.all():
+    elif excess.is_tested.all():
         sure = Certainty.SIGNIFICANT
     return Recommendation(
         goal=goal,
         objective=objective,
         point=rows.loc[chosen[0]],
         sure=sure,
-        others=others.assign(**ratios).reset_index(drop=True),
+        others=rivals.assign(**ratios).reset_index(drop=True),
         alternatives=_alternatives(points, points.loc[chosen], objective, compare),
         unknown=int((points["is_unknown"] & points["is_allowed"]).sum()),
         unmeasured=unmeasured_of(points, objective, condition),
@@ -181,19 +179,19 @@ def _recommended(
             ).sum()
         ),
         implausible=int((points["is_implausible"] & points["is_allowed"]).sum()),
-        drift=known.drift,
+        drift=test.drift,
     )
 
 
-def _best(cost: Cost, numbers: Rows) -> int:
+def _best_place(cost: Cost, numbers: Rows) -> int:
     """Position of the least cost, unless shared launches show another point to be better."""
-    best = int(cost.launches.centres[numbers].argmin())
+    costs = cost.launches.point_means[numbers]
+    best = int(costs.argmin())
     for _ in range(len(numbers)):
-        found = cost.contrasts(numbers[[best]], numbers)
-        worse_than = np.flatnonzero(found.greater[0])
-        if not len(worse_than):
+        better = np.flatnonzero(cost.contrasts(numbers[[best]], numbers).greater[0])
+        if not len(better):
             break
-        best = int(worse_than[cost.launches.centres[numbers[worse_than]].argmin()])
+        best = int(better[costs[better].argmin()])
     return best
 
 
@@ -204,23 +202,25 @@ def _alternatives(
     would_do = points["is_allowed"] | (points["is_met"] & ~points["is_slow"])
     pool = points[would_do & ~points["is_alone"] & ~points["is_implausible"]]
     pool = pool.dropna(subset=["latency_s", "samples_per_s"])
-    both = read_objectives(points)
-    known = {each.name: compare(each) for each in (*both, objective)}
+    objectives = read_objectives(points)
+    tests = {item.name: compare(item) for item in (*objectives, objective)}
     rows, better = [], []
-    for is_allowed, each in [*((True, each) for each in both), (False, objective)]:
-        there = pool[pool["is_allowed"] == is_allowed].dropna(subset=[each.name])
-        first = there.sort_values(each.name, ascending=not each.maximize, kind="stable").head(1)
-        numbers, own = (known[each.name].numbers_of(some) for some in (first, chosen))
-        if first.empty or (own < 0).any():
+    for is_allowed, by in [*((True, item) for item in objectives), (False, objective)]:
+        candidates = pool[pool["is_allowed"] == is_allowed].dropna(subset=[by.name])
+        first = candidates.sort_values(by.name, ascending=not by.maximize, kind="stable").head(1)
+        test = tests[by.name]
+        numbers = test.numbers_of(first)
+        chosen_numbers = test.numbers_of(chosen)
+        if first.empty or (chosen_numbers < 0).any():
             continue
-        over = known[each.name].excess(own, numbers)
-        if over.estimate[0] > over.half_width[0]:
+        excess = test.excess(chosen_numbers, numbers)
+        if excess.estimate[0] > excess.half_width[0]:
             rows.append(first.index[0])
-            better.append(each.name)
-    kept = pool.loc[rows].assign(better=better)
+            better.append(by.name)
+    alternatives = pool.loc[rows].assign(better=better)
     ratios = {
-        f"{name}_ratio{end}": r
-        for name, each in known.items()
-        for end, r in each.ratios(kept, chosen).items()
+        f"{name}_ratio{end}": values
+        for name, test in tests.items()
+        for end, values in test.ratios(alternatives, chosen).items()
     }
-    return kept.assign(**ratios).reset_index(drop=True)
+    return alternatives.assign(**ratios).reset_index(drop=True)

@@ -26,36 +26,35 @@ class FrontierProbability(NamedTuple):
 def probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> FrontierProbability:
     """Probability of each point to be on the frontier, and its knee; nan where an error is unknown.
 
-    What is far off the frontier is off in every draw, and changes no other point's draws.
+    A point far off the frontier is off in every draw, and changes no other point's draws.
 
     Args:
         costs: of the environment.
         numbers: rows of points in it.
-        near: those of them that are not far off; none where nothing can be tested.
+        near: places in `numbers` of points that are not far off; none where nothing can be tested.
     """
-    drawn = FrontierProbability(*np.full((2, len(numbers)), 0.0 if len(near) else np.nan))
+    shares = FrontierProbability(*np.full((2, len(numbers)), 0.0 if len(near) else np.nan))
     if len(near) == 1 < len(numbers):
-        drawn.frontier[near] = 1.0
+        shares.frontier[near] = 1.0
     elif len(near):
-        found = _probability(costs, numbers[near])
-        drawn.frontier[near], drawn.knee[near] = found
-    return drawn
+        shares.frontier[near], shares.knee[near] = _probability(costs, numbers[near])
+    return shares
 
 
 def _probability(costs: PointCosts, numbers: Rows) -> FrontierProbability:
     """As `probabilities`, for points near the frontier only."""
-    each = costs.excess(numbers, numbers)
-    tested = np.logical_and.reduce([found.tested for found in each])
-    kept = _known_beside_each_other(tested | np.eye(len(numbers), dtype=np.bool_))
-    drawn = FrontierProbability(*np.full((2, len(numbers)), np.nan))
-    if len(kept) > 1 or (len(numbers) == 1 and tested.all()):
-        found = _shares_of_draws(_draws(costs, numbers[kept], each, kept))
-        drawn.frontier[kept], drawn.knee[kept] = found
-    return drawn
+    contrasts = costs.excess(numbers, numbers)
+    tested = np.logical_and.reduce([contrast.tested for contrast in contrasts])
+    places = _tested_against_each_other(tested | np.eye(len(numbers), dtype=np.bool_))
+    shares = FrontierProbability(*np.full((2, len(numbers)), np.nan))
+    if len(places) > 1 or (len(numbers) == 1 and tested.all()):
+        draws = _draws(costs, numbers[places], contrasts, places)
+        shares.frontier[places], shares.knee[places] = _shares_of_draws(draws)
+    return shares
 
 
-def _known_beside_each_other(tested: NDArray[np.bool_]) -> Rows:
-    """Leave points out that least is known of, the least known first."""
+def _tested_against_each_other(tested: NDArray[np.bool_]) -> Rows:
+    """Leave out points with the fewest tests until all remaining pairs have one."""
     inside = np.ones(len(tested), dtype=np.bool_)
     counts = tested.sum(axis=1)
     while (counts[inside] < inside.sum()).any():
@@ -65,48 +64,50 @@ def _known_beside_each_other(tested: NDArray[np.bool_]) -> Rows:
     return inside.nonzero()[0]
 
 
-def _draws(costs: PointCosts, numbers: Rows, each: Sequence[Contrasts], kept: Rows) -> Numbers:
+def _draws(
+    costs: PointCosts, numbers: Rows, contrasts: Sequence[Contrasts], places: Rows
+) -> Numbers:
     """Draw the costs of points again, (draws, points, objectives), where all errors are known.
 
     Args:
         costs: of the environment.
         numbers: rows of points in it.
-        each: by objective, contrasts of these and more points.
-        kept: which of those these are.
+        contrasts: by objective, of these and further points.
+        places: of these points in the contrasts.
     """
-    others = ~np.eye(len(kept), dtype=np.bool_)
-    cells = np.ix_(kept, kept)
+    off_diagonal = ~np.eye(len(places), dtype=np.bool_)
+    cells = np.ix_(places, places)
     rng = np.random.default_rng(0)
-    noise = np.tensordot(_mixture(costs), rng.normal(size=(len(each), _DRAWS, len(kept))), axes=1)
-    drawn = np.empty((_DRAWS, len(kept), len(each)))
-    for place, (found, cost) in enumerate(zip(each, costs.costs, strict=True)):
+    normal = rng.normal(size=(len(contrasts), _DRAWS, len(places)))
+    noise = np.tensordot(_mixture(costs), normal, axes=1)
+    draws = np.empty((_DRAWS, len(places), len(contrasts)))
+    for column, (contrast, cost) in enumerate(zip(contrasts, costs.costs, strict=True)):
         if cost.is_exact:
-            drawn[:, :, place] = cost.launches.centres[numbers]
+            draws[:, :, column] = cost.launches.point_means[numbers]
         else:
             # Differences to the mean of all: those to one point would depend on which one that is.
-            drawn[:, :, place] = found.estimate[cells].mean(axis=1) + noise[place] @ _root(
-                found.half_width[cells] * others
-            )
-    return drawn
+            root = _root(contrast.half_width[cells] * off_diagonal)
+            draws[:, :, column] = contrast.estimate[cells].mean(axis=1) + noise[column] @ root
+    return draws
 
 
-def _shares_of_draws(drawn: Numbers) -> FrontierProbability:
-    """In which share of the draws each point is on the frontier, and its knee."""
-    on, knee = np.zeros((2, drawn.shape[1]))
-    for costs in drawn:
+def _shares_of_draws(draws: Numbers) -> FrontierProbability:
+    """Share of the draws in which each point is on the frontier, and its knee."""
+    frontier, knee = np.zeros((2, draws.shape[1]))
+    for costs in draws:
         places = on_frontier(costs).nonzero()[0]
-        on[places] += 1
+        frontier[places] += 1
         row = knee_of(costs[places])
         if row is not None:
             knee[places[row]] += 1
-    return FrontierProbability(on / len(drawn), knee / len(drawn))
+    return FrontierProbability(frontier / len(draws), knee / len(draws))
 
 
 def _mixture(costs: PointCosts) -> Numbers:
     """Square root of the correlation matrix of a point's cost errors, from launches' deviations."""
-    left = [np.nan_to_num(cost.launches.left).ravel() for cost in costs.costs]
-    sizes = np.array([np.linalg.norm(each) for each in left])
-    products = np.array([[one @ other for other in left] for one in left])
+    residuals = [np.nan_to_num(cost.launches.residuals).ravel() for cost in costs.costs]
+    sizes = np.array([np.linalg.norm(vector) for vector in residuals])
+    products = np.array([[row @ column for column in residuals] for row in residuals])
     with np.errstate(invalid="ignore", divide="ignore"):
         correlations = np.nan_to_num(products / np.outer(sizes, sizes))
     np.fill_diagonal(correlations, 1.0)

@@ -48,37 +48,38 @@ def scaling(frame: Frame, *, per: Per = "worker") -> pd.DataFrame:
     Raises:
         SweepError: `per` is neither.
     """
-    found = study_of(frame).ladders(per)
-    return with_speed_ups(found.rows, size=found.size, compared=found.compared)
+    ladders = study_of(frame).ladders(per)
+    return with_speed_ups(ladders.rows, size=ladders.size, compared=ladders.compared)
 
 
 def group_columns(rows: pd.DataFrame) -> list[str]:
     """Name the columns of `group_row`."""
-    return [c for c in rows.columns if c not in {*_OF_A_SIZE, *COMPARED}] + ["sizes", "largest"]
+    shared = [name for name in rows.columns if name not in {*_OF_A_SIZE, *COMPARED}]
+    return [*shared, "sizes", "largest"]
 
 
-def group_row(there: pd.DataFrame, *, size: str) -> dict[str, Any]:
+def group_row(group_rows: pd.DataFrame, *, size: str) -> dict[str, Any]:
     """Describe a group in one row: shared settings, `sizes`, the largest size, cautions.
 
     Args:
-        there: rows of the group.
+        group_rows: rows of the group.
         size: column that sizes are counted by.
     """
-    first = there.iloc[0]
+    first = group_rows.iloc[0]
     return {
         **{
             name: first[name]
-            for name in group_columns(there)[:-2]
+            for name in group_columns(group_rows)[:-2]
             if name not in _DIFFERING[first["kind"]]
         },
-        "sizes": len(there),
-        "largest": there[size].max(),
-        "caution": joined_cautions(there["caution"]),
+        "sizes": len(group_rows),
+        "largest": group_rows[size].max(),
+        "caution": joined_cautions(group_rows["caution"]),
     }
 
 
 def group_table(
-    found: Sequence[Mapping[str, Any]], rows: pd.DataFrame, *, columns: Sequence[str]
+    records: Sequence[Mapping[str, Any]], rows: pd.DataFrame, *, columns: Sequence[str]
 ) -> pd.DataFrame:
     """Make a table of what `group_row` gives with further columns.
 
@@ -86,7 +87,7 @@ def group_table(
     """
     import pandas as pd
 
-    table = pd.DataFrame(found, columns=[*group_columns(rows), *columns])
+    table = pd.DataFrame(records, columns=[*group_columns(rows), *columns])
     return table.astype({name: rows[name].dtype for name in group_columns(rows)[:-2]})
 
 
@@ -101,55 +102,57 @@ def with_speed_ups(
         compared: by `group`, in the order of its rows.
     """
     sizes = rows[size].to_numpy("float64")
-    found = np.full((len(rows), len(COMPARED)), np.nan)
+    comparisons = np.full((len(rows), len(COMPARED)), np.nan)
     for group, places in rows.groupby("group").indices.items():
         columns = _speed_ups(sizes[places], compared[group])
-        found[places] = np.column_stack([columns[name] for name in COMPARED])
-    rows = rows.assign(**dict(zip(COMPARED, found.T, strict=True)))
+        comparisons[places] = np.column_stack([columns[name] for name in COMPARED])
+    rows = rows.assign(**dict(zip(COMPARED, comparisons.T, strict=True)))
     base = rows.groupby("group")["caution"].transform("first")
-    rows["caution"] = [joined_cautions(both) for both in zip(base, rows["caution"], strict=True)]
+    rows["caution"] = [joined_cautions(pair) for pair in zip(base, rows["caution"], strict=True)]
     return rows
 
 
-def _speed_ups(sizes: Numbers, found: Contrasts) -> dict[str, Numbers]:
+def _speed_ups(sizes: Numbers, contrasts: Contrasts) -> dict[str, Numbers]:
     """Speed-up, efficiency and gain of one group, with their intervals."""
-    logs = found.estimate[:, 0].copy()
-    half_width = found.half_width[:, 0].copy()
+    logs = contrasts.estimate[:, 0].copy()
+    half_width = contrasts.half_width[:, 0].copy()
     logs[0] = half_width[0] = 0.0
     columns = {}
     for end, log in zip(ENDS, (logs, logs - half_width, logs + half_width), strict=True):
         columns[f"speed_up{end}"] = np.exp(log)
         columns[f"efficiency{end}"] = np.exp(log) * sizes[0] / sizes
-    return columns | _gains(sizes, found, *(columns[f"speed_up{end}"] for end in ENDS))
+    return columns | _gains(sizes, contrasts, *(columns[f"speed_up{end}"] for end in ENDS))
 
 
 def _gains(
-    sizes: Numbers, found: Contrasts, speed_up: Numbers, low: Numbers, high: Numbers
+    sizes: Numbers, contrasts: Contrasts, speed_up: Numbers, low: Numbers, high: Numbers
 ) -> dict[str, Numbers]:
     """Gain of one more worker, with an interval from the two speed-ups (Zou and Donner 2008)."""
-    squares = reaches(found)
-    scale = np.sqrt(np.outer(np.diag(squares), np.diag(squares)))
-    together = np.diag(np.divide(squares, scale, out=np.zeros_like(squares), where=scale > 0), 1)
+    covariance = speed_up_covariance(contrasts)
+    scale = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
+    correlations = np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0)
+    neighbours = np.diag(correlations, 1)
     below = speed_up - low
     above = high - speed_up
     share = sizes[0] / np.diff(sizes)
     gain = share * np.diff(speed_up)
     columns = {"gain": gain}
-    for end, sign, of, others in (("_low", -1, below, above), ("_high", 1, above, below)):
-        square = of[1:] ** 2 + others[:-1] ** 2 - 2 * together * of[1:] * others[:-1]
+    for end, sign, distance, opposite in (("_low", -1, below, above), ("_high", 1, above, below)):
+        larger, smaller = distance[1:], opposite[:-1]
+        square = larger**2 + smaller**2 - 2 * neighbours * larger * smaller
         columns[f"gain{end}"] = gain + sign * share * np.maximum(square, 0) ** 0.5
     return {name: np.concatenate([[np.nan], values]) for name, values in columns.items()}
 
 
-def reaches(found: Contrasts) -> Numbers:
+def speed_up_covariance(contrasts: Contrasts) -> Numbers:
     """Covariance of the logarithms of speed-ups, in squares of half-widths of 95 % intervals.
 
-    Each size has an error of its own, and the base's error is in all; what launches have in common
-    falls out where they are compared in pairs. So the squared half-width of a difference is a sum
-    of two, which are found here.
+    Each size has an error of its own, and the base's error is in all speed-ups. Effects of launches
+    cancel out where sizes are compared in pairs. So the squared half-width of a difference is a sum
+    of two squares, which are estimated here.
 
     Args:
-        found: each size of a group with each, the base first.
+        contrasts: each size of a group with each, the base first.
 
     Returns:
         (sizes, sizes); 0 for the base itself, nan for sizes that can't be tested against the
@@ -157,15 +160,16 @@ def reaches(found: Contrasts) -> Numbers:
     """
     from scipy.optimize import nnls
 
-    count = len(found.half_width)
+    count = len(contrasts.half_width)
     covariance = np.full((count, count), np.nan)
-    known = np.flatnonzero(found.tested[:, 0] | (np.arange(count) == 0))
-    first, second = np.triu_indices(len(known), 1)
-    squares = found.half_width[known[first], known[second]] ** 2
+    tested = np.flatnonzero(contrasts.tested[:, 0] | (np.arange(count) == 0))
+    first, second = np.triu_indices(len(tested), 1)
+    squares = contrasts.half_width[tested[first], tested[second]] ** 2
     if not np.isnan(squares).any():
         unit = squares.max(initial=0.0) or 1.0
-        own = nnls(np.eye(len(known))[first] + np.eye(len(known))[second], squares / unit)[0] * unit
-        covariance[np.ix_(known, known)] = np.diag(own) + own[0]
+        is_of_pair = np.eye(len(tested))[first] + np.eye(len(tested))[second]
+        variances = nnls(is_of_pair, squares / unit)[0] * unit
+        covariance[np.ix_(tested, tested)] = np.diag(variances) + variances[0]
     covariance[0] = covariance[:, 0] = np.where(np.isnan(np.diag(covariance)), np.nan, 0.0)
     covariance[0, 0] = 0.0
     return covariance

@@ -54,14 +54,14 @@ class Study:
 
     def launches(self, env_id: Any, of: str) -> Launches:
         """Logarithms of a measured column in one environment, with their pooled variances."""
-        key = (_key(env_id), of)
+        key = (_environment_key(env_id), of)
         if key not in self._launches:
             self._launches[key] = logarithms_of(of_environment(self.trials, env_id), of)
         return self._launches[key]
 
     def drift(self, env_id: Any) -> float | None:
         """Drift of the machine in one environment, as `drift_of` gives it."""
-        key = _key(env_id)
+        key = _environment_key(env_id)
         if key not in self._drifts:
             self._drifts[key] = drift_of(of_environment(self.canaries, env_id))
         return self._drifts[key]
@@ -92,10 +92,10 @@ class Study:
             return self
         if text not in self._narrowed:
             is_met = self.condition(text).holds(self.points).fillna(value=False)
-            kept = self.points.loc[is_met, [*POINT]].assign(is_kept=True)
-            found = self.frame[[*POINT]].merge(kept, how="left", on=list(POINT))["is_kept"]
+            points = self.points.loc[is_met, [*POINT]].assign(meets=True)
+            trials = self.frame[[*POINT]].merge(points, how="left", on=list(POINT))
             is_canary = self.frame["role"].eq("canary").to_numpy()
-            self._narrowed[text] = Study(self.frame[found.notna().to_numpy() | is_canary])
+            self._narrowed[text] = Study(self.frame[trials["meets"].notna().to_numpy() | is_canary])
         return self._narrowed[text]
 
 
@@ -103,7 +103,7 @@ Frame: TypeAlias = "pd.DataFrame | Study"
 """One row per trial, as `dtsweep.load` gives it, or a study of it."""
 
 
-def _key(env_id: Any) -> Any:
+def _environment_key(env_id: Any) -> Any:
     """An environment as a key: null is one, and equals itself."""
     import pandas as pd
 
@@ -120,11 +120,10 @@ def study_of(frame: Frame) -> Study:
 
 
 def launch_sigma(frame: Frame, *, of: str = "samples_per_s") -> pd.DataFrame:
-    """Estimate what launches of one and the same point differ by, beyond what their steps explain.
+    """Estimate the standard deviation between launches of a point, beyond what their steps explain.
 
-    Points that one launch measured share what is particular to it, so that they say once what it
-    is: `degrees` counts launches less one for each set of points that share launches, not for each
-    point.
+    Points that one launch measured share its effect, so they show it only once: `degrees` counts
+    launches less one for each set of points that share launches, not for each point.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.

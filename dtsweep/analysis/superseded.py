@@ -50,7 +50,11 @@ def older_source(frame: pd.DataFrame) -> pd.Series[Any]:
     """
     import pandas as pd
 
-    fields = [c for c in frame.columns if c.startswith("workload_") and c != "workload_digest"]
+    fields = [
+        column
+        for column in frame.columns
+        if column.startswith("workload_") and column != "workload_digest"
+    ]
     described = ["workload", "workload_digest", "sources", *fields]
     rows = frame.reset_index(drop=True)
     rows = rows[(rows["status"] == "ok") & rows["workload_digest"].notna()]
@@ -65,15 +69,15 @@ def older_source(frame: pd.DataFrame) -> pd.Series[Any]:
         if job in lines:
             continue
         sources = _sources_of({str(name): value for name, value in row.items()})
-        known = newest.setdefault(row["workload"], sources)
-        lines[job] = in_a_line(changes(sources, known), place="") or None
+        newest_sources = newest.setdefault(row["workload"], sources)
+        lines[job] = in_a_line(changes(sources, newest_sources), place="") or None
         if lines[job] is None:
             # One row need not name all packages and data that another one does.
-            newest[row["workload"]] = sources | known
-    found: list[str | None] = [None] * len(frame)
+            newest[row["workload"]] = sources | newest_sources
+    line_by_row: list[str | None] = [None] * len(frame)
     for place, job in zip(jobs.index, jobs, strict=True):
-        found[int(place)] = lines[job]
-    return pd.Series(found, index=frame.index, dtype=object)
+        line_by_row[int(place)] = lines[job]
+    return pd.Series(line_by_row, index=frame.index, dtype=object)
 
 
 def _sources_of(row: dict[str, Any]) -> dict[str, str]:

@@ -113,7 +113,7 @@ def with_cost(rows: pd.DataFrame, *, price: float) -> pd.DataFrame:
         for end in ("", "_low", "_high")
     }
     workers = rows["workers"].astype("float64")
-    return rows.assign(**{name: each * workers * price for name, each in hours.items()})
+    return rows.assign(**{name: duration * workers * price for name, duration in hours.items()})
 
 
 def _of_kind(points: pd.DataFrame, study: Study, *, kind: str) -> pd.DataFrame:
@@ -134,20 +134,20 @@ def _fastest(points: pd.DataFrame) -> pd.DataFrame:
     rows = fastest.sort_values(["order", *_TABLE[1:], "workers"], ignore_index=True)
     tables = rows.groupby(_TABLE, dropna=False, sort=False)
     rows = rows.assign(group=tables.ngroup(), base=tables["workers"].transform("first"))
-    kinds = {group: _kind(there) for group, there in rows.groupby("group")}
+    kinds = {group: _kind(table) for group, table in rows.groupby("group")}
     return rows.assign(kind=rows["group"].map(kinds).astype(object))
 
 
-def _kind(there: pd.DataFrame) -> str | None:
+def _kind(table: pd.DataFrame) -> str | None:
     """Settings that all numbers of workers in a table share."""
-    if len(there) == 1:
+    if len(table) == 1:
         return None
-    others = [name for name in setting_columns(there) if name not in _SHAPE]
-    if (there[others].nunique(dropna=False) > 1).any():
+    shared = [name for name in setting_columns(table) if name not in _SHAPE]
+    if (table[shared].nunique(dropna=False) > 1).any():
         return "free"
-    if len(there[["micro_batch", "accumulation"]].drop_duplicates()) == 1:
+    if len(table[["micro_batch", "accumulation"]].drop_duplicates()) == 1:
         return "weak"
-    if there["global_batch"].notna().all() and there["global_batch"].nunique() == 1:
+    if table["global_batch"].notna().all() and table["global_batch"].nunique() == 1:
         return "strong"
     return "free"
 
@@ -155,6 +155,6 @@ def _kind(there: pd.DataFrame) -> str | None:
 def _cpu_joules_per_sample(trials: pd.DataFrame) -> pd.DataFrame:
     """CPU energy of all hosts by `POINT`, where launches know it: mean power over the rate."""
     joules = trials["cpu_energy_j"].astype("float64") / trials["window_s"] / trials["samples_per_s"]
-    known = trials[[*POINT]].assign(cpu_energy_j_per_sample=joules)
-    means = known.groupby(list(POINT), dropna=False)["cpu_energy_j_per_sample"].mean()
+    per_sample = trials[[*POINT]].assign(cpu_energy_j_per_sample=joules)
+    means = per_sample.groupby(list(POINT), dropna=False)["cpu_energy_j_per_sample"].mean()
     return means.reset_index().astype({"env_id": object})

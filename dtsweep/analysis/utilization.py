@@ -28,8 +28,8 @@ def by_best_peak(trials: pd.DataFrame) -> pd.DataFrame:
         of the trial.
     """
     peaks = trials["peak_flops_per_s"].where(trials["peak_source"] == "measured")
-    computing = _of_best(peaks, [trials[name] for name in _SAME_DEVICE])
-    moving = _of_best(
+    computing = _share_of_best(peaks, [trials[name] for name in _SAME_DEVICE])
+    moving = _share_of_best(
         trials["peak_bytes_per_s"], [trials[name] for name in (*_SAME_DEVICE, "workers")]
     )
     shares = {
@@ -41,6 +41,6 @@ def by_best_peak(trials: pd.DataFrame) -> pd.DataFrame:
     return trials.assign(**{name: trials[name] * share for name, share in shares.items()})
 
 
-def _of_best(peaks: pd.Series[float], groups: list[pd.Series[Any]]) -> pd.Series[float]:
+def _share_of_best(peaks: pd.Series[float], groups: list[pd.Series[Any]]) -> pd.Series[float]:
     """Each peak as a share of the highest of its group; 1 where it is unknown."""
     return (peaks / peaks.groupby(groups, dropna=False).transform("max")).fillna(1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -52,20 +53,19 @@ class Condition:
     text: str
     """As it was written."""
     columns: tuple[str, ...]
-    """Those that it asks for, in the order in which it does."""
+    """Columns that it names, in this order."""
     _evaluate: Evaluate
 
     def holds(self, points: pd.DataFrame) -> Truth:
-        """Say of each point whether it meets the condition.
+        """Mark the points that meet the condition.
 
         Args:
-            points: rows with the columns that it asks for.
+            points: rows with the columns that it names.
 
         Returns:
-            True, false or null by row. A comparison with what was not measured is null; a setting
-            that is null is
-            known: it is left at what the mode has of its own, so that `compression = null` asks for
-                it.
+            True, false or null by row. A comparison with a value that was not measured is null. A
+            setting that is null is known: the mode's own default holds, which `compression = null`
+            selects.
 
         Raises:
             SweepError: a column is compared with what it can't hold.
@@ -89,14 +89,14 @@ def parse_condition(text: str, points: pd.DataFrame) -> Condition:
         SweepError: it can't be read, or asks for what is not a column.
     """
     if not text:
-        return Condition("", (), _all)
+        return Condition("", (), _always)
     parser = _Parser(text, points)
-    evaluate = parser.alternatives()
+    evaluate = parser.disjunction()
     parser.expect("end")
-    return Condition(text, tuple(dict.fromkeys(parser.asked)), evaluate)
+    return Condition(text, tuple(dict.fromkeys(parser.asked_columns)), evaluate)
 
 
-def _all(points: pd.DataFrame) -> Truth:
+def _always(points: pd.DataFrame) -> Truth:
     import pandas as pd
 
     return pd.Series(data=True, index=points.index, dtype="boolean")
@@ -106,30 +106,31 @@ class _Parser:
     """Reads one text from left to right, a token ahead (recursive descent)."""
 
     def __init__(self, text: str, points: pd.DataFrame) -> None:
-        self.asked: list[str] = []
+        self.asked_columns: list[str] = []
         self._text = text
         self._columns = [str(name) for name in points.columns]
         self._settings = {*setting_columns(points), "global_batch"}
         self._tokens = list(self._split())
 
-    def alternatives(self) -> Evaluate:
-        found = [self._together()]
+    def disjunction(self) -> Evaluate:
+        """Read conditions joined by `or`, which binds least."""
+        parts = [self._conjunction()]
         while self._takes("or"):
-            found.append(self._together())
-        return _joined(found, lambda one, other: one | other)
+            parts.append(self._conjunction())
+        return _join(parts, operator.or_)
 
-    def _together(self) -> Evaluate:
-        found = [self._single()]
+    def _conjunction(self) -> Evaluate:
+        parts = [self._single()]
         while self._takes("and"):
-            found.append(self._single())
-        return _joined(found, lambda one, other: one & other)
+            parts.append(self._single())
+        return _join(parts, operator.and_)
 
     def _single(self) -> Evaluate:
         if self._takes("not"):
             inner = self._single()
             return lambda points: ~inner(points)
         if self._takes("("):
-            inside = self.alternatives()
+            inside = self.disjunction()
             self.expect(")")
             return inside
         return self._comparison()
@@ -138,10 +139,8 @@ class _Parser:
         column = self._column()
         if self._takes("in"):
             values = self._values()
-            return _joined(
-                [self._compared(column, "=", value) for value in values],
-                lambda one, other: one | other,
-            )
+            equalities = [self._compared(column, "=", value) for value in values]
+            return _join(equalities, operator.or_)
         token = self._next()
         if token.value not in SIGNS or token.kind != "sign":
             self._refuse(token, f"one of {' '.join(SIGNS)} or `in`")
@@ -153,14 +152,13 @@ class _Parser:
             self._refuse(token, "the name of a column")
         name = str(token.value).replace("workload.", "workload_", 1)
         if name not in self._columns:
-            near = nearest(name, self._columns)
-            meant = "docs/columns.md lists them"
-            if near:
-                meant = f"did you mean {near!r}?"
+            hint = "docs/columns.md lists them"
+            if suggestion := nearest(name, self._columns):
+                hint = f"did you mean {suggestion!r}?"
             raise SweepError(
-                f"{token.value!r} is not a column of points (in {self._text!r}); {meant}"
+                f"{token.value!r} is not a column of points (in {self._text!r}); {hint}"
             )
-        self.asked.append(name)
+        self.asked_columns.append(name)
         return name
 
     def _values(self) -> list[Any]:
@@ -204,10 +202,10 @@ class _Parser:
         return self._tokens[0]
 
     def _refuse(self, token: _Token, wanted: str) -> None:
-        rest = self._text[token.place :].strip()
+        remainder = self._text[token.place :].strip()
         where = "at the end"
-        if rest:
-            where = f"before {rest!r}"
+        if remainder:
+            where = f"before {remainder!r}"
         raise SweepError(
             f"in {self._text!r}, {where}: {wanted} is expected, as in 'step_p99_s <= 200ms and "
             "workers < 8'"
@@ -217,35 +215,35 @@ class _Parser:
         tokens, place = [], 0
         end = len(self._text.rstrip())
         while place < end:
-            found = _TOKENS.match(self._text, place)
-            if found is None:
+            match = _TOKENS.match(self._text, place)
+            if match is None:
                 self._refuse(_Token("end", None, place), "a name, a number or a comparison")
                 break
-            start = found.end() - len(found.group().lstrip())
-            tokens.append(self._token(found, start))
-            place = found.end()
+            start = match.end() - len(match.group().lstrip())
+            tokens.append(self._token(match, start))
+            place = match.end()
         return [*tokens, _Token("end", None, end)]
 
-    def _token(self, found: re.Match[str], start: int) -> _Token:
-        kind = str(found.lastgroup)
+    def _token(self, match: re.Match[str], start: int) -> _Token:
+        kind = str(match.lastgroup)
         if kind not in ("number", "unit"):
-            text = found.group(kind)
+            text = match.group(kind)
             return _Token(kind, text[1:-1] if kind == "text" else text, start)
-        unit = found.group("unit")
+        unit = match.group("unit")
         if unit and unit not in UNITS:
             self._refuse(
                 _Token("number", None, start), f"a number, or one with a unit of {', '.join(UNITS)}"
             )
         return _Token(
-            "number", float(found.group("number").replace("_", "")) * UNITS.get(unit, 1), start
+            "number", float(match.group("number").replace("_", "")) * UNITS.get(unit, 1), start
         )
 
 
-def _joined(parts: Sequence[Evaluate], join: Callable[[Truth, Truth], Truth]) -> Evaluate:
+def _join(parts: Sequence[Evaluate], join: Callable[[Truth, Truth], Truth]) -> Evaluate:
     def evaluate(points: pd.DataFrame) -> Truth:
-        found = parts[0](points)
+        truth = parts[0](points)
         for part in parts[1:]:
-            found = join(found, part(points))
-        return found
+            truth = join(truth, part(points))
+        return truth
 
     return evaluate

@@ -58,11 +58,12 @@ def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd
     ladders = study_of(frame).ladders(per)
     size = ladders.size
     rows = with_speed_ups(ladders.rows, size=size, compared=ladders.compared)
-    found = [
-        group_row(there, size=size) | _row(there.rename(columns={size: "size"}), worth=worth)
-        for _, there in rows.groupby("group")
+    records = [
+        group_row(group_rows, size=size)
+        | _row(group_rows.rename(columns={size: "size"}), worth=worth)
+        for _, group_rows in rows.groupby("group")
     ]
-    return group_table(found, rows, columns=_COLUMNS).astype(_TYPES)
+    return group_table(records, rows, columns=_COLUMNS).astype(_TYPES)
 
 
 def check_worth(worth: float) -> None:
@@ -78,31 +79,27 @@ def check_worth(worth: float) -> None:
         )
 
 
-def _row(there: pd.DataFrame, *, worth: float) -> dict[str, Any]:
-    before = there["size"].to_numpy()[:-1]
-    steps = there.iloc[1:]
-    doesnt_pay, is_told_to, is_told_not_to = (
-        before[found]
-        for found in (
-            steps["gain"] < worth,
-            ~(steps["gain_low"] >= worth),
-            steps["gain_high"] < worth,
-        )
-    )
+def _row(group_rows: pd.DataFrame, *, worth: float) -> dict[str, Any]:
+    """Columns of `worthwhile` for one group."""
+    before = group_rows["size"].to_numpy()[:-1]
+    steps = group_rows.iloc[1:]
     if steps["gain_low"].isna().all():
         return {"verdict": KneeVerdict.UNKNOWN, "verdict_reason": Reason.TOO_FEW_LAUNCHES}
-    if not len(is_told_to):
+    # Sizes before a step whose gain is too small: possibly, significantly, and by the mean.
+    possibly_too_small = before[~(steps["gain_low"] >= worth)]
+    significantly_too_small = before[steps["gain_high"] < worth]
+    too_small = before[steps["gain"] < worth]
+    if not len(possibly_too_small):
         return {"verdict": KneeVerdict.BEYOND_SIZES}
-    low = int(is_told_to[0])
-    if not len(is_told_not_to):
+    low = int(possibly_too_small[0])
+    if not len(significantly_too_small):
         return {"verdict": KneeVerdict.NOT_DISTINGUISHABLE, "pays_at_least": low}
-    value = int(doesnt_pay[0])
-    high = int(is_told_not_to[0])
+    pays_to = int(too_small[0])
     return {
-        "pays_to": value,
+        "pays_to": pays_to,
         "pays_to_low": low,
-        "pays_to_high": high,
+        "pays_to_high": int(significantly_too_small[0]),
         "pays_at_least": low,
-        "next_size": int(there["size"][there["size"] > value].min()),
+        "next_size": int(group_rows["size"][group_rows["size"] > pays_to].min()),
         "verdict": KneeVerdict.FOUND,
     }

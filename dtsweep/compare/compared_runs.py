@@ -92,14 +92,14 @@ def compare_runs(
     """
     base = base[-MOST_RUNS:]
     for run in base:
-        _check_apart(run, new)
+        _check_distinct(run, new)
     names = names_of_machines([*base, new])
     machine = other_machines(base[-1], new, names)
     if machine and not other_machine:
-        said = "; ".join(machine)
+        differences = "; ".join(machine)
         raise SweepError(
-            f"these runs are of different machines: {said}; --other-machine compares them all the "
-            "same"
+            f"these runs are of different machines: {differences}; --other-machine compares them "
+            "all the same"
         )
     by_run = len(base) >= RUNS_FROM
     broken = _broken(base, new)
@@ -135,7 +135,7 @@ def _why_nothing(base: Run, new: Run) -> str:
     return f"no point is in both {base.name} and {new.name}; give runs of one sweep"
 
 
-def _check_apart(base: Run, new: Run) -> None:
+def _check_distinct(base: Run, new: Run) -> None:
     """Refuse to compare trials with themselves."""
     then, now = (set(run.launches["attempt_id"]) for run in (base, new))
     if then and then == now:
@@ -143,8 +143,10 @@ def _check_apart(base: Run, new: Run) -> None:
             f"{base.name} and {new.name} are the same run: give another one to compare with"
         )
     if same := len(then & now):
-        said = f"{same} of the {len(now)} trials of {new.name} are those of {base.name}"
-        raise SweepError(f"{said}; measure what is to be compared into --results of its own")
+        raise SweepError(
+            f"{same} of the {len(now)} trials of {new.name} are those of {base.name}; measure what "
+            "is to be compared into --results of its own"
+        )
 
 
 def _drift_of_one(base: Sequence[Run], new: Run, *, by_run: bool) -> float:
@@ -175,7 +177,7 @@ def _launches(run: Run, names: Mapping[str, str], *, by_run: bool) -> pd.DataFra
 def _joined(runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
     import pandas as pd
 
-    shared = [c for c in runs[-1].columns if all(c in run.columns for run in runs)]
+    shared = [name for name in runs[-1].columns if all(name in run.columns for run in runs)]
     return pd.concat([run[shared].astype({"env_id": object}) for run in runs], ignore_index=True)
 
 
@@ -184,5 +186,5 @@ def _broken(base: Sequence[Run], new: Run) -> pd.DataFrame:
         set().union(*(run.launches["point_id"] for run in runs)) for runs in (base, [new])
     )
     failed = new.trials[new.trials["status"].isin(BROKEN)]
-    gone = failed["point_id"].isin(measured_then - measured_now)
-    return failed[gone].drop_duplicates("point_id", keep="last").reset_index(drop=True)
+    is_broken = failed["point_id"].isin(measured_then - measured_now)
+    return failed[is_broken].drop_duplicates("point_id", keep="last").reset_index(drop=True)

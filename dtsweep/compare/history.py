@@ -94,8 +94,8 @@ def is_stored(history: str | Path, entry: Entry) -> bool:
 
 
 def _names_of(storage: Storage, table: str, run: str) -> set[str]:
-    found = map(_STEM.fullmatch, storage.sizes(HISTORY[table]))
-    return {match[0] for match in found if match and match["run"] == run}
+    matches = map(_STEM.fullmatch, storage.sizes(HISTORY[table]))
+    return {match[0] for match in matches if match and match["run"] == run}
 
 
 def _opened(history: str | Path) -> Storage:
@@ -125,7 +125,8 @@ def entries(history: str | Path) -> list[Entry]:
         SweepError: results lie there.
         StorageError: the place can't be read.
     """
-    storage, found = _opened(history), []
+    storage = _opened(history)
+    newest_first = []
     ranks = {_key(name): name for name in storage.sizes(HISTORY["ranks"])}
     for name in sorted(storage.sizes(HISTORY["trials"]), reverse=True)[:MOST_ENTRIES]:
         match = _STEM.fullmatch(name)
@@ -134,19 +135,18 @@ def entries(history: str | Path) -> list[Entry]:
             rows = _read(storage, "trials", name)
         if match is None or rows is None:
             continue
-        others = _read(storage, "ranks", ranks.get(_key(name)))
-        found.append(
+        newest_first.append(
             Entry(
                 run=match["run"],
                 started_at=pc.max(rows["started_at"]).as_py(),
                 is_start=match["start"] is not None,
                 trials=rows,
-                ranks=others,
+                ranks=_read(storage, "ranks", ranks.get(_key(name))),
             )
         )
-        if found[-1].is_start:
+        if newest_first[-1].is_start:
             break
-    return found[::-1]
+    return newest_first[::-1]
 
 
 def _key(name: str) -> str:

@@ -39,12 +39,14 @@ def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines
         By `env_id`; environments whose ranks are gone, or described nothing, are left out.
     """
     described = ranks[ranks["machine"].notna()]
-    known_of = trials[trials["env_id"].notna() & trials["attempt_id"].isin(described["attempt_id"])]
-    newest = known_of.drop_duplicates("env_id", keep="last")
+    described_trials = trials[
+        trials["env_id"].notna() & trials["attempt_id"].isin(described["attempt_id"])
+    ]
+    newest = described_trials.drop_duplicates("env_id", keep="last")
     harnesses = newest.set_index("attempt_id")[["env_id", "harness"]]
-    known = described[described["attempt_id"].isin(harnesses.index)]
-    found: dict[str, Machines] = {}
-    for attempt, rows in known.groupby("attempt_id"):
+    newest_ranks = described[described["attempt_id"].isin(harnesses.index)]
+    machines: dict[str, Machines] = {}
+    for attempt, rows in newest_ranks.groupby("attempt_id"):
         env_id, harness = harnesses.loc[str(attempt)]
         # The driver's own process, with its other threads, is another machine than a worker's.
         where = "workers"
@@ -59,8 +61,8 @@ def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines
             .astype(object)
             .to_numpy()
         }
-        found[str(env_id)] = [json.loads(each) for each in sorted(kinds)]
-    return found
+        machines[str(env_id)] = [json.loads(kind) for kind in sorted(kinds)]
+    return machines
 
 
 def machine_changes(then: Machines | None, now: Machines | None) -> list[str]:
@@ -92,15 +94,15 @@ def software_changes(then: Machines | None, now: Machines | None) -> list[str]:
 
 
 def _changes(then: Machines, now: Machines, *, is_software: bool) -> list[str]:
-    said = []
-    for one, other in zip(then, now, strict=True):
-        both = [name for name in one if name in other and (name in SOFTWARE) == is_software]
-        said += [
-            f"{name.removesuffix('_version')} {_text(one[name])} → {_text(other[name])}"
-            for name in both
-            if one[name] != other[name]
+    changes = []
+    for old, new in zip(then, now, strict=True):
+        shared = [name for name in old if name in new and (name in SOFTWARE) == is_software]
+        changes += [
+            f"{name.removesuffix('_version')} {_text(old[name])} → {_text(new[name])}"
+            for name in shared
+            if old[name] != new[name]
         ]
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(changes))
 
 
 def _text(value: Any) -> str:
@@ -122,10 +124,10 @@ def same_machines(environments: Iterable[str], machines: Mapping[str, Machines])
     """
     names: dict[str, str] = {}
     for env_id in environments:
-        alike = (
-            each
-            for each in names.values()
-            if not machine_changes(machines.get(each), machines.get(env_id))
+        equal = (
+            name
+            for name in names.values()
+            if not machine_changes(machines.get(name), machines.get(env_id))
         )
-        names.setdefault(env_id, next(alike, env_id))
+        names.setdefault(env_id, next(equal, env_id))
     return names

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtsweep.analysis.launches import check_asked, joined_cautions
-from dtsweep.inference.contrasts import counted_of, half_width_of, logarithms_of
+from dtsweep.inference.contrasts import half_width_of, launch_degrees_of, logarithms_of
 from dtsweep.inference.power import MOST_LAUNCHES, detectable, enough, shares_after
 from dtsweep.inference.spread import Launches
-from dtsweep.inference.variance import Known, Numbers, pooled_is_better
+from dtsweep.inference.variance import Numbers, VarianceEstimate, pooled_is_better
 from dtsweep.inference.verdicts import Reason, Verdict
 from dtsweep.measure.statistics import students_t
 
@@ -52,13 +52,13 @@ def regressions(
 
     The test is Student's t on logarithms of launch means.
 
-    Under the hypothesis that nothing has changed the launches of both are launches of one job, so
-    both say how far these differ, also where one of the two has a single launch. What launches add
-    is pooled over the points as in `difference`. All comparisons that could be tested are one
-    family: Holm's method keeps the probability of any wrong "slower" or "faster" in it at 5 %,
-    however the comparisons depend on each other (1979). A single launch may have met a machine that
-    had drifted. A difference within the drift is then not significant, and intervals are wider by
-    the drift.
+    Under the hypothesis that nothing has changed, the launches of both are launches of one job. So
+    both show how far these differ, also where one of the two has a single launch. The
+    between-launch variance is pooled over the points as in `difference`. All comparisons that could
+    be tested are one family: Holm's method keeps the probability of any wrong "slower" or "faster"
+    in it at 5 %, however the comparisons depend on each other (1979). A single launch may have met
+    a machine that had drifted. A difference within the drift is then not significant, and intervals
+    are wider by the drift.
 
     Args:
         questions: by name, the trials of the earlier and of the later run, as `measured` gives
@@ -87,15 +87,15 @@ def regressions(
         of = [of]
     names = tuple(dict.fromkeys(of))
     check_asked(*names)
-    found = [
-        _compared(base, new, of=name, drift=drift).assign(question=question)
+    tables = [
+        _tests_of(base, new, of=name, drift=drift).assign(question=question)
         for question, (base, new) in questions.items()
         for name in names
     ]
-    return _judged(pd.concat(found, ignore_index=True), threshold=threshold)
+    return _with_verdicts(pd.concat(tables, ignore_index=True), threshold=threshold)
 
 
-def _judged(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
+def _with_verdicts(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
     """Add the verdicts of a family of comparisons."""
     tested = rows["p_value"].notna()
     rows["p_adjusted"] = np.nan
@@ -128,8 +128,8 @@ def holm(p_values: Numbers) -> Numbers:
     return adjusted
 
 
-def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -> pd.DataFrame:
-    """Rows of one quantity, without what the family decides."""
+def _tests_of(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -> pd.DataFrame:
+    """Rows of one quantity, without the columns that depend on the family."""
     import pandas as pd
 
     columns = [*_PAIR, "launch", "caution", of, f"{of}_error"]
@@ -139,21 +139,22 @@ def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -
     ]
     pairs = cautions[0].merge(cautions[1], on=list(_PAIR), suffixes=("_base", "_new"))
     words = zip(pairs.pop("caution_base"), pairs.pop("caution_new"), strict=True)
-    pairs["caution"] = [joined_cautions(both) for both in words]
-    both = pd.concat(sides).dropna(subset=[of])
-    both = both.assign(
-        point_id=both["side"] + " " + both["point_id"], launch=both["side"] + " " + both["launch"]
+    pairs["caution"] = [joined_cautions(pair) for pair in words]
+    trials = pd.concat(sides).dropna(subset=[of])
+    trials = trials.assign(
+        point_id=trials["side"] + " " + trials["point_id"],
+        launch=trials["side"] + " " + trials["launch"],
     )
     names = ["estimate", "half_width", "degrees", "launches_base", "launches_new"]
-    found = [
-        _in_environment(there, of)[[*_PAIR, *names]]
-        for _, there in both.groupby("env_id", dropna=False)
+    tables = [
+        _in_environment(environment, of)[[*_PAIR, *names]]
+        for _, environment in trials.groupby("env_id", dropna=False)
     ]
-    if found:
-        known = pd.concat(found)
+    if tables:
+        estimates = pd.concat(tables)
     else:
-        known = pd.DataFrame(columns=[*_PAIR, *names])
-    rows = pairs.merge(known, how="left", on=list(_PAIR)).assign(of=of)
+        estimates = pd.DataFrame(columns=[*_PAIR, *names])
+    rows = pairs.merge(estimates, how="left", on=list(_PAIR)).assign(of=of)
     counts = rows[["launches_base", "launches_new"]].astype("float64").fillna(0).astype("int64")
     missing = np.where(
         counts["launches_base"] == 0, Reason.NOT_MEASURED.value, Reason.ONE_LAUNCH_EACH.value
@@ -172,9 +173,9 @@ def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
         rows[rows["side"] == "new"], on=list(_PAIR), suffixes=("_base", "_new")
     )
     base, new = (pairs[f"row_{side}"].to_numpy("int64") for side in ("base", "new"))
-    half_width, degrees, _ = _known(launches, base, new)
+    half_width, degrees, _ = _half_widths(launches, base, new)
     return pairs.assign(
-        estimate=launches.centres[new] - launches.centres[base],
+        estimate=launches.point_means[new] - launches.point_means[base],
         half_width=half_width,
         degrees=degrees,
         launches_base=launches.counts[base],
@@ -182,19 +183,22 @@ def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
     )
 
 
-def _known(launches: Launches, base: Numbers, new: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def _half_widths(
+    launches: Launches, base: Numbers, new: Numbers
+) -> tuple[Numbers, Numbers, Numbers]:
     """Apply `half_width_of` to the differences, with the common variance of both sides."""
     counts = launches.counts
-    ends = 1 / counts[base] + 1 / counts[new]
-    free = counts[base] + counts[new] - 2
+    degrees = counts[base] + counts[new] - 2
+    pool = launches.unpaired_pool
     with np.errstate(invalid="ignore", divide="ignore"):
-        own = (launches.squares[base] + launches.squares[new]) / free * ends
+        variance = (launches.residual_ss[base] + launches.residual_ss[new]) / degrees
+        variance *= 1 / counts[base] + 1 / counts[new]
         return half_width_of(
-            launches.apart,
-            Known(own, np.asarray(free, dtype=np.float64)),
-            pooled=pooled_is_better(free, pooled=counted_of(launches.apart), launches=free + 1),
-            within=launches.within,
-            total=lambda each: (each / counts)[base] + (each / counts)[new],
+            pool,
+            VarianceEstimate(variance, np.asarray(degrees, dtype=np.float64)),
+            pooled=pooled_is_better(degrees, pooled=launch_degrees_of(pool), launches=degrees + 1),
+            within_variance=launches.within_variance,
+            total=lambda variances: (variances / counts)[base] + (variances / counts)[new],
         )
 
 
@@ -224,23 +228,27 @@ def _with_power(rows: pd.DataFrame, *, level: float) -> pd.DataFrame:
     """Add the ratio detectable at this level, and how many more launches undecided rows need."""
     import pandas as pd
 
-    more = np.arange(MOST_LAUNCHES + 1)
+    further = np.arange(MOST_LAUNCHES + 1)
     logs = detectable(rows["error"], rows["degrees"], level=level) + rows["drifted"]
-    counted: list[tuple[int | None, str | None]] = []
+    launches_needed: list[tuple[int | None, str | None]] = []
     for row in rows.to_dict("records"):
         if row["verdict"] == Verdict.UNKNOWN:
-            counted.append((None, row["missing"]))
+            launches_needed.append((None, row["missing"]))
             continue
         if row["verdict"] != Verdict.NOT_DISTINGUISHABLE:
-            counted.append((0, None))
+            launches_needed.append((0, None))
             continue
-        shares = shares_after([row["launches_base"], row["launches_new"]], more)
-        free = row["degrees"] + 2 * more
-        needed = detectable(row["error"] * shares**0.5, free, known=row["degrees"], level=level)
-        counted.append(enough(row["estimate"], needed))
+        shares = shares_after([row["launches_base"], row["launches_new"]], further)
+        needed = detectable(
+            row["error"] * shares**0.5,
+            row["degrees"] + 2 * further,
+            error_degrees=row["degrees"],
+            level=level,
+        )
+        launches_needed.append(enough(row["estimate"], needed))
     rows = rows.assign(detectable_ratio=np.exp(logs))
-    rows["more_launches"] = pd.array([number for number, _ in counted], dtype="Int64")
+    rows["more_launches"] = pd.array([number for number, _ in launches_needed], dtype="Int64")
     rows["more_launches_reason"] = pd.Series(
-        [reason for _, reason in counted], index=rows.index, dtype=object
+        [reason for _, reason in launches_needed], index=rows.index, dtype=object
     )
     return rows[list(COLUMNS)]

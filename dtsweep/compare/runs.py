@@ -112,10 +112,10 @@ def of_machine(base: Sequence[Run], new: Run) -> list[Run]:
     All are selected if the new one failed before it stored its machine.
     """
     names = names_of_machines([*base, new])
-    own = {names[env_id] for env_id in _environments(new)}
-    return [
-        run for run in base if not own or own & {names[env_id] for env_id in _environments(run)}
-    ]
+    machines = {names[env_id] for env_id in _environments(new)}
+    if not machines:
+        return list(base)
+    return [run for run in base if machines & {names[env_id] for env_id in _environments(run)}]
 
 
 def _environments(run: Run) -> list[str]:
@@ -124,33 +124,33 @@ def _environments(run: Run) -> list[str]:
 
 def names_of_machines(runs: Sequence[Run]) -> dict[str, str]:
     """Name the machine of each `env_id`, as `same_machines` does."""
-    known = {env_id: found for run in runs for env_id, found in run.machines.items()}
-    return same_machines([env_id for run in runs for env_id in _environments(run)], known)
+    machines = {env_id: ranks for run in runs for env_id, ranks in run.machines.items()}
+    return same_machines([env_id for run in runs for env_id in _environments(run)], machines)
 
 
 def other_machines(base: Run, new: Run, names: Mapping[str, str]) -> list[str]:
     """Say how the machines differ for points that each run measured on another one."""
     places = [run.tried[["point_id", "env_id"]].astype(object) for run in (base, new)]
     pairs = places[0].merge(places[1], on="point_id", suffixes=("", "_new")).dropna()
-    alike = pairs.loc[pairs["env_id"].map(names) == pairs["env_id_new"].map(names), "point_id"]
-    other = pairs[~pairs["point_id"].isin(alike)].drop_duplicates(["env_id", "env_id_new"])
-    said = [
+    is_equal = pairs["env_id"].map(names) == pairs["env_id_new"].map(names)
+    differ = pairs[~pairs["point_id"].isin(pairs.loc[is_equal, "point_id"])]
+    changes = [
         change
-        for one, two in other[["env_id", "env_id_new"]].to_numpy()
-        for change in machine_changes(base.machines.get(one), new.machines.get(two))
+        for then, now in differ[["env_id", "env_id_new"]].drop_duplicates().to_numpy()
+        for change in machine_changes(base.machines.get(then), new.machines.get(now))
     ]
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(changes))
 
 
 def other_software(base: Run, new: Run) -> list[str]:
     """Say how the software differs."""
-    said = [
+    changes = [
         change
-        for one in _environments(base)
-        for two in _environments(new)
-        for change in software_changes(base.machines.get(one), new.machines.get(two))
+        for then in _environments(base)
+        for now in _environments(new)
+        for change in software_changes(base.machines.get(then), new.machines.get(now))
     ]
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(changes))
 
 
 def other_source(base: Run, new: Run) -> list[str]:
@@ -158,12 +158,17 @@ def other_source(base: Run, new: Run) -> list[str]:
     import pandas as pd
 
     columns = ["workload", "workload_digest", "sources", "started_at", "role", "status"]
-    fields = [c for c in new.trials.columns if c.startswith("workload_") and c != "workload_digest"]
+    fields = [
+        name
+        for name in new.trials.columns
+        if name.startswith("workload_") and name != "workload_digest"
+    ]
     runs = [
         run.launches.reindex(columns=[*columns, *fields]).assign(side=side)
         for side, run in enumerate((base, new))
     ]
-    both = pd.concat([run.astype(object) for run in runs], ignore_index=True)
-    both["started_at"] = both["side"]
-    said = older_source(both)[both["side"] == 0].dropna()
-    return list(dict.fromkeys(said))
+    rows = pd.concat([run.astype(object) for run in runs], ignore_index=True)
+    # The new run counts as the newer one, whenever the two were measured.
+    rows["started_at"] = rows["side"]
+    changes = older_source(rows)[rows["side"] == 0].dropna()
+    return list(dict.fromkeys(changes))

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 _SHOWN = 3
 """Points of one run alone that are named."""
 
-_TOLD = (Verdict.SLOWER, Verdict.FASTER)
-_ORDER = (*_TOLD, Verdict.NOT_DISTINGUISHABLE, Verdict.UNKNOWN)
+_SIGNIFICANT = (Verdict.SLOWER, Verdict.FASTER)
+_ORDER = (*_SIGNIFICANT, Verdict.NOT_DISTINGUISHABLE, Verdict.UNKNOWN)
 
 _DRAWS = "earlier,\nnew"
 """Head of the column that counts launches or runs."""
 
-_SAID_ONCE = ("of", _DRAWS)
+_ABOVE_TABLE = ("of", _DRAWS)
 """Columns that are said above the table where all cells are the same."""
 
 QUESTIONS = {
@@ -56,7 +56,7 @@ def print_comparison(
         if show_all:
             shown = rows
         else:
-            shown = [row for row in rows if row["verdict"] in _TOLD]
+            shown = [row for row in rows if row["verdict"] in _SIGNIFICANT]
         say(
             console,
             f"\n{QUESTIONS[question].capitalize()}" if len(questions) > 1 else "",
@@ -75,10 +75,9 @@ def print_comparison(
             say(console, f"\nOnly in {name}: {_listed(labels, show_all=show_all)}")
     notes = list(compared["notes"])
     if history := compared["history"]:
-        others = history["other_machines"]
         notes.append(history["words"])
-        if others:
-            notes.append(f"Left out of it: {count_of(others, 'run')} of other machines.")
+        if left_out := history["other_machines"]:
+            notes.append(f"Left out of it: {count_of(left_out, 'run')} of other machines.")
     say(console, "\n" + "\n".join(notes))
 
 
@@ -101,21 +100,21 @@ def _print_rows(
     words = [row["label"].split() for row in rows]
     is_shared = {}
     if len(rows) > 1:
-        is_shared = {word: all(word in others for others in words) for word in words[0]}
+        is_shared = {word: all(word in label for label in words) for word in words[0]}
     shared = [word for word in words[0] if is_shared.get(word)]
     columns = _columns(rows, compared)
-    columns["point"] = [" ".join(word for word in each if word not in shared) for each in words]
+    columns["point"] = [" ".join(word for word in label if word not in shared) for label in words]
     same = {
         name: cells[0]
         for name, cells in columns.items()
-        if name in _SAID_ONCE and len(set(cells)) == 1
+        if name in _ABOVE_TABLE and len(set(cells)) == 1
     }
-    said = [
+    parts = [
         " ".join(shared),
         same.get("of", ""),
         _drawn(rows[0], compared) if _DRAWS in same else "",
     ]
-    say(console, "; ".join(filter(None, said)))
+    say(console, "; ".join(filter(None, parts)))
     print_table(
         {name: cells for name, cells in columns.items() if name not in same and any(cells)},
         console=console,

@@ -17,7 +17,7 @@ from dtsweep.report.verdict_words import LONG_REASON_WORDS
 from dtsweep.text import count_of, percent_up
 
 
-def comparison_json(found: RunComparison, *, threshold: float) -> dict[str, Any]:
+def comparison_json(compared: RunComparison, *, threshold: float) -> dict[str, Any]:
     """Give a comparison as JSON values; unknown is None.
 
     Returns:
@@ -30,35 +30,35 @@ def comparison_json(found: RunComparison, *, threshold: float) -> dict[str, Any]
         `name`, `started_at`, `git_commit`, `env_id`, `trials`, `drift`. The command adds `history`:
         null, or `stored`, `words` and `other_machines` (runs left out).
     """
-    labels = _labels([*found.base, found.new])
-    rows = [row | {"label": labels[row["point_id"]]} for row in records_of(found.rows)]
-    broken = records_of(found.broken[["point_id", "status", "reason"]])
+    labels = _labels([*compared.base, compared.new])
+    rows = [row | {"label": labels[row["point_id"]]} for row in records_of(compared.rows)]
+    broken = records_of(compared.broken[["point_id", "status", "reason"]])
     tested = sum(row["p_value"] is not None for row in rows)
     return {
-        "verdict": _code(found, tested=tested),
+        "verdict": _code(compared, tested=tested),
         "words": _verdict(
-            rows, broken, threshold=threshold, way=_way_to_tell([*found.base, found.new])
+            rows, broken, threshold=threshold, way=_way_to_tell([*compared.base, compared.new])
         ),
         "threshold": threshold,
         "comparisons": tested,
-        "unit": "run" if found.is_by_run else "launch",
+        "unit": "run" if compared.is_by_run else "launch",
         "rows": rows,
         "broken": [row | {"label": labels[row["point_id"]]} for row in broken],
         "only_base": _only(
-            found.base[-1], found.new, labels, without=[row["point_id"] for row in broken]
+            compared.base[-1], compared.new, labels, without=[row["point_id"] for row in broken]
         ),
-        "only_new": _only(found.new, found.base[-1], labels),
-        "software": list(found.software),
-        "machine": list(found.machine),
-        "source": list(found.source),
-        "notes": _notes(found, rows, threshold=threshold),
-        "base": [_facts(run) for run in found.base],
-        "new": _facts(found.new),
+        "only_new": _only(compared.new, compared.base[-1], labels),
+        "software": list(compared.software),
+        "machine": list(compared.machine),
+        "source": list(compared.source),
+        "notes": _notes(compared, rows, threshold=threshold),
+        "base": [_facts(run) for run in compared.base],
+        "new": _facts(compared.new),
     }
 
 
-def _code(found: RunComparison, *, tested: int) -> RunVerdict:
-    if found.is_regression:
+def _code(compared: RunComparison, *, tested: int) -> RunVerdict:
+    if compared.is_regression:
         return RunVerdict.REGRESSION
     if tested:
         return RunVerdict.NO_REGRESSION
@@ -66,8 +66,8 @@ def _code(found: RunComparison, *, tested: int) -> RunVerdict:
 
 
 def first_json(new: Run, *, threshold: float, words: str) -> dict[str, Any]:
-    """Give what `comparison_json` gives of a run that has no earlier one."""
-    nothing = (
+    """Give the values of `comparison_json` for a run without an earlier one."""
+    empty = (
         "rows",
         "broken",
         "only_base",
@@ -78,14 +78,14 @@ def first_json(new: Run, *, threshold: float, words: str) -> dict[str, Any]:
         "notes",
         "base",
     )
-    told = {
+    facts = {
         "verdict": RunVerdict.FIRST,
         "words": words,
         "threshold": threshold,
         "comparisons": 0,
         "unit": "launch",
     }
-    return told | {name: [] for name in nothing} | {"new": _facts(new)}
+    return facts | {name: [] for name in empty} | {"new": _facts(new)}
 
 
 def _labels(runs: Sequence[Run]) -> dict[str, str]:
@@ -94,17 +94,17 @@ def _labels(runs: Sequence[Run]) -> dict[str, str]:
 
     frames = [run.tried[["point_id", *setting_columns(run.tried)]].astype(object) for run in runs]
     points = pd.concat(frames, ignore_index=True).drop_duplicates("point_id", keep="last")
-    varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
+    varying = [name for name in setting_columns(points) if points[name].nunique(dropna=False) > 1]
     return {str(row["point_id"]): trial_label(row, varying) for _, row in points.iterrows()}
 
 
 def _only(
-    run: Run, other: Run, labels: Mapping[str, str], *, without: Sequence[str] = ()
+    run: Run, compared: Run, labels: Mapping[str, str], *, without: Sequence[str] = ()
 ) -> list[dict[str, str]]:
-    """Points that one run measured and the other did not."""
-    apart = set(run.launches["point_id"]) - set(other.launches["point_id"]) - set(without)
+    """Points that one run measured and the compared one did not."""
+    points = set(run.launches["point_id"]) - set(compared.launches["point_id"]) - set(without)
     return [
-        {"point_id": name, "label": labels[name]} for name in sorted(apart, key=labels.__getitem__)
+        {"point_id": name, "label": labels[name]} for name in sorted(points, key=labels.__getitem__)
     ]
 
 
@@ -130,22 +130,22 @@ def _verdict(
     tested = [row for row in rows if row["p_value"] is not None]
     worse = [row for row in rows if row["is_regression"]]
     among = count_of(len(tested), "comparison")
-    said = []
+    regressions = []
     if worse:
         points = count_of(len({row["point_id"] for row in worse}), "point")
         over = ""
         if {row["question"] for row in worse} == {"creep"}:
             over = " over the history"
-        said.append(
+        regressions.append(
             f"{points} slower by more than {share_in_percent(threshold)}{over}, told among {among}"
         )
     if broken:
-        said.append(f"{count_of(len(broken), 'point')} ran before and failed now")
+        regressions.append(f"{count_of(len(broken), 'point')} ran before and failed now")
     untested = ""
     if len(tested) < len(rows):
         untested = f" {count_of(len(rows) - len(tested), 'comparison')} could not be tested."
-    if said:
-        return f"Regression: {'; '.join(said)}.{untested}"
+    if regressions:
+        return f"Regression: {'; '.join(regressions)}.{untested}"
     if not tested:
         reasons = list(dict.fromkeys(row["more_launches_reason"] for row in rows))
         words = f"Nothing can be told: {'; '.join(LONG_REASON_WORDS[code] for code in reasons)}."
@@ -178,14 +178,14 @@ def share_in_percent(share: float) -> str:
 
 
 def _notes(
-    found: RunComparison, rows: Sequence[Mapping[str, Any]], *, threshold: float
+    compared: RunComparison, rows: Sequence[Mapping[str, Any]], *, threshold: float
 ) -> list[str]:
     """Write notes on how to read the comparison."""
     if not rows:
-        return _differences(found)
-    runs = count_of(len(found.base), "earlier run")
+        return _differences(compared)
+    runs = count_of(len(compared.base), "earlier run")
     tested = [row for row in rows if row["p_value"] is not None]
-    if found.is_by_run:
+    if compared.is_by_run:
         notes = [f"Each of {runs} counts as one launch: how far runs differ is in the intervals."]
     else:
         notes = [
@@ -201,42 +201,44 @@ def _notes(
         row for row in tested if row["verdict"] == Verdict.NOT_DISTINGUISHABLE and row["is_worse"]
     ]
     if doubtful:
-        more = [row["more_launches"] for row in doubtful]
-        what = "launches in both runs"
-        if found.is_by_run:
-            what = "runs"
+        launches = [row["more_launches"] for row in doubtful]
+        unit = "launches in both runs"
+        if compared.is_by_run:
+            unit = "runs"
         needed = "more than 100"
-        if None not in more:
-            needed = f"about {max(more)}"
+        if None not in launches:
+            needed = f"about {max(launches)}"
         worse = f"Worse by more than {share_in_percent(threshold)} by the means and not told"
         notes.append(
-            f"{worse}: {count_of(len(more), 'comparison')}; {needed} more {what} would tell."
+            f"{worse}: {count_of(len(launches), 'comparison')}; {needed} more {unit} would tell."
         )
-    return [*_drift(found), *notes, *_differences(found)]
+    return [*_drift(compared), *notes, *_differences(compared)]
 
 
-def _drift(found: RunComparison) -> list[str]:
+def _drift(compared: RunComparison) -> list[str]:
     """Say which differences the machine's drift hides.
 
     In a history, the drift may instead be part of the spread between runs.
     """
-    if not found.is_by_run:
-        return drift_notes(found.drift or None)
-    drift = max(run.drift or 0.0 for run in (*found.base, found.new))
-    if found.drift:
-        more = "more than within any earlier one; a single run doesn't tell differences below that"
-        return [f"The machine drifted: by up to {percent_up(drift)} within the new run, {more}."]
+    if not compared.is_by_run:
+        return drift_notes(compared.drift or None)
+    drift = max(run.drift or 0.0 for run in (*compared.base, compared.new))
+    if compared.drift:
+        return [
+            f"The machine drifted: by up to {percent_up(drift)} within the new run, more than "
+            "within any earlier one; a single run doesn't tell differences below that."
+        ]
     within = f"The machine drifted: by up to {percent_up(drift)} within a run"
     if not drift:
         return []
     return [f"{within}; that is in how far runs differ."]
 
 
-def _differences(found: RunComparison) -> list[str]:
+def _differences(compared: RunComparison) -> list[str]:
     """Say how the software, the machine and the workload's source differ."""
     differs = {
-        "Software differs": found.software,
-        "Machine differs": found.machine,
-        "The workload's source differs, the earlier run has": found.source,
+        "Software differs": compared.software,
+        "Machine differs": compared.machine,
+        "The workload's source differs, the earlier run has": compared.source,
     }
-    return [f"{what}: {'; '.join(said)}." for what, said in differs.items() if said]
+    return [f"{subject}: {'; '.join(changes)}." for subject, changes in differs.items() if changes]

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from dtsweep.inference.spread import POINT, Launches, launches_of
 from dtsweep.inference.variance import (
     POOLED_FROM,
-    Known,
     Numbers,
-    Pool,
-    moderated,
+    VarianceComponents,
+    VarianceEstimate,
+    moderated_variance,
     pooled_is_better,
 )
 from dtsweep.inference.verdicts import Method
@@ -29,31 +29,31 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contrasts:
-    """Differences between logarithms of launch means: of points (rows) to others (columns)."""
+    """Differences of logarithms of launch means: first points (rows) less second ones (columns)."""
 
     estimate: Numbers
-    """(points, others), nan where one of them was not measured."""
+    """(first, second), nan where one of the two points was not measured."""
     half_width: Numbers
-    """Half of its 95 % interval; nan where there is no test."""
+    """Half-width of the 95 % interval of the estimate; nan where there is no test."""
     degrees: Numbers
     """Degrees of freedom of that interval's Student's t; nan where there is no test."""
     paired: NDArray[np.bool_]
     """True where the launches that measured both are compared one by one."""
     pooled: NDArray[np.bool_]
-    """True where other points say something of the error."""
+    """True where the pool is part of the error."""
 
     @property
     def greater(self) -> NDArray[np.bool_]:
-        """True where the first is greater as far as launches can tell."""
+        """True where the first point is significantly greater."""
         return self.estimate > self.half_width
 
     @property
     def tested(self) -> NDArray[np.bool_]:
-        """True where launches can tell anything."""
+        """True where there is a test."""
         return ~np.isnan(self.half_width)
 
     def method(self, row: int, column: int) -> Method:
-        """Name how two were compared, as `difference` lists it."""
+        """Name the method that compared two points, as `difference` lists it."""
         if not self.tested[row, column]:
             return Method.NONE
         if self.paired[row, column]:
@@ -82,99 +82,127 @@ def contrasts(launches: Launches, first: Rows, second: Rows) -> Contrasts:
     Args:
         launches: logarithms of launch means.
         first: rows of `launches`.
-        second: others, or the same.
+        second: rows of `launches`, which may be the same.
     """
-    # Points that share no launch have 0 / 0 in what is paired, and those with one launch in what is
-    # not.
+    # Pairs without a shared launch give 0 / 0 in the paired contrasts, and points with one launch
+    # in the unpaired ones.
     with np.errstate(invalid="ignore", divide="ignore"):
-        shared, by_launch = _by_launch(launches, first, second)
-        by_mean = _by_mean(launches, first, second)
+        shared, by_launch = _paired_contrasts(launches, first, second)
+        by_mean = _unpaired_contrasts(launches, first, second)
     fewest = np.minimum.outer(launches.counts[first], launches.counts[second])
     # One shared launch says something where others say how far its points differ.
-    known = counted_of(launches.together) >= POOLED_FROM or counted_of(launches.apart) < POOLED_FROM
-    paired = (shared > 1) | ((shared == 1) & (fewest == 1) & known)
+    one_suffices = (
+        launch_degrees_of(launches.paired_pool) >= POOLED_FROM
+        or launch_degrees_of(launches.unpaired_pool) < POOLED_FROM
+    )
+    paired = (shared > 1) | ((shared == 1) & (fewest == 1) & one_suffices)
     estimate, half_width, degrees, pooled = (
-        np.where(paired, *each) for each in zip(by_launch, by_mean, strict=True)
+        np.where(paired, *arrays) for arrays in zip(by_launch, by_mean, strict=True)
     )
     return Contrasts(
         estimate=estimate, half_width=half_width, degrees=degrees, paired=paired, pooled=pooled == 1
     )
 
 
-def _by_launch(
+def _paired_contrasts(
     launches: Launches, first: Rows, second: Rows
 ) -> tuple[Numbers, tuple[Numbers, ...]]:
-    """Number of launches that measured both, the estimate, and its `half_width_of`."""
+    """Number of launches that measured both points, the estimate, and its `half_width_of`."""
     # A launch of one point pairs it with nothing.
-    columns = launches.there.sum(axis=0) > 1
-    ours, theirs = (
-        launches.there[points][:, columns].astype("float64") for points in (first, second)
+    columns = launches.is_measured.sum(axis=0) > 1
+    first_measured, second_measured = (
+        launches.is_measured[points][:, columns].astype("float64") for points in (first, second)
     )
-    left, right = (launches.left[points][:, columns] for points in (first, second))
-    shared: Numbers = ours @ theirs.T
-    shift = (left @ theirs.T - ours @ right.T) / shared
-    squares = left**2 @ theirs.T + ours @ (right**2).T - 2 * left @ right.T
-    known = half_width_of(
-        launches.together,
-        Known(np.maximum(squares / shared - shift**2, 0) / (shared - 1), np.maximum(shared - 1, 0)),
-        pooled=pooled_is_better(shared - 1, pooled=counted_of(launches.together), launches=shared),
-        within=launches.within,
-        total=lambda each: np.add.outer(each[first], each[second]) / shared,
+    first_residuals, second_residuals = (
+        launches.residuals[points][:, columns] for points in (first, second)
     )
-    estimate = np.subtract.outer(launches.centres[first], launches.centres[second]) + shift
-    return shared, (estimate, *known)
+    shared: Numbers = first_measured @ second_measured.T
+    shift = (first_residuals @ second_measured.T - first_measured @ second_residuals.T) / shared
+    squares = (
+        first_residuals**2 @ second_measured.T
+        + first_measured @ (second_residuals**2).T
+        - 2 * first_residuals @ second_residuals.T
+    )
+    variance = np.maximum(squares / shared - shift**2, 0) / (shared - 1)
+    intervals = half_width_of(
+        launches.paired_pool,
+        VarianceEstimate(variance, np.maximum(shared - 1, 0)),
+        pooled=pooled_is_better(
+            shared - 1, pooled=launch_degrees_of(launches.paired_pool), launches=shared
+        ),
+        within_variance=launches.within_variance,
+        total=lambda variances: np.add.outer(variances[first], variances[second]) / shared,
+    )
+    means = launches.point_means
+    estimate = np.subtract.outer(means[first], means[second]) + shift
+    return shared, (estimate, *intervals)
 
 
-def _by_mean(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, ...]:
-    """Estimate and its half-width by `half_width_of`, from all launches of each as independent."""
+def _unpaired_contrasts(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, ...]:
+    """Estimate and its `half_width_of`, from all launches of both points as independent."""
     counts = launches.counts
-    variances = launches.squares / (counts - 1) / counts
+    variances = launches.residual_ss / (counts - 1) / counts
     parts = np.add.outer(*((variances**2 / (counts - 1))[points] for points in (first, second)))
     sums = np.add.outer(variances[first], variances[second])
     fewest = np.minimum.outer(counts[first], counts[second])
-    free = np.where(fewest > 1, np.add.outer(counts[first], counts[second]) - 2, 0)
-    welch = np.where(parts > 0, sums**2 / parts, free)
-    known = half_width_of(
-        launches.apart,
-        Known(sums, np.where(fewest > 1, welch, 0)),
-        pooled=pooled_is_better(free, pooled=counted_of(launches.apart), launches=fewest),
-        within=launches.within,
-        total=lambda each: np.add.outer((each / counts)[first], (each / counts)[second]),
+    degrees = np.where(fewest > 1, np.add.outer(counts[first], counts[second]) - 2, 0)
+    welch_degrees = np.where(parts > 0, sums**2 / parts, degrees)
+
+    def total(variances: Numbers) -> Numbers:
+        sums: Numbers = np.add.outer((variances / counts)[first], (variances / counts)[second])
+        return sums
+
+    intervals = half_width_of(
+        launches.unpaired_pool,
+        VarianceEstimate(sums, np.where(fewest > 1, welch_degrees, 0)),
+        pooled=pooled_is_better(
+            degrees, pooled=launch_degrees_of(launches.unpaired_pool), launches=fewest
+        ),
+        within_variance=launches.within_variance,
+        total=total,
     )
-    estimate: Numbers = np.subtract.outer(launches.centres[first], launches.centres[second])
-    return estimate, *known
+    means = launches.point_means
+    estimate: Numbers = np.subtract.outer(means[first], means[second])
+    return estimate, *intervals
 
 
-def counted_of(pool: Pool | None) -> int:
+def launch_degrees_of(pool: VarianceComponents | None) -> int:
     """Degrees of freedom by the number of launches; 0 without a pool."""
     if not pool:
         return 0
-    return pool.counted
+    return pool.launch_degrees
 
 
 def half_width_of(
-    pool: Pool | None,
-    own: Known,
+    pool: VarianceComponents | None,
+    unpooled: VarianceEstimate,
     *,
     pooled: NDArray[np.bool_],
-    within: Numbers,
+    within_variance: Numbers,
     total: Callable[[Numbers], Numbers],
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Half of the 95 % interval of estimates, its degrees of freedom, and 1 where it is pooled.
 
     Args:
         pool: of the environment.
-        own: variances of the estimates by their own launches.
+        unpooled: variances of the estimates by their own launches.
         pooled: where the pool has enough degrees of freedom.
-        within: (points,) variance within a launch.
+        within_variance: (points,) variance within a launch.
         total: variance of the estimates, from one per launch of each point.
     """
-    known = own
+    estimates = unpooled
     if pool:
-        expected = total(pool.variances(within))
-        said = total(within)
-        pooled = pooled & ~np.isnan(said)
-        both = moderated(pool, expected, weight=total(np.ones_like(within)), within=said, own=own)
-        known = Known(*(np.where(pooled, *each) for each in zip(both, own, strict=True)))
-    degrees = np.where(known.degrees > 0, known.degrees, np.nan)
-    return students_t(degrees) * known.variance**0.5, degrees, pooled.astype("float64")
+        within_total = total(within_variance)
+        pooled = pooled & ~np.isnan(within_total)
+        moderated = moderated_variance(
+            pool,
+            total(pool.variances(within_variance)),
+            weight=total(np.ones_like(within_variance)),
+            within_variance=within_total,
+            unpooled=unpooled,
+        )
+        estimates = VarianceEstimate(
+            *(np.where(pooled, *arrays) for arrays in zip(moderated, unpooled, strict=True))
+        )
+    degrees = np.where(estimates.degrees > 0, estimates.degrees, np.nan)
+    return students_t(degrees) * estimates.variance**0.5, degrees, pooled.astype("float64")

@@ -38,7 +38,7 @@ class Fit:
 
 
 def fitted(
-    curve: Callable[[Numbers], Numbers], values: Numbers, *, reaches: Numbers, parameters: int
+    curve: Callable[[Numbers], Numbers], values: Numbers, *, covariance: Numbers, parameters: int
 ) -> Fit:
     """Fit a curve by least squares, and find the parameters that the data do not exclude.
 
@@ -48,18 +48,18 @@ def fitted(
     Args:
         curve: (cases, parameters) to logarithms (cases, values).
         values: (values,) measured logarithms, more than parameters.
-        reaches: (values, values) covariance in squares of half-widths of 95 % intervals; nan is
-            unknown: then all values, and the base that they are compared with, have the same error.
+        covariance: (values, values), in squares of half-widths of 95 % intervals; nan is unknown:
+            then all values, and the base that they are compared with, have the same error.
         parameters: how many.
     """
     free = len(values) - parameters
-    is_known = not np.isnan(reaches).any()
-    root = _inverse_root(reaches if is_known else np.eye(len(values)) + 1.0)
+    is_known = not np.isnan(covariance).any()
+    root = _inverse_root(covariance if is_known else np.eye(len(values)) + 1.0)
     best = _best(lambda at: root @ (curve(at[None])[0] - values), parameters)
 
     def distances(at: Numbers) -> Numbers:
-        away: Numbers = (((curve(at) - values) @ root.T) ** 2).sum(axis=1)
-        return away
+        squares: Numbers = (((curve(at) - values) @ root.T) ** 2).sum(axis=1)
+        return squares
 
     least = float(distances(best[None])[0])
     contradicted = None
@@ -80,7 +80,7 @@ def fitted(
 
 
 def _inverse_root(covariance: Numbers) -> Numbers:
-    """A matrix that makes errors independent, of one reach each.
+    """Matrix that makes errors independent, each with a half-width of 1.
 
     No difference counts as known beyond rounding.
     """
@@ -99,28 +99,29 @@ def _is_contradicted(least: float, free: int) -> bool:
     return bool(least * 1.96**2 > chi2.ppf(0.95, free))
 
 
-def _best(away: Callable[[Numbers], Numbers], parameters: int) -> Numbers:
+def _best(errors: Callable[[Numbers], Numbers], parameters: int) -> Numbers:
+    """Parameters of the least sum of squared errors."""
     from scipy.optimize import least_squares
 
     start = np.full(parameters, 0.01)
-    found: Numbers = least_squares(
-        away, start, bounds=(0, 1), x_scale="jac", xtol=1e-13, ftol=1e-13, gtol=1e-13
+    inside: Numbers = least_squares(
+        errors, start, bounds=(0, 1), x_scale="jac", xtol=1e-13, ftol=1e-13, gtol=1e-13
     ).x
     # A search nears a bound for ever.
-    at_bounds = np.where(np.minimum(found, 1 - found) < 1e-4, np.round(found), found)
-    if (away(at_bounds) ** 2).sum() <= (away(found) ** 2).sum():
+    at_bounds = np.where(np.minimum(inside, 1 - inside) < 1e-4, np.round(inside), inside)
+    if (errors(at_bounds) ** 2).sum() <= (errors(inside) ** 2).sum():
         return at_bounds
-    return found
+    return inside
 
 
 def _edge(
-    over: Callable[[Numbers], Numbers],
+    excess: Callable[[Numbers], Numbers],
     best: Numbers,
     *,
     curve: Callable[[Numbers], Numbers],
     limit: float,
 ) -> Numbers:
-    """Follow rays from the best parameters, then along the bounds, to where `over` crosses 0."""
+    """Follow rays from the best parameters, then along the bounds, to where `excess` crosses 0."""
     size = len(best)
     angles = np.arange(_RAYS) * 2 * np.pi / _RAYS
     if size == 2:
@@ -136,6 +137,6 @@ def _edge(
     outside = np.full((len(rays), 1), 1e4)
     for _ in range(45):
         middle = (inside + outside) / 2
-        is_over = over(np.clip(best + middle * rays, 0, 1))[:, None] > 0
+        is_over = excess(np.clip(best + middle * rays, 0, 1))[:, None] > 0
         inside, outside = np.where(is_over, inside, middle), np.where(is_over, middle, outside)
     return np.vstack([best[None], np.clip(best + inside * rays, 0, 1)])

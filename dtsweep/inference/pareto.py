@@ -24,13 +24,13 @@ def on_frontier(costs: Costs) -> NDArray[np.bool_]:
     """
     import moocore
 
-    known = ~np.isnan(costs).any(axis=1)
-    on = np.zeros(len(costs), dtype=np.bool_)
-    if known.any():
+    is_known = ~np.isnan(costs).any(axis=1)
+    is_on_frontier = np.zeros(len(costs), dtype=np.bool_)
+    if is_known.any():
         # moocore takes infinities for its own marks of what is beyond all rows.
-        finite = np.nan_to_num(costs[known], posinf=_BEYOND, neginf=-_BEYOND)
-        on[known] = moocore.is_nondominated(finite, keep_weakly=True)
-    return on
+        finite = np.nan_to_num(costs[is_known], posinf=_BEYOND, neginf=-_BEYOND)
+        is_on_frontier[is_known] = moocore.is_nondominated(finite, keep_weakly=True)
+    return is_on_frontier
 
 
 def hypervolume_of(costs: Costs, reference: NDArray[np.float64]) -> float:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dtsweep.inference.contrasts import Contrasts, counted_of
+from dtsweep.inference.contrasts import Contrasts, launch_degrees_of
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import Numbers, pooled_is_better
 from dtsweep.inference.verdicts import Reason
@@ -40,99 +40,108 @@ class Power(NamedTuple):
     """Reason for which that number is None."""
 
 
-def power_of(found: Contrasts, launches: Launches, a: int, b: int, *, drift: float = 0.0) -> Power:
-    """Say what the launches of two points can tell, by the error that their contrast has now.
+def power_of(
+    contrast: Contrasts, launches: Launches, a: int, b: int, *, drift: float = 0.0
+) -> Power:
+    """Compute what the launches of two points can detect, by the present error of their contrast.
 
-    More launches are of the kind that there are: of both points where they are compared launch by
-    launch, else of each by itself. They make the error smaller by their number alone, and its
-    degrees of freedom more.
+    Further launches are like the present ones: they measure both points where these are compared
+    launch by launch, else each point by itself. They reduce the error by their number alone, and
+    add degrees of freedom.
 
     Args:
-        found: of the two alone, one by one.
+        contrast: of the two points alone.
         launches: logarithms of launch means.
         a: row of the first.
         b: row of the second.
-        drift: logarithm of the ratio that these launches don't tell, whatever their error; further
-            ones average it.
+        drift: logarithm of the ratio that these launches can't detect, whatever their error;
+            further ones average it.
     """
     estimate, half_width, degrees = (
-        float(each[0, 0]) for each in (found.estimate, found.half_width, found.degrees)
+        float(matrix[0, 0]) for matrix in (contrast.estimate, contrast.half_width, contrast.degrees)
     )
     counts = launches.counts[[a, b]]
     if np.isnan(half_width):
         return Power(np.nan, None, untested_because(counts.tolist()))
     if abs(estimate) > half_width + drift:
         return Power(float(detectable(half_width / students_t(degrees), degrees)) + drift, 0, None)
-    more = np.arange(MOST_LAUNCHES + 1)
-    if found.paired[0, 0]:
-        shared = int((launches.there[a] & launches.there[b]).sum())
-        fewest = shared + more
-        own = np.maximum(shared + more - 1, 0)
-        gained = more
-        shares = shared / (shared + more)
-        pool = launches.together
+    further = np.arange(MOST_LAUNCHES + 1)
+    if contrast.paired[0, 0]:
+        shared = int((launches.is_measured[a] & launches.is_measured[b]).sum())
+        fewest = shared + further
+        unpooled_degrees = np.maximum(shared + further - 1, 0)
+        gained = further
+        shares = shared / (shared + further)
+        pool = launches.paired_pool
     else:
-        fewest = counts.min() + more
-        own = counts.sum() - 2 + 2 * more
-        gained = 2 * more
-        shares = shares_after(counts, more)
-        pool = launches.apart
+        fewest = counts.min() + further
+        unpooled_degrees = counts.sum() - 2 + 2 * further
+        gained = 2 * further
+        shares = shares_after(counts, further)
+        pool = launches.unpaired_pool
     # A pool is left for the points' own spread where these have launches enough.
-    pooled = pooled_is_better(own, pooled=counted_of(pool) + gained, launches=fewest)
-    if found.pooled[0, 0]:
-        free = np.where(pooled, degrees + gained, own)
+    pooled = pooled_is_better(
+        unpooled_degrees, pooled=launch_degrees_of(pool) + gained, launches=fewest
+    )
+    if contrast.pooled[0, 0]:
+        degrees_after = np.where(pooled, degrees + gained, unpooled_degrees)
     else:
-        free = degrees + gained
-    free[0] = degrees
-    needed = detectable(half_width / students_t(degrees) * shares**0.5, free, known=degrees)
+        degrees_after = degrees + gained
+    degrees_after[0] = degrees
+    needed = detectable(
+        half_width / students_t(degrees) * shares**0.5, degrees_after, error_degrees=degrees
+    )
     return Power(float(needed[0]) + drift, *enough(estimate, needed))
 
 
-def shares_after(counts: Any, more: Any) -> Numbers:
+def shares_after(counts: Any, further: Any) -> Numbers:
     """Remaining share of the variance of a difference of means after more launches of both.
 
     Args:
-        counts: (2,) launches that there are.
-        more: (numbers,) further ones of each.
+        counts: (2,) present launches.
+        further: (numbers,) more launches of each.
     """
-    left: Numbers = (1 / np.add.outer(counts, more)).sum(axis=0) / (1 / np.asarray(counts)).sum()
-    return left
+    after = (1 / np.add.outer(counts, further)).sum(axis=0)
+    shares: Numbers = after / (1 / np.asarray(counts)).sum()
+    return shares
 
 
 def enough(estimate: float, needed: Numbers) -> tuple[int | None, Reason | None]:
-    """Give the number of further launches that tell an effect, or the reason why it is None.
+    """Give the number of further launches that detect an effect, or the reason why it is None.
 
     Args:
         estimate: of the effect.
         needed: ratios that are significant with 0, 1, 2 … `MOST_LAUNCHES` more.
     """
-    telling = (abs(estimate) > needed[1:]).nonzero()[0]
-    if len(telling):
-        return (int(telling[0]) + 1, None)
+    sufficient = (abs(estimate) > needed[1:]).nonzero()[0]
+    if len(sufficient):
+        return (int(sufficient[0]) + 1, None)
     return (None, Reason.OVER_100_LAUNCHES)
 
 
-def detectable(errors: Any, degrees: Any, *, known: Any = None, level: float = 0.05) -> Numbers:
-    """Give the true difference that a t test tells with `POWER`.
+def detectable(
+    errors: Any, degrees: Any, *, error_degrees: Any = None, level: float = 0.05
+) -> Numbers:
+    """Give the true difference that a t test detects with probability `POWER`.
 
     Args:
         errors: standard errors of the difference, or of what it will be.
         degrees: of freedom that the test has.
-        known: degrees of freedom that the errors are known with; those of the test by default.
+        error_degrees: degrees of freedom of the present errors; those of the test by default.
         level: error of the test.
     """
     from scipy.special import chdtri
 
-    free = np.minimum(
-        np.asarray(degrees if known is None else known, dtype=np.float64), _MANY_DEGREES
-    )
+    if error_degrees is None:
+        error_degrees = degrees
+    free = np.minimum(np.asarray(error_degrees, dtype=np.float64), _MANY_DEGREES)
     # An error of few degrees of freedom is mostly too small; so it is as likely too large.
     factor = np.asarray(free / chdtri(free, 0.5), dtype=np.float64) ** 0.5
     return np.asarray(errors * factor * noncentrality(degrees, level=level), dtype=np.float64)
 
 
 def noncentrality(degrees: Any, *, level: float = 0.05) -> Numbers:
-    """Give the same in standard errors.
+    """Give the true difference that a t test detects, in standard errors.
 
     Nan with less than one degree of freedom, which allows no sensible test.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.inference.variance import Numbers, Pool, pooled_apart, pooled_together
+from dtsweep.inference.variance import Numbers, VarianceComponents, pool_paired, pool_unpaired
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,73 +29,74 @@ class Launches:
     """The columns `POINT`, a row per point."""
     means: Numbers
     """(points, launches), nan where a launch did not measure a point."""
-    within: Numbers
-    """(points,) variance of a mean within its launch; nan where it is not known of all."""
+    within_variance: Numbers
+    """(points,) variance of a mean within its launch; nan where no window gives it."""
 
     @cached_property
-    def there(self) -> NDArray[np.bool_]:
+    def is_measured(self) -> NDArray[np.bool_]:
         """(points, launches), True where a launch measured a point."""
         return ~np.isnan(self.means)
 
     @cached_property
     def counts(self) -> NDArray[np.intp]:
         """(points,) launches that measured a point."""
-        counts: NDArray[np.intp] = self.there.sum(axis=1)
+        counts: NDArray[np.intp] = self.is_measured.sum(axis=1)
         return counts
 
     @cached_property
-    def centres(self) -> Numbers:
+    def point_means(self) -> Numbers:
         """(points,) mean over a point's launches."""
-        centres: Numbers = np.nansum(self.means, axis=1) / self.counts
-        return centres
+        point_means: Numbers = np.nansum(self.means, axis=1) / self.counts
+        return point_means
 
     @cached_property
-    def left(self) -> Numbers:
+    def residuals(self) -> Numbers:
         """(points, launches) distance from that mean; 0 where a launch did not measure a point."""
-        return np.where(self.there, self.means - self.centres[:, None], 0.0)
+        return np.where(self.is_measured, self.means - self.point_means[:, None], 0.0)
 
     @cached_property
-    def squares(self) -> Numbers:
-        """(points,) sum of the squares of these distances."""
-        squares: Numbers = (self.left**2).sum(axis=1)
-        return squares
+    def residual_ss(self) -> Numbers:
+        """(points,) residual sum of squares."""
+        residual_ss: Numbers = (self.residuals**2).sum(axis=1)
+        return residual_ss
 
     @cached_property
-    def apart(self) -> Pool | None:
+    def unpaired_pool(self) -> VarianceComponents | None:
         """Between-launch variance, pooled over points with several launches (unpaired).
 
-        None where there are none of known variance.
+        None if no such point has a within-launch variance.
         """
-        kept = (self.counts > 1) & ~np.isnan(self.within)
-        if not kept.any():
+        is_pooled = (self.counts > 1) & ~np.isnan(self.within_variance)
+        if not is_pooled.any():
             return None
-        degrees = (self.counts[kept] - 1).astype("float64")
-        return pooled_apart(
-            self.squares[kept], degrees, self.within[kept], counted=degrees_of(self.there[kept])
+        return pool_unpaired(
+            self.residual_ss[is_pooled],
+            (self.counts[is_pooled] - 1).astype("float64"),
+            self.within_variance[is_pooled],
+            launch_degrees=degrees_of(self.is_measured[is_pooled]),
         )
 
     @cached_property
-    def together(self) -> Pool | None:
+    def paired_pool(self) -> VarianceComponents | None:
         """Between-launch variance after removing each launch's own effect (paired).
 
-        None where none share several launches.
+        None if no two points share two launches.
         """
-        there = self.there & ~np.isnan(self.within)[:, None]
+        is_pooled = self.is_measured & ~np.isnan(self.within_variance)[:, None]
         before = -1
-        while before != there.sum():
-            before = there.sum()
-            there = there & (there.sum(axis=0) > 1)
-            there = there & (there.sum(axis=1, keepdims=True) > 1)
-        rows = there.any(axis=1)
-        columns = there.any(axis=0)
+        while before != is_pooled.sum():
+            before = is_pooled.sum()
+            is_pooled = is_pooled & (is_pooled.sum(axis=0) > 1)
+            is_pooled = is_pooled & (is_pooled.sum(axis=1, keepdims=True) > 1)
+        rows = is_pooled.any(axis=1)
+        columns = is_pooled.any(axis=0)
         if not rows.any():
             return None
-        there = there[rows][:, columns]
-        # What is left of the cells when each point has a level, and each launch one beside those of
-        # its set.
-        counted = int(there.sum()) - len(there) - degrees_of(there)
-        means = np.where(there, self.means[rows][:, columns], np.nan)
-        return pooled_together(means, self.within[rows], counted=counted)
+        is_pooled = is_pooled[rows][:, columns]
+        # One degree less for each point's mean, and for each launch but one of its set.
+        launch_degrees = int(is_pooled.sum()) - len(is_pooled) - degrees_of(is_pooled)
+        means = np.where(is_pooled, self.means[rows][:, columns], np.nan)
+        return pool_paired(means, self.within_variance[rows], launch_degrees=launch_degrees)
 
 
 def of_environment(trials: pd.DataFrame, env_id: Any) -> pd.DataFrame:
@@ -108,7 +109,7 @@ def of_environment(trials: pd.DataFrame, env_id: Any) -> pd.DataFrame:
 def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Launches:
     """Arrange a measured column by point and launch.
 
-    `Launches` pools what launches add when it is asked for.
+    `Launches` pools the between-launch variance when it is first needed.
 
     Args:
         trials: of one environment, one row per launch of a point: `POINT`, `launch`, `of` and
@@ -130,24 +131,29 @@ def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Lau
     else:
         unit = np.ones(len(trials))
     shape = (len(points), int(launches.max(initial=-1)) + 1)
-    counts, means, squares, known = (np.zeros(shape) for _ in range(4))
+    counts, means, squared_errors, error_counts = (np.zeros(shape) for _ in range(4))
     error = trials[f"{of}_error"].to_numpy("float64") / unit
     np.add.at(counts, (codes, launches), 1)
-    np.add.at(known, (codes, launches), ~np.isnan(error))
+    np.add.at(error_counts, (codes, launches), ~np.isnan(error))
     np.add.at(means, (codes, launches), trials[of].to_numpy("float64") / unit)
-    np.add.at(squares, (codes, launches), np.nan_to_num(error) ** 2)
-    there = counts > 0
-    means = np.divide(means, counts, out=np.full(shape, np.nan), where=there)
+    np.add.at(squared_errors, (codes, launches), np.nan_to_num(error) ** 2)
+    means = np.divide(means, counts, out=np.full(shape, np.nan), where=counts > 0)
     # A window that drifts has no error of its own: its point's other launches say how much its
     # windows vary.
-    of_launch = np.divide(
-        squares, known * np.maximum(counts, 1), out=np.zeros(shape), where=known > 0
+    launch_variance = np.divide(
+        squared_errors,
+        error_counts * np.maximum(counts, 1),
+        out=np.zeros(shape),
+        where=error_counts > 0,
     )
-    said = (known > 0).sum(axis=1)
-    within = np.divide(
-        of_launch.sum(axis=1), said, out=np.full(len(points), np.nan), where=said > 0
+    with_error = (error_counts > 0).sum(axis=1)
+    within_variance = np.divide(
+        launch_variance.sum(axis=1),
+        with_error,
+        out=np.full(len(points), np.nan),
+        where=with_error > 0,
     )
-    return Launches(points, means, within)
+    return Launches(points, means, within_variance)
 
 
 def spread_of(trials: pd.DataFrame, of: str) -> pd.DataFrame:
@@ -160,16 +166,21 @@ def spread_of(trials: pd.DataFrame, of: str) -> pd.DataFrame:
     import pandas as pd
 
     rows = {}
-    for env_id, there in trials.groupby("env_id", dropna=False):
-        found = launches_of(there, of, relative=True)
-        several = found.counts > 1
-        launched = there.groupby(list(POINT), dropna=False)["launch"].nunique() > 1
+    for env_id, environment in trials.groupby("env_id", dropna=False):
+        launches = launches_of(environment, of, relative=True)
+        several = launches.counts > 1
+        launched = environment.groupby(list(POINT), dropna=False)["launch"].nunique() > 1
         if launched.any():
-            degrees = (found.counts[several] - 1).sum()
+            degrees = (launches.counts[several] - 1).sum()
+            spread = launch_sigma = np.nan
+            if degrees:
+                spread = (launches.residual_ss[several].sum() / degrees) ** 0.5
+            if pool := launches.unpaired_pool:
+                launch_sigma = max(0.0, pool.between_variance) ** 0.5
             rows[env_id] = {
-                "spread": (found.squares[several].sum() / degrees) ** 0.5 if degrees else np.nan,
-                "degrees": degrees_of(found.there[several]),
-                "launch_sigma": max(0.0, found.apart.added) ** 0.5 if found.apart else np.nan,
+                "spread": spread,
+                "degrees": degrees_of(launches.is_measured[several]),
+                "launch_sigma": launch_sigma,
                 "points": several.sum(),
                 "left_out": launched.sum() - several.sum(),
             }
@@ -177,20 +188,22 @@ def spread_of(trials: pd.DataFrame, of: str) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("env_id")
 
 
-def degrees_of(there: NDArray[np.bool_]) -> int:
-    """Degrees of freedom of each set of points that share launches, directly or through others.
+def degrees_of(is_measured: NDArray[np.bool_]) -> int:
+    """Degrees of freedom of launch means, by the number of launches.
 
-    It is the number of launches minus one.
+    It is the number of launches minus one, summed over the sets of points that share launches,
+    directly or through other points.
 
     Args:
-        there: (points, launches), True where a launch measured a point.
+        is_measured: (points, launches), True where a launch measured a point.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    points, launches = there[:, there.any(axis=0)].nonzero()
-    measured = len(np.unique(launches))
-    size = len(there) + measured
-    links = coo_array((np.ones(len(points)), (points, launches + len(there))), shape=(size, size))
+    points, launches = is_measured[:, is_measured.any(axis=0)].nonzero()
+    launch_count = len(np.unique(launches))
+    size = len(is_measured) + launch_count
+    ends = (points, launches + len(is_measured))
+    links = coo_array((np.ones(len(points)), ends), shape=(size, size))
     sets: int = connected_components(links, directed=False)[0]
-    return measured - sets
+    return launch_count - sets

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
 
-OWN_FROM = 8
-"""Launches from which on a point's own spread is taken, whatever the sweep knows of the others."""
+UNPOOLED_FROM = 8
+"""Launches from which on a point's own spread is used, whatever the pool says."""
 
 POOLED_FROM = 4
 """Degrees of freedom from which on the pool says something about a point with one launch."""
@@ -22,112 +22,125 @@ WITHIN_DEGREES = 6
 All of them may be off by a third.
 """
 
-_ALIKE = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 1e6])
-"""Degrees of freedom that are tried for how far the points' variances agree with the pool.
+_PRIOR_DEGREES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 1e6])
+"""Candidates for the prior degrees of freedom of the pooled variance.
 
-The last is "as one".
+The last one means that all points have the pooled variance.
 """
 
 _LEAST = 1e-16
-"""Of a variance, where values are equal and windows say that they have no error."""
+"""Smallest variance, for equal values whose windows report no error."""
 
 
-class Pool(NamedTuple):
+class VarianceComponents(NamedTuple):
     """Pooled variance components of the launch means of one environment's points.
 
-    A launch mean of a point varies by what its window says (`within`) and by what launches add,
-    which all points have in common. `added` may be below 0, where windows say too much; a variance
-    is at least a quarter of `within`.
+    The variance of a launch mean is the sum of two components. Its window gives the within-launch
+    variance. The between-launch variance is common to all points. It may be below 0 if windows
+    report too large an error. The sum is at least a quarter of the within-launch variance.
     """
 
-    added: float
-    """Variance that launches add to that within."""
+    between_variance: float
+    """Between-launch variance: variance that launches add to that within."""
     information: float
     """Degrees of freedom over the squared variance, summed over the points."""
-    within: float
-    """Mean variance within launches of the points that say most of `added`."""
-    alike: float
+    within_variance: float
+    """Within-launch variance: weighted mean over the points, as in the fit of the other one."""
+    prior_degrees: float
     """Prior degrees of freedom of the pooled variance: few if the points' variances disagree."""
     scale: float
-    """Of the variances, where the points disagree: the typical one, not the mean."""
-    counted: int
+    """Factor on the variances: if the points disagree, it gives the typical one, not the mean."""
+    launch_degrees: int
     """Degrees of freedom by the number of launches.
 
-    How the noise is divided over the points is not in it.
+    It ignores how the noise is divided over the points.
     """
 
-    def variances(self, within: Numbers) -> Numbers:
-        """Give the variance of one launch mean, from that within its launch."""
-        return self.scale * _variances(within, self.added)
+    def variances(self, within_variance: Numbers) -> Numbers:
+        """Give the variance of one launch mean from its within-launch variance."""
+        return self.scale * _variances(within_variance, self.between_variance)
 
     @property
     def degrees(self) -> float:
-        """Degrees of freedom that `added` is known with."""
-        return min(
-            self.alike, float(_variances(np.array(self.within), self.added)) ** 2 * self.information
-        )
+        """Degrees of freedom of the between-launch variance."""
+        variance = float(_variances(np.array(self.within_variance), self.between_variance))
+        return min(self.prior_degrees, variance**2 * self.information)
 
 
-class Known(NamedTuple):
-    """A variance and how well it is known; arrays of one shape."""
+class VarianceEstimate(NamedTuple):
+    """Variances and their degrees of freedom; arrays of one shape."""
 
     variance: Numbers
     degrees: Numbers
 
 
-def pooled_apart(squares: Numbers, degrees: Numbers, within: Numbers, *, counted: int) -> Pool:
+def pool_unpaired(
+    residual_ss: Numbers, degrees: Numbers, within_variance: Numbers, *, launch_degrees: int
+) -> VarianceComponents:
     """Pool the whole variance between launches.
 
     Args:
-        squares: (points,) sum of the squared distances of a point's launch means from their mean.
+        residual_ss: (points,) residual sum of squares of a point's launch means.
         degrees: (points,) launches less one.
-        within: (points,) variance within a launch.
-        counted: degrees of freedom of all; fewer than the sum of `degrees` where launches are
-            shared.
+        within_variance: (points,) variance within a launch.
+        launch_degrees: degrees of freedom of all; fewer than the sum of `degrees` where launches
+            are shared.
     """
-    return _pooled(lambda _: (squares, degrees), within, counted=counted)
+    return _pooled(lambda _: (residual_ss, degrees), within_variance, launch_degrees=launch_degrees)
 
 
-def pooled_together(values: Numbers, within: Numbers, *, counted: int) -> Pool:
-    """Pool what launches add to a point beyond what they add to all points that they measured.
+def pool_paired(
+    means: Numbers, within_variance: Numbers, *, launch_degrees: int
+) -> VarianceComponents:
+    """Pool the variance between launches after removing each launch's own effect.
 
     Args:
-        values: (points, launches) launch means, nan where there is none; two or more in each row
-            and column.
-        within: (points,) variance within a launch.
-        counted: degrees of freedom.
+        means: (points, launches) launch means, nan where there is none; two or more in each row and
+            column.
+        within_variance: (points,) variance within a launch.
+        launch_degrees: degrees of freedom.
     """
-    return _pooled(lambda variances: _beside_launches(values, variances), within, counted=counted)
+    return _pooled(
+        lambda variances: _two_way_residual_ss(means, variances),
+        within_variance,
+        launch_degrees=launch_degrees,
+    )
 
 
-def moderated(
-    pool: Pool, expected: Numbers, *, weight: Numbers, within: Numbers, own: Known
-) -> Known:
+def moderated_variance(
+    pool: VarianceComponents,
+    expected: Numbers,
+    *,
+    weight: Numbers,
+    within_variance: Numbers,
+    unpooled: VarianceEstimate,
+) -> VarianceEstimate:
     """Combine a pooled variance of an estimate with the residuals of the launches behind it.
 
-    That is the moderated variance of Smyth (2004): the mean of both by degrees of freedom. The
-    expected one has as many as the pool knows it with; less where it rests on what windows say
-    beyond what the pool could check of that, or where the points disagree. The pool holds these
-    residuals too, so they are not counted twice.
+    This is the moderated variance of Smyth (2004): the mean of both, weighted by degrees of
+    freedom. The pooled variance has the pool's degrees of freedom. It has fewer where it rests on
+    within-launch variances unlike those that the pool could check, or where the points disagree.
+    The pool holds these residuals too, so they are not counted twice.
 
     Args:
         pool: of the environment.
         expected: variance of the estimate by the pool.
-        weight: how often `added` is in `expected`.
-        within: how much of `expected` windows say.
-        own: variance of the estimate by its own residuals; 0 degrees where there are none.
+        weight: factor of the between-launch variance in `expected`.
+        within_variance: part of `expected` that windows give.
+        unpooled: variance of the estimate by its own residuals; 0 degrees where there are none.
     """
     # By the scaled variance: where the points disagree, the pool knows less of the small ones than
     # of their mean.
     informed = expected**2 * pool.information / weight**2
-    unchecked = (within - weight * pool.within) ** 2 / (WITHIN_DEGREES * expected**2)
-    prior = np.minimum(1 / (1 / informed + unchecked), pool.alike)
-    has_own = own.degrees > 0
-    prior = np.where(has_own, np.clip(informed - own.degrees, 0, prior), prior)
-    degrees = prior + own.degrees
-    return Known(
-        (prior * expected + np.where(has_own, own.degrees * own.variance, 0)) / degrees, degrees
+    unchecked = (within_variance - weight * pool.within_variance) ** 2 / (
+        WITHIN_DEGREES * expected**2
     )
+    prior = np.minimum(1 / (1 / informed + unchecked), pool.prior_degrees)
+    has_residuals = unpooled.degrees > 0
+    prior = np.where(has_residuals, np.clip(informed - unpooled.degrees, 0, prior), prior)
+    degrees = prior + unpooled.degrees
+    weighted = np.where(has_residuals, unpooled.degrees * unpooled.variance, 0)
+    return VarianceEstimate((prior * expected + weighted) / degrees, degrees)
 
 
 def pooled_is_better(degrees: Any, *, pooled: Any, launches: Any) -> Any:
@@ -135,74 +148,104 @@ def pooled_is_better(degrees: Any, *, pooled: Any, launches: Any) -> Any:
 
     Depends on the number of launches only, never on measured values. With two or three launches
     Student's t is 12.7 or 4.3; twice as many degrees of freedom are worth the assumption that
-    launches add equally to all points, until a point has launches enough of its own.
+    launches add equally to all points, until a point has enough launches of its own.
 
     Args:
         degrees: of freedom of the point's own spread, 0 for one launch; a number or an array, as
-            the others.
+            the other arguments.
         pooled: degrees of freedom of the pool, by launches; 0 or nan where there is none.
         launches: of the point.
     """
     needed = np.where(np.asarray(degrees) > 0, 2 * np.asarray(degrees), POOLED_FROM)
-    return (np.asarray(launches) < OWN_FROM) & (np.asarray(pooled) >= needed)
+    return (np.asarray(launches) < UNPOOLED_FROM) & (np.asarray(pooled) >= needed)
 
 
-def _variances(within: Numbers, added: float) -> Numbers:
-    return np.maximum(np.maximum(within + added, within / 4), _LEAST)
+def _variances(within_variance: Numbers, between_variance: float) -> Numbers:
+    variance = np.maximum(within_variance + between_variance, within_variance / 4)
+    return np.maximum(variance, _LEAST)
 
 
 def _pooled(
-    residuals: Callable[[Numbers], tuple[Numbers, Numbers]], within: Numbers, *, counted: int
-) -> Pool:
-    """Fit `added` by residual maximum likelihood: points that are known well say most of it."""
-    added = 0.0
+    residual_ss_of: Callable[[Numbers], tuple[Numbers, Numbers]],
+    within_variance: Numbers,
+    *,
+    launch_degrees: int,
+) -> VarianceComponents:
+    """Fit the between-launch variance by residual maximum likelihood.
+
+    Points with small variances weigh most.
+
+    Args:
+        residual_ss_of: gives, for the points' variances, their residual sums of squares and degrees
+            of freedom.
+        within_variance: (points,) variance within a launch.
+        launch_degrees: degrees of freedom by the number of launches.
+    """
+    between_variance = 0.0
     for _ in range(100):
-        variances = _variances(within, added)
-        squares, degrees = residuals(variances)
+        variances = _variances(within_variance, between_variance)
+        residual_ss, degrees = residual_ss_of(variances)
         weights = variances**-2
-        found = float((weights * (squares - degrees * within)).sum() / (weights * degrees).sum())
-        if abs(found - added) <= 1e-5 * variances.min():
+        excess = residual_ss - degrees * within_variance
+        estimate = float((weights * excess).sum() / (weights * degrees).sum())
+        if abs(estimate - between_variance) <= 1e-5 * variances.min():
             break
-        # Half of the way: the whole one can swing between two values.
-        added = (added + found) / 2
-    share = counted / float(degrees.sum())
-    alike, scale = _agreement(squares / degrees / variances, degrees, share=share)
+        # Half a step: a whole one can swing between two values.
+        between_variance = (between_variance + estimate) / 2
+    share = launch_degrees / float(degrees.sum())
+    prior_degrees, scale = _fitted_prior(residual_ss / degrees / variances, degrees, share=share)
     weights *= degrees
-    mean_within = float((weights * within).sum() / weights.sum())
-    return Pool(added, float(weights.sum()) * share, mean_within, alike, scale, counted)
-
-
-def _beside_launches(values: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
-    """Sums of squares and degrees of freedom by point, without effects of points and launches."""
-    there = ~np.isnan(values)
-    launches = there.sum(axis=1, keepdims=True)
-    weights = there / variances[:, None]
-    left = np.where(there, values, 0.0)
-    for _ in range(50):
-        left = np.where(there, left - left.sum(axis=1, keepdims=True) / launches, 0.0)
-        levels = (weights * left).sum(axis=0) / weights.sum(axis=0)
-        left = np.where(there, left - levels, 0.0)
-        if np.abs(levels).max() < 1e-9:
-            break
-    free = np.where(there, 1 - weights / weights.sum(axis=0), 0.0).sum(axis=1) * (
-        1 - 1 / launches[:, 0]
+    return VarianceComponents(
+        between_variance=between_variance,
+        information=float(weights.sum()) * share,
+        within_variance=float((weights * within_variance).sum() / weights.sum()),
+        prior_degrees=prior_degrees,
+        scale=scale,
+        launch_degrees=launch_degrees,
     )
-    # A point so quiet that it alone sets the levels has next to none.
-    return (left**2).sum(axis=1), np.maximum(free, 1e-6)
 
 
-def _agreement(ratios: Numbers, degrees: Numbers, *, share: float) -> tuple[float, float]:
-    """Agreement of variances with their expectation: (its degrees of freedom, scale).
+def _two_way_residual_ss(means: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
+    """Residual sums of squares and degrees of freedom by point, without point and launch effects.
 
-    The ratios of found to expected variances follow a scaled F distribution (Smyth 2004, here by
-    maximum likelihood); infinitely many degrees unless fewer make the ratios likelier by Akaike's
-    criterion.
+    Args:
+        means: (points, launches) launch means, nan where there is none.
+        variances: (points,) of a launch mean.
+    """
+    is_measured = ~np.isnan(means)
+    counts = is_measured.sum(axis=1, keepdims=True)
+    weights = is_measured / variances[:, None]
+    residuals = np.where(is_measured, means, 0.0)
+    for _ in range(50):
+        point_effects = residuals.sum(axis=1, keepdims=True) / counts
+        residuals = np.where(is_measured, residuals - point_effects, 0.0)
+        launch_effects = (weights * residuals).sum(axis=0) / weights.sum(axis=0)
+        residuals = np.where(is_measured, residuals - launch_effects, 0.0)
+        if np.abs(launch_effects).max() < 1e-9:
+            break
+    leverage = weights / weights.sum(axis=0)
+    degrees = np.where(is_measured, 1 - leverage, 0.0).sum(axis=1) * (1 - 1 / counts[:, 0])
+    # A point so quiet that it alone sets the launch effects has almost none.
+    return (residuals**2).sum(axis=1), np.maximum(degrees, 1e-6)
+
+
+def _fitted_prior(ratios: Numbers, degrees: Numbers, *, share: float) -> tuple[float, float]:
+    """Prior degrees of freedom of the pooled variance, and its scale.
+
+    The ratios of observed to expected variances follow a scaled F distribution (Smyth 2004, here by
+    maximum likelihood). The prior degrees are infinite unless fewer make the ratios likelier by
+    Akaike's criterion.
+
+    Args:
+        ratios: (points,) observed over expected variances.
+        degrees: (points,) degrees of freedom of the observed ones.
+        share: of the degrees that count as independent.
     """
     from scipy.special import gammaln
 
     z = np.maximum(ratios, 1e-9)
     d = degrees
-    f = _ALIKE[:, None]
+    f = _PRIOR_DEGREES[:, None]
     scales = np.ones(f.shape)
     for _ in range(15):
         parts = d * (d + f) / (f + d * z / scales) * z / scales
@@ -217,4 +260,4 @@ def _agreement(ratios: Numbers, degrees: Numbers, *, share: float) -> tuple[floa
     best = int(log_likelihoods.argmax())
     if log_likelihoods[best] <= log_likelihoods[-1] + 1:
         return float("inf"), float(scales[-1, 0])
-    return float(_ALIKE[best]), float(scales[best, 0])
+    return float(_PRIOR_DEGREES[best]), float(scales[best, 0])

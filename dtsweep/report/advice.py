@@ -32,10 +32,13 @@ def recommended_in(
         return [], f"No recommendation: {error}."
 
 
-def advice_on(found: Sequence[Recommendation], varying: Sequence[str]) -> list[list[str]]:
-    """Put recommendations into sentences; each says which it is, where there are several."""
-    named = zip(found, names_of(found), strict=True)
-    return [in_words(each, varying=varying, name=name, named=1) for each, name in named]
+def advice_on(recommendations: Sequence[Recommendation], varying: Sequence[str]) -> list[list[str]]:
+    """Put recommendations into sentences; each is named if there are several."""
+    names = names_of(recommendations)
+    return [
+        in_words(recommendation, varying=varying, name=name, named=1)
+        for recommendation, name in zip(recommendations, names, strict=True)
+    ]
 
 
 def limits_on(
@@ -44,9 +47,9 @@ def limits_on(
     """Say what limits recommended points, and count what limits those on frontiers."""
     import pandas as pd
 
-    said = []
-    for found, name in zip(recommended, names_of(recommended), strict=True):
-        row = bounds_of(found.point.to_frame().T, bounds).iloc[0]
+    sentences = []
+    for recommendation, name in zip(recommended, names_of(recommended), strict=True):
+        row = bounds_of(recommendation.point.to_frame().T, bounds).iloc[0]
         limit = ""
         if row["bound"]:
             limit = f"{row['bound']}: "
@@ -56,15 +59,14 @@ def limits_on(
                 " Try next, with at most that share of the step to win: "
                 f"{next_words(row['next_axes'])}."
             )
-        said.append(
+        sentences.append(
             f"The recommended one{f' ({name})' if name else ''}: "
             f"{limit}{row['bound_reason']}.{following}"
         )
-    shown = [bounds_of(found.shown, bounds) for found in frontiers if len(found.shown)]
-    return [
-        *said,
-        *([f"Points on frontiers: {bounds_sentence(pd.concat(shown))}"] if shown else []),
-    ]
+    shown = [bounds_of(frontier.shown, bounds) for frontier in frontiers if len(frontier.shown)]
+    if shown:
+        sentences.append(f"Points on frontiers: {bounds_sentence(pd.concat(shown))}")
+    return sentences
 
 
 def bounds_of(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:

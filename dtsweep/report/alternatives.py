@@ -20,48 +20,49 @@ RATIOS = {
 """Name of each compared quantity, and the words for its inverse ratio."""
 
 
-def alternatives(found: Recommendation, varying: Sequence[str]) -> list[str]:
+def alternatives(recommendation: Recommendation, varying: Sequence[str]) -> list[str]:
     """Say what the recommended point gives up, a line per alternative."""
     lines = []
-    for _, row in found.alternatives.iterrows():
-        what = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(
+    for _, row in recommendation.alternatives.iterrows():
+        advantage = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(
             row["better"], row["better"]
         )
-        known = [name for name in RATIOS if not math.isnan(row[f"{name}_ratio"])]
-        has = " and ".join(_times(row[f"{name}_ratio"], *RATIOS[name]) for name in known)
+        compared = [name for name in RATIOS if not math.isnan(row[f"{name}_ratio"])]
+        figures = " and ".join(_times(row[f"{name}_ratio"], *RATIOS[name]) for name in compared)
+        why_not = _why_not(row, recommendation)
         lines.append(
-            f"It gives up {what}: {trial_label(row, varying)} has {has}{_why_not(row, found)}."
+            f"It gives up {advantage}: {trial_label(row, varying)} has {figures}{why_not}."
         )
     return lines
 
 
-def _times(ratio: float, of: str, turned: str) -> str:
+def _times(ratio: float, of: str, inverse: str) -> str:
     """Write a ratio, turned round where it is a small fraction.
 
     >>> _times(0.0611, "step time", "shorter steps"), _times(1.72, "samples/s", "fewer samples/s")
     ('16.4 times shorter steps', '1.72 times the samples/s')
     """
     if ratio < 0.5:
-        return f"{1 / ratio:.3g} times {turned}"
+        return f"{1 / ratio:.3g} times {inverse}"
     return f"{ratio:.3g} times the {of}"
 
 
-def _why_not(row: pd.Series[Any], found: Recommendation) -> str:
+def _why_not(row: pd.Series[Any], recommendation: Recommendation) -> str:
     """Say why an alternative is not a candidate; empty if it is one."""
     if not row["is_allowed"]:
         return f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
     if row["is_unknown"]:
-        lacking = " and ".join(name for name in found.unmeasured if row.isna()[name])
+        lacking = " and ".join(name for name in recommendation.unmeasured if row.isna()[name])
         if not lacking:
             return ", but not known to meet the condition"
         return f", but its {lacking} is not known"
     if not row["is_met"]:
         return ", but does not meet the condition"
     if row["is_slow"]:
-        return f", but {too_slow(found)}"
+        return f", but {too_slow(recommendation)}"
     return ""
 
 
-def too_slow(found: Recommendation) -> str:
+def too_slow(recommendation: Recommendation) -> str:
     """Name what a goal with a least rate leaves out."""
-    return f"less than {found.goal.least_rate:.0%} of the best samples_per_s"
+    return f"less than {recommendation.goal.least_rate:.0%} of the best samples_per_s"

@@ -37,7 +37,7 @@ def report_json(content: Content) -> dict[str, Any]:
         "statuses": dict(content.statuses),
         "flags": dict(content.flags),
         "constants": {name: _plain(value) for name, value in content.constants.items()},
-        "recommendations": [recommendation.as_json(found) for found in content.recommendations],
+        "recommendations": [recommendation.as_json(item) for item in content.recommendations],
         "advice": [list(sentences) for sentences in content.advice],
         "doubts": list(content.doubts),
         "limits": list(content.limits),

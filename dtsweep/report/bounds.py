@@ -31,13 +31,13 @@ def bound_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def next_words(axes: Sequence[NextAxis]) -> str:
-    """Name axes with the share of the step that each attacks, more than which it can't bring.
+    """Name axes with the share of the step that each attacks: the most that it can save.
 
     >>> from dtsweep.analysis.next_axes import NextAxis
     >>> next_words([NextAxis("precision", 0.5, ""), NextAxis("workers", 0.98, "")])
     'precision 50 %, workers 98 %'
     """
-    return ", ".join(f"{each.axis} {each.at_most_share * 100:.0f} %" for each in axes)
+    return ", ".join(f"{axis.axis} {axis.at_most_share * 100:.0f} %" for axis in axes)
 
 
 def bounds_sentence(rows: pd.DataFrame) -> str:
@@ -47,20 +47,17 @@ def bounds_sentence(rows: pd.DataFrame) -> str:
     points without a bound.
     """
     counts = rows["bound"].map(lambda bound: bound or UNKNOWN).value_counts()
-    told = [
+    bounded = [
         f"{bound}: {count_of(int(count), 'point')}"
         for bound, count in counts.items()
         if bound != UNKNOWN
     ]
-    open_ = int(counts.get(UNKNOWN, 0))
-    known = ""
-    if told:
-        known = f"Limited by {', '.join(told)}."
-    return " ".join(
-        filter(
-            None, [known, f"What limits {count_of(open_, 'point')} can't be told." if open_ else ""]
-        )
-    )
+    sentences = []
+    if bounded:
+        sentences.append(f"Limited by {', '.join(bounded)}.")
+    if unknown := int(counts.get(UNKNOWN, 0)):
+        sentences.append(f"What limits {count_of(unknown, 'point')} can't be told.")
+    return " ".join(sentences)
 
 
 def bounds_json(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -70,7 +67,5 @@ def bounds_json(rows: pd.DataFrame) -> list[dict[str, Any]]:
         One dict per point with the columns of `bottleneck`; `next_axes` is a list of dicts with
         `axis`, `at_most_share` and `why`.
     """
-    named = rows.assign(
-        next_axes=rows["next_axes"].map(lambda axes: [each._asdict() for each in axes])
-    )
-    return records_of(named)
+    next_axes = rows["next_axes"].map(lambda axes: [axis._asdict() for axis in axes])
+    return records_of(rows.assign(next_axes=next_axes))

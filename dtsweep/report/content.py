@@ -92,8 +92,8 @@ class Worth:
     @property
     def is_known(self) -> bool:
         """True if either table has a result for any group."""
-        told = self.worthwhile["verdict"] != KneeVerdict.UNKNOWN
-        return bool(told.any() or self.laws["reason"].isna().any())
+        is_decided = self.worthwhile["verdict"] != KneeVerdict.UNKNOWN
+        return bool(is_decided.any() or self.laws["reason"].isna().any())
 
 
 class Section(Protocol):
@@ -242,8 +242,8 @@ def content_of(
     frontiers = frontiers_of(
         study, points, varying, compare_models=compare_models, of_rate="samples_per_s" in maximize
     )
-    kept = study.where(where)
-    ladders = _scaling(kept, label_columns)
+    selected = study.where(where)
+    ladders = _scaling(selected, label_columns)
     recommended, why_none = recommended_in(study, where=where, compare_models=compare_models)
     return Content(
         study=study,
@@ -259,10 +259,10 @@ def content_of(
         frontiers=frontiers,
         hypervolume=hypervolume(points, minimize=minimize, maximize=maximize),
         scaling=ladders,
-        worth=_worth(kept, ladders),
+        worth=_worth(selected, ladders),
         doubts=[*conditions, *doubts_on(study, points, varying=varying)],
         notes=notes_on(study, points, compare_models=compare_models),
-        sections=[make(kept) for make in sections],
+        sections=[make(selected) for make in sections],
     )
 
 
@@ -272,19 +272,20 @@ def _varying(points: pd.DataFrame) -> tuple[list[str], list[str]]:
     The second list adds `model_digest` and `env_id` if they vary. `model_digest` is left out if
     settings of the workload identify the models.
     """
-    varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
+    varying = [name for name in setting_columns(points) if points[name].nunique(dropna=False) > 1]
     if points.duplicated(["point_id", "env_id"]).any():
         varying.append("hosts")
-    of_ladders = list(varying)
+    label_columns = list(varying)
     if points["model_digest"].nunique(dropna=False) > 1 and not model_columns(points):
-        of_ladders.append("model_digest")
+        label_columns.append("model_digest")
     if points["env_id"].nunique(dropna=False) > 1:
-        of_ladders.append("env_id")
-    return varying, of_ladders
+        label_columns.append("env_id")
+    return varying, label_columns
 
 
 def _headline(trials: pd.DataFrame) -> str:
-    names = [" and ".join(sorted(trials[c].dropna().unique())) for c in ("workload", "devices")]
+    values = (trials[name].dropna().unique() for name in ("workload", "devices"))
+    names = [" and ".join(sorted(column)) for column in values]
     hosts = 0
     if trials["hosts"].notna().any():
         hosts = int(trials["hosts"].max())
@@ -305,15 +306,17 @@ def _counts(column: pd.Series[str]) -> dict[str, int]:
 
 def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
     """Settings that all points share; an environment without variables is none."""
-    names = [c for c in setting_columns(points) if c not in ("workload", *varying)]
-    known = {
-        axis_name(c): points[c].iloc[0] for c in names if len(points) and points[c].notna().all()
+    names = [name for name in setting_columns(points) if name not in ("workload", *varying)]
+    shared = {
+        axis_name(name): points[name].iloc[0]
+        for name in names
+        if len(points) and points[name].notna().all()
     }
-    own = points.loc[points["optimizer"].isna(), "optimizer_class"].unique()
-    named = {}
-    if len(own) == 1 and points["optimizer"].isna().all() and isinstance(own[0], str):
-        named = {"optimizer": f"{own[0]} (the workload's own)"}
-    return {name: value for name, value in {**known, **named}.items() if value not in ("{}", "[]")}
+    has_no_setting = points["optimizer"].isna()
+    classes = points.loc[has_no_setting, "optimizer_class"].unique()
+    if len(classes) == 1 and has_no_setting.all() and isinstance(classes[0], str):
+        shared["optimizer"] = f"{classes[0]} (the workload's own)"
+    return {name: value for name, value in shared.items() if value not in ("{}", "[]")}
 
 
 def _scaling(study: Study, varying: Sequence[str]) -> list[Scaling]:

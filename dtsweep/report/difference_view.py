@@ -55,7 +55,7 @@ def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[s
     points = study.points
     if points.empty:
         raise SweepError("no trial ended ok, so there is nothing to compare; the report says why")
-    varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
+    varying = [name for name in setting_columns(points) if points[name].nunique(dropna=False) > 1]
     names = [find_point(points, text) for text in (a, b)]
     if names[0] == names[1]:
         raise SweepError(
@@ -63,17 +63,25 @@ def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[s
         )
     pair = [points[points["point_id"] == name].iloc[0] for name in names]
     rows = records_of(difference(study, *names, of=of))
-    apart = [c for c in ("env_id", "hosts_a", "hosts_b") if len({row[c] for row in rows}) > 1]
-    both = [{"point_id": row["point_id"], "label": trial_label(row, varying)} for row in pair]
-    told = [row | {"words": _where(row, apart) + words_on(row)} for row in rows]
+    differing = [
+        name for name in ("env_id", "hosts_a", "hosts_b") if len({row[name] for row in rows}) > 1
+    ]
     drift = significant_drift(study.canaries)
     harnesses = set(study.frame.loc[study.frame["point_id"].isin(names), "harness"])
-    notes = [*_ways(rows, harnesses), *drift_notes(drift), *_products(*pair)]
-    return {"a": both[0], "b": both[1], "differences": told, "notes": notes, "drift": drift}
+    labelled = [{"point_id": row["point_id"], "label": trial_label(row, varying)} for row in pair]
+    return {
+        "a": labelled[0],
+        "b": labelled[1],
+        "differences": [
+            row | {"words": _distinction(row, differing) + words_on(row)} for row in rows
+        ],
+        "notes": [*_ways_to_tell(rows, harnesses), *drift_notes(drift), *_group_notes(*pair)],
+        "drift": drift,
+    }
 
 
-def _ways(rows: Sequence[dict[str, Any]], harnesses: set[Any]) -> list[str]:
-    """Say what would tell, where launches are missing."""
+def _ways_to_tell(rows: Sequence[dict[str, Any]], harnesses: set[Any]) -> list[str]:
+    """Say which further measurement would tell, where launches are missing."""
     if not any(row["verdict"] == Verdict.UNKNOWN and row["ratio"] is not None for row in rows):
         return []
     return [NO_LAUNCHES if harnesses == {"in_process"} else WAY_TO_TELL]
@@ -91,7 +99,7 @@ def drift_notes(drift: float | None) -> list[str]:
 
 
 def words_on(row: dict[str, Any]) -> str:
-    """Say what a row of `difference` says, in sentences.
+    """Put a row of `difference` into sentences.
 
     >>> words_on({"of": "latency_s", "ratio": None, "verdict_reason": "not_measured"})
     'Unknown by latency_s: not measured.'
@@ -106,34 +114,33 @@ def words_on(row: dict[str, Any]) -> str:
     ratio += f" ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}; {launches})"
     if row["verdict"] != Verdict.NOT_DISTINGUISHABLE:
         return f"A is {VERDICT_WORDS[row['verdict']]} by {row['of']}: {ratio}."
-    more = row["more_launches"]
-    if more is None:
+    launch_count = row["more_launches"]
+    if launch_count is None:
         needed = reason
     else:
-        needed = f"about {more} more of each"
-    tell = row["detectable_ratio"]
-    is_less = row["ratio"] < 1
-    bound = ""
-    if tell is not None:
-        bound = f"of {1 / tell if is_less else tell:.3f} or {'less' if is_less else 'more'}"
-    told = "hardly any ratio"
-    if bound:
-        told = f"a ratio {bound}"
+        needed = f"about {launch_count} more of each"
+    ratio_above_1 = row["detectable_ratio"]
+    if ratio_above_1 is None:
+        detectable = "hardly any ratio"
+    elif row["ratio"] < 1:
+        detectable = f"a ratio of {1 / ratio_above_1:.3f} or less"
+    else:
+        detectable = f"a ratio of {ratio_above_1:.3f} or more"
     return (
         f"No difference found by {row['of']}: {ratio}. "
-        f"These launches tell {told}; {row['ratio']:.3f} takes {needed}."
+        f"These launches tell {detectable}; {row['ratio']:.3f} takes {needed}."
     )
 
 
-def _products(a: pd.Series[Any], b: pd.Series[Any]) -> list[str]:
-    """Say in what two points are not the same product."""
+def _group_notes(first: pd.Series[Any], second: pd.Series[Any]) -> list[str]:
+    """Say why two points are not in one comparable group."""
     notes = []
-    if a["semantics"] != b["semantics"]:
+    if first["semantics"] != second["semantics"]:
         notes.append(
-            f"Updates of A are {a['semantics']}, of B {b['semantics']}: faster is not sooner at "
-            "the same loss."
+            f"Updates of A are {first['semantics']}, of B {second['semantics']}: faster is not "
+            "sooner at the same loss."
         )
-    if any(_text(a[name]) != _text(b[name]) for name in ("workload", "model_digest")):
+    if any(_text(first[name]) != _text(second[name]) for name in ("workload", "model_digest")):
         notes.append("A and B train different models: a sample of one is none of the other.")
     return notes
 
@@ -144,9 +151,9 @@ def _text(value: Any) -> str | None:
     return value
 
 
-def _where(row: dict[str, Any], apart: Sequence[str]) -> str:
-    """Tell rows of one quantity apart, where there are several."""
-    named = ", ".join(f"{name} {row[name]}" for name in apart)
+def _distinction(row: dict[str, Any], names: Sequence[str]) -> str:
+    """Name the values that distinguish rows of one quantity, where there are several."""
+    named = ", ".join(f"{name} {row[name]}" for name in names)
     if not named:
         return ""
     return f"{named}: "

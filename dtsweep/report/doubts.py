@@ -44,14 +44,14 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
     if points.empty:
         return []
     measured = without_canaries(study.frame[study.frame["status"] == "ok"])
-    said = (
+    doubts = (
         _drift_doubt(study.canaries, trials=len(measured), launches=int(points["launches"].max())),
         _failed_canary_doubt(study.frame),
         _launch_doubt(points),
         _implausible_doubt(measured, varying),
         _environment_doubt(measured),
     )
-    return [*filter(None, said)]
+    return [*filter(None, doubts)]
 
 
 def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
@@ -100,23 +100,22 @@ def _launch_doubt(points: pd.DataFrame) -> str:
 
 
 def _implausible_doubt(trials: pd.DataFrame, varying: Sequence[str]) -> str:
-    """Say of each trial whose numbers can't all be true which they are; of many, of the first."""
-    found = trials[trials["implausible"].notna()]
-    if found.empty:
+    """Name the numbers that can't all be true, for the first trials that have such numbers."""
+    implausible = trials[trials["implausible"].notna()]
+    if implausible.empty:
         return ""
-    shown = found.head(_IMPLAUSIBLE_SHOWN)
+    shown = implausible.head(_IMPLAUSIBLE_SHOWN)
     lines = [f"  {trial_label(row, varying)}: {row['implausible']}" for _, row in shown.iterrows()]
-    more = len(found) - len(shown)
-    lines += [f"  {count_of(more, 'more trial')}: the column implausible has them"] if more else []
-    first = (
-        f"Implausible: numbers of {count_of(len(found), 'trial')} can't all be true; --all shows "
-        "what they beat."
-    )
+    hidden = len(implausible) - len(shown)
+    if hidden:
+        lines.append(f"  {count_of(hidden, 'more trial')}: the column implausible has them")
+    count = count_of(len(implausible), "trial")
+    first = f"Implausible: numbers of {count} can't all be true; --all shows what they beat."
     return "\n".join([first, *lines])
 
 
 def _failed_canary_doubt(frame: pd.DataFrame) -> str:
-    """Say of canaries that ran and did not end `ok` why, for each status by the first of them."""
+    """Say why canaries that ran did not end `ok`: for each status, by the first of them."""
     ran = frame[frame["role"].isin(["canary"]) & (frame["status"] != "cancelled")]
     failed = ran[ran["status"] != "ok"]
     if failed.empty:
@@ -140,16 +139,16 @@ def _environment_doubt(trials: pd.DataFrame) -> str:
     if groups.ngroups < 2:
         return ""
     note = f"Measured in {groups.ngroups} environments (env_id): never compared with each other. "
-    constant = [c for c in _MACHINE_COLUMNS if groups[c].nunique(dropna=False).max() == 1]
-    differing = [c for c in constant if trials[c].nunique(dropna=False) > 1]
+    constant = [name for name in _MACHINE_COLUMNS if groups[name].nunique(dropna=False).max() == 1]
+    differing = [name for name in constant if trials[name].nunique(dropna=False) > 1]
     if not differing:
         return note + "What differs is in the columns machine and threads of the table of ranks."
     values = {
-        c: "; ".join(f"{env_id}: {group[c].iloc[0]}" for env_id, group in groups) for c in differing
+        name: "; ".join(f"{env_id}: {group[name].iloc[0]}" for env_id, group in groups)
+        for name in differing
     }
-    return (
-        note + "They differ in " + ", ".join(f"{c} ({value})" for c, value in values.items()) + "."
-    )
+    listed = ", ".join(f"{name} ({value})" for name, value in values.items())
+    return f"{note}They differ in {listed}."
 
 
 def conditions_on(
@@ -159,7 +158,7 @@ def conditions_on(
 
     The sentences count the points that are left out, and the points for which a value is unknown.
     """
-    said = []
+    sentences = []
     if (*minimize, *maximize) != (*MINIMIZED, *MAXIMIZED):
         parts = [f"{name} small" for name in minimize] + [f"{name} large" for name in maximize]
         missing = int((points["standing"].isna() & points["meets"].fillna(value=False)).sum())
@@ -168,7 +167,7 @@ def conditions_on(
             unknown = (
                 f" Not all of these were measured of {count_of(missing, 'point')}: on no frontier."
             )
-        said.append(
+        sentences.append(
             f"Frontiers are of {', '.join(parts)}; the plot shows step time and "
             f"throughput.{unknown}"
         )
@@ -181,8 +180,8 @@ def conditions_on(
             if unknown_count
             else "",
         ]
-        said.append(
+        sentences.append(
             f"Only points where {where}: {', '.join(filter(None, counts))}; trials are counted of "
             "all."
         )
-    return said
+    return sentences

@@ -70,9 +70,9 @@ class Frontier:
         met = self.points[self.points["meets"].fillna(value=False)]
         if met.empty:
             return "No point of it is known to meet the condition."
-        both = met["latency_s"].notna() & met["samples_per_s"].notna()
+        has_both = met["latency_s"].notna() & met["samples_per_s"].notna()
         missing = "both a step time and a throughput"
-        if both.any():
+        if has_both.any():
             missing = "all that frontiers are of"
         return f"No point has {missing}."
 
@@ -85,10 +85,10 @@ class Frontier:
         One worker exchanges with nobody, so exact updates cost it no more. If all points have one
         worker, all are shown.
         """
-        several = self.best[(self.best["workers"] > 1) | (self.semantics == "exact")]
-        if several.empty:
+        several_workers = self.best[(self.best["workers"] > 1) | (self.semantics == "exact")]
+        if several_workers.empty:
             return self.best
-        return several
+        return several_workers
 
     @cached_property
     def drawn(self) -> pd.DataFrame:
@@ -150,68 +150,74 @@ def frontiers_of(
     compare_models: bool,
     of_rate: bool = True,
 ) -> list[Frontier]:
-    """Part points into frontiers, in their order.
+    """Group points into frontiers, in their order.
 
     Args:
         study: of all trials.
         points: rows of `dtsweep.analysis.frontier`.
         varying: setting columns that have more than one value.
         compare_models: whether all models count as one.
-        of_rate: whether a high throughput is one of the objectives; else nothing is said of who has
-            the highest.
+        of_rate: whether a high throughput is one of the objectives; else the frontiers have no
+            `verdict_words`.
     """
     models: tuple[str, ...] = ()
     if not compare_models:
         models = ("workload", "model_digest")
-    apart = [c for c in (*models, "env_id") if points[c].nunique(dropna=False) > 1]
-    telling = []
-    if "model_digest" in apart:
-        telling = model_columns(points)
-    found = []
+    differing = [name for name in (*models, "env_id") if points[name].nunique(dropna=False) > 1]
+    model_settings = []
+    if "model_digest" in differing:
+        model_settings = model_columns(points)
+    label_columns = [name for name in varying if name not in (*model_settings, *differing)]
+    frontiers = []
     for _, rows in points.groupby(["semantics", *models, "env_id"], sort=False, dropna=False):
         first = rows.iloc[0]
-        labels = rows.apply(
-            point_label, axis=1, varying=[c for c in varying if c not in (*telling, *apart)]
-        )
+        labels = rows.apply(point_label, axis=1, varying=label_columns)
+        title = _title(first, labels, model_settings=model_settings, differing=differing)
+        model_digest = None
+        if models and isinstance(first["model_digest"], str):
+            model_digest = first["model_digest"]
         leading = _leading(rows)
-        compared = _difference(study, leading)
-        found.append(
+        comparison = _difference(study, leading)
+        verdict_words = None
+        if of_rate:
+            verdict_words = _words_on(comparison, leading, varying=varying)
+        frontiers.append(
             Frontier(
-                title=" · ".join(
-                    filter(None, ["Frontier", *_title(first, labels, telling=telling, apart=apart)])
-                ),
+                title=" · ".join(filter(None, ["Frontier", *title])),
                 semantics=str(first["semantics"]),
-                model_digest=first["model_digest"]
-                if models and isinstance(first["model_digest"], str)
-                else None,
+                model_digest=model_digest,
                 points=rows,
                 labels=labels,
-                difference=compared,
-                verdict_words=_words_on(compared, leading, varying=varying) if of_rate else None,
+                difference=comparison,
+                verdict_words=verdict_words,
             )
         )
-    return found
+    return frontiers
 
 
 def _title(
-    first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[str], apart: Sequence[str]
+    first: pd.Series[Any],
+    labels: pd.Series[str],
+    *,
+    model_settings: Sequence[str],
+    differing: Sequence[str],
 ) -> list[str]:
-    """Give the parts of a title: what the points of a frontier share and others don't have.
+    """Give the parts of a title: values that the points of a frontier share and others don't have.
 
     Args:
         first: one of the points.
         labels: of all.
-        telling: settings that tell models apart.
-        apart: which of model and environment there are several of.
+        model_settings: settings that distinguish models.
+        differing: columns of model and environment that have several values.
     """
     title = [_FRONTIER_TITLES.get(str(first["semantics"]), str(first["semantics"]))]
-    if "workload" in apart and "workload" not in telling:
+    if "workload" in differing and "workload" not in model_settings:
         title.append(str(first["workload"]))
-    if "model_digest" in apart:
-        title.append(model_label(first, telling))
+    if "model_digest" in differing:
+        title.append(model_label(first, model_settings))
     if labels.nunique() == 1:
         title.append(labels.iloc[0])
-    if "env_id" in apart:
+    if "env_id" in differing:
         title.append(f"env_id {first['env_id']}")
     return title
 
@@ -235,8 +241,8 @@ def _difference(study: Study, leading: pd.DataFrame) -> pd.DataFrame:
 
     if len(leading) < 2:
         return pd.DataFrame()
-    a, b = leading["point_id"]
-    rows = difference(study, a, b).assign(point_a=a, point_b=b)
+    first, second = leading["point_id"]
+    rows = difference(study, first, second).assign(point_a=first, point_b=second)
     rows = of_environment(rows, leading["env_id"].iloc[0])
     return rows[
         rows["hosts_a"].isin(leading["hosts"].iloc[:1])

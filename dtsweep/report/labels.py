@@ -32,24 +32,28 @@ def model_columns(points: pd.DataFrame) -> list[str]:
     Such a setting has one value in all points of a model, but not in all points. Empty if the
     settings don't distinguish every model from every other one.
     """
-    names = [c for c in setting_columns(points) if c == "workload" or c.startswith("workload_")]
+    names = [
+        name
+        for name in setting_columns(points)
+        if name == "workload" or name.startswith("workload_")
+    ]
     models = points.groupby("model_digest", dropna=False)
-    constant = [c for c in names if models[c].nunique(dropna=False).max() == 1]
-    telling = [c for c in constant if points[c].nunique(dropna=False) > 1]
-    if len(points[telling].drop_duplicates()) != models.ngroups:
+    constant = [name for name in names if models[name].nunique(dropna=False).max() == 1]
+    differing = [name for name in constant if points[name].nunique(dropna=False) > 1]
+    if len(points[differing].drop_duplicates()) != models.ngroups:
         return []
-    return telling
+    return differing
 
 
-def model_label(row: pd.Series[Any], telling: Sequence[str]) -> str:
+def model_label(row: pd.Series[Any], model_settings: Sequence[str]) -> str:
     """Name the model of a row by the settings of `model_columns`, else by its digest.
 
     An example is "workload.layers=2".
     """
+    if label := settings_label(row, model_settings):
+        return label
     digest = row["model_digest"]
-    return (
-        settings_label(row, telling) or f"model {digest if isinstance(digest, str) else 'unknown'}"
-    )
+    return f"model {digest}" if isinstance(digest, str) else "model unknown"
 
 
 def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
@@ -61,15 +65,16 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
 
     mode = str(row["sync"])
     values = {name: row[name] if pd.notna(row[name]) else None for name in MODES[mode].reads}
-    own = MODES[mode].label(
+    mode_settings = MODES[mode].label(
         {name: value for name, value in values.items() if not is_left_out(name, value)}
     )
-    others = [
-        c
-        for c in varying
-        if c not in ("sync", *MODE_FIELDS, "compression", *COMPRESSION_FIELDS, *BATCH_SHAPE)
+    further_axes = [
+        axis
+        for axis in varying
+        if axis not in ("sync", *MODE_FIELDS, "compression", *COMPRESSION_FIELDS, *BATCH_SHAPE)
     ]
-    return " ".join(filter(None, [mode, own, compression_label(row), settings_label(row, others)]))
+    labels = (mode, mode_settings, compression_label(row), settings_label(row, further_axes))
+    return " ".join(filter(None, labels))
 
 
 def compression_label(row: pd.Series[Any]) -> str:
@@ -85,12 +90,12 @@ def compression_label(row: pd.Series[Any]) -> str:
     if pd.isna(compression):
         return ""
     settings = {"": coding, "ratio=": ratio, "rank=": rank}
-    known = [
+    known_settings = [
         f"{name}{value:g}" if name else str(value)
         for name, value in settings.items()
         if pd.notna(value)
     ]
-    return " ".join([str(compression), *known])
+    return " ".join([str(compression), *known_settings])
 
 
 def trial_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
@@ -98,15 +103,16 @@ def trial_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
 
     An example is "ddp workers=2 micro_batch=4".
     """
-    return " ".join(
-        [point_label(row, varying), *(f"{c}={row[c]}" for c in BATCH_SHAPE if c in varying)]
-    )
+    shape = [f"{name}={row[name]}" for name in BATCH_SHAPE if name in varying]
+    return " ".join([point_label(row, varying), *shape])
 
 
 def settings_label(row: pd.Series[Any], columns: Sequence[str]) -> str:
     """Name settings of a row, those that are null left out: "bf16 workload.layers=2"."""
     import pandas as pd
 
-    known = [c for c in columns if pd.notna(row[c])]
-    by_value = ("workload", *(name for name, declared in AXES.items() if declared.choices))
-    return " ".join(str(row[c]) if c in by_value else f"{axis_name(c)}={row[c]}" for c in known)
+    names = [name for name in columns if pd.notna(row[name])]
+    by_value = ("workload", *(axis for axis, declared in AXES.items() if declared.choices))
+    return " ".join(
+        str(row[name]) if name in by_value else f"{axis_name(name)}={row[name]}" for name in names
+    )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COUNTED_BELOW = 10_000
 """Smaller sizes of models are given in full."""
 
-_ROUNDING, _OTHERWISE = 1e-6, 0.01
+_ROUNDING, _OTHER_METHOD = 1e-6, 0.01
 """Largest `gradient_error` from rounding, and from another way to compute the same gradient.
 
 See docs/measuring.md.
@@ -58,15 +58,15 @@ def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False
 
 
 def _model_note(points: pd.DataFrame, *, compare_models: bool) -> str:
-    """Say that there are several models, which they are, and how large each is."""
+    """Name the models with their sizes; empty if there is one model."""
     models = points.drop_duplicates(["workload", "model_digest"])
     if len(models) < 2:
         return ""
     how = "each on frontiers and ladders of its own"
     if compare_models:
         how = "compared with each other, as one product"
-    telling = model_columns(points)
-    sizes = [f"{model_label(row, telling)} ({_size(row)})" for _, row in models.iterrows()]
+    names = model_columns(points)
+    sizes = [f"{model_label(row, names)} ({_size(row)})" for _, row in models.iterrows()]
     return f"{len(models)} models (by workload and model_digest), {how}: {'; '.join(sizes)}."
 
 
@@ -77,37 +77,39 @@ def _count(value: float) -> str:
 
 
 def _size(model: pd.Series[Any]) -> str:
-    known = model[["parameters", "flops_per_sample"]].dropna()
+    sizes = model[["parameters", "flops_per_sample"]].dropna()
     words = {"parameters": "parameters", "flops_per_sample": "FLOP a sample"}
     return (
-        ", ".join(f"{_count(float(value))} {words[str(name)]}" for name, value in known.items())
+        ", ".join(f"{_count(float(value))} {words[str(name)]}" for name, value in sizes.items())
         or "of unknown size"
     )
 
 
 def _interval_note(points: pd.DataFrame, *, in_process: bool) -> str:
-    known = points[points["latency_s_low"].notna()]
-    if known.empty:
+    with_interval = points[points["latency_s_low"].notna()]
+    if with_interval.empty:
         return ""
-    one = int((known["interval"] == "launch").sum())
+    single_launch = int((with_interval["interval"] == "launch").sum())
     within = ""
-    if one != len(known):
-        within = f" for {one} of {count_of(len(known), 'point')}, else over launches"
+    if single_launch != len(with_interval):
+        count = count_of(len(with_interval), "point")
+        within = f" for {single_launch} of {count}, else over launches"
     way = "Measure(repeats=3)"
     if in_process:
         way = "a run on Ray with Measure(repeats=3)"
-    more = ""
+    advice = ""
     if not within:
-        more = f", and {way} would tell how far launches differ"
+        advice = f", and {way} would tell how far launches differ"
     kind = " over launches."
-    if one:
-        kind = f"; intervals are within one launch{within}{more}."
-    pooled = int(((known["interval"] == "pooled") & (known["launches"] == 1)).sum())
+    if single_launch:
+        kind = f"; intervals are within one launch{within}{advice}."
+    is_pooled = (with_interval["interval"] == "pooled") & (with_interval["launches"] == 1)
+    pooled = int(is_pooled.sum())
     widened = (
         f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of "
         "the others."
     )
-    unknown = int(points["latency_s"].notna().sum()) - len(known)
+    unknown = int(points["latency_s"].notna().sum()) - len(with_interval)
     missing = ""
     if unknown:
         missing = f" None on {count_of(unknown, 'point')}: too few steps, or they drift."
@@ -122,14 +124,13 @@ def _interval_note(points: pd.DataFrame, *, in_process: bool) -> str:
 
 
 def _probability_note(points: pd.DataFrame) -> str:
-    known = points["frontier_probability"].notna().any()
-    if known:
+    if points["frontier_probability"].notna().any():
         return "frontier %: how often a point is on it when launches are drawn again."
     return ""
 
 
 def _exchange_note(trials: pd.DataFrame) -> str:
-    """Say why the share of a step that is exchange is empty, where it is."""
+    """Give the reasons for trials without an exchange share."""
     empty = trials[trials["comm_share"].isna()]
     alone = (empty["workers"] == 1) & empty["comm_reason"].isna()
     reasons = (
@@ -147,8 +148,7 @@ def _exchange_note(trials: pd.DataFrame) -> str:
 
 
 def _compression_note(points: pd.DataFrame) -> str:
-    known = points["compression_error"].notna().any()
-    if known:
+    if points["compression_error"].notna().any():
         return "error %: one compressed exchange against the mean of the values themselves."
     return ""
 
@@ -157,11 +157,11 @@ def _window_note(trials: pd.DataFrame) -> str:
     counts = trials["stop_reason"].value_counts()
     if not len(counts):
         return ""
-    return "Windows: " + ", ".join(f"{n} {reason}" for reason, n in counts.items()) + "."
+    return "Windows: " + ", ".join(f"{count} {reason}" for reason, count in counts.items()) + "."
 
 
 def _gradient_note(trials: pd.DataFrame) -> str:
-    """Say whether the gradients of checked trials equal one worker's, or how far they differ."""
+    """Say how far the gradients of checked trials differ from one worker's."""
     import pandas as pd
 
     checked = trials.dropna(subset=["gradient_error"])
@@ -170,14 +170,16 @@ def _gradient_note(trials: pd.DataFrame) -> str:
     is_lossy = checked["compression"].notna()
     errors = checked["gradient_error"]
     equal = errors[errors <= _ROUNDING]
-    said = []
+    sentences = []
     if len(equal):
         trials_equal = count_of(len(equal), "trial")
-        said.append(f"equal but for rounding in {trials_equal} (at most {equal.max():.1g})")
-    more = f"more than rounding ({_ROUNDING:g}), as another GPU or a compiled bf16 model gives"
-    apart = {
-        more: errors.between(_ROUNDING, _OTHERWISE, inclusive="right") & ~is_lossy,
-        f"more than {_OTHERWISE:g}, so another gradient": (errors > _OTHERWISE) & ~is_lossy,
+        sentences.append(f"equal but for rounding in {trials_equal} (at most {equal.max():.1g})")
+    beyond_rounding = (
+        f"more than rounding ({_ROUNDING:g}), as another GPU or a compiled bf16 model gives"
+    )
+    kinds = {
+        beyond_rounding: errors.between(_ROUNDING, _OTHER_METHOD, inclusive="right") & ~is_lossy,
+        f"more than {_OTHER_METHOD:g}, so another gradient": (errors > _OTHER_METHOD) & ~is_lossy,
         "what the compression changes in one exchange, and not wrong by that": (errors > _ROUNDING)
         & is_lossy,
     }
@@ -186,13 +188,12 @@ def _gradient_note(trials: pd.DataFrame) -> str:
         " ".join(filter(None, words))
         for words in zip(checked["sync"], labels, checked["precision"], strict=True)
     ]
-    for words, rows in apart.items():
-        found = checked[rows].groupby(pd.Series(names, index=checked.index))["gradient_error"]
-        said += [
-            f"up to {each.max():.1g} apart in {count_of(len(each), 'trial')} of {name}: {words}"
-            for name, each in found
-        ]
-    return f"Gradient of the first step against one worker's: {'; '.join(said)}."
+    for words, rows in kinds.items():
+        groups = checked[rows].groupby(pd.Series(names, index=checked.index))["gradient_error"]
+        for name, group in groups:
+            count = count_of(len(group), "trial")
+            sentences.append(f"up to {group.max():.1g} apart in {count} of {name}: {words}")
+    return f"Gradient of the first step against one worker's: {'; '.join(sentences)}."
 
 
 def _canary_note(canaries: pd.DataFrame) -> str:
@@ -222,13 +223,13 @@ def _drift(session: pd.Series[Any]) -> str:
     return f"{abs(session['drift']):.1%}" + (f" ±{half:.1%}" if math.isfinite(half) else "")
 
 
-def _sessions(what: str, sessions: pd.DataFrame) -> str:
-    """Name the sessions to which `what` applies, with their trials; empty if there are none."""
+def _sessions(finding: str, sessions: pd.DataFrame) -> str:
+    """Name the sessions to which `finding` applies, with their trials; empty if there are none."""
     if sessions.empty:
         return ""
     trials = count_of(int(sessions["trials"].sum()), "trial")
-    names = sessions["session"].astype(str).unique()
-    return f" {what}: {count_of(len(names), 'session')} with {trials}: {', '.join(names)}."
+    named = sessions["session"].astype(str).unique()
+    return f" {finding}: {count_of(len(named), 'session')} with {trials}: {', '.join(named)}."
 
 
 def _flag_note(flags: pd.Series[str]) -> str:

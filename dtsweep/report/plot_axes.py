@@ -25,10 +25,10 @@ class PlotAxis:
 
     def share(self, value: float) -> float:
         """Give the position of a value, from 0 at the lower end to 1 at the upper end."""
-        low, high, at = (
-            math.log(v) if self.is_logarithmic else v for v in (self.low, self.high, value)
+        low, high, position = (
+            math.log(end) if self.is_logarithmic else end for end in (self.low, self.high, value)
         )
-        return (at - low) / (high - low)
+        return (position - low) / (high - low)
 
 
 def axis_for(
@@ -80,8 +80,8 @@ def _powers(low: float, high: float, most: int) -> tuple[float, ...]:
     """Powers of ten, with 2 and 5 times these where there is room."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1, 2, 5), (1, 3), (1,)):
-        found = tuple(factor * 10**exponent for exponent in exponents for factor in factors)
-        inside = tuple(value for value in found if low <= value <= high)
+        candidates = tuple(factor * 10**exponent for exponent in exponents for factor in factors)
+        inside = tuple(value for value in candidates if low <= value <= high)
         if len(inside) <= most:
             return inside
     return inside[:: math.ceil(len(inside) / most)]

@@ -67,21 +67,21 @@ def frontier(data: pd.DataFrame | Content) -> Figure:
     """
     content = _content(data)
     figure = _figure()
-    models = list(dict.fromkeys(found.model_digest for found in content.frontiers))
-    for found in content.frontiers:
-        form = _FORMS[models.index(found.model_digest) % len(_FORMS)]
-        _add_points(figure, found, found.dominated, content.varying, form=form)
-        _add_points(figure, found, found.shown, content.varying, form=form)
+    models = list(dict.fromkeys(group.model_digest for group in content.frontiers))
+    for group in content.frontiers:
+        form = _FORMS[models.index(group.model_digest) % len(_FORMS)]
+        _add_points(figure, group, group.dominated, content.varying, form=form)
+        _add_points(figure, group, group.shown, content.varying, form=form)
     _add_rings(figure, content)
-    known = [value * 1e3 for found in content.frontiers for value in found.drawn["latency_s"]]
-    if known:
-        axis = axis_for(known)
+    steps_ms = [value * 1e3 for group in content.frontiers for value in group.drawn["latency_s"]]
+    if steps_ms:
+        axis = axis_for(steps_ms)
         ends = [math.log10(end) if axis.is_logarithmic else end for end in (axis.low, axis.high)]
         figure.update_xaxes(type="log" if axis.is_logarithmic else "linear", range=ends)
         figure.update_xaxes(
             tickvals=axis.ticks, ticktext=[tick_label(value) for value in axis.ticks]
         )
-        rates = [value for found in content.frontiers for value in found.drawn["samples_per_s"]]
+        rates = [value for group in content.frontiers for value in group.drawn["samples_per_s"]]
         figure.update_yaxes(range=[0, axis_for(rates, from_zero=True).high])
     figure.update_xaxes(title="step time, ms")
     figure.update_yaxes(title="samples/s", rangemode="tozero")
@@ -151,10 +151,10 @@ def shares(data: pd.DataFrame | Content) -> Figure:
     """
     content = _content(data)
     figure = _figure()
-    shown = [(found, found.shown) for found in content.frontiers if len(found.shown)]
+    shown = [(group, group.shown) for group in content.frontiers if len(group.shown)]
     names = [
-        f"{found.semantics}: {_told(row, content.varying)}"
-        for found, rows in shown
+        f"{group.semantics}: {_hover_text(row, content.varying)}"
+        for group, rows in shown
         for _, row in rows.iterrows()
     ]
     bounds = [row for _, rows in shown for _, row in bounds_of(rows, content.bounds).iterrows()]
@@ -203,7 +203,7 @@ def _titled(figure: Figure, title: str, below: str) -> Figure:
 
 def _add_points(
     figure: Figure,
-    found: Frontier,
+    group: Frontier,
     rows: pd.DataFrame,
     varying: Sequence[str],
     *,
@@ -214,41 +214,38 @@ def _add_points(
     Points on the frontier are joined by a line. Dominated points are faint.
     """
     symbol, dash = form
-    on_it = bool(rows["on_frontier"].any())
+    is_on_frontier = bool(rows["on_frontier"].any())
     style: dict[str, Any] = {"mode": "markers", "opacity": _FAINT}
-    if on_it:
+    if is_on_frontier:
         style = {
             "mode": "lines+markers",
             "opacity": 1.0,
             "error_x": _bars(rows, "latency_s", unit=1e3),
             "error_y": _bars(rows, "samples_per_s"),
         }
-    colour = COLOURS.get(found.semantics, "grey")
+    colour = COLOURS.get(group.semantics, "grey")
     figure.add_scatter(
         x=(rows["latency_s"] * 1e3).to_list(),
         y=rows["samples_per_s"].to_list(),
         marker={"color": colour, "symbol": symbol, "size": 8},
         line={"color": colour, "dash": dash},
-        text=[_told(point, varying) for _, point in rows.iterrows()],
-        customdata=[_known_by(point) for _, point in rows.iterrows()],
+        text=[_hover_text(point, varying) for _, point in rows.iterrows()],
+        customdata=[_interval_words(point) for _, point in rows.iterrows()],
         hovertemplate="%{text}<br>%{x:.4g} ms, %{y:.4g} samples/s<br>%{customdata}<extra></extra>",
-        name=found.name,
-        legendgroup=found.name,
-        showlegend=on_it,
+        name=group.name,
+        legendgroup=group.name,
+        showlegend=is_on_frontier,
         **style,
     )
 
 
 def _add_rings(figure: Figure, content: Content) -> None:
-    """Mark knees, and the points that are recommended."""
-    recommended = [tuple(found.point[c] for c in POINT) for found in content.recommendations]
-    drawn = [row for found in content.frontiers for _, row in found.drawn.iterrows()]
+    """Mark knees and recommended points."""
+    recommended = [_key(choice.point) for choice in content.recommendations]
+    drawn = [row for group in content.frontiers for _, row in group.drawn.iterrows()]
     marked = {
         "knee": ("circle-open", [row for row in drawn if row["knee"]]),
-        "recommended": (
-            "star-open",
-            [row for row in drawn if tuple(row[c] for c in POINT) in recommended],
-        ),
+        "recommended": ("star-open", [row for row in drawn if _key(row) in recommended]),
     }
     for name, (symbol, rows) in marked.items():
         if rows:
@@ -260,6 +257,10 @@ def _add_rings(figure: Figure, content: Content) -> None:
                 hoverinfo="skip",
                 name=name,
             )
+
+
+def _key(point: pd.Series[Any]) -> tuple[Any, ...]:
+    return tuple(point[name] for name in POINT)
 
 
 def _bars(rows: pd.DataFrame, name: str, *, unit: float = 1.0) -> dict[str, Any]:
@@ -274,12 +275,12 @@ def _bars(rows: pd.DataFrame, name: str, *, unit: float = 1.0) -> dict[str, Any]
     }
 
 
-def _told(point: pd.Series[Any], varying: Sequence[str]) -> str:
+def _hover_text(point: pd.Series[Any], varying: Sequence[str]) -> str:
     return trial_label(point, varying) + (f" ({point['caution']})" if point["caution"] else "")
 
 
-def _known_by(point: pd.Series[Any]) -> str:
-    """Say how many launches a point has, and what its interval is over."""
+def _interval_words(point: pd.Series[Any]) -> str:
+    """Say how many launches a point has, and the kind of its interval."""
     import pandas as pd
 
     kinds = {
@@ -295,8 +296,8 @@ def _known_by(point: pd.Series[Any]) -> str:
 
 
 def _about_bars(content: Content) -> str:
-    """Say what error bars leave out, where there are any of one launch alone."""
-    points = [row for found in content.frontiers for _, row in found.shown.iterrows()]
+    """Say that some error bars are within one launch, where there are such bars."""
+    points = [row for group in content.frontiers for _, row in group.shown.iterrows()]
     within = sum(row["interval"] == "launch" for row in points)
     if not within:
         return ""

@@ -151,10 +151,10 @@ def why_no_training(row: pd.Series[Any]) -> str | None:
         return None
     needed = {*INDISPENSABLE, *COMPRESSION_FIELDS, *_mode_of(settings).reads}
     lacking = [f"{name}={value!r}" for name, value in unexpressed.items() if name in needed]
-    others = [f"{name}={value!r}" for name, value in unexpressed.items() if name not in needed]
+    unneeded = [f"{name}={value!r}" for name, value in unexpressed.items() if name not in needed]
     reason = f"torch alone does not have {', '.join(lacking)}"
-    if others:
-        reason += f"; not expressed either: {', '.join(others)}"
+    if unneeded:
+        reason += f"; not expressed either: {', '.join(unneeded)}"
     return reason
 
 

@@ -36,20 +36,22 @@ _SHOWN = 3
 """Number of points to name, of those that can't be distinguished."""
 
 
-def print_all(found: Sequence[Recommendation], *, console: Console) -> None:
+def print_all(recommendations: Sequence[Recommendation], *, console: Console) -> None:
     """Print recommendations, each with the code to use it."""
     import pandas as pd
 
-    for each, name in zip(found, names_of(found), strict=True):
-        rows = [each.point.to_frame().T, each.others, each.alternatives]
-        points = pd.concat(
-            [rows[0].astype(object), *(row.astype(object) for row in rows[1:])], ignore_index=True
+    for recommendation, name in zip(recommendations, names_of(recommendations), strict=True):
+        tables = (
+            recommendation.point.to_frame().T,
+            recommendation.others,
+            recommendation.alternatives,
         )
-        varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
-        first, *lines = in_words(each, varying=varying, name=name)
+        points = pd.concat([table.astype(object) for table in tables], ignore_index=True)
+        counts = points[setting_columns(points)].nunique(dropna=False)
+        first, *lines = in_words(recommendation, varying=list(counts.index[counts > 1]), name=name)
         say(console, first, style="bold")
-        say(console, "\n".join([*lines, *_doubts(each)]))
-        _print_code(each.point, console=console)
+        say(console, "\n".join([*lines, *_doubts(recommendation)]))
+        _print_code(recommendation.point, console=console)
 
 
 def _print_code(point: pd.Series[Any], *, console: Console) -> None:
@@ -64,54 +66,55 @@ def _print_code(point: pd.Series[Any], *, console: Console) -> None:
     console.print(plain(f"{textwrap.indent(code, '    ')}\n"), soft_wrap=True)
 
 
-def names_of(found: Sequence[Recommendation]) -> list[str]:
+def names_of(recommendations: Sequence[Recommendation]) -> list[str]:
     """Name the model and the environment of each recommendation.
 
     Each of both is named if there are several of it; else the name is empty.
     """
     import pandas as pd
 
-    if not found:
+    if not recommendations:
         return []
-    chosen = pd.DataFrame([each.point for each in found])
+    chosen = pd.DataFrame([recommendation.point for recommendation in recommendations])
     models, environments = (
         chosen[name].nunique(dropna=False) > 1 for name in ("model_digest", "env_id")
     )
-    telling = []
+    model_settings = []
     if models:
-        telling = model_columns(chosen)
-    named = [
+        model_settings = model_columns(chosen)
+    parts = [
         (
-            model_label(row, telling) if models else "",
+            model_label(row, model_settings) if models else "",
             f"env_id {row['env_id']}" if environments else "",
         )
         for _, row in chosen.iterrows()
     ]
-    return [" · ".join(filter(None, words)) for words in named]
+    return [" · ".join(filter(None, words)) for words in parts]
 
 
 def in_words(
-    found: Recommendation, *, varying: Sequence[str], name: str = "", named: int = _SHOWN
+    recommendation: Recommendation, *, varying: Sequence[str], name: str = "", named: int = _SHOWN
 ) -> list[str]:
-    """Say what is recommended, how sure that is and what it gives up; the first line says what for.
+    """Put a recommendation into lines: goal and point, figures, certainty, what it gives up.
 
     Args:
-        found: the recommendation.
+        recommendation: of one model and environment.
         varying: setting columns of points that have more than one value.
-        name: what tells it from other recommendations; empty where there is one.
+        name: its name among several recommendations; empty where there is one.
         named: number of points to name, of those that can't be distinguished from it.
     """
-    point = found.point
+    point = recommendation.point
     doubt = ""
     if point["caution"]:
         doubt = f" Doubtful: {point['caution']}."
+    certainty = _certainty(recommendation, varying, named=named)
     lines = [
-        f"Recommended for {goal_in_words(found)}{f' ({name})' if name else ''}: "
+        f"Recommended for {goal_in_words(recommendation)}{f' ({name})' if name else ''}: "
         f"{trial_label(point, varying)}",
-        f"{'; '.join(_figures(point, found.objective.name))}.{doubt}",
-        " ".join(filter(None, [_how_sure(found, varying, named=named), _unmeasured(found)])),
-        *_left_out(found),
-        *alternatives(found, varying),
+        f"{'; '.join(_figures(point, recommendation.objective.name))}.{doubt}",
+        " ".join(filter(None, [certainty, _unmeasured(recommendation)])),
+        *_left_out(recommendation),
+        *alternatives(recommendation, varying),
     ]
     if point["semantics"] != "exact":
         lines.append(
@@ -121,10 +124,11 @@ def in_words(
     return lines
 
 
-def goal_in_words(found: Recommendation) -> str:
-    """Name what a recommendation is best at: "the highest samples_per_s where workers<=8"."""
-    goal = found.goal
-    words = f"the {'highest' if found.objective.maximize else 'lowest'} {found.objective.name}"
+def goal_in_words(recommendation: Recommendation) -> str:
+    """Name the goal of a recommendation: "the highest samples_per_s where workers<=8"."""
+    goal = recommendation.goal
+    objective = recommendation.objective
+    words = f"the {'highest' if objective.maximize else 'lowest'} {objective.name}"
     share = ""
     if goal.least_rate:
         share = f", with at least {goal.least_rate:.0%} of the best samples_per_s"
@@ -148,7 +152,7 @@ def quantity(name: str, value: float, low: float = math.nan, high: float = math.
     return f"{name} {value:.4g}"
 
 
-def as_json(found: Recommendation) -> dict[str, Any]:
+def as_json(recommendation: Recommendation) -> dict[str, Any]:
     """Give a recommendation as JSON values; unknown is None.
 
     Returns:
@@ -160,27 +164,27 @@ def as_json(found: Recommendation) -> dict[str, Any]:
         left out), `unmeasured` (what the unknown ones lack), `drift`.
     """
     code = {
-        "point": point_code(found.point),
-        "training": training_code(found.point),
-        "no_training": why_no_training(found.point),
+        "point": point_code(recommendation.point),
+        "training": training_code(recommendation.point),
+        "no_training": why_no_training(recommendation.point),
     }
     goal = {
         name: list(value) if isinstance(value, tuple) else value
-        for name, value in vars(found.goal).items()
+        for name, value in vars(recommendation.goal).items()
     }
     return {
         "goal": goal,
-        "point": records_of(found.point.to_frame().T.infer_objects())[0],
-        "settings": settings_of(found.point),
+        "point": records_of(recommendation.point.to_frame().T.infer_objects())[0],
+        "settings": settings_of(recommendation.point),
         "code": code,
-        "sure": found.sure,
-        "others": records_of(found.others),
-        "alternatives": records_of(found.alternatives),
-        "unknown": found.unknown,
-        "unmeasured": list(found.unmeasured),
-        "slow": found.slow,
-        "implausible": found.implausible,
-        "drift": found.drift,
+        "sure": recommendation.sure,
+        "others": records_of(recommendation.others),
+        "alternatives": records_of(recommendation.alternatives),
+        "unknown": recommendation.unknown,
+        "unmeasured": list(recommendation.unmeasured),
+        "slow": recommendation.slow,
+        "implausible": recommendation.implausible,
+        "drift": recommendation.drift,
     }
 
 
@@ -192,28 +196,31 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
         name: [float(point.get(f"{name}{end}", math.nan)) for end in ("_low", "_high")]
         for name in names
     }
-    known = [name for name in names if pd.notna(point[name])]
+    measured = [name for name in names if pd.notna(point[name])]
     words = {"latency_s": "a step ", "memory_peak_bytes": "memory "}
-    return [words.get(name, "") + quantity(name, float(point[name]), *ends[name]) for name in known]
+    return [
+        words.get(name, "") + quantity(name, float(point[name]), *ends[name]) for name in measured
+    ]
 
 
-def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> str:
-    others, tied = found.others, found.tied
-    if found.sure is Certainty.ONLY_CANDIDATE:
-        if found.unknown:
+def _certainty(recommendation: Recommendation, varying: Sequence[str], *, named: int) -> str:
+    rivals, tied = recommendation.others, recommendation.tied
+    if recommendation.sure is Certainty.ONLY_CANDIDATE:
+        if recommendation.unknown:
             return "No other point is known to be a candidate."
         return "No other point is a candidate."
-    if found.sure is Certainty.SIGNIFICANT:
+    if recommendation.sure is Certainty.SIGNIFICANT:
         than = "the other candidate"
-        if len(others) != 1:
-            than = f"each of {len(others)} other candidates"
-        return f"Sure: launches tell that it is better than {than}. {_runner_up(found, varying)}"
-    if found.sure is Certainty.SINGLE_LAUNCH:
+        if len(rivals) != 1:
+            than = f"each of {len(rivals)} other candidates"
+        runner_up = _runner_up(recommendation, varying)
+        return f"Sure: launches tell that it is better than {than}. {runner_up}"
+    if recommendation.sure is Certainty.SINGLE_LAUNCH:
         return (
-            f"Best by one launch each: whether launches differ by as much, {_repeats(found)} tell. "
-            f"{_runner_up(found, varying)}"
+            "Best by one launch each: whether launches differ by as much, "
+            f"{_repeats(recommendation)} tell. {_runner_up(recommendation, varying)}"
         )
-    if found.objective.is_exact:
+    if recommendation.objective.is_exact:
         return (
             f"{count_of(len(tied), 'other candidate')} as good; of these it has the highest "
             "samples_per_s."
@@ -221,10 +228,10 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
     names = [
         f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(named).iterrows()
     ]
-    more = ""
+    unnamed = ""
     if len(tied) > named:
-        more = f" and {len(tied) - named} more"
-    if found.objective.maximize:
+        unnamed = f" and {len(tied) - named} more"
+    if recommendation.objective.maximize:
         is_best = tied["ratio"].ge(1).all()
     else:
         is_best = tied["ratio"].le(1).all()
@@ -234,65 +241,70 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
     by = ""
     if tied["ratio_low"].isna().any():
         by = " by one launch each"
-    by += " and without canaries" if by and found.drift is None else ""
-    told_by = f"More launches ({_repeats(found)}) would tell."
-    return f"Can't tell it{by} from {'; '.join(names)}{more}: of these {why}. {told_by}"
+    by += " and without canaries" if by and recommendation.drift is None else ""
+    way = f"More launches ({_repeats(recommendation)}) would tell."
+    return f"Can't tell it{by} from {'; '.join(names)}{unnamed}: of these {why}. {way}"
 
 
-def _repeats(found: Recommendation) -> str:
+def _repeats(recommendation: Recommendation) -> str:
     """Name what gives more launches; runs in one process have one launch of each point."""
-    if found.point["harness"] == "in_process":
+    if recommendation.point["harness"] == "in_process":
         return "repeats on Ray"
     return "repeats"
 
 
-def _unmeasured(found: Recommendation) -> str:
+def _unmeasured(recommendation: Recommendation) -> str:
     """Count the points that lack a value, and say how to measure it; empty if there are none."""
-    if not found.unknown:
+    if not recommendation.unknown:
         return ""
-    wanted = f"{' or '.join(found.unmeasured)} is not known{way_to_measure(found.unmeasured)}"
-    return f"Left out: {count_of(found.unknown, 'point')} of which {wanted}."
-
-
-def _left_out(found: Recommendation) -> list[str]:
-    """Count the points that something else speaks against, a line each."""
-    slow, implausible = (count_of(count, "point") for count in (found.slow, found.implausible))
-    lines = []
-    if found.slow:
-        lines = [f"Left out: {slow} with {too_slow(found)}."]
-    if not found.implausible:
-        return lines
-    return [*lines, f"Left out: {implausible} whose numbers contradict each other."]
-
-
-def _doubts(found: Recommendation) -> list[str]:
-    """Say what puts the verdict in doubt: the machine's drift, and single launches."""
-    rows = (
-        found.others["ratio_low"],
-        *(found.alternatives[f"{name}_ratio_low"] for name in RATIOS),
+    columns = recommendation.unmeasured
+    return (
+        f"Left out: {count_of(recommendation.unknown, 'point')} of which {' or '.join(columns)} is "
+        f"not known{way_to_measure(columns)}."
     )
-    is_tested = not any(low.isna().any() for low in rows)
-    if found.drift is None:
-        way = (
-            f"one launch each tells nothing until canaries say (canary=True), or {_repeats(found)}"
-        )
+
+
+def _left_out(recommendation: Recommendation) -> list[str]:
+    """Count the points that are too slow or implausible, a line each."""
+    lines = []
+    if recommendation.slow:
+        count = count_of(recommendation.slow, "point")
+        lines.append(f"Left out: {count} with {too_slow(recommendation)}.")
+    if recommendation.implausible:
+        count = count_of(recommendation.implausible, "point")
+        lines.append(f"Left out: {count} whose numbers contradict each other.")
+    return lines
+
+
+def _doubts(recommendation: Recommendation) -> list[str]:
+    """Say what puts the verdict in doubt: the machine's drift, and single launches."""
+    lows = (
+        recommendation.others["ratio_low"],
+        *(recommendation.alternatives[f"{name}_ratio_low"] for name in RATIOS),
+    )
+    is_tested = not any(low.isna().any() for low in lows)
+    drift = recommendation.drift
+    if drift is None:
         if is_tested:
             return []
-        return [f"How far the machine drifted is not known: {way}."]
-    if is_tested and found.drift <= CANARY_DRIFT:
+        return [
+            "How far the machine drifted is not known: one launch each tells nothing until "
+            f"canaries say (canary=True), or {_repeats(recommendation)}."
+        ]
+    if is_tested and drift <= CANARY_DRIFT:
         return []
-    told = "one launch each tells no smaller difference"
+    consequence = "one launch each tells no smaller difference"
     if is_tested:
-        told = "the spread of launches has that in it"
+        consequence = "the spread of launches has that in it"
     return [
-        f"As far as its canaries tell, the machine drifted by at most {percent_up(found.drift)}: "
-        f"{told}."
+        f"As far as its canaries tell, the machine drifted by at most {percent_up(drift)}: "
+        f"{consequence}."
     ]
 
 
-def _runner_up(found: Recommendation, varying: Sequence[str]) -> str:
-    row = found.others.iloc[0]
-    name = found.objective.name
+def _runner_up(recommendation: Recommendation, varying: Sequence[str]) -> str:
+    row = recommendation.others.iloc[0]
+    name = recommendation.objective.name
     return (
         f"Runner-up: {trial_label(row, varying)} (the recommended one has "
         f"{_ratio(row, f' its {name}')})."
@@ -304,7 +316,7 @@ def _ratio(row: pd.Series[Any], of: str = "") -> str:
 
     The interval follows if the difference is tested.
     """
-    known = ""
+    interval = ""
     if not math.isnan(row["ratio_low"]):
-        known = f", {row['ratio_low']:.3g} to {row['ratio_high']:.3g}"
-    return f"{row['ratio']:.3g} times{of}{known}"
+        interval = f", {row['ratio_low']:.3g} to {row['ratio_high']:.3g}"
+    return f"{row['ratio']:.3g} times{of}{interval}"

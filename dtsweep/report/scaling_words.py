@@ -30,7 +30,8 @@ def scaling_sentences(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> list[str]
         worthwhile: rows of `dtsweep.analysis.worthwhile`.
         laws: rows of `dtsweep.analysis.laws`, of the same trials.
     """
-    varying = [c for c in setting_columns(worthwhile) if worthwhile[c].nunique(dropna=False) > 1]
+    counts = worthwhile[setting_columns(worthwhile)].nunique(dropna=False)
+    varying = list(counts.index[counts > 1])
     fitted = laws[laws["reason"].isna()]
     lines, unknown = [], Counter[str]()
     for row in worthwhile.to_dict("records"):
@@ -52,7 +53,7 @@ def scaling_sentences(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> list[str]
 
 
 def laws_json(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> dict[str, Any]:
-    """Give both as JSON values; unknown is None.
+    """Give the rows of both tables as JSON values; unknown is None.
 
     Returns:
         `worthwhile` and `laws`: the rows of these functions of `dtsweep.analysis`.

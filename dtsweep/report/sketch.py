@@ -20,7 +20,7 @@ MARKERS = (("●", "○"), ("▲", "△"), ("■", "□"), ("◆", "◇"), ("▼
 """Of each frontier, in turn: for points on it, and for those that are beaten."""
 
 _ROWS = 12
-_TOGETHER = "\N{NO-BREAK SPACE}"
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 """Keeps a marker and its meaning in one line."""
 _WIDEST = 100
 
@@ -39,53 +39,55 @@ def sketch(
         Lines that say what the markers mean, and the plot; empty where fewer than two points are
         known.
     """
-    known = [found for found in frontiers if len(found.drawn)]
-    drawn, width = known[: len(MARKERS)], min(width, _WIDEST)
-    if sum(len(found.drawn) for found in drawn) < 2:
+    with_points = [frontier for frontier in frontiers if len(frontier.drawn)]
+    drawn, width = with_points[: len(MARKERS)], min(width, _WIDEST)
+    if sum(len(frontier.drawn) for frontier in drawn) < 2:
         return ""
     step_ms = axis_for(
-        [value * 1e3 for found in drawn for value in found.drawn["latency_s"]], most_ticks=8
+        [value * 1e3 for frontier in drawn for value in frontier.drawn["latency_s"]], most_ticks=8
     )
     rate = axis_for(
-        [value for found in drawn for value in found.drawn["samples_per_s"]], most_ticks=5
+        [value for frontier in drawn for value in frontier.drawn["samples_per_s"]], most_ticks=5
     )
     marks = _marks(drawn, recommended)
-    words = _legend(drawn, {mark for *_, mark in marks}, left_out=len(known) - len(drawn))
-    legend = textwrap.wrap("  ".join(word.replace(" ", _TOGETHER) for word in words), width)
+    words = _legend(drawn, {mark for *_, mark in marks}, left_out=len(with_points) - len(drawn))
+    legend = textwrap.wrap("  ".join(word.replace(" ", _NO_BREAK) for word in words), width)
     plot = _plot(drawn, marks, (step_ms, rate), width=width)
-    return "\n".join([*(line.replace(_TOGETHER, " ") for line in legend), plot])
+    return "\n".join([*(line.replace(_NO_BREAK, " ") for line in legend), plot])
 
 
 def _marks(
     drawn: Sequence[Frontier], recommended: Sequence[pd.Series[Any]]
 ) -> list[tuple[float, float, str]]:
     """Step time, throughput and letter of each point that is marked."""
-    names = [tuple(point[c] for c in POINT) for point in recommended]
-    found = []
-    for points in (each.drawn for each in drawn):
-        for (_, row), is_shown in zip(points.iterrows(), points["on_frontier"], strict=True):
-            if tuple(row[c] for c in POINT) in names:
+    names = [tuple(point[column] for column in POINT) for point in recommended]
+    marks = []
+    for frontier in drawn:
+        for _, row in frontier.drawn.iterrows():
+            if tuple(row[column] for column in POINT) in names:
                 letter = "R"
-            elif row["knee"] and is_shown:
+            elif row["knee"] and row["on_frontier"]:
                 letter = "k"
             else:
                 continue
-            found.append((row["latency_s"] * 1e3, row["samples_per_s"], letter))
-    return found
+            marks.append((row["latency_s"] * 1e3, row["samples_per_s"], letter))
+    return marks
 
 
 def _legend(drawn: Sequence[Frontier], letters: set[str], *, left_out: int) -> Iterator[str]:
     """Yield the quantity of the vertical axis, and the meaning of each marker."""
     yield "samples/s"
-    semantics = [found.semantics for found in drawn]
+    semantics = [frontier.semantics for frontier in drawn]
     if len(set(semantics)) == len(drawn):
         names = semantics
     else:
-        names = [found.name for found in drawn]
+        names = [frontier.name for frontier in drawn]
     for name, (best, _) in zip(names, MARKERS, strict=False):
         yield f"{best} {name}"
     beaten = [
-        marker for found, (_, marker) in zip(drawn, MARKERS, strict=False) if len(found.dominated)
+        marker
+        for frontier, (_, marker) in zip(drawn, MARKERS, strict=False)
+        if len(frontier.dominated)
     ]
     yield from [f"{beaten[0]} beaten"] if beaten else []
     yield from [
@@ -121,9 +123,9 @@ def _plot(
         figure.ruler(name).lim(0, 1).ticks([*map(axis.share, axis.ticks)], texts)
     for ms, per_s, letter in marks:
         figure.draw(figure.text(step_ms.share(ms) + 2 / width, rate.share(per_s), letter))
-    for place, of in ((1, "dominated"), (0, "shown")):
-        for found, markers in reversed([*zip(drawn, MARKERS, strict=False)]):
-            rows: pd.DataFrame = getattr(found, of)
+    for place, field in ((1, "dominated"), (0, "shown")):
+        for frontier, markers in reversed([*zip(drawn, MARKERS, strict=False)]):
+            rows: pd.DataFrame = getattr(frontier, field)
             across = [step_ms.share(value * 1e3) for value in rows["latency_s"]]
             up = [rate.share(value) for value in rows["samples_per_s"]]
             figure.draw(figure.signal(across, up, marker=markers[place]))

@@ -38,7 +38,9 @@ _SIZE_COLUMNS = {"worker": "workers", "node": "hosts"}
 def batch_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str, list[str]]:
     """Columns of the axes that vary and shape a batch."""
     return {
-        header: format_integers(rows[c]) for c, header in _BATCH_HEADERS.items() if c in varying
+        header: format_integers(rows[name])
+        for name, header in _BATCH_HEADERS.items()
+        if name in varying
     }
 
 
@@ -51,22 +53,21 @@ def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str,
     if not set(BATCH_SHAPE).isdisjoint(varying) and rows["global_batch"].notna().any():
         columns["global\nbatch"] = format_integers(rows["global_batch"])
     steps = zip(rows["latency_s"], *ends_of(rows, "latency_s"), strict=True)
-    columns["step\nms"] = [format_ends(*(value * 1e3 for value in known)) for known in steps]
+    columns["step\nms"] = [format_ends(*(value * 1e3 for value in ends)) for ends in steps]
     columns["samples\n/s"] = format_rates(rows["samples_per_s"], *ends_of(rows, "samples_per_s"))
     return columns
 
 
 def objective_columns(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, list[str]]:
     """Columns of other objectives with their units, except those with columns elsewhere."""
-    own = (*setting_columns(rows), "global_batch", "memory_peak_bytes", "tokens_per_s")
+    elsewhere = (*setting_columns(rows), "global_batch", "memory_peak_bytes", "tokens_per_s")
     return {
         name: [
-            "" if math.isnan(each) else quantity(name, each).removeprefix(f"{name} ")
-            for each in values
+            "" if math.isnan(value) else quantity(name, value).removeprefix(f"{name} ")
+            for value in rows[name].astype("float64")
         ]
-        for name, values in (
-            (name, rows[name].astype("float64")) for name in names if name not in own
-        )
+        for name in names
+        if name not in elsewhere
     }
 
 
@@ -86,7 +87,7 @@ def amount_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def caution_columns(cautions: Sequence[str]) -> dict[str, list[str]]:
-    """A column of what puts numbers in doubt, where there is anything."""
+    """Column of cautions, where there are any."""
     if not any(cautions):
         return {}
     return {"caution": list(cautions)}
@@ -94,27 +95,27 @@ def caution_columns(cautions: Sequence[str]) -> dict[str, list[str]]:
 
 def standing_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Column of the probability that a point is on the frontier, where it is known."""
-    known = rows["frontier_probability"]
-    if not known.notna().any():
+    probabilities = rows["frontier_probability"]
+    if not probabilities.notna().any():
         return {}
-    return {"frontier\n%": [_format_percent(value, digits=0) for value in known]}
+    return {"frontier\n%": [_format_percent(value, digits=0) for value in probabilities]}
 
 
 def knee_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
-    """Column that marks the knee; or that says how often a point is it, where that is known."""
-    if (known := rows["knee_probability"]).notna().any():
-        return {"knee\n%": [_format_percent(value, digits=0) for value in known]}
+    """Column of the probability that a point is the knee, where it is known; else of knees."""
+    if (probabilities := rows["knee_probability"]).notna().any():
+        return {"knee\n%": [_format_percent(value, digits=0) for value in probabilities]}
     if not rows["knee"].any():
         return {}
     return {"knee": ["k" if is_knee else "" for is_knee in rows["knee"]]}
 
 
 def error_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
-    """Column of how far a compressed exchange is from the exact one, where it is known."""
-    known = rows["compression_error"]
-    if not known.notna().any():
+    """Column of the error of a compressed exchange against the exact one, where it is known."""
+    errors = rows["compression_error"]
+    if not errors.notna().any():
         return {}
-    return {"error\n%": [_format_percent(value, digits=2 if value < 1 else 0) for value in known]}
+    return {"error\n%": [_format_percent(value, digits=2 if value < 1 else 0) for value in errors]}
 
 
 def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
@@ -133,7 +134,7 @@ def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def limit_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
-    """Column of what limits points, where that is known, with its share.
+    """Column of the points' bounds with their shares, where any is known.
 
     Args:
         bounds: rows of `dtsweep.analysis.bottleneck`, in the order of the table.
@@ -151,19 +152,19 @@ def limit_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def recommendation_columns(
-    found: Sequence[Recommendation], varying: Sequence[str]
+    recommendations: Sequence[Recommendation], varying: Sequence[str]
 ) -> dict[str, list[str]]:
     """Columns of recommendations for one goal: model, point, throughput and certainty."""
-    points = [each.point for each in found]
-    varying = [c for c in varying if not c.startswith("workload")]
+    points = [recommendation.point for recommendation in recommendations]
+    varying = [name for name in varying if not name.startswith("workload")]
     return {
-        "of": names_of(found),
+        "of": names_of(recommendations),
         "recommended": [trial_label(point, varying) for point in points],
         "samples\n/s": [
             format_rate(point["samples_per_s"], *ends_of(point, "samples_per_s"))
             for point in points
         ],
-        "how sure": [IN_SHORT[each.sure] for each in found],
+        "how sure": [IN_SHORT[recommendation.sure] for recommendation in recommendations],
     } | caution_columns([point["caution"] for point in points])
 
 

@@ -91,14 +91,14 @@ def _print_advice(content: Content, *, console: Console, show_all: bool) -> None
 
     `show_all` prints all sentences of each, with what it gives up.
     """
-    found = content.recommendations
-    if len(found) > _ADVICE_SHOWN and not show_all:
+    recommendations = content.recommendations
+    if len(recommendations) > _ADVICE_SHOWN and not show_all:
         say(
             console,
-            f"Recommended for {goal_in_words(found[0])} (--all says more of each)",
+            f"Recommended for {goal_in_words(recommendations[0])} (--all says more of each)",
             style="bold green",
         )
-        print_table(recommendation_columns(found, content.varying), console=console)
+        print_table(recommendation_columns(recommendations, content.varying), console=console)
         return
     for first, *lines in content.advice:
         say(console, first, style="bold green")
@@ -109,7 +109,7 @@ def _print_advice(content: Content, *, console: Console, show_all: bool) -> None
 
 
 def _print_sketch(content: Content, *, console: Console) -> None:
-    recommended = [found.point for found in content.recommendations]
+    recommended = [recommendation.point for recommendation in content.recommendations]
     if not (lines := sketch(content.frontiers, recommended=recommended, width=console.width)):
         return
     text = Text("\n" + lines)

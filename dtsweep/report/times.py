@@ -75,11 +75,11 @@ class TrainingTimes:
             say(console, "No trial ended ok, so there is no training time.")
             return
         settings = setting_columns(self.rows)
-        varying = [c for c in settings if self.rows[c].nunique(dropna=False) > 1]
-        for _, there in self.rows.groupby("group"):
-            labels = [point_label(row, varying) for _, row in there.iterrows()]
-            title = _titles(there, self.rows)
-            columns = _columns(there)
+        varying = [name for name in settings if self.rows[name].nunique(dropna=False) > 1]
+        for _, table in self.rows.groupby("group"):
+            labels = [point_label(row, varying) for _, row in table.iterrows()]
+            title = _titles(table, self.rows)
+            columns = _columns(table)
             if len(set(labels)) == 1:
                 title.append(labels[0])
             else:
@@ -94,60 +94,66 @@ class TrainingTimes:
         return {"training_time": records_of(self.rows)}
 
 
-def _titles(there: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
+def _titles(table: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     """Give the parts of a table's title.
 
     These are the amount of data, the semantics, and what distinguishes the table from others.
     """
-    first = there.iloc[0]
-    several = [
-        c for c in ("workload", "model_digest", "env_id") if rows[c].nunique(dropna=False) > 1
+    first = table.iloc[0]
+    differing = [
+        name
+        for name in ("workload", "model_digest", "env_id")
+        if rows[name].nunique(dropna=False) > 1
     ]
-    telling = []
-    if "model_digest" in several:
-        telling = model_columns(rows)
-    named = [
+    model_settings = []
+    if "model_digest" in differing:
+        model_settings = model_columns(rows)
+    parts = [
         f"Training on {first['samples']:,} samples",
         f"{first['semantics']} updates",
     ]
-    if "workload" in several and "workload" not in telling:
-        named.append(str(first["workload"]))
-    if "model_digest" in several:
-        named.append(model_label(first, telling))
-    if "env_id" in several:
-        named.append(f"env_id {first['env_id']}")
+    if "workload" in differing and "workload" not in model_settings:
+        parts.append(str(first["workload"]))
+    if "model_digest" in differing:
+        parts.append(model_label(first, model_settings))
+    if "env_id" in differing:
+        parts.append(f"env_id {first['env_id']}")
     if first["kind"] in _KINDS:
-        named.append(_KINDS[first["kind"]])
-    return [*filter(None, named)]
+        parts.append(_KINDS[first["kind"]])
+    return [*filter(None, parts)]
 
 
-def _columns(there: pd.DataFrame) -> dict[str, list[str]]:
-    longest = there["training_time_s"].max()
-    unit, seconds = next(((u, s) for u, s in _UNITS.items() if longest >= 2 * s), ("s", 1.0))
-    times = zip(there["training_time_s"], *ends_of(there, "training_time_s"), strict=True)
+def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
+    longest = table["training_time_s"].max()
+    unit, seconds = next(
+        ((label, size) for label, size in _UNITS.items() if longest >= 2 * size), ("s", 1.0)
+    )
+    times = zip(table["training_time_s"], *ends_of(table, "training_time_s"), strict=True)
     columns = {
-        "workers": format_integers(there["workers"]),
+        "workers": format_integers(table["workers"]),
         "micro_batch ×\naccumulation": [
-            f"{row['micro_batch']} × {row['accumulation']}" for _, row in there.iterrows()
+            f"{row['micro_batch']} × {row['accumulation']}" for _, row in table.iterrows()
         ],
-        f"time\n{unit}": [format_ends(*(value / seconds for value in known)) for known in times],
-        "samples\n/s": format_rates(there["samples_per_s"], *ends_of(there, "samples_per_s")),
-        "speed-\nup": _with_halves(there, "speed_up", unit=1, digits=2),
-        "effi-\nciency %": _with_halves(there, "efficiency", unit=100, digits=0),
+        f"time\n{unit}": [
+            format_ends(*(value / seconds for value in interval)) for interval in times
+        ],
+        "samples\n/s": format_rates(table["samples_per_s"], *ends_of(table, "samples_per_s")),
+        "speed-\nup": _with_halves(table, "speed_up", unit=1, digits=2),
+        "effi-\nciency %": _with_halves(table, "efficiency", unit=100, digits=0),
     }
-    if "cost" in there:
-        columns["cost"] = [format_number(cost, digits=3) for cost in there["cost"]]
+    if "cost" in table:
+        columns["cost"] = [format_number(cost, digits=3) for cost in table["cost"]]
     for name, header in {"energy_j": "devices\nkJ", "cpu_energy_j": "CPUs\nkJ"}.items():
-        if there[name].notna().any():
-            columns[header] = [format_number(joules / 1000) for joules in there[name]]
-    return columns | caution_columns(there["caution"].to_list())
+        if table[name].notna().any():
+            columns[header] = [format_number(joules / 1000) for joules in table[name]]
+    return columns | caution_columns(table["caution"].to_list())
 
 
-def _with_halves(there: pd.DataFrame, name: str, *, unit: float, digits: int) -> list[str]:
+def _with_halves(table: pd.DataFrame, name: str, *, unit: float, digits: int) -> list[str]:
     """A column of ratios with half of their intervals; those of the base are 1, and have none."""
-    is_base = there["workers"] == there["base"]
-    halves = half_of(there, name).mask(is_base) * unit
-    pairs = zip(there[name] * unit, halves, strict=True)
+    is_base = table["workers"] == table["base"]
+    halves = half_of(table, name).mask(is_base) * unit
+    pairs = zip(table[name] * unit, halves, strict=True)
     return [
         f"{value:.{digits}f}" if math.isnan(half) else format_interval(value, half)
         for value, half in pairs

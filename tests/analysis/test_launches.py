@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dtsweep.analysis import launch_sigma, over_launches, scaling, without_canaries
 from dtsweep.errors import SweepError
-from dtsweep.inference.variance import pooled_apart
+from dtsweep.inference.variance import pool_unpaired
 from tests.analysis.noise import NOISY_AMONG_QUIET, launches_in, sweeps
 from tests.frames import trials
 
@@ -146,10 +146,10 @@ def test_what_launches_add_is_estimated_without_bias() -> None:
     found = []
     for windows in ([0.01] * 4, [0.005] * 4 + [0.04] * 4):
         drawn = [
-            launches_in(*sweep).apart
+            launches_in(*sweep).unpaired_pool
             for sweep in sweeps(windows, launches=3, together=False, added=0.02, count=400)
         ]
-        found += [np.mean([pool.added for pool in drawn if pool])]
+        found += [np.mean([pool.between_variance for pool in drawn if pool])]
     assert found == pytest.approx([0.02**2] * 2, rel=0.06)
 
 
@@ -158,13 +158,13 @@ def test_where_points_vary_unlike_the_pool_counts_for_few_degrees_and_the_typica
 ):
     rng = np.random.default_rng(0)
     degrees, within = np.full(60, 4.0), np.full(60, 1e-12)
-    alike = pooled_apart(rng.chisquare(degrees), degrees, within, counted=240)
-    assert (alike.alike, alike.scale) == (np.inf, pytest.approx(1, abs=0.01))
+    alike = pool_unpaired(rng.chisquare(degrees), degrees, within, launch_degrees=240)
+    assert (alike.prior_degrees, alike.scale) == (np.inf, pytest.approx(1, abs=0.01))
     # Variances from an inverse chi-squared distribution of 4 degrees, with mean 2.
-    unlike = pooled_apart(
-        rng.chisquare(degrees) * 4 / rng.chisquare(4, 60), degrees, within, counted=240
+    unlike = pool_unpaired(
+        rng.chisquare(degrees) * 4 / rng.chisquare(4, 60), degrees, within, launch_degrees=240
     )
-    assert unlike.alike in (2, 4, 8)
+    assert unlike.prior_degrees in (2, 4, 8)
     assert 0.3 < unlike.scale < 0.8
 
 

@@ -24,7 +24,7 @@ def more_needed(launches: Launches, *, apart: float) -> float:
     shifted = (
         launches.means + (apart - found.estimate[0, 0]) * np.eye(len(launches.means))[0][:, None]
     )
-    moved = Launches(launches.points, shifted, launches.within)
+    moved = Launches(launches.points, shifted, launches.within_variance)
     more = power_of(contrasts(moved, FIRST, SECOND), moved, 0, 1).more_launches
     return np.inf if more is None else more
 
