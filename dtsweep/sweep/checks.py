@@ -25,11 +25,12 @@ def check_workload(workload: Any) -> None:
     name = type(workload).__name__
     for method in ("build", "batch", "loss"):
         if not callable(getattr(workload, method, None)):
-            near = nearest(method, [other for other in dir(workload) if not other.startswith("_")])
-            what = "it needs build, batch and loss"
+            public = [attribute for attribute in dir(workload) if not attribute.startswith("_")]
+            near = nearest(method, public)
+            hint = "it needs build, batch and loss"
             if near:
-                what = f"did you call it {near!r}?"
-            raise SweepError(f"workload {name} has no method {method}(); {what}", word=name)
+                hint = f"did you call it {near!r}?"
+            raise SweepError(f"workload {name} has no method {method}(); {hint}", word=name)
     if not is_dataclass(workload):
         raise SweepError(
             f"workload {name} is not a dataclass; put @dataclass(frozen=True) above it", word=name
@@ -58,9 +59,9 @@ def check_workload(workload: Any) -> None:
                 word=field_name,
             )
         if isinstance(value, int) and not abs(value) < 2**63:
-            what = f"{quoted(value)}, which 64 bits can't hold"
             raise SweepError(
-                f"field {field_name!r} of workload {name} is {what}; use a smaller one",
+                f"field {field_name!r} of workload {name} is {quoted(value)}, which 64 bits can't "
+                "hold; use a smaller one",
                 word=field_name,
             )
 
