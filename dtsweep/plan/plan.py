@@ -16,7 +16,7 @@ from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
-from dtsweep.results.current_attempt import standing
+from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, by_world
 from dtsweep.sweep.point import DEFAULTS, Point, World, identity
@@ -98,10 +98,11 @@ def make_plan(
         SweepError: the results are of another workload, version or resources.
     """
     rows = [row for row in rows if row["harness"] == harness]
-    stands = {rows[index]["trial_id"]: rows[index] for index in sorted(standing(rows).values())}
+    indices = sorted(current_attempts(rows).values())
+    current = {rows[index]["trial_id"]: rows[index] for index in indices}
     stale = {}
     if rerun != "all":
-        stale = outdated(sweep, list(stands.values()))
+        stale = outdated(sweep, list(current.values()))
     differs = cache(partial(_differs, sweep.measure))
     to_run: list[Trial] = []
     done: list[Trial] = []
@@ -109,7 +110,7 @@ def make_plan(
     for repeat in range(1, sweep.measure.repeats + 1):
         for point in _in_order(sweep, inside, repeat=repeat):
             trial_id = trial_name(sweep, point, repeat=repeat)
-            row = stands.get(trial_id)
+            row = current.get(trial_id)
             if trial_id in stale:
                 why, is_done = (stale[trial_id], False)
             else:
@@ -119,7 +120,7 @@ def make_plan(
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
             (done if is_done else to_run).append(trial)
     full, fine = (
-        [t.point for t in done if stands[t.trial_id]["status"] == status]
+        [t.point for t in done if current[t.trial_id]["status"] == status]
         for status in ("oom_device", "ok")
     )
     to_run, found = _pruned(sweep, to_run, found, full=full, fine=fine)
