@@ -195,7 +195,7 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
         task.measure,
         rule,
         loop.clock.so_far,
-        peers=Peers(rank=job.rank, store=store, together=not point.is_asynchronous),
+        peers=Peers(rank=job.rank, store=store, in_step=not point.is_asynchronous),
     )
 
 
