@@ -148,7 +148,7 @@ class Session:
             await look_for_orphans(within_s=until - time.monotonic())
             await self.wait(min(until - time.monotonic(), ORPHANS_EVERY_S))
         self._compare_versions()
-        if message := other_devices(self.facts, known=self._settings.known_devices):
+        if message := other_devices(self.facts, known_devices=self._settings.known_devices):
             raise RefusedError(message)
         if not self._to(SessionState.RUNNING):
             raise await self._why_not_up()
