@@ -141,7 +141,7 @@ def matmul_flops(device: torch.device, precision: str) -> float:
 
 
 @functools.cache
-def matmul_rates(device: torch.device, precision: str, *, beside: int = 0) -> MatmulRates:  # noqa: ARG001  # a key
+def matmul_rates(device: torch.device, precision: str, *, other_ranks: int = 0) -> MatmulRates:  # noqa: ARG001  # a key
     """Measure the rate of large square matrix products in about 0.3 s, once per process and world.
 
     A CPU uses the threads that torch has. The memory of the products, up to 0.8 GB on a GPU, is
@@ -150,7 +150,7 @@ def matmul_rates(device: torch.device, precision: str, *, beside: int = 0) -> Ma
     Args:
         device: where to.
         precision: of a point; bf16 with factors in it, as autocast has them.
-        beside: how many other ranks do it now: on a CPU they take from each other.
+        other_ranks: number of other ranks that measure at once; on a CPU they slow each other down.
 
     Returns:
         FLOP/s, two per multiplication and addition: of the best product, and by the CPU time of

@@ -130,7 +130,7 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
     sources = Sources(
         place=Path(getattr(sys.modules.get(type(workload).__module__), "__file__", None) or "").name
     )
-    imports = [*_loaded_beside(file)]
+    imports = [*_loaded_from_folder(file)]
     for base in type(workload).__mro__:
         imports += _of_class(base, sources)
     if sources.unknown:
@@ -238,7 +238,7 @@ def _read(source: bytes, *, package: str) -> tuple[str, list[str]]:
     return _digest(as_text(tree)), sorted(set(imported(tree, package=package)))
 
 
-def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:
+def _loaded_from_folder(sweep_file: Path | None) -> Iterator[str]:
     """Yield the names of the loaded modules in a sweep file's folder.
 
     Sweep files, scripts and installed packages are left out.

@@ -124,12 +124,12 @@ def _what_failed(error: BaseException, module: ModuleType) -> str:
             f"{did_you_mean(unexpected[2], settings)}"
         )
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    beside = (
+    is_neighbour = (
         Path(frame.filename).parent == Path(str(module.__file__)).parent
         and frame.filename != module.__file__
     )
     where = ""
-    if beside:
+    if is_neighbour:
         where = f", raised in {Path(frame.filename).name}:{frame.lineno}"
     near = _near_name(error, module)
     what = ""
