@@ -38,7 +38,7 @@ class NodeType:
     name: str
     resources: Mapping[str, float]
     max_nodes: int
-    """Number of of it there may be at once."""
+    """Number of nodes of this kind that there may be at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
