@@ -283,10 +283,10 @@ def compact(results: Results, progress: Progress) -> None:
         results.compact()
     except Exception as error:  # noqa: BLE001  # all rows are stored, and the run goes on without it
         if isinstance(error, StorageError):
-            what = str(error)
+            reason = str(error)
         else:
-            what = error_line(error)
-        progress.say(f"results stay in more files than they need: {what}")
+            reason = error_line(error)
+        progress.say(f"results stay in more files than they need: {reason}")
 
 
 def _times(result: AttemptResult, wall_s: float) -> dict[str, float | None]:

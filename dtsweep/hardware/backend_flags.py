@@ -162,11 +162,11 @@ def _fp32_precisions() -> dict[str, Flag]:
 
 def _autocast() -> dict[str, Flag]:
     return {
-        f"autocast {what} of {device}": Flag(
+        f"autocast {setting} of {device}": Flag(
             partial(getattr(torch, read), device), partial(getattr(torch, put), device)
         )
         for device in ("cpu", "cuda")
-        for what, read, put in (
+        for setting, read, put in (
             ("enabled", "is_autocast_enabled", "set_autocast_enabled"),
             ("dtype", "get_autocast_dtype", "set_autocast_dtype"),
         )

@@ -120,9 +120,9 @@ def spikes(series: Series) -> NDArray[np.bool_]:
         usual distance (1.4826 × the median of all such distances), and than `LEAST_SPIKE` of the
         median step.
     """
-    away = np.abs(series - _local_medians(series))
-    marked: NDArray[np.bool_] = away > max(
-        4 * 1.4826 * np.median(away), LEAST_SPIKE * np.median(series)
+    distances = np.abs(series - _local_medians(series))
+    marked: NDArray[np.bool_] = distances > max(
+        4 * 1.4826 * np.median(distances), LEAST_SPIKE * np.median(series)
     )
     return marked
 
@@ -203,11 +203,11 @@ def drift(series: Series) -> tuple[float, float]:
     medians = np.median(series[len(series) - batches * size :].reshape(batches, size), axis=1)
     first, second = np.triu_indices(batches, 1)
     slope = np.median((medians[second] - medians[first]) / (second - first))
-    away = medians - slope * np.arange(batches)
-    away -= away.mean()
-    rho = autocorrelation(away, fitted=2)
+    residuals = medians - slope * np.arange(batches)
+    residuals -= residuals.mean()
+    rho = autocorrelation(residuals, fitted=2)
     error = math.sqrt(
-        float(away @ away)
+        float(residuals @ residuals)
         / (batches - 2)
         * 12
         / (batches * (batches**2 - 1))

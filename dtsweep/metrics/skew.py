@@ -72,7 +72,9 @@ def correlated_own_steps(ranks: Sequence[Measured]) -> float:
     if count < NOISE_FROM:
         return 1.0
     works = np.stack([times[:count] for times in series])
-    return float(np.mean([correlated_steps(away) for away in works - works.mean(axis=0)]))
+    return float(
+        np.mean([correlated_steps(deviations) for deviations in works - works.mean(axis=0)])
+    )
 
 
 def marks_exchange(rank: Measured) -> bool:
@@ -136,7 +138,9 @@ def _bounds(series: Sequence[Series], *, correlated: float) -> Series | None:
     if count < NOISE_FROM:
         return None
     works = np.stack([times[:count] for times in series])
-    half_widths = np.array([_half_width(away, correlated) for away in works - works.mean(axis=0)])
+    half_widths = np.array(
+        [_half_width(deviations, correlated) for deviations in works - works.mean(axis=0)]
+    )
     quantile = NormalDist().inv_cdf
     farthest = quantile(1 - NAMED_FALSELY / len(series)) / quantile(0.975)
     noise = farthest * np.maximum(half_widths, np.sqrt(np.mean(half_widths**2)))

@@ -107,9 +107,9 @@ def _view_in_step(point: Point, ranks: Sequence[Measured]) -> WindowView:
     half = reported_half_width(periods, period=point.period)
     error = standard_error(periods)
     mean = float(periods.mean())
-    same = np.zeros(len(periods), np.int64)
+    one_stratum = np.zeros(len(periods), np.int64)
     if point.period == 1:
-        steps, strata = (periods, same)
+        steps, strata = (periods, one_stratum)
     else:
         steps, strata = _in_time(ranks, period=point.period)
     return WindowView(

@@ -163,29 +163,29 @@ def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
     measured = [row for row in current if row["status"] == "ok"]
     for row in measured:
         now = {**settings, **_environment(sweep, row)}
-        if what := _other_setting(row, now) or sources.differ_from(row):
-            differ[row["trial_id"]] = what
+        if difference := _other_setting(row, now) or sources.differ_from(row):
+            differ[row["trial_id"]] = difference
     newest = None
     if measured:
         newest = measured[-1]["trial_id"]
     if newest in differ:
-        # Under another name the old rows stay beside the new ones.
+        # Under another name the old rows stay next to the new ones.
         keep = "keep both with another --results"
-        anew = "measure everything again with --rerun all, or "
+        again = "measure everything again with --rerun all, or "
         if differ[newest].startswith("workload "):
             ways = keep
         else:
-            ways = anew + keep
+            ways = again + keep
         raise SweepError(f"these results have {differ[newest]}; {ways}")
     failed = [row for row in current if row["status"] in FINAL - {"ok"}]
     mended = {row["trial_id"]: (row["status"], sources.differ_from(row)) for row in failed}
     return {
         **{
-            trial_id: f"was {status}, with {what}"
-            for trial_id, (status, what) in mended.items()
-            if what
+            trial_id: f"was {status}, with {difference}"
+            for trial_id, (status, difference) in mended.items()
+            if difference
         },
-        **{trial_id: f"measured with {what}" for trial_id, what in differ.items()},
+        **{trial_id: f"measured with {difference}" for trial_id, difference in differ.items()},
     }
 
 

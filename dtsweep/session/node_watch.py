@@ -83,13 +83,13 @@ class NodeWatch:
         chosen = self._chosen(
             await self._usable(within_s), world, grows=self._settings.is_autoscaled
         )
-        why = {
+        by_reason = {
             "is being taken back": chosen.leaving,
             f"is left out: processes of {STRIKES} trials or starts died there": chosen.failing,
         }
-        for what, left_out in why.items():
+        for reason, left_out in by_reason.items():
             self._notes += [
-                f"node {node.name} {what}"
+                f"node {node.name} {reason}"
                 for node in left_out
                 if node.node_id not in self._left_out
             ]
@@ -130,7 +130,7 @@ class NodeWatch:
         try:
             nodes = await asyncio.wait_for(asyncio.to_thread(nodes_now), within_s)
         except (RayError, TimeoutError) as error:
-            what = f"Ray's head did not say in {within_s:g} s which nodes there are"
-            raise SessionError("collateral", what) from error
+            reason = f"Ray's head did not say in {within_s:g} s which nodes there are"
+            raise SessionError("collateral", reason) from error
         usable = self._settings.nodes
         return [node for node in nodes if usable is None or node.node_id in usable]

@@ -161,8 +161,8 @@ class Session:
     def _compare_versions(self) -> None:
         for rank, facts in sorted(self.facts.items()):
             for name, theirs, ours in differences(facts.machine, versions()):
-                what = f"rank {rank} on {facts.node} has {name} {theirs}, the driver {ours}"
-                reason = f"{what}; install the same on all nodes"
+                difference = f"rank {rank} on {facts.node} has {name} {theirs}, the driver {ours}"
+                reason = f"{difference}; install the same on all nodes"
                 raise SessionError("version_mismatch", reason, hopeless_for="world")
 
     def register(self, rank: int, facts: RankFacts, actor: Any) -> None:

@@ -115,11 +115,11 @@ def _check_name(name: Any, workload_names: Iterable[str]) -> None:
     near = nearest(str(name), allowed)
     names = dict.fromkeys([*AXES, "global_batch", *allowed.values(), "env.NAME"])
     if near:
-        what = f"did you mean {allowed[near]!r}?"
+        hint = f"did you mean {allowed[near]!r}?"
     else:
-        what = did_you_mean(str(name), names)
+        hint = did_you_mean(str(name), names)
     raise SweepError(
-        f"axis {name!r} is not a field of a point or of the workload; {what}", word=str(name)
+        f"axis {name!r} is not a field of a point or of the workload; {hint}", word=str(name)
     )
 
 
@@ -130,13 +130,13 @@ def _check_values(name: str, axis: Any) -> None:
             f"axis {name!r} is {quoted(axis)}, no list; write [{quoted(axis)}]", word=name
         )
     if not isinstance(values, (list, tuple, range)):
-        what = "a list [value, value] of it"
+        expression = "a list [value, value] of it"
         if isinstance(values, (set, frozenset)):
-            what = "sorted(…)"
+            expression = "sorted(…)"
         if hasattr(values, "tolist"):
-            what = "….tolist()"
+            expression = "….tolist()"
         raise SweepError(
-            f"axis {name!r} is a {type(axis).__name__}, no list; write {what}", word=name
+            f"axis {name!r} is a {type(axis).__name__}, no list; write {expression}", word=name
         )
     if not values:
         raise SweepError(

@@ -132,10 +132,10 @@ def _what_failed(error: BaseException, module: ModuleType) -> str:
     if is_neighbour:
         where = f", raised in {Path(frame.filename).name}:{frame.lineno}"
     near = _near_name(error, module)
-    what = ""
+    hint = ""
     if near:
-        what = f"; {near}"
-    return f"{type(error).__name__}: {str(error).rstrip('.')}{what}{where}"
+        hint = f"; {near}"
+    return f"{type(error).__name__}: {str(error).rstrip('.')}{hint}{where}"
 
 
 def _class_named(name: str, module: ModuleType) -> type | None:

@@ -295,23 +295,23 @@ class Point:
 def _check(name: str, value: Any, declared: Axis) -> None:
     if value is None:
         return
-    what = ""
+    problem = ""
     if declared.choices and value not in declared.choices:
         near = nearest(value, declared.choices)
         if near:
-            what = f"is unknown; did you mean {near!r}?"
+            problem = f"is unknown; did you mean {near!r}?"
         else:
-            what = f"is unknown; allowed: {', '.join(declared.choices)}"
+            problem = f"is unknown; allowed: {', '.join(declared.choices)}"
     elif declared.least is not None and value < declared.least:
-        what = f"must be at least {declared.least}"
+        problem = f"must be at least {declared.least}"
     elif declared.above is not None and value <= declared.above:
-        what = f"must be above {declared.above}"
+        problem = f"must be above {declared.above}"
     elif declared.most is not None and value > declared.most:
-        what = f"must be at most {declared.most}"
-    if what:
-        is_closed = what.endswith("?") or type(None) not in get_args(FIELD_TYPES[name])
+        problem = f"must be at most {declared.most}"
+    if problem:
+        is_closed = problem.endswith("?") or type(None) not in get_args(FIELD_TYPES[name])
         raise SweepError(
-            f"{name}={quoted(value)} {what}{'' if is_closed else ', or None'}", word=name
+            f"{name}={quoted(value)} {problem}{'' if is_closed else ', or None'}", word=name
         )
 
 

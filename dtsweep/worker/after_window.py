@@ -151,7 +151,7 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
 
 def _sent_in_window(counts: list[Counting], *, period: int, window_steps: int) -> dict[str, Any]:
     """`bytes_sent` and `messages_sent` of a window, from counts of the last steps of a period."""
-    if unknown := sorted({what for counting in counts for what in counting.unknown}):
+    if unknown := sorted({call for counting in counts for call in counting.unknown}):
         print(f"bytes and messages sent are unknown: {', '.join(unknown)}", file=sys.stderr)  # noqa: T201  # the rank's log
         return {}
     # The first of two stands for all steps of the period but the last.

@@ -286,5 +286,5 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
 
 
-def _say(what: str) -> None:
-    print(what, file=sys.stderr)  # noqa: T201  # the rank's log
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)  # noqa: T201  # the rank's log
