@@ -64,7 +64,7 @@ def printable(text: str) -> str:
     >>> print(printable("red \x1b[31m, C1 \x9b31m"))
     red \x1b[31m, C1 \x9b31m
     """
-    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", without_credentials(text))
+    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", without_credentials(text))
 
 
 def error_line(error: BaseException) -> str:
@@ -78,24 +78,24 @@ def error_line(error: BaseException) -> str:
     )
 
 
-def nearest(given: str, allowed: Iterable[str]) -> str | None:
+def nearest(word: str, allowed: Iterable[str]) -> str | None:
     """Find the allowed word that was probably meant.
 
     >>> nearest("DPP", ["ddp", "local_sgd"]), nearest("accum", ["accumulation"])
     ('ddp', 'accumulation')
     """
     names = list(allowed)
-    if near := difflib.get_close_matches(given, names, n=1):
+    if near := difflib.get_close_matches(word, names, n=1):
         return near[0]
     lower = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(given.lower(), lower, n=1)
-    near = near or [name for name in lower if given and name.startswith(given.lower())]
+    near = difflib.get_close_matches(word.lower(), lower, n=1)
+    near = near or [name for name in lower if word and name.startswith(word.lower())]
     if not near:
         return None
     return lower[near[0]]
 
 
-def did_you_mean(given: str, allowed: Iterable[str]) -> str:
+def did_you_mean(word: str, allowed: Iterable[str]) -> str:
     """Name the nearest allowed word, or all of them if there is no near one.
 
     >>> did_you_mean("micro_bacth", ["workers", "micro_batch"])
@@ -104,7 +104,7 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     'allowed: ddp, local_sgd'
     """
     names = list(allowed)
-    near = nearest(given, names)
+    near = nearest(word, names)
     if near:
         return f"did you mean {near!r}?"
     return f"allowed: {', '.join(names)}"

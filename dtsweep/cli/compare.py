@@ -118,8 +118,10 @@ def _two_runs(
 
     earlier = load_run(base)
     later = load_run(new)
-    found = compare_runs([earlier], later, of=of, threshold=threshold, other_machine=other_machine)
-    return comparison_json(found, threshold=threshold) | {"history": None}
+    comparison = compare_runs(
+        [earlier], later, of=of, threshold=threshold, other_machine=other_machine
+    )
+    return comparison_json(comparison, threshold=threshold) | {"history": None}
 
 
 def _against_last(
@@ -135,27 +137,29 @@ def _against_last(
     run = load_run(new)
     history = options["history"]
     accept = options["accept"]
-    known = entries(history)
+    stored = entries(history)
     entry = None
     if accept or len(run.launches):
         entry = entry_for(new, run, is_start=accept)
     is_new = entry is not None and not is_stored(history, entry)
-    earlier = [run_of(each) for each in known if entry is None or each.run != entry.run]
+    earlier = [run_of(old) for old in stored if entry is None or old.run != entry.run]
     if other_machine:
         base = earlier
     else:
         base = of_machine(earlier, run)
     if base:
-        found = compare_runs(base, run, of=of, threshold=threshold, other_machine=other_machine)
-        compared = comparison_json(found, threshold=threshold)
+        comparison = compare_runs(
+            base, run, of=of, threshold=threshold, other_machine=other_machine
+        )
+        compared = comparison_json(comparison, threshold=threshold)
     elif entry is None:
         raise SweepError(
             f"no trial of {run.name} ended ok, and {history} has no other run of this machine"
         )
     else:
-        which = f"The {'first' if is_new else 'only'} run of this machine in the history"
+        subject = f"The {'first' if is_new else 'only'} run of this machine in the history"
         compared = first_json(
-            run, threshold=threshold, words=f"{which}: there is nothing to compare it with."
+            run, threshold=threshold, words=f"{subject}: there is nothing to compare it with."
         )
     adds = accept or (is_new and compared["verdict"] != RunVerdict.REGRESSION)
     if entry is not None and adds:

@@ -86,11 +86,13 @@ def recommend(results: str, compare_models: bool, as_json: bool, **asked: str | 
     from dtsweep.analysis import recommend as recommended
     from dtsweep.report import recommendation
 
-    found = recommended(load_results(results), _goal(**asked), compare_models=compare_models)
+    recommendations = recommended(
+        load_results(results), _goal(**asked), compare_models=compare_models
+    )
     if as_json:
-        print_json([recommendation.as_json(each) for each in found])
+        print_json([recommendation.as_json(one) for one in recommendations])
     else:
-        recommendation.print_all(found, console=console())
+        recommendation.print_all(recommendations, console=console())
 
 
 def _goal(
@@ -106,11 +108,11 @@ def _goal(
     if goal and (maximize or minimize):
         raise SweepError("--goal names what counts; leave --maximize and --minimize out, or --goal")
     if maximize or minimize:
-        made = Goal(maximize=maximize, minimize=minimize)
+        chosen = Goal(maximize=maximize, minimize=minimize)
     else:
-        made = GOALS[goal or "throughput"]
+        chosen = GOALS[goal or "throughput"]
     semantics = tuple(filter(None, (allow or "").replace(" ", "").split(",")))
-    return replace(made, where=where or "", allow=semantics)
+    return replace(chosen, where=where or "", allow=semantics)
 
 
 def print_results(

@@ -59,14 +59,14 @@ def run(
         raise SweepError(
             "--in-process uses no Ray, so --address says nothing; leave one of them out"
         )
-    question, found = _read(sweep, settings)
+    question, candidates = _read(sweep, settings)
 
     from dtsweep.driver.planned import Options
     from dtsweep.driver.run import execute, results_of
 
     where = results or results_of(question, in_process=options["in_process"])
     try:
-        tally = execute(question, found, Options(results=where, **options))
+        tally = execute(question, candidates, Options(results=where, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
         click.echo(
             f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}",
@@ -109,23 +109,23 @@ def plan(
     as_json: bool,
 ) -> None:
     """Say what a run would do, and why; starts nothing."""
-    question, found = _read(sweep, settings)
+    question, candidates = _read(sweep, settings)
 
     from dtsweep.cli.plan_table import plan_json, print_plan
     from dtsweep.plan.plan import PLANNED_BY, make_plan
     from dtsweep.results.store import Results
 
     store = Results(results or f"results/{question.name}")
-    made = make_plan(question, found, store.attempts(PLANNED_BY), rerun=rerun)
+    planned = make_plan(question, candidates, store.attempts(PLANNED_BY), rerun=rerun)
     misfits = None
     if address is not None:
-        misfits = _misfits(question, made, address)
+        misfits = _misfits(question, planned, address)
     for name, reason in store.quarantined:
         tell(f"left out {store}/{name}: {reason}")
     if as_json:
-        print_json(plan_json(made, misfits))
+        print_json(plan_json(planned, misfits))
     else:
-        print_plan(made, misfits, console=console(), where=str(store), axes=question.axes)
+        print_plan(planned, misfits, console=console(), where=str(store), axes=question.axes)
 
 
 @click.command()
@@ -163,8 +163,8 @@ def _read(sweep: str, settings: tuple[str, ...]) -> tuple[Sweep, list[Candidate]
     from dtsweep.sweep.file import read_sweep
 
     values: dict[str, list[Any]] = {}
-    for name, more in map(parse_setting, settings):
-        values.setdefault(name, []).extend(more)
+    for name, listed in map(parse_setting, settings):
+        values.setdefault(name, []).extend(listed)
     return read_sweep(Path(sweep), values)
 
 
@@ -183,7 +183,7 @@ def _how_to_go_on(rerun: str | None) -> str:
     )
 
 
-def _misfits(sweep: Sweep, made: Plan, address: str) -> dict[str, str]:
+def _misfits(sweep: Sweep, planned: Plan, address: str) -> dict[str, str]:
     from dtsweep.driver.on_ray import misfits
 
-    return misfits(sweep, made, address)
+    return misfits(sweep, planned, address)

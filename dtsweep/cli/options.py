@@ -32,7 +32,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 
 def tell(text: str) -> None:
-    """Say something to the user apart from the data."""
+    """Print a message for the user on stderr, apart from the data."""
     click.echo(printable(text), err=True)
 
 
@@ -60,8 +60,8 @@ def load_results(results: str) -> pd.DataFrame:
 
 @contextmanager
 def telling_warnings() -> Iterator[None]:
-    """Tell the user what is warned of inside."""
-    with warnings.catch_warnings(record=True, action="always") as said:
+    """Show the user the warnings from inside."""
+    with warnings.catch_warnings(record=True, action="always") as caught:
         yield
-    for warning in said:
+    for warning in caught:
         tell(f"dtsweep: {warning.message}")

@@ -56,8 +56,8 @@ def print_plan(
             },
             console=console,
         )
-    if (more := counted["to_run"] + counted["done"] - len(listed)) > 0:
-        say(console, f"and {more} more")
+    if (unlisted := counted["to_run"] + counted["done"] - len(listed)) > 0:
+        say(console, f"and {unlisted} more")
     for reason, count in reasons(plan).most_common():
         say(console, f"skipped {count}: {reason}")
     for name, default in unread_everywhere(plan).items():

@@ -25,13 +25,13 @@ class Layout:
     device: torch.device
 
     shapes: Sequence[torch.Size] = ()
-    """Of the parameters that lie in it one behind another.
+    """Shapes of the parameters that lie in it one behind another.
 
-    Empty for a piece that has none of them whole.
+    Empty for a piece that holds no whole parameter.
     """
 
     ranks: int = 1
-    """Number of workers' payloads are added up on the way; 1 where they aren't."""
+    """Number of workers whose payloads are added up on the way; 1 where they aren't."""
 
     seed: int = 0
     """Seed of the random numbers that all workers share."""
@@ -88,5 +88,5 @@ def compression_for(point: Point, layout: Layout) -> Compression:
     """Make the object of a point's compression for one tensor."""
     assert point.compression is not None
     module, kind = COMPRESSIONS[point.compression].implementation.split(":")
-    made: Compression = getattr(importlib.import_module(module), kind)(layout, point)
-    return made
+    compression: Compression = getattr(importlib.import_module(module), kind)(layout, point)
+    return compression

@@ -1,10 +1,8 @@
-"""Compressed mean of a tensor over workers.
+"""Compressed mean of a tensor over workers, with a class for each way to combine payloads.
 
-It is begun and finished in two calls, so that other work can run in between.
-
-A class for each way in which payloads come together. Anyone who begins several tensors finishes
-them in the same order: so all workers begin their collectives in one order, whatever their clocks
-say.
+It is begun and finished in two calls, so that other work can run in between. Several tensors are
+finished in the order in which they were begun, so that all workers begin their collectives in one
+order, whatever their clocks say.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ WATCHED = 2**20
 
 
 def unmarked(_: str) -> None:
-    """Tell nobody."""
+    """Ignore the phase."""
 
 
 class Collectives(Protocol):
@@ -56,9 +54,9 @@ class Mean:
     """The mean of one tensor over workers, step after step."""
 
     is_watched = False
-    """True if the next exchange is held against the exact one."""
+    """True if the next exchange is compared with the exact one."""
 
-    apart = norm = 0.0
+    squared_error = squared_norm = 0.0
     """Squared norms of the last watched exchange: error, and exact mean."""
 
     def __init__(
@@ -68,7 +66,7 @@ class Mean:
         self._compression = compression
         self._collectives = collectives
         self._coding = coding
-        self._given: Tensor | None = None
+        self._watched_values: Tensor | None = None
 
     def begin(self, values: Tensor, mark: Mark) -> None:
         """Compress, and let the payload go.
@@ -78,9 +76,9 @@ class Mean:
             mark: called with `compress`.
         """
         if self.is_watched:
-            self._given = values.clone()
+            self._watched_values = values.clone()
         else:
-            self._given = None
+            self._watched_values = None
         self._begin(values, mark)
 
     def finish(self, values: Tensor, mark: Mark) -> None:
@@ -91,10 +89,12 @@ class Mean:
             mark: called with `sync` and `compress`.
         """
         self._finish(values, mark)
-        if self._given is not None:
-            self.apart, self.norm = apart_from_exact(values, self._given, self._collectives)
+        if self._watched_values is not None:
+            self.squared_error, self.squared_norm = apart_from_exact(
+                values, self._watched_values, self._collectives
+            )
             self.is_watched = False
-            self._given = None
+            self._watched_values = None
 
     def _begin(self, values: Tensor, mark: Mark) -> None:
         raise NotImplementedError
@@ -103,19 +103,17 @@ class Mean:
         raise NotImplementedError
 
 
-def apart_from_exact(mean: Tensor, given: Tensor, collectives: Collectives) -> tuple[float, float]:
+def apart_from_exact(mean: Tensor, values: Tensor, collectives: Collectives) -> tuple[float, float]:
     """Return squared norms of the error of a mean, and of the exact mean.
 
     The exact mean is that of the uncompressed values of all workers.
     """
-    apart = norm = 0.0
-    for part, own in zip(mean.split(WATCHED), given.split(WATCHED), strict=True):
-        exact = collectives.all_reduce(own.to(torch.float64, copy=True))() / collectives.ranks
-        apart, norm = (
-            apart + float((part - exact).square().sum()),
-            norm + float(exact.square().sum()),
-        )
-    return apart, norm
+    squared_error = squared_norm = 0.0
+    for part, chunk in zip(mean.split(WATCHED), values.split(WATCHED), strict=True):
+        exact = collectives.all_reduce(chunk.to(torch.float64, copy=True))() / collectives.ranks
+        squared_error += float((part - exact).square().sum())
+        squared_norm += float(exact.square().sum())
+    return squared_error, squared_norm
 
 
 class AddedUp(Mean):
@@ -176,7 +174,7 @@ class _Delivered(Mean):
             return functools.partial(_arrived, wait)
         coded = [self._coding.encode(payload) for payload in payloads]
         mark("compress")
-        sizes = torch.tensor([len(each) for each in coded], device=coded[0].device)
+        sizes = torch.tensor([len(payload) for payload in coded], device=coded[0].device)
         return functools.partial(
             self._send_coded,
             coded,
@@ -195,11 +193,11 @@ class _Delivered(Mean):
         column: int,
     ) -> Sequence[Tensor]:
         assert self._coding is not None
-        known = sizes()
-        rows = _arrived(collective(_rows(coded, int(known.max()))), mark)
+        lengths = sizes()
+        rows = _arrived(collective(_rows(coded, int(lengths.max()))), mark)
         return [
             self._coding.decode(row[:size])
-            for row, size in zip(rows, known[:, column].tolist(), strict=True)
+            for row, size in zip(rows, lengths[:, column].tolist(), strict=True)
         ]
 
 

@@ -9,20 +9,23 @@ from dtsweep.sweep.point import Point
 
 
 class ErrorFeedback(Compression):
-    """Keeps, for each value, what has not travelled yet."""
+    """Keeps a residual for each value: what has not travelled yet."""
 
     def __init__(self, layout: Layout, point: Point) -> None:
-        """Keep nothing until the first payload: who only reads payloads needs no room for it."""
+        """Allocate nothing before the first payload: a mere reader of payloads has no residual."""
         super().__init__(layout, point)
-        self._left: Tensor | None = None
+        self._residual: Tensor | None = None
 
     def compress(self, values: Tensor) -> Tensor:
         """Compress values and what was left out before; keep what is left out now."""
-        left = self._left = values.clone() if self._left is None else self._left.add_(values)
-        payload = self._compress(left)
-        self.add_to(left, payload, -float(self._layout.ranks))
+        if self._residual is None:
+            self._residual = values.clone()
+        else:
+            self._residual.add_(values)
+        payload = self._compress(self._residual)
+        self.add_to(self._residual, payload, -float(self._layout.ranks))
         return payload
 
     def _compress(self, values: Tensor) -> Tensor:
-        """Make what travels of values that have what was left out before; not written to."""
+        """Make the payload of values with the residual added, which are not written to."""
         raise NotImplementedError

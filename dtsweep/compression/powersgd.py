@@ -30,27 +30,27 @@ class PowerSgd(Compression):
         random = torch.Generator().manual_seed(layout.seed)
         for group in self._groups:
             group.q = torch.randn(group.q.shape, generator=random).to(group.q)
-        self._whole = torch.empty(0)
+        self._uncompressed = torch.empty(0)
         self._is_halfway = False
 
     def compress(self, values: Tensor) -> Tensor:
-        """Uncompressed tensors, and P = M Q of the matrices with their error feedback."""
+        """Make the first payload: uncompressed tensors, and P = M Q of matrices and residual."""
         self._is_halfway = False
         thin = []
         for group in self._groups:
-            given = group.of(values)
-            if group.left is None:
-                group.left = given
+            matrices = group.of(values)
+            if group.residual is None:
+                group.residual = matrices
             else:
-                group.left = group.left.add_(given)
-            thin.append(torch.bmm(group.left, group.q))
+                group.residual = group.residual.add_(matrices)
+            thin.append(torch.bmm(group.residual, group.q))
         return torch.cat([values[self._places], *(p.view(-1) for p in thin)]) / self._layout.ranks
 
     def proceed(self, payload: Tensor) -> Tensor | None:
-        """After the P's, which are made orthonormal, Q = transposed M P."""
+        """Make the second payload from the P's, made orthonormal: Q = transposed M P."""
         if self._is_halfway:
             return None
-        self._whole, *parts = payload.split(
+        self._uncompressed, *parts = payload.split(
             [len(self._places), *(group.p.numel() for group in self._groups)]
         )
         if not self._groups:
@@ -58,43 +58,43 @@ class PowerSgd(Compression):
         self._is_halfway = True
         thin = []
         for group, part in zip(self._groups, parts, strict=True):
-            assert group.left is not None
+            assert group.residual is not None
             group.p = _orthonormal(part.view(group.p.shape))
-            thin.append(torch.bmm(group.left.transpose(1, 2), group.p).view(-1))
+            thin.append(torch.bmm(group.residual.transpose(1, 2), group.p).view(-1))
         return torch.cat(thin) / self._layout.ranks
 
     def decompress(self, payload: Tensor, values: Tensor) -> None:
-        """Of the Q's: write P times transposed Q, and keep what that leaves out."""
-        values[self._places] = self._whole
+        """Write P times transposed Q, with the Q's of the payload, and keep the residual."""
+        values[self._places] = self._uncompressed
         parts: tuple[Tensor, ...] = ()
         if self._groups:
             parts = payload.split([group.q.numel() for group in self._groups])
         for group, part in zip(self._groups, parts, strict=True):
-            assert group.left is not None
+            assert group.residual is not None
             group.q = part.view(group.q.shape).clone()
             product = torch.bmm(group.p, group.q.transpose(1, 2))
             torch._foreach_copy_(group.views(values), list(product.unbind()))
-            group.left.sub_(product)
+            group.residual.sub_(product)
 
     def compress_alone(self, values: Tensor) -> Tensor:
-        """Payload: the uncompressed tensors, the P's and the Q's."""
+        """Make a payload of the uncompressed tensors, the P's and the Q's."""
         q = self.proceed(self.compress(values))
-        self.decompress(self._whole if q is None else q, torch.empty_like(values))
-        thin = [each.reshape(-1) for group in self._groups for each in (group.p, group.q)]
-        return torch.cat([self._whole, *thin])
+        self.decompress(self._uncompressed if q is None else q, torch.empty_like(values))
+        thin = [factor.reshape(-1) for group in self._groups for factor in (group.p, group.q)]
+        return torch.cat([self._uncompressed, *thin])
 
     def add_to(self, values: Tensor, payload: Tensor, scale: float = 1.0) -> None:
         """Add what `compress_alone` has made."""
         sizes = [size for group in self._groups for size in (group.p.numel(), group.q.numel())]
-        whole, *thin = payload.split([len(self._places), *sizes])
-        values.index_add_(0, self._places, whole, alpha=scale)
+        uncompressed, *thin = payload.split([len(self._places), *sizes])
+        values.index_add_(0, self._places, uncompressed, alpha=scale)
         for group, p, q in zip(self._groups, thin[::2], thin[1::2], strict=True):
             product = torch.bmm(p.view(group.p.shape), q.view(group.q.shape).transpose(1, 2))
             torch._foreach_add_(group.views(values), list(product.unbind()), alpha=scale)
 
 
 class _Matrices:
-    """Matrices of one shape: offsets in the flat tensor, factors and error feedback."""
+    """Matrices of one shape: offsets in the flat tensor, factors and residual."""
 
     def __init__(
         self, begins: list[int], shape: tuple[int, int], rank: int, layout: Layout
@@ -103,7 +103,7 @@ class _Matrices:
         self._shape = shape
         new = torch.empty(0, dtype=layout.dtype, device=layout.device).new_zeros
         self.p, self.q = (new(len(begins), size, rank) for size in shape)
-        self.left: Tensor | None = None
+        self.residual: Tensor | None = None
 
     def views(self, flat: Tensor) -> list[Tensor]:
         rows, columns = self._shape
@@ -130,7 +130,7 @@ def _divided(layout: Layout, rank: int) -> tuple[list[_Matrices], Tensor]:
             rest.append(torch.arange(begin, begin + shape.numel()))
         begin += shape.numel()
     places = torch.cat([torch.empty(0, dtype=torch.int64), *rest]).to(layout.device)
-    return [_Matrices(each, shape, rank, layout) for shape, each in begins.items()], places
+    return [_Matrices(starts, shape, rank, layout) for shape, starts in begins.items()], places
 
 
 def _orthonormal(p: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ A multiple of `BLOCK`.
 
 
 def blocks_in(numel: int) -> int:
-    """Number of blocks so many values have; the last one may be shorter."""
+    """Number of blocks of so many values; the last one may be shorter."""
     return -(-numel // BLOCK)
 
 
@@ -34,10 +34,10 @@ def in_rows(values: Tensor) -> list[tuple[slice, slice, Tensor]]:
     Returns:
         Which values, which blocks, and a view of the values: (blocks, values of a block).
     """
-    whole = len(values) // BLOCK * BLOCK
+    end = len(values) // BLOCK * BLOCK
     cuts = [
-        *in_chunks(values[:whole]),
-        *([slice(whole, len(values))] if whole < len(values) else []),
+        *in_chunks(values[:end]),
+        *([slice(end, len(values))] if end < len(values) else []),
     ]
     return [
         (

@@ -46,8 +46,8 @@ class TopK(ErrorFeedback):
         count = len(payload) // (4 + values.element_size())
         # Copies: a payload may begin at any byte.
         distances = payload[: 4 * count].clone().view(torch.int32)
-        given = payload[4 * count :].clone()
-        values.index_add_(0, distances.cumsum(0), given.view(values.dtype), alpha=scale)
+        entries = payload[4 * count :].clone()
+        values.index_add_(0, distances.cumsum(0), entries.view(values.dtype), alpha=scale)
 
     def _largest(self, values: Tensor) -> Tensor:
         """Positions of the largest magnitudes; NaN counts as larger than all."""
@@ -59,11 +59,11 @@ class TopK(ErrorFeedback):
             sample = values[:: numel // SAMPLE].abs()
             rank = len(sample) * count / numel
             limit = sample.topk(math.ceil(rank + 4 * math.sqrt(rank) + 4)).values.min()
-            found = [
+            positions = [
                 (values[cut].abs() < limit).logical_not_().nonzero()[:, 0] + cut.start
                 for cut in in_chunks(values)
             ]
-            candidates = torch.cat(found)
+            candidates = torch.cat(positions)
             if len(candidates) >= count:
                 return candidates[values[candidates].abs().topk(count, sorted=False).indices]
         return values.abs().topk(count, sorted=False).indices

@@ -70,12 +70,15 @@ def diagnose(
         nodes = _examined(usable)
         links, unmeasured = measure_links(usable, tell=tell)
         dashboard = dashboard_answers(ray._private.worker.get_dashboard_url())
-    hosts, nodes = (_told_apart(rows, hosts) for rows in (hosts, nodes))
+    hosts, nodes = (_with_unique_names(rows, hosts) for rows in (hosts, nodes))
     links = [_named(link, nodes) for link in links]
     if results is not None and links and not place:
         place = _store(results, links, tell=tell)
-    found = find_problems(nodes, here=all_versions(), can_grow=cluster.autoscaler is not None)
-    judged = [*found, *find_host_problems(hosts, dashboard=dashboard)]
+    can_grow = cluster.autoscaler is not None
+    judged = [
+        *find_problems(nodes, driver_versions=all_versions(), can_grow=can_grow),
+        *find_host_problems(hosts, dashboard=dashboard),
+    ]
     # A node that gives no answer gives none to either question.
     problems = dict.fromkeys([*filter(None, [slow_import()]), *place, *judged, *unmeasured])
     return Diagnosis(
@@ -116,8 +119,12 @@ def _look_around(nodes: Sequence[Node]) -> list[Row]:
         except ray.exceptions.RayError as error:
             rows.append(_unanswered(node.node_id, f"{error_line(error)}; see that it stays up"))
             continue
-        own = {"node_id": node.node_id, "has_driver": node.node_id == driver, **_known_to_ray(node)}
-        rows.append({**own, **answers[node.node_id], **clock})
+        identity = {
+            "node_id": node.node_id,
+            "has_driver": node.node_id == driver,
+            **_known_to_ray(node),
+        }
+        rows.append({**identity, **answers[node.node_id], **clock})
     for host in actors.values():
         ray.kill(host)
     return _by_name(rows)
@@ -158,7 +165,7 @@ def _by_name(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["node"], row["node_id"]))
 
 
-def _told_apart(rows: Sequence[Row], hosts: Sequence[Row]) -> list[Row]:
+def _with_unique_names(rows: Sequence[Row], hosts: Sequence[Row]) -> list[Row]:
     """Add the node's id to the name of a host that several nodes have."""
     count = Counter(row["node"] for row in hosts)
     shared = {row["node_id"] for row in hosts if count[row["node"]] > 1}
@@ -172,13 +179,13 @@ def _told_apart(rows: Sequence[Row], hosts: Sequence[Row]) -> list[Row]:
 
 def _named(link: Row, nodes: Sequence[Row]) -> Row:
     """Name the nodes and devices of a link."""
-    known = {row["node_id"]: row for row in nodes}
-    there = [known[node_id] for node_id in dict.fromkeys(link["node_ids"]) if node_id in known]
-    devices = dict.fromkeys(row["device"] for row in there if "device" in row)
+    by_id = {row["node_id"]: row for row in nodes}
+    ends = [by_id[node_id] for node_id in dict.fromkeys(link["node_ids"]) if node_id in by_id]
+    devices = dict.fromkeys(row["device"] for row in ends if "device" in row)
     backend = link["all_reduces"][0]["backend"]
     return {
         **link,
         "backend": backend,
-        "nodes": ", ".join(row["node"] for row in there),
+        "nodes": ", ".join(row["node"] for row in ends),
         "device": ", ".join(devices),
     }

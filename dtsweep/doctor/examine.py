@@ -37,27 +37,27 @@ def examine(with_gpu: bool) -> Row:
         device = torch.device("cuda", 0)
     else:
         device = torch.device("cpu")
-    known = fingerprint(device)
+    facts = fingerprint(device)
     rates = {
         precision: compare_with_peak(
-            matmul_flops(device, precision), peak_flops(known["device"], precision)
+            matmul_flops(device, precision), peak_flops(facts["device"], precision)
         )
         for precision, declared in PRECISIONS.items()
         if is_gpu or not declared.needs_gpu
     }
     gpu = None
     if is_gpu:
-        gpu = find_gpu(known["device_uuid"])
-    # NVML counts the energy of the whole, never of a slice: nothing is amiss there.
-    can_tell = is_gpu and not SLICE.search(known["device"])
+        gpu = find_gpu(facts["device_uuid"])
+    # NVML counts the energy of the whole GPU, never of a slice.
+    can_tell = is_gpu and not SLICE.search(facts["device"])
     return {
-        **{name: known[name] for name in ("node", "device", "threads")},
+        **{name: facts[name] for name in ("node", "device", "threads")},
         "is_gpu": is_gpu,
         "misses_gpu": with_gpu and not is_gpu,
         "rates": rates,
         "nvml": gpu is not None and gpu.energy_j() is not None if can_tell else None,
         "rapl": cpu_energy_counters() is not None,
-        "clock_source": known["machine"].get("clock_source"),
+        "clock_source": facts["machine"].get("clock_source"),
         "versions": all_versions(),
     }
 

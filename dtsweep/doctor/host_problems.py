@@ -37,28 +37,28 @@ def find_host_problems(hosts: Sequence[Row], *, dashboard: Mapping[str, Any] | N
         hosts: of all nodes, as `look_around` and `diagnose` give them.
         dashboard: of Ray, as `dashboard_answers` gives it.
     """
-    found = []
+    named_problems = []
     several = len({row["address"] for row in hosts if "error" not in row}) > 1
     for row in hosts:
         if "error" in row:
             problems = [row["error"]]
         else:
             problems = _problems_of(row, several=several)
-        found += [f"{row['node']}: {problem}" for problem in problems]
+        named_problems += [f"{row['node']}: {problem}" for problem in problems]
     if dashboard is not None and not dashboard["asks_for_token"]:
-        found.append(
+        named_problems.append(
             f"the dashboard at {dashboard['address']} runs anybody's code: start Ray with "
             "RAY_AUTH_MODE=token, or with "
             "--dashboard-host=127.0.0.1"
         )
-    return found
+    return named_problems
 
 
 def _problems_of(row: Row, *, several: bool) -> list[str]:
-    found = [*_clock_problems(row), *_space_problems(row)]
+    problems = [*_clock_problems(row), *_space_problems(row)]
     if row["has_ranks"]:
-        found += _network_problems(row, several=several)
-    return found + _gpu_problems(row)
+        problems += _network_problems(row, several=several)
+    return problems + _gpu_problems(row)
 
 
 def _clock_problems(row: Row) -> list[str]:
@@ -73,55 +73,52 @@ def _clock_problems(row: Row) -> list[str]:
 
 
 def _space_problems(row: Row) -> list[str]:
-    found = []
+    problems = []
     shared = row["shared_memory_bytes"]
     store = row["object_store_bytes"]
     if row["has_ranks"] and shared is not None and shared < max(LEAST_SHARED_MEMORY_BYTES, store):
         wanted = _gib(max(LEAST_SHARED_MEMORY_BYTES, store))
-        found.append(
+        problems.append(
             f"shared memory (/dev/shm) has {_gib(shared)}; DataLoader, NCCL and Ray's object store "
             f"want {wanted}: "
             "start its container with --shm-size, or with a memory volume there"
         )
     for folder, disk in row["disks"].items():
         if disk["free_bytes"] < max(LEAST_FREE_DISK_BYTES, LEAST_FREE_SHARE * disk["total_bytes"]):
-            found.append(
+            problems.append(
                 f"{folder} has {_gib(disk['free_bytes'])} free of {_gib(disk['total_bytes'])}; "
                 "make room"
             )
     if row["has_driver"] and row["free_memory_bytes"] < OWN_PROCESSES_BYTES:
-        found.append(
+        problems.append(
             f"{_gib(row['free_memory_bytes'])} of memory are free, and a run takes "
             f"{_gib(OWN_PROCESSES_BYTES)} here "
             "beside its ranks; end what else runs here, or give this node more"
         )
-    return found
+    return problems
 
 
 def _network_problems(row: Row, *, several: bool) -> list[str]:
-    """Say what keeps ranks from reaching each other.
-
-    That is a missing interface or, between hosts, the loopback.
-    """
-    known = ", ".join(name for name in row["interfaces"] if name != "lo") or "lo"
+    """Say what keeps ranks apart: a missing interface or, between hosts, the loopback."""
+    choices = ", ".join(name for name in row["interfaces"] if name != "lo") or "lo"
     if row["ray_gpus"]:
         name = "NCCL_SOCKET_IFNAME"
         taken = row["nccl_interfaces"]
         alone = row["nccl_interfaces"] == ["lo"]
-        problem = f"NCCL would take the loopback; set {name} to one of {known}"
+        problem = f"NCCL would take the loopback; set {name} to one of {choices}"
     else:
         name = "GLOO_SOCKET_IFNAME"
         taken = row["gloo_address"]
         alone = bool(taken) and ipaddress.ip_address(taken).is_loopback
         problem = (
             f"gloo would listen on {taken}, where no other host reaches it: set {name} to one of "
-            f"{known}, in Resources(environment=…), or have the host name resolve to this host's "
+            f"{choices}, in Resources(environment=…), or have the host name resolve to this host's "
             "address"
         )
     if not taken:
         return [
-            f"{name}={row['asked'].get(name)} names no interface of this host ({known}); set it to "
-            "one of them"
+            f"{name}={row['asked'].get(name)} names no interface of this host ({choices}); set it "
+            "to one of them"
         ]
     if several and alone:
         return [problem]
@@ -132,24 +129,24 @@ def _gpu_problems(row: Row) -> list[str]:
     gpus = row["gpus"]
     if gpus is None:
         return []
-    found = []
+    problems = []
     # A process can have a slice for a GPU (MIG).
     count = sum(1 if gpu["slices"] is None else gpu["slices"] for gpu in gpus)
     if row["ray_gpus"] > count:
-        found.append(
+        problems.append(
             f"Ray has {row['ray_gpus']} GPUs, the driver {count}; start Ray with --num-gpus={count}"
         )
     for index, gpu in enumerate(gpus):
         if uses := _uses_of(gpu):
-            found.append(
+            problems.append(
                 f"GPU {index} is not idle ({', '.join(uses)}); wait for its user (nvidia-smi)"
             )
         if gpu["memory_errors"]:
-            found.append(
+            problems.append(
                 f"GPU {index} has {gpu['memory_errors']} uncorrected memory errors; take it out, "
                 "or reset it"
             )
-    return found
+    return problems
 
 
 def _uses_of(gpu: Mapping[str, Any]) -> list[str]:

@@ -149,7 +149,7 @@ def measure_links(
         within = pair[0] is pair[1]
         tell(f"timing all-reduces {'within a node' if within else 'between two nodes'}")
         try:
-            found = [
+            all_reduces = [
                 with_bandwidths(row) for row in _measure_pair([node.node_id for node in pair], kind)
             ]
         except (ray.exceptions.RayError, TimeoutError) as error:
@@ -167,14 +167,14 @@ def measure_links(
             problems.append(f"{where} could not all-reduce: {reason}; {hint}")
             continue
         latency, bandwidth = alpha_beta(
-            [row["size_bytes"] for row in found], [row["time_s"] for row in found]
+            [row["size_bytes"] for row in all_reduces], [row["time_s"] for row in all_reduces]
         )
         fitted = {"latency_s": latency, "bandwidth_bytes_per_s": bandwidth}
         rows.append(
             {
                 "node_ids": [n.node_id for n in pair],
                 "is_within": within,
-                "all_reduces": found,
+                "all_reduces": all_reduces,
                 **fitted,
             }
         )
@@ -191,17 +191,17 @@ def _measure_pair(node_ids: Sequence[str], kind: str) -> list[Row]:
     try:
         # Ray hides no GPU from a rank that asked for none, and torch may be unable to use one that
         # it asked for.
-        able = ray.get([each.has_gpu.remote() for each in ranks], timeout=PAIR_WITHIN_S)
+        able = ray.get([handle.has_gpu.remote() for handle in ranks], timeout=PAIR_WITHIN_S)
         on_gpus = kind == "GPU" and all(able)
         host, port = ray.get(ranks[0].listen.remote(), timeout=PAIR_WITHIN_S)
         tasks = [
-            each.measure.remote(rank, host, port, on_gpus=on_gpus)
-            for rank, each in enumerate(ranks)
+            handle.measure.remote(rank, host, port, on_gpus=on_gpus)
+            for rank, handle in enumerate(ranks)
         ]
         return _rows_of(tasks)
     finally:
-        for each in ranks:
-            ray.kill(each)
+        for handle in ranks:
+            ray.kill(handle)
 
 
 def _rows_of(tasks: Sequence[Any]) -> list[Row]:

@@ -41,7 +41,7 @@ class Host:
             shared_memory_bytes,
         )
 
-        known = interfaces()
+        addresses = interfaces()
         asked = {
             name: os.environ[name]
             for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -53,9 +53,9 @@ class Host:
             "free_memory_bytes": free_memory_bytes(),
             "shared_memory_bytes": shared_memory_bytes(),
             "disks": {str(folder): disk_bytes(folder) for folder in _folders()},
-            "interfaces": known,
-            "gloo_address": gloo_address(os.environ, known, socket.gethostname()),
-            "nccl_interfaces": nccl_interfaces(asked.get("NCCL_SOCKET_IFNAME"), list(known)),
+            "interfaces": addresses,
+            "gloo_address": gloo_address(os.environ, addresses, socket.gethostname()),
+            "nccl_interfaces": nccl_interfaces(asked.get("NCCL_SOCKET_IFNAME"), list(addresses)),
             "asked": asked,
             "gpus": gpus(),
         }
@@ -79,31 +79,31 @@ class Ping:
     """A question for the time, in seconds since the epoch."""
 
     asked_at: float
-    there: float
+    host_time: float
     answered_at: float
 
 
 def clock_offset(pings: Sequence[Ping]) -> dict[str, float]:
     """Estimate how far a clock is ahead of ours, and the error of that, both in s.
 
-    >>> soon = Ping(asked_at=10, there=12, answered_at=11)
-    >>> late = Ping(asked_at=0, there=9, answered_at=9)
+    >>> soon = Ping(asked_at=10, host_time=12, answered_at=11)
+    >>> late = Ping(asked_at=0, host_time=9, answered_at=9)
     >>> clock_offset([soon, late])
     {'clock_offset_s': 1.5, 'clock_error_s': 0.5}
     """
     best = min(pings, key=lambda ping: ping.answered_at - ping.asked_at)
     return {
-        "clock_offset_s": best.there - (best.asked_at + best.answered_at) / 2,
+        "clock_offset_s": best.host_time - (best.asked_at + best.answered_at) / 2,
         "clock_error_s": (best.answered_at - best.asked_at) / 2,
     }
 
 
 def ask_clock(
-    there: Callable[[], float], *, clock: Callable[[], float] = time.time
+    host_clock: Callable[[], float], *, clock: Callable[[], float] = time.time
 ) -> dict[str, float]:
     """Ask a host for its time some times; see `clock_offset`."""
     return clock_offset(
-        [Ping(asked_at=clock(), there=there(), answered_at=clock()) for _ in range(PINGS)]
+        [Ping(asked_at=clock(), host_time=host_clock(), answered_at=clock()) for _ in range(PINGS)]
     )
 
 

@@ -30,9 +30,9 @@ def print_diagnosis(
         print_table(rate_columns(rows), console=console)
         say(console, "\nCounters and versions", style="bold")
         print_table(node_columns(rows), console=console)
-    if known := [row for row in hosts if "error" not in row]:
+    if answered := [row for row in hosts if "error" not in row]:
         say(console, "\nHosts", style="bold")
-        print_table(host_columns(known), console=console)
+        print_table(host_columns(answered), console=console)
     for link in links:
         _print_link(link, console=console)
     if dashboard is not None:

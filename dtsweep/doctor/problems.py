@@ -18,53 +18,53 @@ SLOW_CLOCK_SOURCES = frozenset({"hpet", "acpi_pm", "pit", "jiffies", "refined-ji
 
 
 def find_problems(
-    rows: Sequence[Row], *, here: Mapping[str, str], can_grow: bool = False
+    rows: Sequence[Row], *, driver_versions: Mapping[str, str], can_grow: bool = False
 ) -> list[str]:
     """Say in one line each what is wrong and what to do about it.
 
     Args:
         rows: of all nodes.
-        here: versions of the driver.
+        driver_versions: versions of the driver.
         can_grow: True if an autoscaler may add nodes; a cluster without nodes is then fine.
     """
     if not rows and not can_grow:
         return ["no node has CPUs or GPUs: add a worker node (ray start --address HOST:PORT)"]
-    found = []
+    named_problems = []
     for row in rows:
         if "error" in row:
             problems = [row["error"]]
         else:
-            problems = _problems_of(row, rows, here)
-        found += [f"{row['node']}: {problem}" for problem in problems]
-    return found
+            problems = _problems_of(row, rows, driver_versions)
+        named_problems += [f"{row['node']}: {problem}" for problem in problems]
+    return named_problems
 
 
-def _problems_of(row: Row, rows: Sequence[Row], here: Mapping[str, str]) -> list[str]:
-    found = mismatches(row["versions"], here)
+def _problems_of(row: Row, rows: Sequence[Row], driver_versions: Mapping[str, str]) -> list[str]:
+    problems = mismatches(row["versions"], driver_versions)
     if row["misses_gpu"]:
         torch_version = row["versions"].get("torch_version")
-        found.append(
+        problems.append(
             f"Ray has a GPU that torch {torch_version} can't use; install its CUDA or ROCm build"
         )
     if row["nvml"] is False:
-        found.append(
+        problems.append(
             "NVML gives no energy; make libnvidia-ml visible (in containers "
             "NVIDIA_DRIVER_CAPABILITIES)"
         )
     if row["clock_source"] in SLOW_CLOCK_SOURCES:
-        found.append(
+        problems.append(
             f"clock source {row['clock_source']} is slow to read; boot with clocksource=tsc"
         )
-    return found + _rate_problems(row, rows)
+    return problems + _rate_problems(row, rows)
 
 
 def _rate_problems(row: Row, rows: Sequence[Row]) -> list[str]:
-    found = []
+    problems = []
     for precision, speed in row["rates"].items():
         best = max(
-            other["rates"][precision]["measured_flops_per_s"]
-            for other in rows
-            if _is_alike(other, row)
+            peer["rates"][precision]["measured_flops_per_s"]
+            for peer in rows
+            if _has_same_device(peer, row)
         )
         if speed["share"] is not None and speed["share"] < LOW_SHARE_OF_PEAK:
             reached = f"{speed['share']:.0%} of the data sheet's peak"
@@ -75,12 +75,14 @@ def _rate_problems(row: Row, rows: Sequence[Row]) -> list[str]:
             )
         else:
             continue
-        found.append(f"{precision} reaches {reached}; look for other jobs, heat and power limits")
-    return found
+        problems.append(
+            f"{precision} reaches {reached}; look for other jobs, heat and power limits"
+        )
+    return problems
 
 
-def _is_alike(other: Row, row: Row) -> bool:
-    return "error" not in other and (other["device"], other["threads"]) == (
+def _has_same_device(peer: Row, row: Row) -> bool:
+    return "error" not in peer and (peer["device"], peer["threads"]) == (
         row["device"],
         row["threads"],
     )

@@ -38,7 +38,7 @@ class NodeType:
     name: str
     resources: Mapping[str, float]
     max_nodes: int
-    """Number of of it there may be at once."""
+    """Number of nodes of this kind that there may be at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +79,8 @@ def find_autoscaler() -> Autoscaler | None:
         reports = _reports(address)
         return autoscaler_of(_facts_of_head(address), reports=reports)
     except ray.exceptions.RayError as error:
-        what = f"the head of Ray at {address} does not answer ({type(error).__name__})"
-        raise SweepError(f"{what}; is it out of memory? see `ray status`") from error
+        reason = f"the head of Ray at {address} does not answer ({type(error).__name__})"
+        raise SweepError(f"{reason}; is it out of memory? see `ray status`") from error
 
 
 def autoscaler_of(head: HeadFacts, *, reports: bool) -> Autoscaler | None:
@@ -122,7 +122,8 @@ def configured(text: str | None) -> Autoscaler:
             NodeType(
                 name=name,
                 resources={
-                    what: float(count) for what, count in (kind.get("resources") or {}).items()
+                    resource: float(count)
+                    for resource, count in (kind.get("resources") or {}).items()
                 },
                 max_nodes=min(most, int(kind.get("max_workers", default.get(name, most)))),
             )

@@ -59,7 +59,7 @@ class Cluster:
         return f"{self.name}: {nodes}, {size or 'no CPU'}{self._growth()}"
 
     def misfit(
-        self, point: Point, *, each: Mapping[str, float], nodes: Sequence[Node] | None = None
+        self, point: Point, *, per_worker: Mapping[str, float], nodes: Sequence[Node] | None = None
     ) -> str | None:
         """Return why a world can't be placed, or None.
 
@@ -67,16 +67,16 @@ class Cluster:
 
         Args:
             point: its workers and placement.
-            each: resources of one worker.
+            per_worker: resources of one worker.
             nodes: those of a slot; by default all that there are or may be.
         """
         if nodes is not None:
-            rooms = rooms_of(nodes, each)
+            rooms = rooms_of(nodes, per_worker)
         elif self.autoscaler and self.autoscaler.types is None:
             return None
         else:
-            rooms = self._rooms(each)
-        wanted = " + ".join(f"{count:g} {kind}" for kind, count in each.items() if count)
+            rooms = self._rooms(per_worker)
+        wanted = " + ".join(f"{count:g} {kind}" for kind, count in per_worker.items() if count)
         if can_hold(rooms, workers=point.workers, placement=point.placement):
             return None
         has = f"{count_of(len(rooms), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
@@ -86,32 +86,32 @@ class Cluster:
         rule = rules.get(point.placement, "")
         return f"{count_of(point.workers, 'worker')} of {wanted}{rule} don't fit: {has}"
 
-    def least_nodes(self, world: World, *, each: Mapping[str, float]) -> int:
+    def least_nodes(self, world: World, *, per_worker: Mapping[str, float]) -> int:
         """Number of nodes a world needs at least.
 
         Args:
             world: its workers and placement.
-            each: resources of one worker.
+            per_worker: resources of one worker.
         """
         if world.placement == "strict_pack":
             return 1
         # Of unknown types: as large as the largest that is there.
         room = 1
         if world.placement != "strict_spread":
-            room = max(self._rooms(each), default=1)
+            room = max(self._rooms(per_worker), default=1)
         return math.ceil(world.workers / max(1, room))
 
-    def _rooms(self, each: Mapping[str, float]) -> list[int]:
-        """Number of workers each node can hold; of all nodes that there may be, where known."""
+    def _rooms(self, per_worker: Mapping[str, float]) -> list[int]:
+        """Number of workers that each node can hold, with nodes that may be added, where known."""
         autoscaler = self.autoscaler or Autoscaler(types=(), max_nodes=0)
         types = autoscaler.types or ()
         # A node that could be added again counts among those that may be.
         staying = [node for node in self.nodes if not any(_is_of(node, kind) for kind in types)]
-        added = [
-            room for kind in types for room in [room_for(kind.resources, each)] * kind.max_nodes
-        ]
+        added = list[int]()
+        for kind in types:
+            added += [room_for(kind.resources, per_worker)] * kind.max_nodes
         most = sorted(added, reverse=True)[: autoscaler.max_nodes]
-        return rooms_of(staying, each) + most
+        return rooms_of(staying, per_worker) + most
 
     def _growth(self) -> str:
         if self.autoscaler is None:
@@ -146,14 +146,14 @@ def nodes_there() -> list[Node]:
     ]
 
 
-def rooms_of(nodes: Sequence[Node], each: Mapping[str, float]) -> list[int]:
+def rooms_of(nodes: Sequence[Node], per_worker: Mapping[str, float]) -> list[int]:
     """Number of workers each node can hold, by all that it has.
 
     Args:
-        nodes: they.
-        each: resources of one worker.
+        nodes: of the cluster.
+        per_worker: resources of one worker.
     """
-    return [room_for(node.resources, each) for node in nodes]
+    return [room_for(node.resources, per_worker) for node in nodes]
 
 
 def _is_of(node: Node, kind: NodeType) -> bool:

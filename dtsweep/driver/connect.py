@@ -25,7 +25,7 @@ from dtsweep.errors import SweepError, without_credentials
 CONNECT_S = 5.0
 """Time limit for a cluster to answer."""
 
-SAID = 400
+MOST_CHARACTERS = 400
 """Characters of an error of Ray that a line repeats at most."""
 
 
@@ -115,9 +115,9 @@ def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
                 _temp_dir=f"{temporary}/r",
             )
         except Exception as error:  # Ray raises a bare one
-            said = _said(error)
+            reason = _line_of(error)
             raise SweepError(
-                f"a private Ray did not start ({said}); is this machine very busy? try again"
+                f"a private Ray did not start ({reason}); is this machine very busy? try again"
             ) from error
 
 
@@ -142,20 +142,20 @@ def _wanted(address: str | None) -> str:
     services.find_gcs_addresses.cache_clear()  # as `ray.init` does: a cluster may have come or gone
     if address == "":
         raise SweepError("--address is empty; use auto, local or HOST:PORT, or leave it out")
-    given = None
+    chosen = None
     if address != "auto":
-        given = address
-    wanted = given or os.environ.get("RAY_ADDRESS") or address or _this_machines() or "local"
+        chosen = address
+    wanted = chosen or os.environ.get("RAY_ADDRESS") or address or _this_machines() or "local"
     if "://" in wanted:
         source = "RAY_ADDRESS is "
-        if given:
+        if chosen:
             source = ""
         hint = "use HOST:PORT of the head node, --address local, or ray job submit"
-        what = "for Ray Client"
+        kind = "for Ray Client"
         if wanted.startswith("http"):
-            what = "its dashboard's address"
+            kind = "its dashboard's address"
         raise SweepError(
-            f"{source}{wanted!r}: that is {what}, and dtsweep runs on a node of the cluster; {hint}"
+            f"{source}{wanted!r}: that is {kind}, and dtsweep runs on a node of the cluster; {hint}"
         )
     return wanted
 
@@ -169,7 +169,7 @@ def _join(address: str, modules: list[str]) -> None:
         _need_answer(address)
         send_token_if_asked(address)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise SweepError(f"no Ray at {address!r} ({_said(error)}); {HINT}") from error
+        raise SweepError(f"no Ray at {address!r} ({_line_of(error)}); {HINT}") from error
     try:
         ray.init(
             address=address,
@@ -180,24 +180,25 @@ def _join(address: str, modules: list[str]) -> None:
     except Exception as error:  # Ray raises bare ones
         hint = "run dtsweep on one of its nodes, with its versions of Ray and Python"
         raise SweepError(
-            f"the Ray at {address!r} can't be joined ({_said(error)}); {hint}"
+            f"the Ray at {address!r} can't be joined ({_line_of(error)}); {hint}"
         ) from error
 
 
-def _said(error: Exception) -> str:
-    r"""One line for an error of Ray's: versions and the like stand below its first.
+def _line_of(error: Exception) -> str:
+    r"""Join the lines of an error of Ray's: versions and the like stand below its first.
 
-    >>> _said(RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.59.0\n"))
+    >>> _line_of(RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.59.0\n"))
     'Version mismatch: The cluster was started with: Ray: 2.59.0'
-    >>> _said(ConnectionError())
+    >>> _line_of(ConnectionError())
     'ConnectionError'
     """
     # Cut last: of a password cut in two nothing is found.
-    return without_credentials(" ".join(str(error).split()))[:SAID] or type(error).__name__
+    text = without_credentials(" ".join(str(error).split()))
+    return text[:MOST_CHARACTERS] or type(error).__name__
 
 
 def _need_answer(address: str) -> None:
-    """Ask whether anything listens there: Ray itself tries for minutes, in words of its own.
+    """Refuse an address at which nothing listens: Ray itself tries for minutes.
 
     Raises:
         SweepError: nothing does, or it is not an address.

@@ -43,7 +43,7 @@ class Heartbeat:
     def is_gone(self, *, now: float) -> bool:
         """True if this machine's node has ended, or the head is silent for too long.
 
-        By the monotonic clock.
+        `now` is by the monotonic clock.
         """
         if self.answers():
             self._answered = now
@@ -53,11 +53,11 @@ class Heartbeat:
         )
 
     def answers(self) -> bool:
-        """True if the head does, now."""
+        """True if the head answers now."""
         return _error_of(self._head) is None
 
     def is_gone_for_good(self) -> bool:
-        """As above, but wait until a silent head answers or counts as gone."""
+        """Wait until a silent head answers or counts as gone; True if the cluster is gone."""
         while not (is_gone := self.is_gone(now=time.monotonic())) and not self.answers():
             time.sleep(LOOK_EVERY_S)
         return is_gone
@@ -66,9 +66,10 @@ class Heartbeat:
 def heartbeat_of_ray() -> Heartbeat:
     """The heartbeat of the Ray that this driver is connected to."""
     context = ray.get_runtime_context()
-    here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+    own_node = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
     return Heartbeat(
-        head=context.gcs_address, node=f"{here['NodeManagerAddress']}:{here['NodeManagerPort']}"
+        head=context.gcs_address,
+        node=f"{own_node['NodeManagerAddress']}:{own_node['NodeManagerPort']}",
     )
 
 
@@ -76,23 +77,22 @@ def heartbeat_of_ray() -> Heartbeat:
 def watched(
     heartbeat: Heartbeat, *, last_words: Callable[[], None], exit_code: int
 ) -> Iterator[threading.Event]:
-    """Watch a cluster while something runs on it; give an event that says that it is gone.
+    """Watch a cluster while something runs on it; give an event that is set once it is gone.
 
-    Much of what is asked of Ray then never comes back. Where that keeps the run from ending, the
-    process ends.
+    Many calls of Ray then never return. Where they keep the run from ending, the process ends.
 
     Args:
         heartbeat: of the cluster.
         last_words: called before the process ends.
         exit_code: of the process then.
     """
-    gone = threading.Event()
+    cluster_gone = threading.Event()
     is_over = threading.Event()
 
     def watch() -> None:
         while not is_over.wait(LOOK_EVERY_S):
             if heartbeat.is_gone(now=time.monotonic()):
-                gone.set()
+                cluster_gone.set()
                 if not is_over.wait(PATIENCE_S):
                     last_words()
                     os._exit(exit_code)
@@ -100,7 +100,7 @@ def watched(
 
     threading.Thread(target=watch, name="dtsweep-heartbeat", daemon=True).start()
     try:
-        yield gone
+        yield cluster_gone
     finally:
         is_over.set()
 

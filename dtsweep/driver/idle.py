@@ -27,7 +27,7 @@ class NodeLife:
 class NodeLifetimes:
     """The nodes of a Ray whose autoscaler adds and removes them."""
 
-    each: Mapping[str, float]
+    per_worker: Mapping[str, float]
     """Resources of one worker."""
 
     def idle_node_s(self, result: AttemptResult, *, wall_s: float) -> float | None:
@@ -38,11 +38,11 @@ class NodeLifetimes:
             wall_s: how long ago it was handed out, in seconds.
 
         Returns:
-            They; None where the head does not say which nodes were up.
+            None where the head does not say which nodes were up.
         """
         now = time.time()
         try:
-            lives = lifetimes_of(self.each)
+            lives = lifetimes_of(self.per_worker)
         except ray.exceptions.RayError:
             return None
         hosts = len({facts.node_id for facts in result.facts.values()})
@@ -62,15 +62,15 @@ def node_s(lives: Sequence[NodeLife], *, began: float, ended: float) -> float:
     return sum(max(0, min(life.ended or ended, ended) - max(life.began, began)) for life in lives)
 
 
-def lifetimes_of(each: Mapping[str, float]) -> list[NodeLife]:
+def lifetimes_of(per_worker: Mapping[str, float]) -> list[NodeLife]:
     """Lifetimes of all nodes that can hold a worker, from the head; some of them have ended.
 
     Args:
-        each: resources of one worker.
+        per_worker: resources of one worker.
     """
     client = ray._raylet.GcsClient(address=ray.get_runtime_context().gcs_address)
     return [
         NodeLife(began=info.start_time_ms / 1e3, ended=info.end_time_ms / 1e3 or None)
         for info in client.get_all_node_info(timeout=10).values()
-        if all(info.resources_total.get(kind, 0) >= count for kind, count in each.items())
+        if all(info.resources_total.get(kind, 0) >= count for kind, count in per_worker.items())
     ]

@@ -55,7 +55,7 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
     session = f"{time.strftime('%Y%m%dT%H%M%S')}-in-process-{os.urandom(3).hex()}"
     with only_rank(planned.sweep) as context:
         facts = {0: context.facts}
-        if message := other_devices(facts, known=planned.known_devices):
+        if message := other_devices(facts, known_devices=planned.known_devices):
             raise SweepError(message)
         while not queue.is_empty:
             began = time.monotonic()

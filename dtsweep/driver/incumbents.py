@@ -36,42 +36,40 @@ class Incumbents:
         self._unbeaten[product] = _with(self._unbeaten.get(product, []), rival)
 
     def of(self, point: Point) -> tuple[tuple[float, float], ...]:
-        """Latency and throughput of the frontier of a point's semantics and model.
+        """Latency and throughput of other frontier points of a point's semantics and model.
 
-        The point itself is left out.
-
-        Its model is known once a point with the same fields of the workload was measured.
+        The model is known once a point with the same fields of the workload was measured.
         """
         product = (point.semantics, self._models.get(_fields_of(point), ""))
-        own = identity(point)
+        point_id = identity(point)
         unbeaten = self._unbeaten.get(product, [])
-        if any(rival.point_id == own for rival in unbeaten):
+        if any(rival.point_id == point_id for rival in unbeaten):
             # Without it others may be unbeaten.
             unbeaten = _unbeaten(
-                rival for rival in self._measured[product] if rival.point_id != own
+                rival for rival in self._measured[product] if rival.point_id != point_id
             )
         return tuple((rival.latency_s, rival.samples_per_s) for rival in unbeaten)
 
 
 def _unbeaten(rivals: Iterable[Rival]) -> list[Rival]:
-    found: list[Rival] = []
+    unbeaten: list[Rival] = []
     for rival in rivals:
-        found = _with(found, rival)
-    return found
+        unbeaten = _with(unbeaten, rival)
+    return unbeaten
 
 
 def _with(unbeaten: list[Rival], rival: Rival) -> list[Rival]:
-    """Add one where none beats or equals it, and leave out what it beats."""
+    """Add a rival that none beats or equals, and leave out those that it beats."""
     if any(
-        other.latency_s <= rival.latency_s and other.samples_per_s >= rival.samples_per_s
-        for other in unbeaten
+        member.latency_s <= rival.latency_s and member.samples_per_s >= rival.samples_per_s
+        for member in unbeaten
     ):
         return unbeaten
     return [
         *(
-            o
-            for o in unbeaten
-            if o.latency_s < rival.latency_s or o.samples_per_s > rival.samples_per_s
+            member
+            for member in unbeaten
+            if member.latency_s < rival.latency_s or member.samples_per_s > rival.samples_per_s
         ),
         rival,
     ]

@@ -62,13 +62,15 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
             )
 
         # From the first: whatever Ray is asked may not come back.
-        with watched(heartbeat, last_words=last_words, exit_code=4) as gone:
+        with watched(heartbeat, last_words=last_words, exit_code=4) as cluster_gone:
             planned.progress.say(f"using {cluster.described()}")
             if not cluster.is_private:
                 refuse_other_versions(cluster, tell=planned.progress.say)
             prepared = prepare(planned.sweep, planned.plan, cluster)
             settings = _slot_settings(planned, prepared, cluster, storage=storage)
-            watch = Watch(heartbeat=heartbeat, gone=gone, signals=signals, stopped=stopped)
+            watch = Watch(
+                heartbeat=heartbeat, cluster_gone=cluster_gone, signals=signals, stopped=stopped
+            )
             return _drive(planned, prepared, settings, watch)
 
 
@@ -77,14 +79,14 @@ class Watch:
     """Events that may end a run early."""
 
     heartbeat: Heartbeat
-    gone: threading.Event
-    """Says that the cluster has stopped."""
+    cluster_gone: threading.Event
+    """Set once the cluster has stopped."""
 
     signals: list[int]
-    """That came."""
+    """Signals that came."""
 
     stopped: str
-    """Callback for a cluster that has stopped."""
+    """Message for a cluster that has stopped."""
 
 
 def _drive(
@@ -103,16 +105,18 @@ def _drive(
     )
     nodes = None
     if settings[0].is_autoscaled:
-        nodes = NodeLifetimes(each=resources_of_worker(prepared.sweep))
+        nodes = NodeLifetimes(per_worker=resources_of_worker(prepared.sweep))
     scheduler: Scheduler | None = None
     try:
-        with _gone_is_told(watch.heartbeat):
+        with _raises_cluster_gone(watch.heartbeat):
             scheduler = Scheduler(
                 queue, settings, recorder, nodes=nodes, head_answers=watch.heartbeat.answers
             )
-        with stopped_on_error(scheduler), _gone_is_told(watch.heartbeat):
+        with stopped_on_error(scheduler), _raises_cluster_gone(watch.heartbeat):
             with planned.progress:
-                run_tuners(scheduler, watch.signals, watch.gone, storage=settings[0].storage)
+                run_tuners(
+                    scheduler, watch.signals, watch.cluster_gone, storage=settings[0].storage
+                )
             recorder.store_logs(scheduler.close(planned.progress.say))
     except Interrupted as interrupted:
         recorder.tally.signal_number = interrupted.signal_number
@@ -144,11 +148,10 @@ def _unstored(scheduler: Scheduler | None, *, status: str, reason: str) -> list[
 
 
 @contextmanager
-def _gone_is_told(heartbeat: Heartbeat) -> Iterator[None]:
-    """Raise `ClusterGoneError` for what fails because the cluster has stopped.
+def _raises_cluster_gone(heartbeat: Heartbeat) -> Iterator[None]:
+    """Raise `ClusterGoneError` in place of an error due to a cluster that has stopped.
 
-    Without a cluster whatever Ray is asked may fail, in words of its own and long before the
-    cluster counts as gone.
+    Any call of Ray may fail then, with errors of its own, long before the cluster counts as gone.
     """
     try:
         yield

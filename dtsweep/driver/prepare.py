@@ -99,7 +99,7 @@ def _growing_once(
     Repeats of a world are neighbours.
     """
     worlds = [group[0].point.world for group in groups]
-    least = cache(partial(cluster.least_nodes, each=resources_of_worker(sweep)))
+    least = cache(partial(cluster.least_nodes, per_worker=resources_of_worker(sweep)))
     first = {world: index for index, world in reversed([*enumerate(worlds)])}
     return sorted(groups, key=lambda g: (-least(w := g[0].point.world), -w.workers, first[w]))
 
@@ -149,10 +149,9 @@ def _no_room(
 ) -> str | None:
     """Say why some slot can't hold a world of this shape, or None."""
     point = Point(workers=workers, placement=placement)
-    each = resources_of_worker(sweep)
-    return next(
-        (why for slot in slots if (why := cluster.misfit(point, each=each, nodes=slot))), None
-    )
+    per_worker = resources_of_worker(sweep)
+    reasons = (cluster.misfit(point, per_worker=per_worker, nodes=slot) for slot in slots)
+    return next((reason for reason in reasons if reason), None)
 
 
 def resources_of_worker(sweep: Sweep) -> dict[str, float]:

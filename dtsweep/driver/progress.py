@@ -32,7 +32,7 @@ class Progress:
         self._console = console or Console(stderr=True, highlight=False)
         self._counts = Counter[str]()
         self._ended, self._first_end = 0, 0.0
-        """Number of trials that were run ended, and when the first did, by the monotonic clock."""
+        """Number of run trials that have ended, and the end of the first by the monotonic clock."""
         self._began = time.monotonic()
         self._best: dict[Product, tuple[float, str, bool]] = {}
         self._product: Product = ("", None)
@@ -126,15 +126,15 @@ class Progress:
         fine = ("ok", "skipped", "oom_device")
         failed = sum(count for status, count in self._counts.items() if status not in fine)
         parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
-        # How long still, before what may be cut off at the edge of the terminal. The first trial
+        # The remaining time comes before what the edge of the terminal may cut off. The first trial
         # waited for a start.
         each_s = None
         if self._ended > 1:
             each_s = (now - self._first_end) / (self._ended - 1)
-        left = ""
+        remaining = ""
         if each_s is not None:
-            left = f"about {duration(each_s * max(0, self.total - done))} left"
-        parts.append(left or f"{duration(now - self._began)} so far")
+            remaining = f"about {duration(each_s * max(0, self.total - done))} left"
+        parts.append(remaining or f"{duration(now - self._began)} so far")
         # The one that was handed out first: the others wait for less.
         point, since = next(iter(self._running.values()), (None, now))
         if point is not None and self._has_begun and now - since >= LONG_S:
@@ -162,8 +162,8 @@ def short_name(point: Point, axes: Iterable[str]) -> str:
     >>> short_name(Point(learning_rate=0.012345678901234567), ["learning_rate"])
     'learning_rate=0.0123457'
     """
-    own = [name for name in point.reads if not is_left_out(name, getattr(point, name))]
-    names = [*axes, *(name for name in own if name not in axes)]
+    names_read = [name for name in point.reads if not is_left_out(name, getattr(point, name))]
+    names = [*axes, *(name for name in names_read if name not in axes)]
     return " ".join(
         f"{name.removeprefix('workload.')}={_short_value(point, name)}"
         for name in names

@@ -208,9 +208,9 @@ class Queue:
         ]
 
     def prune(self, trial: Trial, status: str) -> list[tuple[Trial, str]]:
-        """Take out what would run out of device memory as a trial has.
+        """Take out the trials that would run out of device memory as a trial has.
 
-        Before `ended`, which looks at what is left.
+        It is called before `ended`, which looks at the remaining trials.
 
         Returns:
             The trials that are skipped now, each with its reason.
@@ -220,14 +220,18 @@ class Queue:
         if status != "oom_device" or trial.is_canary or not self._sweep.measure.prune:
             return []
         groups = [*self._waiting, *(slot.group for slot in self._slots)]
-        waiting = [other for group in groups for other, _ in group if not other.is_canary]
+        waiting = [queued for group in groups for queued, _ in group if not queued.is_canary]
         reasons = out_of_memory(waiting, [trial.point], fine=self._fine)
         for group in groups:
-            left = [(other, attempt) for other, attempt in group if other.trial_id not in reasons]
+            kept = [
+                (queued, attempt) for queued, attempt in group if queued.trial_id not in reasons
+            ]
             group.clear()
-            group.extend(left)
+            group.extend(kept)
         self._waiting = deque(group for group in self._waiting if group)
-        return [(other, reasons[other.trial_id]) for other in waiting if other.trial_id in reasons]
+        return [
+            (queued, reasons[queued.trial_id]) for queued in waiting if queued.trial_id in reasons
+        ]
 
     def _begin_group(self, queue: SlotQueue) -> None:
         queue.group = self._waiting.popleft()
@@ -256,17 +260,19 @@ class Queue:
             self._watch(queue)
 
     def _watch_smaller(self, queue: SlotQueue, full: Point) -> None:
-        """Use a smaller micro-batch for canaries, once a session's canary ran out of memory.
+        """Use a smaller micro-batch for canaries, in this session and later ones.
 
-        Later sessions use it, too.
+        A session's canary has run out of memory.
         """
         waiting = [(trial, attempt) for trial, attempt in queue.group if not trial.is_canary]
-        alike = (trial for trial, _ in waiting if trial.point.world == full.world)
+        same_world = (trial for trial, _ in waiting if trial.point.world == full.world)
         smaller = choose_canaries(
-            [trial for trial in alike if trial.point.micro_batch < full.micro_batch]
+            [trial for trial in same_world if trial.point.micro_batch < full.micro_batch]
         )
-        others = {world: canary for world, canary in self._canaries.items() if world != full.world}
-        self._canaries = {**others, **smaller}
+        other_canaries = {
+            world: canary for world, canary in self._canaries.items() if world != full.world
+        }
+        self._canaries = {**other_canaries, **smaller}
         queue.group = deque(waiting)
         queue.canary = None
         if waiting:

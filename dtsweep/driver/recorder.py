@@ -71,7 +71,7 @@ class Recorder:
             folder = sweep.file.parent
         self._harness = harness
         self._sources = sources_of(sweep.workload, file=sweep.file)
-        self._same = {"git_commit": git_commit(folder), "harness": harness}
+        self._run_columns = {"git_commit": git_commit(folder), "harness": harness}
 
     def began(self, trial: Trial) -> None:
         """Tell the progress that an attempt was handed out."""
@@ -97,7 +97,7 @@ class Recorder:
         """
         result = replace(result, reason=self._open(result.reason))
         try:
-            row, tables = self._made(trial, task, result)
+            row, tables = self._rows_of(trial, task, result)
             row |= {
                 "started_at": started_at,
                 **(_times(result, wall_s) if wall_s is not None else {}),
@@ -117,7 +117,7 @@ class Recorder:
             compact(self._results, self._progress)
         return str(row["status"])
 
-    def _made(
+    def _rows_of(
         self, trial: Trial, task: Task, result: AttemptResult
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The row of an attempt, and its ranks and steps."""
@@ -151,16 +151,16 @@ class Recorder:
     ) -> dict[str, Any]:
         """Store an attempt whose row can't be stored: the reason, and its steps where possible."""
         traceback.print_exception(error)
-        what = f"its numbers can't be stored ({error_line(error)}); measured as {result.status}"
+        reason = f"its numbers can't be stored ({error_line(error)}); measured as {result.status}"
         row = {
             **task_row(self._sweep, trial.point, task),
-            **{"role": trial.role, "status": "storage", "reason": what, "started_at": started_at},
+            **{"role": trial.role, "status": "storage", "reason": reason, "started_at": started_at},
             "session": result.session,
         }
         try:
             self._commit(row, steps=step_columns(result.results))
-        except (ArithmeticError, LookupError, TypeError, ValueError) as other:
-            row["reason"] = f"{what}; nor can its steps ({error_line(other)})"
+        except (ArithmeticError, LookupError, TypeError, ValueError) as steps_error:
+            row["reason"] = f"{reason}; nor can its steps ({error_line(steps_error)})"
             self._commit(row)
         return row
 
@@ -185,19 +185,27 @@ class Recorder:
         """
         newest = {row["trial_id"]: outcome_of(row) for row in rows}
         waiting = iter(unmeasured)
-        while some := list(itertools.islice(waiting, ROWS_PER_FILE)):
-            made = [(each, unmeasured_row(self._sweep, each, flags=self._flags)) for each in some]
-            new = [(e, row) for e, row in made if newest.get(row["trial_id"]) != outcome_of(row)]
-            never_begun = [self._whole(row) for each, row in new if each.started_at is None]
+        while batch := list(itertools.islice(waiting, ROWS_PER_FILE)):
+            made_rows = [
+                (entry, unmeasured_row(self._sweep, entry, flags=self._flags)) for entry in batch
+            ]
+            new = [
+                (entry, row)
+                for entry, row in made_rows
+                if newest.get(row["trial_id"]) != outcome_of(row)
+            ]
+            never_begun = [
+                self._with_run_columns(row) for entry, row in new if entry.started_at is None
+            ]
             if never_begun:
                 self._results.commit_unmeasured(never_begun, workload_types=self._types)
-            for each, row in new:
+            for entry, row in new:
                 # An attempt that had begun is kept elsewhere if the results can't be written.
-                if each.started_at is not None:
+                if entry.started_at is not None:
                     self._commit(row)
             if is_counted:
-                for each, row in made:
-                    self._note(each.trial, row)
+                for entry, row in made_rows:
+                    self._note(entry.trial, row)
 
     def store_logs(self, logs: Mapping[str, str]) -> None:
         """Store the ends of ranks' logs, by `<session>/<rank>`."""
@@ -212,14 +220,14 @@ class Recorder:
         """Compare a canary with the earlier ones of its world in this run, by their median."""
         if not task.is_canary or row["status"] != "ok":
             return []
-        others = self._canaries.setdefault(task.point_id, [])
+        earlier = self._canaries.setdefault(task.point_id, [])
         error_s, half_width = (
             math.nan if row[name] is None else row[name]
             for name in ("step_mean_s_error", "half_width")
         )
         level = level_of(row["step_mean_s"], error_s=error_s, half_width=half_width)
-        drifts = bool(others) and change(level, median_of(Level(*np.transpose(others)))).is_drift
-        others.append(level)
+        drifts = bool(earlier) and change(level, median_of(Level(*np.transpose(earlier)))).is_drift
+        earlier.append(level)
         if not drifts:
             return []
         return ["canary_drift"]
@@ -240,7 +248,7 @@ class Recorder:
                     self._progress.say(f"profile: {where}")
 
     def _commit(self, row: Mapping[str, Any], **tables: Any) -> None:
-        row = self._whole(row)
+        row = self._with_run_columns(row)
         try:
             self._results.commit(row, workload_types=self._types, **tables)
         except StorageError as error:
@@ -251,8 +259,8 @@ class Recorder:
                 f"{error}; the last trial is safe in {spool}: copy its folders into {self._results}"
             ) from error
 
-    def _whole(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        return {"role": "trial", **row, **self._sources.columns(row), **self._same}
+    def _with_run_columns(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        return {"role": "trial", **row, **self._sources.columns(row), **self._run_columns}
 
     def _note(self, trial: Trial, row: Mapping[str, Any]) -> None:
         self._progress.over(trial.trial_id)
@@ -275,10 +283,10 @@ def compact(results: Results, progress: Progress) -> None:
         results.compact()
     except Exception as error:  # noqa: BLE001  # all rows are stored, and the run goes on without it
         if isinstance(error, StorageError):
-            what = str(error)
+            reason = str(error)
         else:
-            what = error_line(error)
-        progress.say(f"results stay in more files than they need: {what}")
+            reason = error_line(error)
+        progress.say(f"results stay in more files than they need: {reason}")
 
 
 def _times(result: AttemptResult, wall_s: float) -> dict[str, float | None]:

@@ -34,14 +34,13 @@ def results_of(sweep: Sweep, *, in_process: bool = False) -> str:
 
 
 def refuse_what_ray_deletes(results: str) -> None:
-    """Refuse a results folder inside the code of a Ray job.
+    """Refuse a results folder inside the code of a Ray job, or in a folder of a Ray session.
 
-    Ray unpacks that code below its session and deletes it when space is short.
-
-    And any other folder of a session, which the next one does not have.
+    Ray unpacks the code of a job below its session and deletes it when space is short. The next
+    session does not have the folders of this one.
 
     Raises:
-        SweepError: `results` lie there: by default they do, where the job has a working directory.
+        SweepError: `results` lie there, as they do by default in a job with a working directory.
     """
     path = results.removeprefix("file://")
     if "://" in path:
@@ -101,7 +100,7 @@ def run(
     return load(where)
 
 
-def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTally:
+def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> RunTally:
     """Run a sweep whose points are listed, for the command line and `run`; messages go to stderr.
 
     Raises:
@@ -112,10 +111,9 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
     results = Results(options.results)
     progress = Progress(axes=sweep.axes)
     if options.in_process:
-        sweep, found = _for_this_process(sweep, found)
-    plan = make_plan(
-        sweep, found, results.attempts(PLANNED_BY), rerun=options.rerun, harness=options.harness
-    )
+        sweep, candidates = _for_this_process(sweep, candidates)
+    stored = results.attempts(PLANNED_BY)
+    plan = make_plan(sweep, candidates, stored, rerun=options.rerun, harness=options.harness)
     for name, reason in results.quarantined:
         progress.say(f"left out {results}/{name}: {reason}")
     progress.say(
@@ -136,17 +134,16 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
     else:
         from dtsweep.driver.on_ray import run_on_ray as carry_out
     tally = carry_out(planned)
-    # Whoever has sent a signal waits for the end.
+    # After a signal the user waits for the end.
     if tally.storage_error is None and tally.signal_number is None:
         compact(results, progress)
     return tally
 
 
-def _for_this_process(sweep: Sweep, found: Sequence[Candidate]) -> tuple[Sweep, list[Candidate]]:
-    """The sweep as this process can run it: one launch of each point, no canaries.
-
-    What it can't run is skipped.
-    """
+def _for_this_process(
+    sweep: Sweep, candidates: Sequence[Candidate]
+) -> tuple[Sweep, list[Candidate]]:
+    """The sweep as this process can run it: one launch of each possible point, no canaries."""
     from dtsweep.worker.rank import gets_gpu
 
     gpus = int(gets_gpu(sweep.resources))
@@ -156,4 +153,7 @@ def _for_this_process(sweep: Sweep, found: Sequence[Candidate]) -> tuple[Sweep, 
         resources=replace(sweep.resources, gpus_per_worker=gpus),
     )
     harness = Harness(name="in_process", has_gpus=gpus > 0)
-    return sweep, [replace(c, reason=c.reason or impossible(c.point, harness)) for c in found]
+    return sweep, [
+        replace(candidate, reason=candidate.reason or impossible(candidate.point, harness))
+        for candidate in candidates
+    ]

@@ -58,7 +58,7 @@ class Running:
     """Time since it was handed out, in the driver's own time."""
 
     killed_at_s: float = 0.0
-    """At which `watched_s` its slot was killed, or last anyone who waits for that."""
+    """Value of `watched_s` when its slot, or later the process waiting for it, was killed."""
 
 
 class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
@@ -228,22 +228,22 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             reply: of Tune's process; empty where it could not be kept alive, which is not a fault
                 of the slot's.
         """
-        said = ended.stuck or "the session's process was killed"
+        reason = ended.stuck or "the session's process was killed"
         if ended.stuck is None and not reply.get("slot_died"):
             collected = self._slots[ended.slot].actor.collect.remote(ended.task.attempt_id)
             try:
                 result: AttemptResult | None = ray.get(collected, timeout=COLLECT_S)
             except ray.exceptions.GetTimeoutError:
-                said = f"the session's process did not hand over its result in {COLLECT_S:g} s"
+                reason = f"the session's process did not hand over its result in {COLLECT_S:g} s"
             except ray.exceptions.RayActorError:
                 pass
             except ray.exceptions.RayTaskError as error:
-                said = f"the session's process failed: {error_line(error.cause or error)}"
+                reason = f"the session's process failed: {error_line(error.cause or error)}"
             else:
-                # The slot may go on with others where it has never heard of this one.
+                # The slot may go on with other attempts where it has never heard of this one.
                 return result or AttemptResult(status="collateral", reason=NOT_BEGUN)
         return AttemptResult(
-            status="collateral", reason=said, slot_is_spent=True, session_has_ended=True
+            status="collateral", reason=reason, slot_is_spent=True, session_has_ended=True
         )
 
     def watch(self, now: float, runners: Mapping[str, Any]) -> None:
@@ -281,9 +281,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Restore nothing, since nothing was kept."""
 
     def close(self, say: Callable[[str], None]) -> dict[str, str]:
-        """End all sessions in order.
+        """End all sessions in order; return the logs that became known.
 
-        Return the logs that became known. `say` is called with what went wrong.
+        `say` is called with what went wrong.
         """
         return close_slots(self._slots, say)
 
@@ -296,9 +296,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
 
 def without_head(result: AttemptResult) -> AttemptResult:
-    """An attempt that ended while the cluster's head did not answer.
+    """Result of an attempt that ended while the cluster's head did not answer.
 
-    Ray's parallel work then slows the driver down.
+    A measurement does not count then: what Ray does in parallel has slowed it down.
     """
     if result.status != "ok":
         return result

@@ -23,7 +23,7 @@ from dtsweep.sweep.file import module_name
 from dtsweep.sweep.settings import Sweep
 
 UPLOAD_LIMIT_BYTES = 512 * 2**20
-"""Kinds of file that Ray accepts as code of a job."""
+"""Largest size of a job's code that Ray accepts."""
 
 LEFT_OUT = (".env", ".env.*", ".git")
 """Patterns of .gitignore form for files that are not shipped; Ray takes all files of a package."""
@@ -63,8 +63,8 @@ def own_modules(sweep: Sweep) -> list[Path]:
 
     Ray refuses a compiled module that is not in a package.
     """
-    found = sources_of(sweep.workload, file=sweep.file).modules
-    return [path for path in found if path.is_dir() or path.suffix == ".py"]
+    modules = sources_of(sweep.workload, file=sweep.file).modules
+    return [path for path in modules if path.is_dir() or path.suffix == ".py"]
 
 
 def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[str]:
@@ -77,12 +77,14 @@ def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[s
     Raises:
         SweepError: it is more than Ray takes.
     """
-    beside = []
+    neighbours = []
     if folder is not None:
-        beside = sorted(folder.resolve().iterdir())
+        neighbours = sorted(folder.resolve().iterdir())
     # The first of a name is imported.
     paths = [Path(errors.__file__).parent, *(_by_own_name(path) for path in modules)]
-    paths += [path for path in beside if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    paths += [
+        path for path in neighbours if path.suffix == ".py" or (path / "__init__.py").is_file()
+    ]
     sizes = {path: _sent_bytes(path) for path in paths}
     if sum(sizes.values()) > UPLOAD_LIMIT_BYTES:
         total = sum(sizes.values()) / 2**20

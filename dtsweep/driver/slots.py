@@ -22,8 +22,8 @@ from dtsweep.sweep.point import World
 SLOT_CALLS = 100_000
 """Calls that a slot may serve at once: each rank waits in one for its task, while it makes others.
 
-Ray's default is
-1,000, with which as many ranks would leave no room for their answers."""
+With Ray's default of 1,000, as many ranks would leave no room for their answers.
+"""
 
 CLOSED_S = 4 * CLOSE_S
 """Time limit for a slot to end its session and fetch its logs."""
@@ -46,7 +46,7 @@ class OwnTime:
     """
 
     def __init__(self) -> None:
-        """None has passed."""
+        """Begin at zero."""
         self._looked_at: float | None = None
 
     def passed_s(self, now: float) -> float:
@@ -88,16 +88,14 @@ class SlotActor:
     """Time since then, in the driver's own time; infinite before the first question."""
 
     def silence(self, passed_s: float) -> str | None:
-        """Ask the slot whether it lives.
-
-        Say that it has owed an answer for too long, as a frozen process does.
+        """Ask the slot for a sign of life; return a reason if it owes an answer for too long.
 
         Args:
             passed_s: since this was called last, in the driver's own time.
         """
         self.asked_s += passed_s
         if self.question is not None and ray.wait([self.question], timeout=0)[0]:
-            # Where the process has ended, whoever calls it learns that.
+            # Where the process has ended, its callers get an error.
             self.question = None
         if self.question is None and self.asked_s >= ASK_EVERY_S:
             self.question = self.actor.__ray_ready__.remote()
@@ -108,7 +106,7 @@ class SlotActor:
         return f"the session's process did not answer for {SLOT_SILENT_S:g} s"
 
     def replaced(self) -> SlotActor:
-        """Kill the process of this slot; the one that takes its place."""
+        """Kill the process of this slot, and start the one that takes its place."""
         ray.kill(self.actor)
         withdraw_all(self.name)
         return start_slot(self.index, self.settings, self.failure_counts)
@@ -184,10 +182,10 @@ def stop_slots(slots: Sequence[SlotActor]) -> dict[str, str]:
             ended, _ = ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S)
         else:
             ended, _ = ([], [])
-        for each in ended:
+        for stopped in ended:
             # One that was stopped before is dead.
             with suppress(ray.exceptions.RayError):
-                logs |= ray.get(each)
+                logs |= ray.get(stopped)
     finally:
         _kill(slots)
     return logs

@@ -58,7 +58,7 @@ def forget_token() -> None:
 
 
 def _lets_in(address: str, *, mode: str) -> bool:
-    given = os.environ.get(PATIENCE)
+    previous = os.environ.get(PATIENCE)
     os.environ |= {MODE: mode, PATIENCE: str(ANSWER_S)}
     forget_token()
     try:
@@ -69,7 +69,7 @@ def _lets_in(address: str, *, mode: str) -> bool:
         return False
     finally:
         del os.environ[PATIENCE]
-        os.environ |= {} if given is None else {PATIENCE: given}
+        os.environ |= {} if previous is None else {PATIENCE: previous}
         forget_token()
     return True
 

@@ -124,34 +124,38 @@ class _WatchSlots(tune.Callback):  # type: ignore[misc]  # as above
 class _StopWithoutCluster(tune.Callback):  # type: ignore[misc]  # as above
     """Ends a Tuner whose cluster is gone, before Ray ends the driver."""
 
-    def __init__(self, gone: threading.Event) -> None:
-        self._gone = gone
+    def __init__(self, cluster_gone: threading.Event) -> None:
+        self._cluster_gone = cluster_gone
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if self._gone.is_set():
+        if self._cluster_gone.is_set():
             raise ClusterGoneError
 
 
 def callbacks_of(
-    scheduler: Scheduler, signals: list[int], gone: threading.Event
+    scheduler: Scheduler, signals: list[int], cluster_gone: threading.Event
 ) -> list[tune.Callback]:
     """Functions that Tune calls in each step, in this order; arguments as in `run_tuners`."""
-    # What the others ask of Ray may never come back once its cluster is gone.
-    return [_StopWithoutCluster(gone), _StopOnSignal(signals, scheduler), _WatchSlots(scheduler)]
+    # Calls of Ray by the other two may never return once its cluster is gone.
+    return [
+        _StopWithoutCluster(cluster_gone),
+        _StopOnSignal(signals, scheduler),
+        _WatchSlots(scheduler),
+    ]
 
 
 def run_tuners(
-    scheduler: Scheduler, signals: list[int], gone: threading.Event, *, storage: str
+    scheduler: Scheduler, signals: list[int], cluster_gone: threading.Event, *, storage: str
 ) -> None:
     """Run Tuner after Tuner until nothing is left.
 
     Args:
         scheduler: hands out the trials.
         signals: signals that came; the first ends the run.
-        gone: says that the cluster has stopped.
+        cluster_gone: set once the cluster has stopped.
         storage: a folder for what Tune wants to write.
 
     Raises:
@@ -161,10 +165,10 @@ def run_tuners(
     """
     os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, scheduler.slots))}
     address = ray.util.get_node_ip_address()
-    here = ray.get_runtime_context().get_node_id()
-    # Beside the sessions, on this very node: an address alone may be that of several.
+    own_node_id = ray.get_runtime_context().get_node_id()
+    # On this very node: several nodes may share an address.
     place = tune.PlacementGroupFactory(
-        [{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": here}]
+        [{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": own_node_id}]
     )
     while not scheduler.is_empty:
         scheduler.next_tuner()
@@ -175,7 +179,7 @@ def run_tuners(
                 name=f"tuner-{time.monotonic_ns()}",
                 storage_path=f"{storage}/tune",
                 verbose=0,
-                callbacks=callbacks_of(scheduler, signals, gone),
+                callbacks=callbacks_of(scheduler, signals, cluster_gone),
                 failure_config=tune.FailureConfig(max_failures=RUNNER_RESTARTS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),

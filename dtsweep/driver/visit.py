@@ -87,15 +87,17 @@ def refuse_other_versions(
     answers, reasons = answers_of(tasks, timeout_s=timeout_s)
     for node_id, reason in reasons.items():
         tell(f"node {node_id[:8]} did not tell its versions: {reason}")
-    here = all_versions()
-    found = [
-        f"{name}: {what}" for name, there in answers.values() for what in mismatches(there, here)
+    driver_versions = all_versions()
+    problems = [
+        f"{name}: {problem}"
+        for name, node_versions in answers.values()
+        for problem in mismatches(node_versions, driver_versions)
     ]
-    if found:
-        others = ""
-        if len(found) > 1:
-            others = f" (and {len(found) - 1} more, which dtsweep doctor names)"
-        raise SweepError(f"nothing was started: {found[0]}{others}")
+    if problems:
+        suffix = ""
+        if len(problems) > 1:
+            suffix = f" (and {len(problems) - 1} more, which dtsweep doctor names)"
+        raise SweepError(f"nothing was started: {problems[0]}{suffix}")
 
 
 def tell_versions() -> tuple[str, dict[str, str]]:

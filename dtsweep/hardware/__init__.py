@@ -5,6 +5,7 @@ Ranks, and doctor's task on each node; imports torch, NVML and psutil. In readin
     device          waits for a device's work, and for all ranks
     random_states   random states of a process, kept for a while
     backend_flags   process-wide settings of torch, kept for a while
+    process_state   state of a process that a workload may change, restored after each attempt
     nvml            what NVML says of a device, unknown where it says nothing
     host            counters of a host: network and CPU energy
     readiness       what a host has left for a run: memory, disk, networks, idle GPUs

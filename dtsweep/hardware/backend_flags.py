@@ -1,7 +1,4 @@
-"""Process-wide settings of torch and Python, restored after code that may change them.
-
-An example is a workload in its trial.
-"""
+"""Process-wide settings of torch and Python, restored after code that may change them."""
 
 from __future__ import annotations
 
@@ -81,7 +78,7 @@ class Flag(NamedTuple):
 
 @contextmanager
 def backend_flags_kept() -> Iterator[None]:
-    """Give every setting back as it was, in whatever way the code inside ends."""
+    """Restore every setting, however the code inside ends."""
     before = read_flags()
     try:
         yield
@@ -114,19 +111,19 @@ def _value(flag: Flag) -> Any:
 
 @cache
 def _flags() -> dict[str, Flag]:
-    """All settings by name; what this version of torch has not is left out."""
+    """All settings that this version of torch has, by name."""
     # First, because it says whether the others may be set at all.
-    found = {"frozen": Flag(torch.backends.flags_frozen, _freeze)} | _fp32_precisions()
+    flags = {"frozen": Flag(torch.backends.flags_frozen, _freeze)} | _fp32_precisions()
     for path in _ATTRIBUTES:
         owner, _, name = path.rpartition(".")
         if _has(path):
-            found[path] = Flag(
+            flags[path] = Flag(
                 partial(getattr, attrgetter(owner)(torch), name), _setter(owner, name)
             )
     for read, put in _FUNCTIONS.items():
         if _has(read) and _has(put):
-            found[read] = Flag(attrgetter(read)(torch), attrgetter(put)(torch))
-    return found | _autocast() | _particular()
+            flags[read] = Flag(attrgetter(read)(torch), attrgetter(put)(torch))
+    return flags | _autocast() | _particular()
 
 
 def _has(path: str) -> bool:
@@ -165,11 +162,11 @@ def _fp32_precisions() -> dict[str, Flag]:
 
 def _autocast() -> dict[str, Flag]:
     return {
-        f"autocast {what} of {device}": Flag(
+        f"autocast {setting} of {device}": Flag(
             partial(getattr(torch, read), device), partial(getattr(torch, put), device)
         )
         for device in ("cpu", "cuda")
-        for what, read, put in (
+        for setting, read, put in (
             ("enabled", "is_autocast_enabled", "set_autocast_enabled"),
             ("dtype", "get_autocast_dtype", "set_autocast_dtype"),
         )
@@ -184,13 +181,13 @@ def _particular() -> dict[str, Flag]:
                 torch.are_deterministic_algorithms_enabled(),
                 torch.is_deterministic_algorithms_warn_only_enabled(),
             ),
-            lambda both: torch.use_deterministic_algorithms(both[0], warn_only=both[1]),
+            lambda state: torch.use_deterministic_algorithms(state[0], warn_only=state[1]),
         ),
         "anomaly": Flag(
             lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-            lambda both: torch.set_anomaly_enabled(*both),
+            lambda state: torch.set_anomaly_enabled(*state),
         ),
-        "default_device": Flag(default_device, torch.setdefault_device),
+        "default_device": Flag(default_device, torch.set_default_device),
         "flush_denormal": Flag(_flushes_denormals, torch.set_flush_denormal),
         "garbage": Flag(
             lambda: (gc.isenabled(), gc.get_threshold()),
@@ -200,17 +197,17 @@ def _particular() -> dict[str, Flag]:
 
 
 def default_device() -> torch.device | None:
-    """None if none is set: to set the CPU itself would cost every call of torch a detour."""
+    """The default device; None if none is set, since setting the CPU would slow every call down."""
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     return getattr(context, "device", None)
 
 
 def _flushes_denormals() -> bool:
-    """Torch has no word for it: a number too small for a normal one is 0 then."""
+    """True if numbers too small to be normal become 0; torch has no function that reads this."""
     tiny = torch.full((1,), 1e-310, dtype=torch.float64, device="cpu")
     return float(tiny * 1) == 0
 
 
-def _put_garbage(both: tuple[bool, tuple[int, int, int]]) -> None:
-    (gc.enable if both[0] else gc.disable)()
-    gc.set_threshold(*both[1])
+def _put_garbage(state: tuple[bool, tuple[int, int, int]]) -> None:
+    (gc.enable if state[0] else gc.disable)()
+    gc.set_threshold(*state[1])

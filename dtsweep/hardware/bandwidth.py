@@ -66,7 +66,7 @@ class OperationRates:
 
 
 @functools.cache
-def operation_rates(device: torch.device, *, beside: int = 0) -> OperationRates:  # noqa: ARG001  # a key
+def operation_rates(device: torch.device, *, other_ranks: int = 0) -> OperationRates:  # noqa: ARG001  # a key
     """Measure what element-wise operations cost, once per process and world.
 
     A tensor is doubled into new memory, as a model's operations have it: on a CPU that takes page
@@ -75,7 +75,7 @@ def operation_rates(device: torch.device, *, beside: int = 0) -> OperationRates:
 
     Args:
         device: where to; on a CPU with the threads that torch has.
-        beside: how many other ranks do it now: they share memory.
+        other_ranks: number of other ranks that measure at once and share memory.
     """
     with torch.inference_mode():
         alone_s = _doubling_s(1, device)

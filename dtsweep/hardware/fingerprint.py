@@ -19,7 +19,7 @@ from dtsweep.hardware.variables import ambient
 from dtsweep.provenance.versions import package_versions, versions
 
 IMAGE_DIGESTS = ("CONTAINER_IMAGE_DIGEST", "IMAGE_DIGEST")
-"""A container does not know its image; where one of these is set, it says."""
+"""Variables that may name the image of a container, which does not know its own."""
 
 ROOT = Path("/")
 
@@ -60,7 +60,7 @@ def fingerprint(
         "device_uuid": uuid,
         "threads": torch.get_num_threads(),
         "niceness": os.nice(0),
-        "machine": _known(
+        "machine": _without_empty(
             {
                 **versions(),
                 "numpy_version": np.__version__,
@@ -125,13 +125,13 @@ def _network(root: Path) -> list[str]:
 
     Bridges and the ends of containers are no devices; their names change from day to day.
     """
-    found = []
+    devices = []
     for interface in sorted((root / "sys/class/net").glob("*")):
         if (interface / "device").exists():
             speed = int(_text(interface / "speed") or -1)
-            found.append(f"{interface.name} {speed} Mb/s" if speed > 0 else interface.name)
+            devices.append(f"{interface.name} {speed} Mb/s" if speed > 0 else interface.name)
     ports = sorted((root / "sys/class/infiniband").glob("*/ports/*"))
-    return found + [f"{port.parts[-3]} {_text(port / 'rate') or ''}".strip() for port in ports]
+    return devices + [f"{port.parts[-3]} {_text(port / 'rate') or ''}".strip() for port in ports]
 
 
 def _container(root: Path) -> str | None:
@@ -139,11 +139,11 @@ def _container(root: Path) -> str | None:
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return "kubernetes"
     marks = {".dockerenv": "docker", "run/.containerenv": "podman"}
-    found = [kind for mark, kind in marks.items() if (root / mark).exists()]
-    found += re.findall(r"kubepods|docker|containerd|lxc", _text(root / "proc/self/cgroup") or "")
-    if not found:
+    kinds = [kind for mark, kind in marks.items() if (root / mark).exists()]
+    kinds += re.findall(r"kubepods|docker|containerd|lxc", _text(root / "proc/self/cgroup") or "")
+    if not kinds:
         return None
-    return found[0]
+    return kinds[0]
 
 
 def _torch_build() -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _gpu_machine(uuid: object, nvml: Any) -> dict[str, Any]:
         "driver": driver(nvml=nvml),
         "cudnn": torch.backends.cudnn.version(),
         "nccl": ".".join(str(part) for part in nccl),
-        "gpu": _known(gpu.settings()) if gpu else None,
+        "gpu": _without_empty(gpu.settings()) if gpu else None,
         "topology": topology(nvml=nvml),
     }
 
@@ -188,5 +188,5 @@ def _text(file: Path) -> str | None:
         return None
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, "", [], {})}

@@ -23,7 +23,9 @@ def network_bytes() -> dict[str, tuple[int, int]]:
     }
     counted.pop("lo", None)
     return {
-        name: both for name, both in counted.items() if (NETWORK / name / "device").exists()
+        name: byte_counts
+        for name, byte_counts in counted.items()
+        if (NETWORK / name / "device").exists()
     } or counted
 
 
@@ -39,13 +41,13 @@ def cpu_energy_counters(powercap: Path = POWERCAP) -> dict[str, tuple[int, int]]
             for zone in powercap.glob("intel-rapl:*")
             if (zone / "name").read_text("ascii").startswith("package")
         ]
-        found = {
+        counters = {
             zone.name: (_number(zone / "energy_uj"), _number(zone / "max_energy_range_uj"))
             for zone in packages
         }
     except OSError:
         return None
-    return found or None
+    return counters or None
 
 
 def cpu_energy_j(

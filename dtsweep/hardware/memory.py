@@ -84,5 +84,5 @@ def _status_bytes(*names: str) -> list[int]:
 def _proc_bytes(path: str, *names: str) -> list[int]:
     """Values of the names in a file of the kernel, read at once."""
     lines = Path(path).read_text(encoding="ascii", errors="replace").splitlines()
-    said = dict(line.split(":", 1) for line in lines)
-    return [int(said[name].split()[0]) * 1024 for name in names]
+    values = dict(line.split(":", 1) for line in lines)
+    return [int(values[name].split()[0]) * 1024 for name in names]

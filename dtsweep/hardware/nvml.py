@@ -140,17 +140,17 @@ class Gpu:
         """
         if events is None:
             return None
-        found: list[str] = []
-        while len(found) < MOST_ERRORS:
+        names: list[str] = []
+        while len(names) < MOST_ERRORS:
             try:
                 event = self.nvml.nvmlEventSetWait_v2(events, 0)
             except pynvml.NVMLError_Timeout:
                 break
             except pynvml.NVMLError:
-                return found or None
+                return names or None
             name = ERRORS.get(event.eventType, f"event {event.eventType}")
-            found.append(f"{name} {event.eventData}" if event.eventType == XID else name)
-        return found
+            names.append(f"{name} {event.eventData}" if event.eventType == XID else name)
+        return names
 
     def settings(self) -> dict[str, Any]:
         """Read settings and driver of the GPU: equal for equal GPUs, None where unknown."""
@@ -171,16 +171,16 @@ class Gpu:
             },
         }
 
-    def link(self, other: Gpu) -> str:
+    def link(self, peer: Gpu) -> str:
         """Name the link to another GPU of this machine: the shared part, then the peer access.
 
         For example `system`, `hostbridge p2p` or `node p2p nvlink`.
         """
-        level = self.ask("nvmlDeviceGetTopologyCommonAncestor", other.handle)
+        level = self.ask("nvmlDeviceGetTopologyCommonAncestor", peer.handle)
         # Literal indices of nvmlGpuP2PCapsIndex_t: pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by
         # mistake.
         works = {
-            name: self.ask("nvmlDeviceGetP2PStatus", other.handle, index)
+            name: self.ask("nvmlDeviceGetP2PStatus", peer.handle, index)
             == self.nvml.NVML_P2P_STATUS_OK
             for name, index in (("p2p", 0), ("nvlink", 2))
         }
@@ -234,7 +234,7 @@ def topology(*, nvml: Any = pynvml) -> list[list[str]] | None:
         ]
     except pynvml.NVMLError:
         return None
-    return [[gpu.link(other) for other in gpus[i + 1 :]] for i, gpu in enumerate(gpus[:-1])] or None
+    return [[gpu.link(peer) for peer in gpus[i + 1 :]] for i, gpu in enumerate(gpus[:-1])] or None
 
 
 def limit_names(bits: int) -> list[str]:

@@ -51,8 +51,8 @@ class Peak(NamedTuple):
 def _tensor_cores(
     half: float, tf32: float | None = None, fp32: float | None = None
 ) -> dict[str, float]:
-    known = {"bf16": half, "fp16": half, "tf32": tf32, "fp32": fp32}
-    return {precision: rate for precision, rate in known.items() if rate is not None}
+    rates = {"bf16": half, "fp16": half, "tf32": tf32, "fp32": fp32}
+    return {precision: rate for precision, rate in rates.items() if rate is not None}
 
 
 # The sheets of Ampere and later print rates with sparsity, twice what is here. fp32 is without
@@ -126,10 +126,10 @@ def peak_flops(device_name: str, precision: str) -> float | None:
     """
     if SLICE.search(device_name):
         return None
-    found = next((peak for peak in PEAKS if re.search(peak.name, device_name)), None)
+    peak = next((peak for peak in PEAKS if re.search(peak.name, device_name)), None)
     tflops = None
-    if found:
-        tflops = found.tflops.get(precision)
+    if peak:
+        tflops = peak.tflops.get(precision)
     if tflops is None:
         return None
     return tflops * 1e12
@@ -141,16 +141,16 @@ def matmul_flops(device: torch.device, precision: str) -> float:
 
 
 @functools.cache
-def matmul_rates(device: torch.device, precision: str, *, beside: int = 0) -> MatmulRates:  # noqa: ARG001  # a key
-    """Measure what large square matrix products reach in about 0.3 s, once per process and world.
+def matmul_rates(device: torch.device, precision: str, *, other_ranks: int = 0) -> MatmulRates:  # noqa: ARG001  # a key
+    """Measure the rate of large square matrix products in about 0.3 s, once per process and world.
 
-    On a CPU with the threads that torch has. The memory that it took, up to 0.8 GB on a GPU, is
-    given back and is in no peak; torch's flags and random state stay as they are.
+    A CPU uses the threads that torch has. The memory of the products, up to 0.8 GB on a GPU, is
+    released and counts in no peak; torch's flags and random state stay as they are.
 
     Args:
         device: where to.
         precision: of a point; bf16 with factors in it, as autocast has them.
-        beside: how many other ranks do it now: on a CPU they take from each other.
+        other_ranks: number of other ranks that measure at once; on a CPU they slow each other down.
 
     Returns:
         FLOP/s, two per multiplication and addition: of the best product, and by the CPU time of
@@ -159,17 +159,17 @@ def matmul_rates(device: torch.device, precision: str, *, beside: int = 0) -> Ma
     Raises:
         SweepError: the device has no such precision.
     """
-    known = {
-        name: each
-        for name, each in PRECISIONS.items()
-        if device.type == "cuda" or not each.needs_gpu
+    available = {
+        name: settings
+        for name, settings in PRECISIONS.items()
+        if device.type == "cuda" or not settings.needs_gpu
     }
-    if precision not in known:
+    if precision not in available:
         raise SweepError(
-            f"no matrix products in {precision!r} on {device.type}; known: {', '.join(known)}"
+            f"no matrix products in {precision!r} on {device.type}; known: {', '.join(available)}"
         )
-    with _fp32_products(is_tf32=known[precision].is_tf32), torch.no_grad():
-        dtype = getattr(torch, known[precision].dtype)
+    with _fp32_products(is_tf32=available[precision].is_tf32), torch.no_grad():
+        dtype = getattr(torch, available[precision].dtype)
         if device.type == "cuda":
             rates = _flops_on_gpu(device, dtype)
         else:

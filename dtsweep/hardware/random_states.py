@@ -20,11 +20,11 @@ def set_seed(seed: int) -> None:
 @contextmanager
 def random_states_kept(device: torch.device) -> Iterator[None]:
     """Restore the random states of Python, NumPy and torch, on the CPU and on this device."""
-    own = random.getstate()
-    numpy_own = np.random.get_state()
+    python_state = random.getstate()
+    numpy_state = np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             yield
     finally:
-        random.setstate(own)
-        np.random.set_state(numpy_own)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)

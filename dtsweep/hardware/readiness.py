@@ -24,7 +24,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 def free_memory_bytes(cgroup: Path = CGROUP) -> int:
     """Memory still available to processes: of the machine, or of a container that has less."""
-    found = [int(psutil.virtual_memory().available)]
+    free_bytes = [int(psutil.virtual_memory().available)]
     for folder, limit, used, prefix in (
         (cgroup, "memory.max", "memory.current", ""),
         (
@@ -39,8 +39,8 @@ def free_memory_bytes(cgroup: Path = CGROUP) -> int:
                 (folder / name).read_text("ascii") for name in (limit, used, "memory.stat")
             )
             if most.strip() != "max":
-                found.append(int(most) - int(taken) + _cached_bytes(stat, prefix))
-    return max(0, min(found))
+                free_bytes.append(int(most) - int(taken) + _cached_bytes(stat, prefix))
+    return max(0, min(free_bytes))
 
 
 def _cached_bytes(stat: str, prefix: str) -> int:
@@ -57,8 +57,8 @@ def _cached_bytes(stat: str, prefix: str) -> int:
 
 def disk_bytes(folder: str | Path) -> dict[str, int]:
     """Size of the disk of a folder and what is free of it: `total_bytes`, `free_bytes`."""
-    found = shutil.disk_usage(folder)
-    return {"total_bytes": found.total, "free_bytes": found.free}
+    usage = shutil.disk_usage(folder)
+    return {"total_bytes": usage.total, "free_bytes": usage.free}
 
 
 def shared_memory_bytes(folder: Path = SHARED_MEMORY) -> int | None:
@@ -69,22 +69,19 @@ def shared_memory_bytes(folder: Path = SHARED_MEMORY) -> int | None:
 
 
 def interfaces() -> dict[str, list[str]]:
-    """IP addresses of this host by the network interface that has them.
-
-    Interfaces that are down left out.
-    """
+    """IP addresses of this host by network interface, without interfaces that are down."""
     states = psutil.net_if_stats()
     families = (socket.AF_INET, socket.AF_INET6)
-    found = {
-        name: [each.address.partition("%")[0] for each in addresses if each.family in families]
+    addresses_by_name = {
+        name: [entry.address.partition("%")[0] for entry in addresses if entry.family in families]
         for name, addresses in psutil.net_if_addrs().items()
         if name in states and states[name].isup
     }
-    return {name: addresses for name, addresses in found.items() if addresses}
+    return {name: addresses for name, addresses in addresses_by_name.items() if addresses}
 
 
 def gloo_address(
-    environment: Mapping[str, str], known: Mapping[str, Sequence[str]], hostname: str
+    environment: Mapping[str, str], addresses: Mapping[str, Sequence[str]], hostname: str
 ) -> str:
     """The address that gloo listens on, by torch's rule.
 
@@ -93,7 +90,7 @@ def gloo_address(
 
     Args:
         environment: of the process.
-        known: addresses by interface.
+        addresses: addresses by interface.
         hostname: of this host.
 
     Returns:
@@ -102,9 +99,9 @@ def gloo_address(
     if asked := environment.get("GLOO_SOCKET_IFNAME"):
         # A list is of several interfaces over which gloo spreads.
         names = asked.split(",")
-        if not all(name in known for name in names):
+        if not all(name in addresses for name in names):
             return ""
-        return known[names[0]][0]
+        return addresses[names[0]][0]
     try:
         answers = socket.getaddrinfo(hostname, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -122,7 +119,7 @@ def _can_listen(answer: tuple[Any, ...]) -> bool:
     return True
 
 
-def nccl_interfaces(asked: str | None, known: Sequence[str]) -> list[str]:
+def nccl_interfaces(asked: str | None, interface_names: Sequence[str]) -> list[str]:
     """Interfaces that NCCL may use, by the rule of `NCCL_SOCKET_IFNAME`.
 
     Names are prefixes; `=` asks for the whole name, `^` excludes.
@@ -140,10 +137,10 @@ def nccl_interfaces(asked: str | None, known: Sequence[str]) -> list[str]:
         # InfiniBand's own first, those of containers and of this host alone last.
         last = ("docker", "lo", "virbr")
         infiniband, *rest = (
-            [name for name in known if name.startswith(kind)] for kind in ("ib", *last)
+            [name for name in interface_names if name.startswith(kind)] for kind in ("ib", *last)
         )
-        others = [name for name in known if not name.startswith(last)]
-        return next((names for names in (infiniband, others, *rest) if names), [])
+        ordinary = [name for name in interface_names if not name.startswith(last)]
+        return next((names for names in (infiniband, ordinary, *rest) if names), [])
     mark, names = re.fullmatch(r"([\^=]*)(.*)", asked).groups()  # type: ignore[union-attr]  # it matches any text
     words = [word for word in names.split(",") if word]
 
@@ -152,11 +149,11 @@ def nccl_interfaces(asked: str | None, known: Sequence[str]) -> list[str]:
             return name in words
         return name.startswith(tuple(words))
 
-    return [name for name in known if is_named(name) != ("^" in mark)]
+    return [name for name in interface_names if is_named(name) != ("^" in mark)]
 
 
 def gpus(*, nvml: Any = pynvml) -> list[dict[str, Any]] | None:
-    """All GPUs of this host, whoever may use them: their processes, and errors of their memory.
+    """Describe all GPUs of this host: their processes, and errors of their memory.
 
     Returns:
         For each `name`, `used_bytes`, `utilization`, `processes`, `memory_errors` (uncorrected,
@@ -165,13 +162,13 @@ def gpus(*, nvml: Any = pynvml) -> list[dict[str, Any]] | None:
     """
     try:
         nvml.nvmlInit()
-        found = [
+        devices = [
             Gpu(nvml.nvmlDeviceGetHandleByIndex(index), nvml)
             for index in range(nvml.nvmlDeviceGetCount())
         ]
     except pynvml.NVMLError:
         return None
-    return [_state(gpu) for gpu in found]
+    return [_state(gpu) for gpu in devices]
 
 
 def _state(gpu: Gpu) -> dict[str, Any]:

@@ -210,9 +210,9 @@ def host_columns(first: Edge, last: Edge) -> dict[str, Any]:
     if total_s > 0:
         cpu_share = min(1.0, max(0.0, busy_s / total_s))
     sent, received = None, None
-    if both := last.network.keys() & first.network.keys():
-        sent = sum(last.network[name][0] - first.network[name][0] for name in both)
-        received = sum(last.network[name][1] - first.network[name][1] for name in both)
+    if interfaces := last.network.keys() & first.network.keys():
+        sent = sum(last.network[name][0] - first.network[name][0] for name in interfaces)
+        received = sum(last.network[name][1] - first.network[name][1] for name in interfaces)
     return {
         "process_cpus": (last.process_s - first.process_s) / (last.at_s - first.at_s),
         "host_cpu_share": cpu_share,
@@ -235,30 +235,33 @@ def gpu_columns(
     """
     columns: dict[str, Any] = {}
     for column, (field, reduced, since_s) in READ_COLUMNS.items():
-        known = _known(getattr(reading, field) for at_s, reading in readings if at_s >= since_s)
-        columns[column] = reduced(known) if known else None
+        values = _without_none(
+            getattr(reading, field) for at_s, reading in readings if at_s >= since_s
+        )
+        columns[column] = reduced(values) if values else None
     seconds = last.at_s - first.at_s
     energy_j = None
     if first.energy_j is not None and last.energy_j is not None and seconds >= ENERGY_FROM_S:
         energy_j = last.energy_j - first.energy_j
         columns["power_w"] = energy_j / seconds
-    others = max(_known((first.other_processes, last.other_processes)), default=None)
-    return {**columns, "energy_j": energy_j, "other_processes": others}
+    counts = _without_none((first.other_processes, last.other_processes))
+    other_processes = max(counts, default=None)
+    return {**columns, "energy_j": energy_j, "other_processes": other_processes}
 
 
 def _flags(columns: Mapping[str, Any]) -> list[str]:
     share = columns["sm_clock_share"]
     utilization = columns["device_utilization"]
     errors = columns["device_errors"] or []
-    found = {
+    conditions = {
         "shared_gpu": bool(columns["other_processes"]),
         "throttled": not CHOSEN_LIMITS.issuperset(columns["throttle_reasons"] or ()),
         "ecc": any(error.startswith("ECC") for error in errors),
         "xid": any(error.startswith("Xid") for error in errors),
         "clock_low": None not in (share, utilization) and utilization >= BUSY and share < LOW_CLOCK,
     }
-    return [name for name, holds in found.items() if holds]
+    return [name for name, holds in conditions.items() if holds]
 
 
-def _known(values: Iterable[Any]) -> list[Any]:
+def _without_none(values: Iterable[Any]) -> list[Any]:
     return [value for value in values if value is not None]

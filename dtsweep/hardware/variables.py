@@ -136,27 +136,26 @@ ENDINGS = (
 def ambient(
     environment: Mapping[str, str], *, own_variables: Collection[str] = ()
 ) -> dict[str, str]:
-    """Pick the variables that change what libraries do, of those that came with the machine.
+    """Pick the variables of the machine that change what libraries do.
 
     Args:
         environment: of a process.
-        own_variables: names of those that the sweep sets: they are a point's own, or the whole
-            sweep's.
+        own_variables: names of the variables that the sweep sets, for a point or for all of them.
 
     >>> environment = {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": "3"}
     >>> ambient(environment, own_variables=["NCCL_ALGO"])
     {'NCCL_DEBUG': 'WARN'}
     """
     left_out = NOT_OF_THE_MACHINE.union(own_variables)
-    found = {
+    variables = {
         name: value
         for name, value in sorted(environment.items())
         if (name in SINGLE or (name.startswith(FAMILIES) and not name.endswith(ENDINGS)))
         and name not in left_out
     }
-    if "LD_PRELOAD" in found:
+    if "LD_PRELOAD" in variables:
         # Which libraries, and not where somebody has put them.
-        found["LD_PRELOAD"] = " ".join(
-            Path(library).name for library in found["LD_PRELOAD"].replace(":", " ").split()
+        variables["LD_PRELOAD"] = " ".join(
+            Path(library).name for library in variables["LD_PRELOAD"].replace(":", " ").split()
         )
-    return hidden(found)
+    return hidden(variables)

@@ -93,12 +93,12 @@ def count_flops(
         SweepError: `flops_per_sample` is not a positive number.
     """
     counted = _count_once(workload, model, precision, device).flops
-    given = given_flops(workload)
-    if given is None:
+    model_flops = given_flops(workload)
+    if model_flops is None:
         return counted
     if counted is None or counted.hardware_per_sample is None:
-        return Flops(given, None)
-    return Flops(given, given * counted.hardware_per_sample / counted.model_per_sample)
+        return Flops(model_flops, None)
+    return Flops(model_flops, model_flops * counted.hardware_per_sample / counted.model_per_sample)
 
 
 def count_operations(
@@ -106,10 +106,8 @@ def count_operations(
 ) -> PassOperations | None:
     """List the operations of a forward and backward pass, as `count_flops` sees them.
 
-    The arguments are its own.
-
-    Torch's own attention is there as its matrix products, but for their scores, which its kernels
-    never write.
+    Arguments are as in `count_flops`. Torch's own attention counts as its matrix products, without
+    their scores, which its kernels never write.
 
     Returns:
         None where they can't be counted, or their number depends on the number of samples.
@@ -118,28 +116,26 @@ def count_operations(
 
 
 def _count_once(workload: Any, model: nn.Module, precision: str, device: torch.device) -> _Counted:
-    """Count a setting of a workload, where it was not counted before.
-
-    Say on stderr why that can't be.
-    """
+    """Count the operations of a workload's setting once; say on stderr why that fails."""
     key = (type(workload), json.dumps(workload_fields(workload), sort_keys=True), precision)
     if key not in _counted:
-        known = _Counted()
+        counted = _Counted()
         try:
             with random_states_kept(device):
                 tallies, recorders = _counts(workload, model, precision, device)
-            known = _Counted(
+            counted = _Counted(
                 operations=PassOperations.of([recorder.noted for recorder in recorders], SAMPLES)
             )
-            known = replace(known, flops=_per_sample(tallies))
+            counted = replace(counted, flops=_per_sample(tallies))
         except Exception as error:  # noqa: BLE001  # users' code, on tensors that it was not written for
-            said = " ".join(str(error).split())[:300]
-            what = (
-                f"FLOPs of {type(workload).__name__} are not counted: {type(error).__name__}: "
-                f"{said}"
+            message = " ".join(str(error).split())[:300]
+            reason = f"{type(error).__name__}: {message}"
+            print(  # noqa: T201  # the rank's log
+                f"FLOPs of {type(workload).__name__} are not counted: {reason}; a workload can "
+                "give flops_per_sample",
+                file=sys.stderr,
             )
-            print(f"{what}; a workload can give flops_per_sample", file=sys.stderr)  # noqa: T201  # the rank's log
-        _counted[key] = known
+        _counted[key] = counted
     return _counted[key]
 
 
@@ -149,15 +145,15 @@ def given_flops(workload: Any) -> float | None:
     Raises:
         SweepError: it is not a positive number.
     """
-    given = getattr(workload, "flops_per_sample", None)
-    if given is None:
+    flops = getattr(workload, "flops_per_sample", None)
+    if flops is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+    if isinstance(flops, bool) or not isinstance(flops, int | float) or not 0 < flops < math.inf:
         name = type(workload).__name__
         raise SweepError(
-            f"{name}.flops_per_sample is {quoted(given)}; it must be a positive number, or None"
+            f"{name}.flops_per_sample is {quoted(flops)}; it must be a positive number, or None"
         )
-    return float(given)
+    return float(flops)
 
 
 def _per_sample(counts: Sequence[_Tally]) -> Flops:
@@ -172,8 +168,8 @@ def _per_sample(counts: Sequence[_Tally]) -> Flops:
     )
     if not model[-1]:
         raise ValueError("it does no matrix product, convolution or attention that is known")
-    for few, many in (model, hardware):
-        if abs(few - many) > TOLERANCE * many:
+    for small_batch, large_batch in (model, hardware):
+        if abs(small_batch - large_batch) > TOLERANCE * large_batch:
             counted = " and ".join(
                 f"{count.hardware:,} for {n}" for count, n in zip(counts, SAMPLES, strict=True)
             )
@@ -187,7 +183,7 @@ def _counts(
     """Count a forward and a backward pass on each number of `SAMPLES`."""
     batches = [workload.batch(range(samples), device) for samples in SAMPLES]
     # What loss keeps in its workload has no numbers and must not reach the trial.
-    own = copy.copy(workload)
+    workload_copy = copy.copy(workload)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     batches = [tree_map_only(torch.Tensor, fake.from_tensor, batch) for batch in batches]
     with FakeCopyMode(fake):
@@ -199,7 +195,8 @@ def _counts(
             set_seed(0)
             # Nor is a first gradient added to another.
             shapes.zero_grad(set_to_none=True)
-            counts.append(_count(functools.partial(own.loss, shapes, batch), precision, device))
+            loss = functools.partial(workload_copy.loss, shapes, batch)
+            counts.append(_count(loss, precision, device))
         tallies, recorders = zip(*counts, strict=True)
         return list(tallies), list(recorders)
 
@@ -240,9 +237,9 @@ def _count(
     counting = {operation: tally.counting(formula) for operation, formula in formulas.items()}
     recorder = OperationLog(lambda: tally.hardware)
     with FlopCounterMode(display=False, custom_mapping=counting), recorder, Attention(recorder):
-        known = PRECISIONS[precision]
+        settings = PRECISIONS[precision]
         with torch.autocast(
-            device.type, dtype=getattr(torch, known.dtype), enabled=known.is_autocast
+            device.type, dtype=getattr(torch, settings.dtype), enabled=settings.is_autocast
         ):
             result = loss()
         tally.in_backward = True
@@ -271,10 +268,7 @@ def _convolution_backward(
 
 @contextmanager
 def _plain_kernels() -> Iterator[None]:
-    """Let attention and recurrent layers run as matrix products.
-
-    Those are counted; their kernels are not.
-    """
+    """Let attention and recurrent layers run as matrix products, which are counted."""
     libraries: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.mkldnn)
     before = [library.enabled for library in libraries]
     try:

@@ -67,20 +67,20 @@ def fits_in_memory(work: Callable[[], object], device: torch.device) -> bool:
 
 
 def failure_anywhere(
-    error: Exception | None, said: str, *, store: Store, patience_s: float
+    error: Exception | None, message: str, *, store: Store, patience_s: float
 ) -> str | None:
-    """Agree if work of all ranks, with or without collectives, failed on any of them.
+    """Agree whether work of all ranks, with or without collectives, failed on any of them.
 
-    Not by an exchange: where a rank failed in the middle of one, the others wait there.
+    They agree without an exchange: where a rank failed in the middle of one, the others wait there.
 
     Args:
-        error: of this rank's work,
-        said: in words.
+        error: of this rank's work.
+        message: the error in words.
         store: with keys of this work alone.
         patience_s: how long a rank whose work failed waits for the others to end theirs.
 
     Returns:
-        What is said of it on one of them; None where nothing did. All ranks get the same answer.
+        The message of a rank that failed, equal on all ranks; None where none failed.
 
     Raises:
         Exception: `error`, where the others don't end their work, or are at another collective than
@@ -92,7 +92,7 @@ def failure_anywhere(
     place = f"at/{group._get_sequence_number_for_group()}"  # type: ignore[attr-defined]  # missing in torch's stub
     if error is not None:
         traceback.print_exception(error)
-        store.set("failure", said)
+        store.set("failure", message)
     store.add(place, 1)
     if store.add("ended", 1) == ranks:
         store.set("all ended", "yes")

@@ -18,7 +18,7 @@ _MOVES_NOTHING = frozenset(
     f"aten::{name}"
     for name in ("empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view", "lift_fresh")
 )
-"""Operations that only allocate memory or reinterpret it, beside those torch lists as views."""
+"""Operations that only allocate or reinterpret memory, which torch does not list as views."""
 
 _PICKS = frozenset(f"aten::{name}" for name in ("embedding", "index", "index_select", "gather"))
 """Operations that read no more of a tensor than they give."""
@@ -66,16 +66,20 @@ class Attention(TorchFunctionMode):
         self._recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run a function, and look at it where it is attention."""
+        """Run a function, and record the sizes of its scores where it is attention."""
         named = kwargs or {}
         if getattr(func, "__name__", "") == "scaled_dot_product_attention":
-            given = dict(zip(("query", "key"), args, strict=False)) | named
-            query = given["query"]
-            key = given["key"]
-            one = query.shape[-2]
-            other = key.shape[-2]
+            tensors = dict(zip(("query", "key"), args, strict=False)) | named
+            query = tensors["query"]
+            key = tensors["key"]
+            query_length = query.shape[-2]
+            key_length = key.shape[-2]
             self._recorder.scores.add(
-                (query.numel() // query.shape[-1] * other, min(one, other), max(one, other))
+                (
+                    query.numel() // query.shape[-1] * key_length,
+                    min(query_length, key_length),
+                    max(query_length, key_length),
+                )
             )
         return func(*args, **named)
 
@@ -95,11 +99,11 @@ def moved_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    whole = tensor.numel() * tensor.element_size()
-    # A sparse tensor has no storage of its own; what it has of numbers is at most that.
+    full_bytes = tensor.numel() * tensor.element_size()
+    # A sparse tensor has no storage of its own; its numbers take at most that.
     if tensor.layout is not torch.strided:
-        return whole
-    return min(whole, tensor.untyped_storage().nbytes())
+        return full_bytes
+    return min(full_bytes, tensor.untyped_storage().nbytes())
 
 
 def update_operations(

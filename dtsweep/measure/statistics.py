@@ -1,7 +1,4 @@
-"""From step times to rates and latencies with their intervals. Raw steps are kept.
-
-These are computed from them.
-"""
+"""Rates and latencies with their intervals, computed from the raw step times, which are kept."""
 
 from __future__ import annotations
 
@@ -77,8 +74,8 @@ def mean_half_width(series: Series) -> float | None:
         widths.append(students_t(7) * _deviation_of_means(series, 8) / math.sqrt(8))
     if len(series) >= 16 * BATCH_STEPS:
         rho = autocorrelation(_batches(series, 16).mean(axis=1))
-        alike = min(3.0, (1 + rho) / (1 - rho))
-        widths.append(students_t(15) * _deviation_of_means(series, 16) / 4 * math.sqrt(alike))
+        inflation = min(3.0, (1 + rho) / (1 - rho))
+        widths.append(students_t(15) * _deviation_of_means(series, 16) / 4 * math.sqrt(inflation))
     return float(max(widths))
 
 
@@ -96,12 +93,10 @@ def reported_half_width(series: Series, *, period: int = 1) -> float | None:
 
 
 def with_unseen(half_s: float, *, mean_s: float, steps: int) -> float:
-    """Widen the half-width of a mean by what is rare and has not come yet.
-
-    It is at least `LEAST_HALF_WIDTH`.
+    """Widen the half-width of a mean by rare events, to at least `LEAST_HALF_WIDTH` of the mean.
 
     What did not come in so many steps may come in 3 of them (95 % sure), and then takes half a
-    step, or `PAUSE_S`. Squares add up: the one says nothing of the other.
+    step, or `PAUSE_S`. Squares add up, because the two are independent.
 
     >>> with_unseen(0.0, mean_s=0.1, steps=100)
     0.0015
@@ -118,8 +113,8 @@ def over_periods(series: Series, period: int) -> Series:
     >>> over_periods(np.array([1.0, 3.0, 2.0, 4.0]), 2)
     array([2., 3.])
     """
-    whole = len(series) // period * period
-    means: Series = series[:whole].reshape(-1, period).mean(axis=1)
+    steps = len(series) // period * period
+    means: Series = series[:steps].reshape(-1, period).mean(axis=1)
     return means
 
 
@@ -262,11 +257,9 @@ def step_times_together(
 ) -> Series:
     """Mean step of each sync period of ranks that step together: (periods,) seconds.
 
-    Periods are from latest end to latest end.
-
-    They add up to the time from the first start to the last end. Per step the slowest rank's own
-    time would be too long: where a step ends scatters from rank to rank, and what a rank gains in
-    one step it loses in the next.
+    A period lasts from one latest end to the next, so that periods add up to the time from the
+    first start to the last end. The slowest rank's own time of each step would be too long: the
+    ends scatter from rank to rank, and what a rank gains in one step it loses in the next.
 
     Two steps on two ranks:
 

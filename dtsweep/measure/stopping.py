@@ -90,8 +90,8 @@ def estimate(series: Series, period: int) -> Estimate | None:
             periods.
     """
     means = over_periods(series, period)
-    found = steadiness(means)
-    start = found.start or 0
+    steady_state = steadiness(means)
+    start = steady_state.start or 0
     steady = means[start:]
     noise_s = mean_half_width(steady)
     if noise_s is None:
@@ -102,38 +102,42 @@ def estimate(series: Series, period: int) -> Estimate | None:
         median_s=float(np.median(series[start * period :])),
         noise_s=noise_s,
         half_width_s=with_unseen(noise_s, mean_s=mean_s, steps=len(steady) * period),
-        steadiness=found,
+        steadiness=steady_state,
         periods=len(steady),
     )
 
 
-def is_precise(known: Estimate, *, within: float, counts_unseen: bool = True) -> bool:
+def is_precise(step_time: Estimate, *, within: float, counts_unseen: bool = True) -> bool:
     """True if the mean step time is known to `within`, a share of it, a drift counted.
 
     Args:
-        known: of a window.
+        step_time: of a window.
         within: half of the 95 % interval that is wanted.
-        counts_unseen: whether what is rare and has not come counts: not where a point is compared
-            with itself.
+        counts_unseen: whether rare events that have not come yet count; not where a point is
+            compared with itself.
     """
     if counts_unseen:
-        half_s = known.half_width_s
+        half_s = step_time.half_width_s
     else:
-        half_s = known.noise_s
-    share = known.steadiness.widen(half_s / known.mean_s, within=within)
+        half_s = step_time.noise_s
+    share = step_time.steadiness.widen(half_s / step_time.mean_s, within=within)
     return share is not None and share <= within
 
 
-def is_dominated(known: Estimate, race: Race) -> bool:
+def is_dominated(step_time: Estimate, race: Race) -> bool:
     """True if a rival is clearly better in latency and rate than these steps at their best."""
-    # While steps still get faster, the best is yet to come. What is rare and has not come makes no
-    # point better.
-    found = known.steadiness
-    is_known = known.noise_s <= RACE_HALF_WIDTH * known.mean_s
-    if not is_known or found.unsettled > RACE_MARGIN or (found.drift or 0.0) <= -RACE_MARGIN:
+    # While steps still get faster, the best is yet to come. Rare events that have not come yet make
+    # no point better.
+    steady_state = step_time.steadiness
+    is_known = step_time.noise_s <= RACE_HALF_WIDTH * step_time.mean_s
+    gets_faster = (steady_state.drift or 0.0) <= -RACE_MARGIN
+    if not is_known or steady_state.unsettled > RACE_MARGIN or gets_faster:
         return False
-    latency_s = (known.mean_s if race.latency_is_mean else known.median_s) - 2 * known.noise_s
-    rate = race.samples_per_step / (known.mean_s - 2 * known.noise_s)
+    latency_s = step_time.median_s
+    if race.latency_is_mean:
+        latency_s = step_time.mean_s
+    latency_s -= 2 * step_time.noise_s
+    rate = race.samples_per_step / (step_time.mean_s - 2 * step_time.noise_s)
     better = 1 + RACE_MARGIN
     return any(
         rival_s * better <= latency_s and rivals_rate >= rate * better
@@ -227,20 +231,19 @@ class Rule:
         race = None
         if steps >= self._first_race:
             race = self._race
-        known = None
+        step_time = None
         if race or within is not None:
-            known = estimate(series, self.period)
-        if known is None:
+            step_time = estimate(series, self.period)
+        if step_time is None:
             return None
-        if race and known.periods * self.period >= self._first_race and is_dominated(known, race):
+        can_lose = step_time.periods * self.period >= self._first_race
+        if race and can_lose and is_dominated(step_time, race):
             return "dominated"
         if self.period == 1:
             enough = min(FEWEST_STEPS, self._first)
         else:
             enough = FEWEST_PERIODS
-        is_known = (
-            within is not None and known.periods >= enough and is_precise(known, within=within)
-        )
-        if is_known:
+        has_enough = step_time.periods >= enough
+        if within is not None and has_enough and is_precise(step_time, within=within):
             return "precise"
         return None

@@ -57,7 +57,7 @@ class Profile:
 
 
 def covered(intervals: Intervals) -> int:
-    """Number of nanoseconds lie in at least one of the intervals.
+    """Number of nanoseconds that lie in at least one of the intervals.
 
     >>> covered(np.array([[6, 7], [0, 2], [1, 4]]))
     5

@@ -72,7 +72,15 @@ Those of `c10d` are called by its functions, DDP's reducer and FSDP2; the functi
 
 _NAMESPACES = ("c10d", "_c10d_functional", "symm_mem")
 
-_GIVEN = ("input_tensors", "input_tensor", "input_list", "inputs", "input", "tensors", "tensor")
+_TENSOR_ARGUMENTS = (
+    "input_tensors",
+    "input_tensor",
+    "input_list",
+    "inputs",
+    "input",
+    "tensors",
+    "tensor",
+)
 """Names under which operators take what a rank hands over."""
 
 
@@ -123,16 +131,17 @@ class Counting(TorchDispatchMode):
             )
         return func(*args, **(kwargs or {}))
 
-    def _count(self, operator: Any, given: Mapping[str, Any]) -> None:
+    def _count(self, operator: Any, arguments: Mapping[str, Any]) -> None:
         name = operator._schema.name.partition("::")[2]
-        tensors = list(_tensors_in(next((given[key] for key in _GIVEN if key in given), ())))
+        handed_over = next((arguments[key] for key in _TENSOR_ARGUMENTS if key in arguments), ())
+        tensors = list(_tensors_in(handed_over))
         if name not in OPERATIONS or any(tensor.layout != torch.strided for tensor in tensors):
             self.unknown.append(f"{name} of sparse tensors" if name in OPERATIONS else name)
             return
         kind = OPERATIONS[name]
         if kind == "nothing" or not tensors:
             return
-        sent = share_sent(kind, _group_of(given), tensors[0].device) * sum(
+        sent = share_sent(kind, _group_of(arguments), tensors[0].device) * sum(
             tensor.nbytes for tensor in tensors
         )
         self._bytes += sent
@@ -148,8 +157,8 @@ def share_sent(kind: str, group: ProcessGroup, device: torch.device) -> Fraction
     return Fraction(0)
 
 
-def _group_of(given: Mapping[str, Any]) -> ProcessGroup:
-    group = given.get("process_group", given.get("group_name"))
+def _group_of(arguments: Mapping[str, Any]) -> ProcessGroup:
+    group = arguments.get("process_group", arguments.get("group_name"))
     if isinstance(group, str):
         return distributed_c10d._resolve_process_group(group)  # type: ignore[attr-defined, arg-type]  # a `str` by another name
     if isinstance(group, ProcessGroup):
@@ -157,9 +166,9 @@ def _group_of(given: Mapping[str, Any]) -> ProcessGroup:
     return ProcessGroup.unbox(group)
 
 
-def _tensors_in(given: Any) -> Iterator[torch.Tensor]:
-    if isinstance(given, torch.Tensor):
-        yield given
+def _tensors_in(nested: Any) -> Iterator[torch.Tensor]:
+    if isinstance(nested, torch.Tensor):
+        yield nested
     else:
-        for each in given:
-            yield from _tensors_in(each)
+        for item in nested:
+            yield from _tensors_in(item)

@@ -3,7 +3,7 @@
 `Measure(exchange="quick")` runs one turn of steps without the exchange and compares it with the
 window. `Measure(exchange="precise")` runs rounds. There a block is some timed steps of one kind,
 and two consecutive blocks are a pair: A B, B A, A B, B A …, so that drift falls on both kinds
-alike. A turn is what is run in one go: consecutive blocks of one kind.
+equally. A turn is what is run in one go: consecutive blocks of one kind.
 """
 
 from __future__ import annotations
@@ -168,23 +168,23 @@ class Share:
         return float(students_t(self.units - 1)) * self.error
 
 
-def share_of(part: Series, whole: Series) -> Share:
+def share_of(part: Series, total: Series) -> Share:
     """Estimate a share from units that follow each other in time.
 
     Args:
         part: (units,) seconds of each unit.
-        whole: (units,) seconds; what makes a unit longer as a whole says nothing against the share.
+        total: (units,) seconds; a unit that is longer in all its parts does not change the share.
     """
-    value = float(part.sum() / whole.sum())
+    value = float(part.sum() / total.sum())
     units = len(part)
     if units < 3:
         return Share(value=value, error=None, units=units)
-    away = part - value * whole
+    deviations = part - value * total
     # Neighbours may resemble each other: pairs of one turn do.
-    alike = 0.0
+    correlation = 0.0
     if units >= CORRELATED_FROM:
-        alike = autocorrelation(away)
-    error = float(away.std(ddof=1) / whole.mean()) * math.sqrt((1 + 2 * alike) / units)
+        correlation = autocorrelation(deviations)
+    error = float(deviations.std(ddof=1) / total.mean()) * math.sqrt((1 + 2 * correlation) / units)
     return Share(value=value, error=error, units=units)
 
 

@@ -12,10 +12,7 @@ from numpy.typing import NDArray
 from dtsweep.measure.statistics import Series, autocorrelation, effective_count, students_t
 
 GROUP, SHORT_GROUP, SHORT = 5, 2, 40
-"""Steps whose median is one value for the search.
-
-How many they are in a window of less than `SHORT` steps.
-"""
+"""Steps whose median is one value for the search, and their number below `SHORT` steps."""
 
 FEWEST_GROUPS = 4
 """With fewer there is nothing to search in."""
@@ -123,9 +120,9 @@ def spikes(series: Series) -> NDArray[np.bool_]:
         usual distance (1.4826 × the median of all such distances), and than `LEAST_SPIKE` of the
         median step.
     """
-    away = np.abs(series - _local_medians(series))
-    marked: NDArray[np.bool_] = away > max(
-        4 * 1.4826 * np.median(away), LEAST_SPIKE * np.median(series)
+    distances = np.abs(series - _local_medians(series))
+    marked: NDArray[np.bool_] = distances > max(
+        4 * 1.4826 * np.median(distances), LEAST_SPIKE * np.median(series)
     )
     return marked
 
@@ -166,10 +163,10 @@ def steady_from(series: Series) -> int | None:
     # Equal medians must give exact zeros: rounding would find a warm-up among them.
     medians -= np.median(medians)
     # Sums over the rest after each cut, from the end: all cuts at once.
-    left = np.arange(groups, 0, -1)
+    counts = np.arange(groups, 0, -1)
     sums = np.cumsum(medians[::-1])[::-1]
     squares = np.cumsum((medians**2)[::-1])[::-1]
-    spread = np.maximum(squares - sums**2 / left, 0.0) / left.astype(np.float64) ** 2
+    spread = np.maximum(squares - sums**2 / counts, 0.0) / counts.astype(np.float64) ** 2
     cut = int(np.argmin(spread[: int(0.6 * groups) + 1]))
     if not cut or not _surely_differ(smooth[: cut * size], smooth[cut * size :]):
         return 0
@@ -206,11 +203,11 @@ def drift(series: Series) -> tuple[float, float]:
     medians = np.median(series[len(series) - batches * size :].reshape(batches, size), axis=1)
     first, second = np.triu_indices(batches, 1)
     slope = np.median((medians[second] - medians[first]) / (second - first))
-    away = medians - slope * np.arange(batches)
-    away -= away.mean()
-    rho = autocorrelation(away, fitted=2)
+    residuals = medians - slope * np.arange(batches)
+    residuals -= residuals.mean()
+    rho = autocorrelation(residuals, fitted=2)
     error = math.sqrt(
-        float(away @ away)
+        float(residuals @ residuals)
         / (batches - 2)
         * 12
         / (batches * (batches**2 - 1))

@@ -53,7 +53,7 @@ class Peers:
     store: Store | None = None
     """Shared by the ranks, with keys of this window alone; None for one rank."""
 
-    together: bool = True
+    in_step: bool = True
     """True if a step is one of all ranks."""
 
 
@@ -111,7 +111,7 @@ class Window:
                 self.reason = self._look(sees_interval=self.steps == interval_at)
                 interval_at = self._rule.next_look(self.steps)
                 clock_at = (self.steps // self._stride + 1) * self._stride
-        if self._peers.store is not None and self._peers.rank == 0 and not self._peers.together:
+        if self._peers.store is not None and self._peers.rank == 0 and not self._peers.in_step:
             self._peers.store.set("stop", self.reason)
 
     def _look(self, *, sees_interval: bool) -> str:
@@ -119,8 +119,8 @@ class Window:
         store = self._peers.store
         if store is None:
             return self._decide(sees_interval=sees_interval) or ""
-        if not self._peers.together:
-            return self._look_apart(store, sees_interval=sees_interval)
+        if not self._peers.in_step:
+            return self._look_asynchronously(store, sees_interval=sees_interval)
         if self._peers.rank == 0:
             previous = self._decided or ""
             self._decided = self._decided or self._decide(sees_interval=sees_interval)
@@ -134,8 +134,8 @@ class Window:
             return ""
         return decided
 
-    def _look_apart(self, store: Store, *, sees_interval: bool) -> str:
-        """The others stop when they see that rank 0 has, or at their own limit."""
+    def _look_asynchronously(self, store: Store, *, sees_interval: bool) -> str:
+        """Reason to stop here, by rank 0's decision or by this rank's own limit."""
         if self._peers.rank > 0 and store.check(["stop"]):
             return store.get("stop").decode()
         return self._decide(sees_interval=sees_interval and self._peers.rank == 0) or ""
@@ -154,5 +154,5 @@ class Window:
         """Delete this window's keys; rank 0 calls it when all ranks have left the window."""
         if self._peers.store is not None and self._peers.rank == 0:
             looks = [f"look/{number}" for number in range(1, self._looks + 1)]
-            for key in looks if self._peers.together else ["stop"]:
+            for key in looks if self._peers.in_step else ["stop"]:
                 self._peers.store.delete_key(key)

@@ -43,19 +43,20 @@ class PassOperations:
     def of(
         cls, passes: Sequence[Sequence[Noted]], samples: tuple[int, int]
     ) -> PassOperations | None:
-        """Take what was recorded; None where the two passes differ in their operations."""
-        each = [[(noted.flops, noted.moved) for noted in one] for one in passes]
-        if len(each[0]) != len(each[1]):
+        """Make it from recorded passes; None where the two differ in their operations."""
+        operations = [[(noted.flops, noted.moved) for noted in notes] for notes in passes]
+        if len(operations[0]) != len(operations[1]):
             return None
-        table = np.array(each, dtype=float).reshape(2, -1, 2)
+        table = np.array(operations, dtype=float).reshape(2, -1, 2)
         return cls(samples, table[..., 0], table[..., 1])
 
     def at(self, micro_batch: int) -> tuple[Numbers, Numbers]:
         """FLOPs and bytes of each operation for this many samples, linear between both counts."""
-        few, many = self.samples
-        place = (micro_batch - few) / (many - few)
+        small, large = self.samples
+        place = (micro_batch - small) / (large - small)
         flops, moved = (
-            np.maximum(one[0] + place * (one[1] - one[0]), 0.0) for one in (self.flops, self.moved)
+            np.maximum(counts[0] + place * (counts[1] - counts[0]), 0.0)
+            for counts in (self.flops, self.moved)
         )
         return flops, moved
 

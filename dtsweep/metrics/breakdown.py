@@ -19,22 +19,19 @@ PHASE_COLUMNS = tuple(f"{phase}_s" for phase in PHASE_MEANINGS)
 
 def slowest_phase_s(ranks: Sequence[Measured], name: str) -> float | None:
     """Mean per step of the rank that spends most in a phase; None where it was not measured."""
-    known = [float(rank.of_part(name).mean()) for rank in ranks if name in rank.steps]
-    if len(known) != len(ranks):
+    means = [float(rank.of_part(name).mean()) for rank in ranks if name in rank.steps]
+    if len(means) != len(ranks):
         return None
-    return max(known)
+    return max(means)
 
 
 def flops_columns(point: Point, ranks: Sequence[Measured], rate: float) -> Row:
-    """FLOP/s of a worker, and the share of its device's peak.
-
-    The weakest device is the measure.
-    """
-    known = [rank.peak_flops_per_s for rank in ranks]
+    """FLOP/s of a worker, and the share of the peak of the weakest device."""
+    peaks = [rank.peak_flops_per_s for rank in ranks]
     row: Row = {"peak_flops_per_s": None, "peak_source": None}
     peak = None
-    if all(known):
-        peak = min(known)  # type: ignore[type-var]  # none of them is None
+    if all(peaks):
+        peak = min(peaks)  # type: ignore[type-var]  # none of them is None
         row = {"peak_flops_per_s": peak, "peak_source": ranks[0].peak_source}
     model = ranks[0].flops_per_sample
     hardware = ranks[0].hardware_flops_per_sample

@@ -139,20 +139,20 @@ def _share_beyond(window: Series, turn: Series) -> Share:
     return Share(value=1 - ratio, error=ratio * math.hypot(error, error_of_turn), units=units)
 
 
-def _wait_share(window: Series, wait: Series, own: Series, *, correlated: float) -> Share:
+def _wait_share(window: Series, wait: Series, own_time: Series, *, correlated: float) -> Share:
     """Share of the window's mean step that ranks wait for the slowest one, by the steps of a turn.
 
     Args:
         window: (steps,) seconds.
         wait: (steps,) seconds of the turn: the longest own step of a rank, less the mean of the
             ranks.
-        own: (steps,) seconds of the turn: the mean of the ranks. Steps too few to show their noise
-            vary as these do.
+        own_time: (steps,) seconds of the turn: the mean of the ranks. Steps too few to show their
+            noise vary as these do.
         correlated: own steps that are worth one independent step, by the window.
     """
     value = float(wait.mean() / window.mean())
     if len(wait) < NOISE_FROM or len(window) < NOISE_FROM:
-        beyond = _share_beyond(window, own)
+        beyond = _share_beyond(window, own_time)
         return Share(value=value, error=beyond.error, units=beyond.units)
     units = max(2, int(len(wait) / max(correlated, correlated_steps(wait))))
     error_s = float(wait.std(ddof=1)) / math.sqrt(units)
@@ -228,19 +228,19 @@ def _overlap(shown: Share, rank: Measured) -> Row:
     return _columns_of("overlap_share", replace(shown, value=1 - shown.value))
 
 
-def _columns_of(name: str, known: Share) -> Row:
+def _columns_of(name: str, share: Share) -> Row:
     """A share, both ends of its 95 % interval, and its standard error."""
-    half = known.half_width
+    half = share.half_width
     if half is None:
         low, high = (None, None)
     else:
-        low = known.value - half
-        high = known.value + half
+        low = share.value - half
+        high = share.value + half
     return {
-        name: known.value,
+        name: share.value,
         f"{name}_low": low,
         f"{name}_high": high,
-        f"{name}_error": known.error,
+        f"{name}_error": share.error,
     }
 
 

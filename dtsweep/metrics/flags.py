@@ -20,25 +20,25 @@ JUDGED = ("imprecise", "drift", "unstable", "spiky", "bimodal", "autocorrelated"
 """Flags that are found here; ranks and the driver notice the others."""
 
 FEWEST_BLOCKS = 3
-"""Blocks after the window that tell how well their mean is known."""
+"""Least number of blocks after the window for an interval of their mean."""
 
 
 def flags(
     row: Row, steps: Series, periods: Series, ranks: Sequence[Measured], *, half_width: float | None
 ) -> list[str]:
-    """Name what a reader should know of these numbers, each once.
+    """Flags of these numbers for the reader, each once.
 
     Args:
         row: the trial's columns so far.
         steps: (steps,) seconds of the window's steps.
         periods: (periods,) seconds, mean steps of the window's sync periods.
         ranks: what each rank measured, its own `flags` among it.
-        half_width: how well the mean should be known, as a share of it.
+        half_width: target half-width of the mean, as a share of it.
     """
     wide = half_width is not None and (row["half_width"] is None or row["half_width"] > half_width)
     data_share = (row["data_s"] or 0.0) / row["step_mean_s"]
     correlated = row["effective_steps"] and len(steps) / row["effective_steps"] > CORRELATED_STEPS
-    found = (
+    conditions = (
         wide and row["stop_reason"] != "dominated",
         row["steady_class"] in ("slowdown", "none"),
         is_unstable(row, ranks),
@@ -47,10 +47,9 @@ def flags(
         bool(correlated),
         data_share > INPUT_BOUND,
     )
+    judged = [flag for flag, holds in zip(JUDGED, conditions, strict=True) if holds]
     seen = [flag for rank in ranks for flag in rank.flags]
-    return list(
-        dict.fromkeys([*(flag for flag, is_so in zip(JUDGED, found, strict=True) if is_so), *seen])
-    )
+    return list(dict.fromkeys([*judged, *seen]))
 
 
 def is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:
@@ -70,9 +69,8 @@ def is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:
 def later_blocks(ranks: Sequence[Measured]) -> Series:
     """Mean step of each block with the exchange after the window: (blocks,) seconds.
 
-    Each is the mean of the ranks.
-
-    In step all take as long, but for where a block's end scatters between them.
+    Each is the mean of the ranks. Ranks in step take equally long, except that the ends of a block
+    scatter between them.
     """
     means = []
     for rank in ranks:

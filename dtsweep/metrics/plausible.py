@@ -78,11 +78,11 @@ def plausibility_columns(
         for rank, result in sorted(results.items())
         if result.measured is not None
     }
-    found = contradictions(row)
+    messages = contradictions(row)
     if point.is_asynchronous and (
-        words := _rate_apart(point, list(ranks.values()), row["samples_per_s"])
+        message := _asynchronous_rate(point, list(ranks.values()), row["samples_per_s"])
     ):
-        found.append(words)
+        messages.append(message)
     of_ranks = (
         {rank: _lost_steps(measured) for rank, measured in ranks.items()},
         {rank: _phases(measured) for rank, measured in ranks.items()},
@@ -93,26 +93,26 @@ def plausibility_columns(
             for rank, measured in ranks.items()
         },
     )
-    return judged_columns(row["flags"], [*found, *filter(None, map(_of_first, of_ranks))])
+    return judged_columns(row["flags"], [*messages, *filter(None, map(_of_first, of_ranks))])
 
 
-def judged_columns(flags: Sequence[str] | None, found: Sequence[str]) -> Row:
+def judged_columns(flags: Sequence[str] | None, messages: Sequence[str]) -> Row:
     """Columns on contradictions of a row: `implausible`, null without any, and `flags`."""
     return {
-        "implausible": "; ".join(found) or None,
-        "flags": [*_listed(flags), *(["implausible"] if found else [])],
+        "implausible": "; ".join(messages) or None,
+        "flags": [*_listed(flags), *(["implausible"] if messages else [])],
     }
 
 
-def _of_first(words: Mapping[int, str | None]) -> str | None:
+def _of_first(messages: Mapping[int, str | None]) -> str | None:
     """Message for the first affected rank, with the number of other affected ranks."""
-    named = [rank for rank, said in words.items() if said]
+    named = [rank for rank, message in messages.items() if message]
     if not named:
         return None
-    more = ""
+    suffix = ""
     if len(named) > 1:
-        more = f" and {len(named) - 1} more"
-    return f"rank {named[0]}{more}: {words[named[0]]}"
+        suffix = f" and {len(named) - 1} more"
+    return f"rank {named[0]}{suffix}: {messages[named[0]]}"
 
 
 def contradictions(row: Mapping[str, Any]) -> list[str]:
@@ -121,27 +121,27 @@ def contradictions(row: Mapping[str, Any]) -> list[str]:
     Args:
         row: `JUDGED_COLUMNS` of `trials`; unknown is None, nan or left out.
     """
-    said = (_rate(row), _window(row), _utilization(row, "mfu"), _utilization(row, "hfu"))
-    return [words for words in said if words]
+    checks = (_rate(row), _window(row), _utilization(row, "mfu"), _utilization(row, "hfu"))
+    return [message for message in checks if message]
 
 
 def _rate(row: Mapping[str, Any]) -> str | None:
     """Check that rate times mean step gives the samples of a step, for steps of all workers."""
-    known = _known(row, "samples_per_s", "step_mean_s", "global_batch")
-    if known is None:
+    numbers = _numbers_of(row, "samples_per_s", "step_mean_s", "global_batch")
+    if numbers is None:
         return None
-    rate, step_s, samples = known
+    rate, step_s, samples = numbers
     if samples * (1 - ROUNDING) <= rate * step_s <= samples * (1 + ROUNDING):
         return None
     return f"samples_per_s × step_mean_s is {rate * step_s:.4g}, and global_batch {samples:.0f}"
 
 
 def _window(row: Mapping[str, Any]) -> str | None:
-    """The measured steps take as long as the window."""
-    known = _known(row, "measured_steps", "step_mean_s", "window_s", "step_max_s")
-    if known is None:
+    """Check that the measured steps take as long as the window."""
+    numbers = _numbers_of(row, "measured_steps", "step_mean_s", "window_s", "step_max_s")
+    if numbers is None:
         return None
-    steps, mean_s, window_s, longest_s = known
+    steps, mean_s, window_s, longest_s = numbers
     late_s = EDGE_S + 2 * longest_s + window_s * ROUNDING
     # Workers with steps of their own: it is the number of the slowest one's.
     is_short = row.get("semantics") != "stale" and window_s - steps * mean_s > late_s
@@ -151,18 +151,18 @@ def _window(row: Mapping[str, Any]) -> str | None:
 
 
 def _utilization(row: Mapping[str, Any], name: str) -> str | None:
-    """A share of what the device can do at most; by a measured peak it is none."""
-    known = _known(row, name, "peak_flops_per_s")
+    """Check a share of the device's peak, unless the peak is only measured."""
+    numbers = _numbers_of(row, name, "peak_flops_per_s")
     is_mixed = row.get("semantics") == "stale" and ", " in str(row.get("devices"))
     # Where fast devices do more of the work, their work is not the weakest one's.
     if (
-        known is None
+        numbers is None
         or row.get("peak_source") not in ("given", "table")
         or is_mixed
-        or known[0] <= OVER_PEAK
+        or numbers[0] <= OVER_PEAK
     ):
         return None
-    share, peak = known
+    share, peak = numbers
     return (
         f"{name} is {share:.3g} of a dense peak of {peak / 1e12:.4g} TFLOP/s "
         f"({row['peak_source']}): are "
@@ -170,18 +170,18 @@ def _utilization(row: Mapping[str, Any], name: str) -> str | None:
     )
 
 
-def _rate_apart(point: Point, ranks: Sequence[Measured], rate: float) -> str | None:
-    """Check the samples of steps that are each worker's own.
+def _asynchronous_rate(point: Point, ranks: Sequence[Measured], rate: float) -> str | None:
+    """Check the rate of steps that are each worker's own, by the steps that ended in common time.
 
-    They ended while all workers had steps, up to one more of each.
+    Common is the time in which all workers had steps; each may count one more step at its edges.
     """
     starts = [rank.of_part("start_s") for rank in ranks]
     ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
     began = max(start[0] for start in starts)
     ended = min(end[-1] for end in ends)
-    both = list(zip(starts, ends, strict=True))
-    inside = sum(np.sum((start >= began) & (end <= ended)) for start, end in both)
-    touching = sum(np.sum((end > began) & (start < ended)) for start, end in both)
+    spans = list(zip(starts, ends, strict=True))
+    inside = sum(np.sum((start >= began) & (end <= ended)) for start, end in spans)
+    touching = sum(np.sum((end > began) & (start < ended)) for start, end in spans)
     done = rate * (ended - began) / point.samples_per_worker_step
     if not done < inside * (1 - ROUNDING) and not done > touching * (1 + ROUNDING):
         return None
@@ -193,7 +193,7 @@ def _rate_apart(point: Point, ranks: Sequence[Measured], rate: float) -> str | N
 
 
 def _lost_steps(measured: Measured) -> str | None:
-    """Every step of the window has a time."""
+    """Check that every step of the window has a time."""
     is_step = np.isin(measured.steps["part"], ("warmup", "window"))
     timed = int(np.sum(is_step & (measured.steps["step_s"] >= 0))) - measured.skipped_steps
     if timed == measured.window_steps:
@@ -202,7 +202,7 @@ def _lost_steps(measured: Measured) -> str | None:
 
 
 def _phases(measured: Measured) -> str | None:
-    """Loading data and all other phases of a step fit into it."""
+    """Check that the phases of a step, loading data included, fit into it."""
     means = {
         name: float(measured.of_part(name).mean())
         for name in PHASE_COLUMNS
@@ -249,21 +249,22 @@ def _cpu_time(measured: Measured, facts: RankFacts) -> str | None:
 def _cpu_flops(
     point: Point, measured: Measured, ranks: Sequence[Measured], facts: RankFacts
 ) -> str | None:
-    """The arithmetic of the window fits into the CPU time that it took, where it is not a GPU's."""
+    """Check that the window's arithmetic fits into its CPU time, unless a GPU does it."""
     used_s = _cpu_s(measured)
     limit = CORE_FLOPS_PER_S.get(point.precision)
-    each = max(ranks[0].flops_per_sample or 0.0, ranks[0].hardware_flops_per_sample or 0.0)
+    model_flops = ranks[0].flops_per_sample or 0.0
+    flops_per_sample = max(model_flops, ranks[0].hardware_flops_per_sample or 0.0)
     if used_s is None or limit is None or facts.device_uuid is not None:
         return None
     best = max(rank.matmul_flops_per_s or 0.0 for rank in ranks) / facts.threads
     limit = max(limit, OVER_MATMUL * best)
-    done = each * point.samples_per_worker_step * measured.window_steps
+    done = flops_per_sample * point.samples_per_worker_step * measured.window_steps
     if not done > limit * (used_s + CPU_CLOCK_S):
         return None
     return (
         f"{done:.4g} FLOP in {used_s:.4g} s of CPU time, where a core does at most "
         f"{limit / 1e9:.4g} GFLOP/s at "
-        f"{point.precision}: is flops_per_sample {each:.4g} right?"
+        f"{point.precision}: is flops_per_sample {flops_per_sample:.4g} right?"
     )
 
 
@@ -275,7 +276,7 @@ def _cpu_s(measured: Measured) -> float | None:
     return float(cpus) * measured.window_s
 
 
-def _known(row: Mapping[str, Any], *names: str) -> list[float] | None:
+def _numbers_of(row: Mapping[str, Any], *names: str) -> list[float] | None:
     """The numbers of these columns; None unless all are known."""
     values = [row.get(name) for name in names]
     numbers = [math.nan if value is None else float(value) for value in values]

@@ -174,9 +174,9 @@ class Measured(RankColumns, TrialColumns):
     """Reason for a missing profile that was asked for."""
 
     steadiness: Steadiness | None = None
-    """Telemetry of the window.
+    """Steady part of the window, and its drift.
 
-    None until the driver has found window and warm-up in the steps of all ranks.
+    None until the driver has found the warm-up in the steps of all ranks.
     """
 
     def of_part(self, name: str, part: str = "window") -> NDArray[np.float64]:

@@ -65,8 +65,8 @@ def point_row(sweep: Sweep, point: Point) -> Row:
 def task_row(sweep: Sweep, point: Point, task: Task) -> Row:
     """The columns of an attempt that are known before it runs."""
     names = ("attempt_id", "trial_id", "repeat", "attempt", "role")
-    own = {name: getattr(task, name) for name in names}
-    return {**point_row(sweep, point), **own, "measure": _as_json(task.measure)}
+    fields = {name: getattr(task, name) for name in names}
+    return {**point_row(sweep, point), **fields, "measure": _as_json(task.measure)}
 
 
 def _as_json(measure: Measure) -> str:
@@ -170,10 +170,10 @@ def _environment_id(facts: FactsByRank, harness: str) -> str:
         for fact in facts.values()
     }
     # The driver's own process, with its other threads, is another environment than a worker's.
-    other = []
+    parts = sorted(machines)
     if harness == "in_process":
-        other = [harness]
-    return hashlib.sha256("".join([*sorted(machines), *other]).encode()).hexdigest()[:16]
+        parts.append(harness)
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
 def rank_rows(facts: FactsByRank, results: ResultsByRank) -> list[Row]:
@@ -248,19 +248,18 @@ def device_names(facts: FactsByRank) -> str:
     return ", ".join(sorted({fact.device for fact in facts.values()}))
 
 
-def other_devices(facts: FactsByRank, *, known: Collection[str]) -> str | None:
-    """Say that ranks are on another device model than the results, and the ways out.
-
-    None where they are not.
+def other_devices(facts: FactsByRank, *, known_devices: Collection[str]) -> str | None:
+    """Say that ranks are on another device model than the results, with the ways out, or None.
 
     Args:
         facts: of all ranks.
-        known: device models of the results; empty is any.
+        known_devices: device models of the results; empty allows any.
     """
-    found = device_names(facts)
-    if not known or found in known:
+    devices = device_names(facts)
+    if not known_devices or devices in known_devices:
         return None
     return (
-        f"these results were measured on {', '.join(sorted(known))}, this run is on {found}; "
-        "measure everything again with --rerun all, or keep both with another --results"
+        f"these results were measured on {', '.join(sorted(known_devices))}, "
+        f"this run is on {devices}; measure everything again with --rerun all, or keep both with "
+        "another --results"
     )

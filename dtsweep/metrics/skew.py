@@ -45,10 +45,10 @@ def own_steps(rank: Measured, *, is_alone: bool = False) -> Series:
     """
     free = rank.of_part("step_s", "no_exchange")
     if not len(free) and marks_exchange(rank):
-        own: Series = rank.of_part("step_s") - sum(
+        steps: Series = rank.of_part("step_s") - sum(
             rank.of_part(name) for name in SPENT if name in rank.steps
         )
-        return own
+        return steps
     if is_alone and not len(free):
         return rank.of_part("step_s")
     return free
@@ -71,8 +71,10 @@ def correlated_own_steps(ranks: Sequence[Measured]) -> float:
     count = min(map(len, series))
     if count < NOISE_FROM:
         return 1.0
-    works = np.stack([own[:count] for own in series])
-    return float(np.mean([correlated_steps(away) for away in works - works.mean(axis=0)]))
+    works = np.stack([times[:count] for times in series])
+    return float(
+        np.mean([correlated_steps(deviations) for deviations in works - works.mean(axis=0)])
+    )
 
 
 def marks_exchange(rank: Measured) -> bool:
@@ -103,7 +105,7 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
     series = [own_steps(rank) for rank in ranks]
     if not all(map(len, series)):
         return row
-    works = np.array([own.mean() for own in series])
+    works = np.array([times.mean() for times in series])
     row["rank_skew"] = float(works.max() / works.min() - 1)
     bounds = _bounds(
         series, correlated=correlated_own_steps(ranks) if has_quick_turn(ranks[0]) else 1.0
@@ -124,11 +126,9 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
 def _bounds(series: Sequence[Series], *, correlated: float) -> Series | None:
     """Distance of the farthest of equal ranks from the mean of all, as a bound for each.
 
-    None from too few steps.
-
-    What affects all ranks in one step distinguishes nothing, so the noise is the spread of each
-    rank around the others. It is taken for at least as large as it is on the average rank: a rank
-    may look quiet by chance.
+    What affects all ranks in one step does not distinguish them, so the noise is the spread of each
+    rank around the others. It counts as at least the average rank's: a rank may look quiet by
+    chance. None from too few steps.
 
     Args:
         series: (steps,) seconds of own work, of each rank.
@@ -137,11 +137,13 @@ def _bounds(series: Sequence[Series], *, correlated: float) -> Series | None:
     count = min(map(len, series))
     if count < NOISE_FROM:
         return None
-    works = np.stack([own[:count] for own in series])
-    known = np.array([_half_width(away, correlated) for away in works - works.mean(axis=0)])
+    works = np.stack([times[:count] for times in series])
+    half_widths = np.array(
+        [_half_width(deviations, correlated) for deviations in works - works.mean(axis=0)]
+    )
     quantile = NormalDist().inv_cdf
     farthest = quantile(1 - NAMED_FALSELY / len(series)) / quantile(0.975)
-    noise = farthest * np.maximum(known, np.sqrt(np.mean(known**2)))
+    noise = farthest * np.maximum(half_widths, np.sqrt(np.mean(half_widths**2)))
     bounds: Series = np.maximum(noise, LEAST_HALF_WIDTH * works.mean())
     return bounds
 

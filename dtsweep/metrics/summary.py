@@ -64,8 +64,8 @@ def columns_of_steps(
 ) -> Row:
     """Give those of `trial_columns` that are made from steps alone; same arguments."""
     view = view_of(point, ranks)
-    found = ranks[0].steadiness
-    assert found is not None, "mark_warmup comes first"
+    steady_state = ranks[0].steadiness
+    assert steady_state is not None, "mark_warmup comes first"
     # Without a wanted half-width a drift counts beyond the one that there is.
     if half_width is None:
         within = view.share or 0.0
@@ -73,11 +73,11 @@ def columns_of_steps(
         within = half_width
     share = None
     if view.share is not None:
-        share = found.widen(view.share, within=within)
+        share = steady_state.widen(view.share, within=within)
     skew = skew_columns(ranks, nodes)
     row = {
         **window_columns(point, replace(view, share=share)),
-        # An exchange in every period is a pattern: it is no oddity.
+        # An exchange in every period is a pattern, not a spike.
         "spike_share": float(spikes(view.periods).mean()),
         "stop_reason": _stop_reason(ranks[0].stop_reason, share=share, half_width=half_width),
         "warmup_steps": int(min(rank.steps["warmup"].sum() for rank in ranks)),
@@ -88,9 +88,9 @@ def columns_of_steps(
         **skew,
         **input_columns(ranks, straggler=skew["straggler"]),
         **_losses(ranks),
-        **_steadiness(found, ranks, within=within),
+        **_steadiness(steady_state, ranks, within=within),
     }
-    if found.drifts(within=within):
+    if steady_state.drifts(within=within):
         row = _without_intervals(row)
     return {**row, "flags": flags(row, view.steps, view.periods, ranks, half_width=half_width)}
 
@@ -180,22 +180,22 @@ def _losses(ranks: Sequence[Measured]) -> Row:
 
 
 def _per_step(ranks: Sequence[Measured], counts: Sequence[int | None]) -> float | None:
-    """The mean over ranks of what each counted in its window; None where one did not."""
-    each = [
+    """Mean over ranks of their counts per step of the window; None where one did not count."""
+    per_step = [
         None if count is None else count / rank.window_steps
         for rank, count in zip(ranks, counts, strict=True)
     ]
-    if None in each:
+    if None in per_step:
         return None
-    return float(np.mean([one for one in each if one is not None]))
+    return float(np.mean([value for value in per_step if value is not None]))
 
 
-def _steadiness(found: Steadiness, ranks: Sequence[Measured], *, within: float) -> Row:
+def _steadiness(steady_state: Steadiness, ranks: Sequence[Measured], *, within: float) -> Row:
     """Steady part of the window; of rank 0's steps if steps are each worker's own."""
     has_warmup = any((rank.steps["part"] == "warmup").sum() > rank.skipped_steps for rank in ranks)
-    kind = found.kind(within=within)
+    kind = steady_state.kind(within=within)
     return {
-        "drift": found.drift,
+        "drift": steady_state.drift,
         "steady_class": "warmup" if kind == "flat" and has_warmup else kind,
     }
 

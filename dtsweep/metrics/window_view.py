@@ -32,34 +32,32 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
         ranks: what each rank measured.
 
     Returns:
-        The same with `warmup` among the columns of `steps`, and with `steadiness`. Where ranks step
-        together their common steps say where the steady part begins; where they don't, each rank's
-        own. If no part is steady, nothing of the window is left out; nor if ranks that step apart
-        were steady at different times.
+        The same with `warmup` among the columns of `steps`, and with `steadiness`. The steady part
+        begins by the common steps of ranks in step, else by each rank's own. All of the window is
+        kept if no part is steady, or if asynchronous ranks were steady at different times.
     """
     if not ranks:
         return []
     windows = [rank.steps["part"] == "window" for rank in ranks]
     series = [rank.steps["step_s"][window] for rank, window in zip(ranks, windows, strict=True)]
-    together = not point.is_asynchronous and len({len(times) for times in series}) == 1
-    if together:
+    in_step = not point.is_asynchronous and len({len(times) for times in series}) == 1
+    if in_step:
         starts = [
             rank.steps["start_s"][window] for rank, window in zip(ranks, windows, strict=True)
         ]
-        found = [steadiness(step_times_together(starts, series, period=point.period))] * len(series)
+        common = step_times_together(starts, series, period=point.period)
+        steady_states = [steadiness(common)] * len(series)
     else:
-        found = [steadiness(over_periods(times, point.period)) for times in series]
-    counts = [(one.start or 0) * point.period for one in found]
-    if point.is_asynchronous and not _steady_together([rank.steps for rank in ranks], counts):
-        found, counts = (
-            [replace(one, start=None, unsettled=math.inf) for one in found],
-            [0] * len(found),
-        )
+        steady_states = [steadiness(over_periods(times, point.period)) for times in series]
+    counts = [(state.start or 0) * point.period for state in steady_states]
+    if point.is_asynchronous and not _are_steady_at_once([rank.steps for rank in ranks], counts):
+        steady_states = [replace(state, start=None, unsettled=math.inf) for state in steady_states]
+        counts = [0] * len(steady_states)
     marked = []
-    for rank, window, one, count in zip(ranks, windows, found, counts, strict=True):
+    for rank, window, state, count in zip(ranks, windows, steady_states, counts, strict=True):
         part = np.where(window & (np.cumsum(window) <= count), "warmup", rank.steps["part"])
         steps = {**rank.steps, "part": part, "warmup": part == "warmup"}
-        marked.append(replace(rank, steps=steps, steadiness=one))
+        marked.append(replace(rank, steps=steps, steadiness=state))
     return marked
 
 
@@ -97,21 +95,21 @@ def view_of(point: Point, ranks: Sequence[Measured]) -> WindowView:
         ranks: what each rank measured, its steps with `warmup`.
     """
     if point.is_asynchronous:
-        return _step_apart(point, ranks)
-    return _step_together(point, ranks)
+        return _view_asynchronous(point, ranks)
+    return _view_in_step(point, ranks)
 
 
-def _step_together(point: Point, ranks: Sequence[Measured]) -> WindowView:
-    """Ranks wait for each other at the end of each period; in between a step is each rank's own."""
+def _view_in_step(point: Point, ranks: Sequence[Measured]) -> WindowView:
+    """View ranks that wait for each other at the end of each period, and step alone in between."""
     starts = [rank.of_part("start_s") for rank in ranks]
     times = [rank.of_part("step_s") for rank in ranks]
     periods = step_times_together(starts, times, period=point.period)
     half = reported_half_width(periods, period=point.period)
     error = standard_error(periods)
     mean = float(periods.mean())
-    same = np.zeros(len(periods), np.int64)
+    one_stratum = np.zeros(len(periods), np.int64)
     if point.period == 1:
-        steps, strata = (periods, same)
+        steps, strata = (periods, one_stratum)
     else:
         steps, strata = _in_time(ranks, period=point.period)
     return WindowView(
@@ -126,8 +124,8 @@ def _step_together(point: Point, ranks: Sequence[Measured]) -> WindowView:
     )
 
 
-def _step_apart(point: Point, ranks: Sequence[Measured]) -> WindowView:
-    """A step is a worker's own: all of them count."""
+def _view_asynchronous(point: Point, ranks: Sequence[Measured]) -> WindowView:
+    """View workers whose steps are their own: all of them count."""
     steps, strata = _in_time(ranks)
     rate, share, error = _asynchronous_rate(point, ranks)
     return WindowView(
@@ -150,18 +148,18 @@ def _in_time(ranks: Sequence[Measured], *, period: int = 1) -> tuple[Series, NDA
     times = np.concatenate(series)
     starts = np.concatenate([rank.of_part("start_s") for rank in ranks])
     strata = np.concatenate(
-        [rank * period + np.arange(len(own)) % period for rank, own in enumerate(series)]
+        [rank * period + np.arange(len(steps)) % period for rank, steps in enumerate(series)]
     )
     order = np.argsort(starts + times, kind="stable")
     return times[order], strata[order]
 
 
-def _steady_together(ranks: Sequence[Steps], found: Sequence[int]) -> bool:
+def _are_steady_at_once(ranks: Sequence[Steps], counts: Sequence[int]) -> bool:
     """True if all ranks are steady for at least half of the time that all windows share."""
     windows = [steps["start_s"][steps["part"] == "window"] for steps in ranks]
     last = [steps["step_s"][steps["part"] == "window"][-1] for steps in ranks]
     ended = min(starts[-1] + seconds for starts, seconds in zip(windows, last, strict=True))
-    began = max(starts[count] for starts, count in zip(windows, found, strict=True))
+    began = max(starts[count] for starts, count in zip(windows, counts, strict=True))
     return bool(ended - began >= 0.5 * (ended - max(starts[0] for starts in windows)))
 
 

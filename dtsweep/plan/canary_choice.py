@@ -21,25 +21,27 @@ CANARY_TRIALS = 2
 def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
     """Choose the canary of each world.
 
-    The trial with the middle micro-batch, as plain `ddp`: never larger than what the world runs
-    itself. Of a world in which every trial divides its state among the workers, in its own mode: as
-    `ddp` it might not fit. Never compressed.
+    It is the trial with the middle micro-batch as plain `ddp`, uncompressed, so never larger than
+    what the world runs itself. In a world in which every trial divides its state among the workers
+    it keeps its own mode, because `ddp` might not fit.
 
     Args:
         trials: all of the plan, done ones too, so that a resumed run has the same canaries.
     """
-    found = {}
-    whole_values = {name: DEFAULTS[name] for name in ("compression", *COMPRESSION_FIELDS)}
+    canaries = {}
+    uncompressed = {name: DEFAULTS[name] for name in ("compression", *COMPRESSION_FIELDS)}
     plain: dict[str, Any] = {"sync": "ddp", **{name: DEFAULTS[name] for name in MODE_FIELDS}}
     inside: dict[World, list[Trial]] = {}
     for trial in trials:
         inside.setdefault(trial.point.world, []).append(trial)
-    for world, those in inside.items():
-        whole = [trial for trial in those if not MODES[trial.point.sync].shards_optimizer]
-        among = sorted(
-            whole or those, key=lambda trial: (trial.point.micro_batch, identity(trial.point))
-        )
+    for world, world_trials in inside.items():
+        undivided = [t for t in world_trials if not MODES[t.point.sync].shards_optimizer]
+        among = undivided or world_trials
+        among.sort(key=lambda trial: (trial.point.micro_batch, identity(trial.point)))
         middle = among[len(among) // 2]
-        point = replace(middle.point, accumulation=1, **whole_values, **(plain if whole else {}))
-        found[world] = replace(middle, point=point, role="canary", why="canary")
-    return found
+        settings = dict(uncompressed)
+        if undivided:
+            settings |= plain
+        point = replace(middle.point, accumulation=1, **settings)
+        canaries[world] = replace(middle, point=point, role="canary", why="canary")
+    return canaries

@@ -45,12 +45,12 @@ def are_brief(
 
 
 def starts(sweep: Sweep, trials: Sequence[Trial]) -> int:
-    """Number of sessions will start, if none fails and nodes stay."""
+    """Number of sessions that will start, if none fails and nodes stay."""
     return len(_trials_of_sessions(sweep, trials))
 
 
 def _trials_of_sessions(sweep: Sweep, trials: Sequence[Trial]) -> list[int]:
-    """Number of trials each session will have, if none fails and nodes stay."""
+    """Number of trials that each session will have, if none fails and nodes stay."""
     groups = groups_of(trials, fresh=sweep.measure.fresh)
     if sweep.measure.fresh or not sweep.measure.nested:
         return [len(group) for group in groups]
@@ -78,9 +78,9 @@ def _start_s(rows: Sequence[Mapping[str, Any]]) -> float:
         seconds = float(row["startup_s"] or 0.0) - float(row["nodes_wait_s"] or 0.0)
         # Of a session the longest: its other trials waited for parameter servers alone.
         longest[row["session"]] = max(longest.get(row["session"], 0.0), seconds)
-    known = [seconds for seconds in longest.values() if seconds]
-    if known:
-        return statistics.median(known)
+    durations = [seconds for seconds in longest.values() if seconds]
+    if durations:
+        return statistics.median(durations)
     return SESSION_START_S
 
 

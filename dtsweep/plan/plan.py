@@ -16,7 +16,7 @@ from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
-from dtsweep.results.current_attempt import standing
+from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, by_world
 from dtsweep.sweep.point import DEFAULTS, Point, World, identity
@@ -79,7 +79,7 @@ class Plan:
 
 def make_plan(
     sweep: Sweep,
-    found: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     rows: Rows,
     *,
     rerun: str | None = None,
@@ -89,7 +89,7 @@ def make_plan(
 
     Args:
         sweep: the question.
-        found: its candidates.
+        candidates: its points, the skipped ones with their reason.
         rows: all attempts so far, the oldest first.
         rerun: None resumes; `failed` measures again what did not end `ok`; `all` everything.
         harness: what will start the ranks; rows of another one count for nothing.
@@ -98,18 +98,19 @@ def make_plan(
         SweepError: the results are of another workload, version or resources.
     """
     rows = [row for row in rows if row["harness"] == harness]
-    stands = {rows[index]["trial_id"]: rows[index] for index in sorted(standing(rows).values())}
+    indices = sorted(current_attempts(rows).values())
+    current = {rows[index]["trial_id"]: rows[index] for index in indices}
     stale = {}
     if rerun != "all":
-        stale = outdated(sweep, list(stands.values()))
+        stale = outdated(sweep, list(current.values()))
     differs = cache(partial(_differs, sweep.measure))
     to_run: list[Trial] = []
     done: list[Trial] = []
-    inside = by_world(candidate.point for candidate in found if candidate.reason is None)
+    inside = by_world(candidate.point for candidate in candidates if candidate.reason is None)
     for repeat in range(1, sweep.measure.repeats + 1):
         for point in _in_order(sweep, inside, repeat=repeat):
             trial_id = trial_name(sweep, point, repeat=repeat)
-            row = stands.get(trial_id)
+            row = current.get(trial_id)
             if trial_id in stale:
                 why, is_done = (stale[trial_id], False)
             else:
@@ -119,11 +120,11 @@ def make_plan(
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
             (done if is_done else to_run).append(trial)
     full, fine = (
-        [t.point for t in done if stands[t.trial_id]["status"] == status]
+        [t.point for t in done if current[t.trial_id]["status"] == status]
         for status in ("oom_device", "ok")
     )
-    to_run, found = _pruned(sweep, to_run, found, full=full, fine=fine)
-    skipped = [candidate for candidate in found if candidate.reason is not None]
+    to_run, candidates = _pruned(sweep, to_run, candidates, full=full, fine=fine)
+    skipped = [candidate for candidate in candidates if candidate.reason is not None]
     return Plan(
         to_run=to_run,
         done=done,
@@ -135,12 +136,12 @@ def make_plan(
     )
 
 
-def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
+def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
     """Refuse results that can't be compared with what this sweep would add.
 
     Args:
         sweep: the question.
-        stands: the attempt that stands for each trial, the oldest first.
+        current: the current attempt of each trial, the oldest first.
 
     Returns:
         Why trials are to be measured again, by their ids: `ok` ones with another workload source,
@@ -159,32 +160,32 @@ def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
         **{name: value for name, value in versions().items() if name != "python_version"},
     }
     differ: dict[str, str] = {}
-    measured = [row for row in stands if row["status"] == "ok"]
+    measured = [row for row in current if row["status"] == "ok"]
     for row in measured:
         now = {**settings, **_environment(sweep, row)}
-        if what := _other_setting(row, now) or sources.differ_from(row):
-            differ[row["trial_id"]] = what
+        if difference := _other_setting(row, now) or sources.differ_from(row):
+            differ[row["trial_id"]] = difference
     newest = None
     if measured:
         newest = measured[-1]["trial_id"]
     if newest in differ:
-        # Under another name the old rows stay beside the new ones.
+        # Under another name the old rows stay next to the new ones.
         keep = "keep both with another --results"
-        anew = "measure everything again with --rerun all, or "
+        again = "measure everything again with --rerun all, or "
         if differ[newest].startswith("workload "):
             ways = keep
         else:
-            ways = anew + keep
+            ways = again + keep
         raise SweepError(f"these results have {differ[newest]}; {ways}")
-    failed = [row for row in stands if row["status"] in FINAL - {"ok"}]
+    failed = [row for row in current if row["status"] in FINAL - {"ok"}]
     mended = {row["trial_id"]: (row["status"], sources.differ_from(row)) for row in failed}
     return {
         **{
-            trial_id: f"was {status}, with {what}"
-            for trial_id, (status, what) in mended.items()
-            if what
+            trial_id: f"was {status}, with {difference}"
+            for trial_id, (status, difference) in mended.items()
+            if difference
         },
-        **{trial_id: f"measured with {what}" for trial_id, what in differ.items()},
+        **{trial_id: f"measured with {difference}" for trial_id, difference in differ.items()},
     }
 
 
@@ -245,32 +246,33 @@ def _state(sweep: Sweep, row: Mapping[str, Any] | None, *, rerun: str | None) ->
 def _pruned(
     sweep: Sweep,
     to_run: list[Trial],
-    found: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     *,
     full: Sequence[Point],
     fine: Sequence[Point],
 ) -> tuple[list[Trial], Sequence[Candidate]]:
-    """Skip points that would run out of device memory as others have, in all their repeats."""
+    """Skip points that would run out of device memory as others did, in all their repeats."""
     reasons = {}
     if sweep.measure.prune and full:
         reasons = out_of_memory(to_run, full, fine=FittingPoints(fine))
     if not reasons:
-        return to_run, found
+        return to_run, candidates
     points = {
         identity(trial.point): reasons[trial.trial_id]
         for trial in to_run
         if trial.trial_id in reasons
     }
-    left = [trial for trial in to_run if trial.trial_id not in reasons]
-    return left, [
-        replace(each, reason=each.reason or points.get(identity(each.point))) for each in found
+    remaining = [trial for trial in to_run if trial.trial_id not in reasons]
+    return remaining, [
+        replace(candidate, reason=candidate.reason or points.get(identity(candidate.point)))
+        for candidate in candidates
     ]
 
 
 def _differs(measure: Measure, stored: str) -> str:
-    """Name the limits under which a done trial was measured, if they are not the present ones.
+    """Name the limits of a done trial that differ from the present ones.
 
-    The trial's settings are given as JSON.
+    `stored` is the trial's settings as JSON.
     """
     then = json.loads(stored)
     # Another version may have had other settings: what only one of the two knows is no difference.
@@ -279,21 +281,21 @@ def _differs(measure: Measure, stored: str) -> str:
         for name, value in asdict(measure).items()
         if name not in ("repeats", "canary", "prune")
     }
-    other = [
+    changed = [
         f"{name}={quoted(then[name])}" for name in now if name in then and then[name] != now[name]
     ]
-    if not other:
+    if not changed:
         return ""
-    return f", measured with {', '.join(other)}"
+    return f", measured with {', '.join(changed)}"
 
 
 def counts(plan: Plan) -> dict[str, int]:
-    """Number of trials are to run, done and skipped."""
+    """Numbers of trials to run, done and skipped."""
     return {"to_run": len(plan.to_run), "done": len(plan.done), "skipped": len(plan.skipped)}
 
 
 def reasons(plan: Plan) -> Counter[str]:
-    """Number of points are skipped for each reason."""
+    """Number of skipped points for each reason."""
     return Counter(str(candidate.reason) for candidate in plan.skipped)
 
 

@@ -56,10 +56,10 @@ def _edges(file: Path, size: int, _changed_ns: int, edge: int) -> str:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """A file itself; the files of a folder and of those in it, by name, without hidden ones."""
+    """Yield a file itself, or the files below a folder by name, without hidden ones."""
     if path.is_file():
         yield path
     for place, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found = (Path(place, name) for name in sorted(names) if not name.startswith("."))
-        yield from (file for file in found if file.is_file())
+        files = (Path(place, name) for name in sorted(names) if not name.startswith("."))
+        yield from (file for file in files if file.is_file())

@@ -24,10 +24,10 @@ class Module:
     """With dots."""
 
     file: Path | None
-    """As Python finds it, links not followed: some installers link to a store of theirs.
+    """Path as Python finds it, links not followed: some installers link to a store of theirs.
 
-    None for a package without
-    `__init__.py`, and for what is compiled into Python."""
+    None for a package without `__init__.py`, and for what is compiled into Python.
+    """
 
     folders: Sequence[str] | None
     """Of a package, where its modules lie; None for other modules."""
@@ -94,16 +94,16 @@ def find_module(name: str) -> Module | None:
     Returns:
         None where there is none, or where it is an attribute of a module.
     """
-    found, folders = None, None
+    module, folders = None, None
     for end in range(1, name.count(".") + 2):
         part = ".".join(name.split(".")[:end])
         if end > 1 and folders is None:
             return None
-        found = _loaded(part) or _found_in(folders, part)
-        if found is None:
+        module = _loaded(part) or _found_in(folders, part)
+        if module is None:
             return None
-        folders = found.folders
-    return found
+        folders = module.folders
+    return module
 
 
 def _loaded(name: str) -> Module | None:

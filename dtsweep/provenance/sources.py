@@ -53,19 +53,20 @@ class Sources:
     """User modules that the source imports: their files, and the top folders of packages."""
 
     contents: dict[tuple[Path, bool], str | None] = field(default_factory=dict, compare=False)
-    """Facts about paths that fields name, as of the first question, equal for all rows of a run.
+    """Digests of the contents by path and whether it may be a folder, None where it can't be read.
 
-    They include if folders count.
+    Kept from the first reading, so that they are equal for all rows of a run.
     """
 
     def with_data(self, fields: Mapping[str, Any]) -> dict[str, str]:
-        """All of it for a workload with these fields: with the contents of data that a field names.
+        """Digests of the sources, and of the data that the fields of a workload name.
 
-        That is a file, and what the field `data` names, which may be a folder: other folders are
-        written to, too. Of a list or dict of paths each one counts.
+        Data is a file, or what the field `data` names, which may be a folder; other folders may be
+        written to. Each path in a list or dict counts.
 
         Args:
-            fields: as they are, or as rows have them: of several types, a list or a dict, as JSON.
+            fields: values by name, or as rows have them, where fields of several types, lists and
+                dicts are JSON.
         """
         texts = [
             (name, part, text)
@@ -80,9 +81,9 @@ class Sources:
         for path, is_data in keys.values():
             if (path, is_data) not in self.contents:
                 self.contents[path, is_data] = content_digest(path, folders=is_data)
-        found = {f"field {name}": self.contents[key] for name, key in keys.items()}
-        known = {name: content for name, content in found.items() if content is not None}
-        return dict(sorted({**self.digests, **known}.items()))
+        contents = {f"field {name}": self.contents[key] for name, key in keys.items()}
+        readable = {name: content for name, content in contents.items() if content is not None}
+        return dict(sorted({**self.digests, **readable}.items()))
 
     def differ_from(self, row: Mapping[str, Any]) -> str | None:
         """Say in a line what a row's sources have that these have not.
@@ -115,38 +116,37 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
     """Collect what a workload's class is made of; nothing is imported.
 
     What counts are the files that define the class and its bases, and all modules of the user's own
-    that these import, in methods too, and so on: as Python reads them, without comments and without
-    `Sweep` and `run` (another axis is not another workload). So do the loaded modules of the sweep
-    file's folder, which may have been imported by a name made up on the way. Of a notebook it is
-    the class with what it uses. Of dtsweep's own workloads it is the module and its neighbours that
-    it imports. A warning names classes whose source cannot be found.
+    that these import, in methods too, and so on. They are compared as Python reads them, without
+    comments, `Sweep` and `run`: another axis is not another workload. The loaded modules of the
+    sweep file's folder count too, because their names may have been made up at run time. Of a
+    notebook the class counts with what it uses; of dtsweep's own workloads the module and its
+    neighbours that it imports. A warning names classes whose source cannot be found.
 
     Args:
         workload: an object of the class.
         file: the sweep file; None for a sweep made in Python.
     """
     invalidate_caches()
-    found = Sources(
+    sources = Sources(
         place=Path(getattr(sys.modules.get(type(workload).__module__), "__file__", None) or "").name
     )
-    imports = [*_loaded_beside(file)]
+    imports = [*_loaded_from_folder(file)]
     for base in type(workload).__mro__:
-        imports += _of_class(base, found)
-    if found.unknown:
-        names = ", ".join(sorted(found.unknown))
+        imports += _of_class(base, sources)
+    if sources.unknown:
+        names = ", ".join(sorted(sources.unknown))
         warnings.warn(
             f"no source of {names} can be found, so results will not show when it changes; "
             "define it in a file, or in a notebook cell without %%time",
             stacklevel=1,
         )
-    _follow(imports, found)
-    found.digests.update(
-        {f"package {name}": known for name, known in package_versions(found.packages).items()}
-    )
-    return found
+    _follow(imports, sources)
+    versions = package_versions(sources.packages)
+    sources.digests.update({f"package {name}": version for name, version in versions.items()})
+    return sources
 
 
-def _of_class(kind: type, found: Sources) -> Iterable[str]:
+def _of_class(kind: type, sources: Sources) -> Iterable[str]:
     """Note the source of a class; name what it imports."""
     module = sys.modules.get(kind.__module__)
     importable = None
@@ -160,23 +160,23 @@ def _of_class(kind: type, found: Sources) -> Iterable[str]:
     if importable is not None:
         # What comes with Python is left to its version.
         if not importable.is_standard:
-            found.digests[name] = kind.__module__
+            sources.digests[name] = kind.__module__
         return [kind.__module__]
     file = Path(getattr(module, "__file__", None) or "/")
     if not file.is_file():
-        parts = typed(kind)
-        found.digests.update({part: _digest(text) for part, text in parts.parts.items()})
-        found.unknown.update(parts.unknown)
-        return parts.imports
+        definition = typed(kind)
+        sources.digests.update({part: _digest(text) for part, text in definition.parts.items()})
+        sources.unknown.update(definition.unknown)
+        return definition.imports
     script_class = None
     if kind.__module__ == "__main__":
         script_class = kind.__name__
     tree = tree_of(file.read_bytes(), script_class=script_class)
-    found.digests[name] = _digest(as_text(tree.body))
+    sources.digests[name] = _digest(as_text(tree.body))
     return imported(tree, package=getattr(module, "__package__", None) or "")
 
 
-def _follow(names: Iterable[str], found: Sources) -> None:
+def _follow(names: Iterable[str], sources: Sources) -> None:
     """Note the modules of these names, and what they import, and so on."""
     waiting, seen = deque(names), set[str]()
     while waiting:
@@ -185,7 +185,7 @@ def _follow(names: Iterable[str], found: Sources) -> None:
         for part in _with_parents(name):
             if part not in seen:
                 seen.add(part)
-                waiting += _of_module(part, found)
+                waiting += _of_module(part, sources)
 
 
 def _with_parents(name: str) -> list[str]:
@@ -199,7 +199,7 @@ def _with_parents(name: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def _of_module(name: str, found: Sources) -> Iterable[str]:
+def _of_module(name: str, sources: Sources) -> Iterable[str]:
     """Note a module's source, or the package that it is of; name what it imports."""
     top = name.partition(".")[0]
     if top in COMPARED_ELSEWHERE and not name.startswith(OURS):
@@ -211,19 +211,19 @@ def _of_module(name: str, found: Sources) -> Iterable[str]:
         else:
             is_standard = module.is_standard
         if name == top and not is_standard:
-            found.packages.add(top)
+            sources.packages.add(top)
         return []
     if name == top:
-        found.modules.extend(module.places)
+        sources.modules.extend(module.places)
     if module.file is None:
         return []
     if module.file.suffix == ".py":
-        found.digests[module.title], imports = _read(
+        sources.digests[module.title], imports = _read(
             module.file.read_bytes(), package=module.package
         )
         return imports
     # Of what is compiled the bytes count.
-    found.digests[module.title] = hashlib.sha256(module.file.read_bytes()).hexdigest()[:12]
+    sources.digests[module.title] = hashlib.sha256(module.file.read_bytes()).hexdigest()[:12]
     return []
 
 
@@ -238,8 +238,8 @@ def _read(source: bytes, *, package: str) -> tuple[str, list[str]]:
     return _digest(as_text(tree)), sorted(set(imported(tree, package=package)))
 
 
-def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:
-    """Name the loaded modules of a sweep file's folder.
+def _loaded_from_folder(sweep_file: Path | None) -> Iterator[str]:
+    """Yield the names of the loaded modules in a sweep file's folder.
 
     Sweep files, scripts and installed packages are left out.
     """
@@ -251,10 +251,11 @@ def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:
     )
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
-        other = name in ("__main__", "dtsweep") or name.startswith(("dtsweep.", "dtsweep_file_"))
-        if not other and file.startswith(folders) and file.endswith(".py"):
-            found = find_module(name)
-            if found is not None and found.is_own:
+        if name in ("__main__", "dtsweep") or name.startswith(("dtsweep.", "dtsweep_file_")):
+            continue
+        if file.startswith(folders) and file.endswith(".py"):
+            importable = find_module(name)
+            if importable is not None and importable.is_own:
                 yield name
 
 
@@ -281,7 +282,7 @@ def _digest(text: str) -> str:
 
 
 def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Say what differs between the sources of results and those of a sweep: what the results have.
+    """List what differs between the sources of results and those of a sweep.
 
     A package or file that only one of the two could see is not a difference.
 
@@ -289,7 +290,7 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     >>> changes(then, {"a.py": "3", "package timm": "1.1"})
     ['another a.py', 'timm 1.0 (1.1 now)']
     """
-    said = []
+    differences = []
     for name in sorted({*then, *now}):
         before = then.get(name)
         after = now.get(name)
@@ -297,16 +298,16 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         is_seen = None not in (before, after) or kind not in ("package", "field")
         if before != after and is_seen:
             if kind == "package":
-                said.append(f"{rest} {before} ({after} now)")
+                differences.append(f"{rest} {before} ({after} now)")
             elif kind == "field":
-                said.append(f"other contents of the field {rest}")
+                differences.append(f"other contents of the field {rest}")
             elif before is None:
-                said.append(f"no {name}")
+                differences.append(f"no {name}")
             elif after is None:
-                said.append(f"{name} in use")
+                differences.append(f"{name} in use")
             else:
-                said.append(f"another {name}")
-    return said
+                differences.append(f"another {name}")
+    return differences
 
 
 def changes_of_row(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -320,21 +321,21 @@ def changes_of_row(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     return changes(json.loads(then["sources"]), json.loads(now["sources"]))
 
 
-def in_a_line(said: list[str], *, place: str) -> str:
+def in_a_line(differences: list[str], *, place: str) -> str:
     """Join changes to one line.
 
     Args:
-        said: by `changes`.
+        differences: by `changes`.
         place: file of the class.
 
-    >>> said = ["another class Net", "another a.py", "no b.py", "no c.py", "no d.py"]
-    >>> in_a_line(said, place="net.py")
+    >>> differences = ["another class Net", "another a.py", "no b.py", "no c.py", "no d.py"]
+    >>> in_a_line(differences, place="net.py")
     'another class Net (net.py), another a.py, no b.py and 2 more'
     """
-    named = [
-        f"{what} ({place})" if place and " class " in what else what for what in said[:MOST_NAMED]
-    ]
-    more = ""
-    if len(said) > MOST_NAMED:
-        more = f" and {len(said) - MOST_NAMED} more"
-    return ", ".join(named) + more
+    named = differences[:MOST_NAMED]
+    if place:
+        named = [f"{words} ({place})" if " class " in words else words for words in named]
+    suffix = ""
+    if len(differences) > MOST_NAMED:
+        suffix = f" and {len(differences) - MOST_NAMED} more"
+    return ", ".join(named) + suffix

@@ -94,9 +94,9 @@ class _WithoutQuestion(ast.NodeTransformer):
         self._names = names
 
     def visit(self, node: ast.AST) -> Any:
-        """Return what is to stand in a node's place."""
-        if isinstance(node, FUNCTIONS) and (own := _bound_in(node) & self._names):
-            return _WithoutQuestion(self._names - own).generic_visit(node)
+        """Return the replacement of a node, None to remove it."""
+        if isinstance(node, FUNCTIONS) and (bound := _bound_in(node) & self._names):
+            return _WithoutQuestion(self._names - bound).generic_visit(node)
         if isinstance(node, SIMPLE) and any(map(self._is_question, ast.walk(node))):
             is_of_several = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
             if not is_of_several:
@@ -136,12 +136,10 @@ def _question_names(tree: ast.Module) -> Iterator[str]:
 
 
 def as_text(tree: Any) -> str:
-    """A syntax tree as text, without positions.
+    """Write a syntax tree as text, without positions, equal on all releases of Python.
 
-    The same by every release of Python that can read the code.
-
-    `ast.unparse` quotes f-strings otherwise from 3.12 on, and later releases add fields, which are
-    empty in older code.
+    `ast.unparse` quotes f-strings differently from 3.12 on, and later releases add fields, which
+    are empty in older code.
 
     >>> as_text(ast.parse("x = -1").body[0])
     "Assign(targets=[Name(id='x' ctx=Store())] value=UnaryOp(op=USub() operand=Constant(value=1)))"

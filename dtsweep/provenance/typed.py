@@ -35,81 +35,81 @@ class Typed:
 
 
 def typed(kind: type) -> Typed:
-    """Follow a class to all that it uses of its own module, and so on.
+    """Collect a class and all that it uses of its own module, and so on.
 
     IPython keeps the source of each cell for `inspect`, doctest the source of each example, and
     Python from 3.13 on the prompt's and of `-c`. What `exec` or standard input was given is lost.
     """
-    found = Typed()
+    source = Typed()
     waiting = [kind]
     seen = set[int]()
     while waiting:
-        thing: Any = waiting.pop()
-        if id(thing) in seen:
+        definition: Any = waiting.pop()
+        if id(definition) in seen:
             continue
-        seen.add(id(thing))
-        if isinstance(thing, type):
-            name = f"class {thing.__qualname__}"
+        seen.add(id(definition))
+        if isinstance(definition, type):
+            name = f"class {definition.__qualname__}"
         else:
-            name = thing.__qualname__
-        functions = list(_own_functions(thing))
-        statement = _definition(thing, functions)
-        values = _values(thing, functions)
+            name = definition.__qualname__
+        functions = list(_own_functions(definition))
+        statement = _defining_statement(definition, functions)
+        values = _values(definition, functions)
         # Functions that one function has made share its name.
         text = f"{as_text(statement)} {value_text(values)}"
-        found.parts[name] = found.parts.get(name, "") + text
+        source.parts[name] = source.parts.get(name, "") + text
         used = {key: value for key, value in values.items() if isinstance(value, CODE)}
         if statement is not None:
-            found.imports.update(imported(statement, package=""))
+            source.imports.update(imported(statement, package=""))
             used |= _used(statement, functions)
         elif functions:
-            found.unknown.add(name)
+            source.unknown.add(name)
             # The workers may need any of the modules that are imported here.
-            found.imports.update(map(_module_of, functions[0].__globals__.values()))
+            source.imports.update(map(_module_of, functions[0].__globals__.values()))
         for key, value in sorted(used.items()):
-            waiting += _sort(found, key, value, module=kind.__module__)
-    return found
+            waiting += _note_used(source, key, value, module=kind.__module__)
+    return source
 
 
-def _sort(found: Typed, name: str, value: Any, *, module: str) -> list[Any]:
-    """Note a thing that is used; give it back where it is to be followed."""
+def _note_used(source: Typed, name: str, value: Any, *, module: str) -> list[Any]:
+    """Note a value that the source uses; return the classes and functions to follow from it."""
     if callable(value):
         value = inspect.unwrap(value)
     origin = _module_of(value)
     if isinstance(value, CODE) and origin == module:
         return [value]
-    found.imports.add(origin)
+    source.imports.add(origin)
     if isinstance(value, (*CODE, BuiltinFunctionType, ModuleType)):
         return []
-    found.parts[name] = value_text(value)
+    source.parts[name] = value_text(value)
     if origin != module:
         return []
     return [type(value)]
 
 
 def _module_of(value: Any) -> str:
-    """Name a module, or the one that a thing or its class comes from."""
+    """Name of a module, or of the module that a value or its class comes from."""
     if isinstance(value, ModuleType):
         return value.__name__
     return getattr(value, "__module__", None) or type(value).__module__
 
 
-def _own_functions(thing: Any) -> Iterator[FunctionType]:
-    """Find the functions that stand in a class's source; a function is one itself."""
-    if isinstance(thing, FunctionType):
-        yield thing
+def _own_functions(definition: Any) -> Iterator[FunctionType]:
+    """Yield the functions in the source of a class, or a function itself."""
+    if isinstance(definition, FunctionType):
+        yield definition
         return
-    for member in vars(thing).values():
+    for member in vars(definition).values():
         getters = [getattr(member, part, None) for part in ("__func__", "fget", "fset", "func")]
         for function in (inspect.unwrap(one) for one in (member, *getters) if callable(one)):
             if isinstance(function, FunctionType):
                 code = function.__code__
                 # Decorators and assignments add functions that were compiled elsewhere.
-                if code.co_qualname == f"{thing.__qualname__}.{code.co_name}":
+                if code.co_qualname == f"{definition.__qualname__}.{code.co_name}":
                     yield function
 
 
-def _definition(thing: Any, functions: Iterable[FunctionType]) -> ast.stmt | None:
+def _defining_statement(definition: Any, functions: Iterable[FunctionType]) -> ast.stmt | None:
     """Find the statement that defines a class or function, in the source of one of its functions.
 
     `inspect.getsource` of the class itself would look for a file of its module.
@@ -120,15 +120,15 @@ def _definition(thing: Any, functions: Iterable[FunctionType]) -> ast.stmt | Non
             tree = ast.parse("".join(lines))
         except (OSError, SyntaxError):
             continue
-        if isinstance(thing, type):
-            name = thing.__name__
+        if isinstance(definition, type):
+            name = definition.__name__
         else:
             name = function.__code__.co_name
         line = function.__code__.co_firstlineno
-        found = [node for node in ast.walk(tree) if _is_at(node, name, line=line)]
-        if found:
+        statements = [node for node in ast.walk(tree) if _is_at(node, name, line=line)]
+        if statements:
             # The last one is the innermost.
-            return found[-1]
+            return statements[-1]
     return None
 
 
@@ -142,18 +142,18 @@ def _is_at(node: ast.AST, name: str, *, line: int) -> TypeGuard[ast.stmt]:
     return is_named and first <= line <= (node.end_lineno or 0)
 
 
-def _values(thing: Any, functions: Sequence[FunctionType]) -> dict[str, Any]:
+def _values(definition: Any, functions: Sequence[FunctionType]) -> dict[str, Any]:
     """Values that the source alone does not show, by name.
 
     They are bases and attributes of a class, and variables of the functions around it.
     """
     values: dict[str, Any] = {}
-    if isinstance(thing, type):
-        values |= {base.__name__: base for base in thing.__bases__}
+    if isinstance(definition, type):
+        values |= {base.__name__: base for base in definition.__bases__}
         # Python's own names have an underscore at both ends; what an Enum keeps in them depends on
         # the release.
         is_own = re.compile(r"(?!_.*_$)").match
-        values |= {name: value for name, value in vars(thing).items() if is_own(name)}
+        values |= {name: value for name, value in vars(definition).items() if is_own(name)}
     for function in functions:
         for name, cell in zip(
             function.__code__.co_freevars, function.__closure__ or (), strict=True

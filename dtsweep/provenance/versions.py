@@ -11,20 +11,20 @@ from importlib.util import find_spec
 
 def versions() -> dict[str, str]:
     """Versions of the measuring packages, by column; a package without a version is left out."""
-    found = {"python_version": platform.python_version()}
+    by_column = {"python_version": platform.python_version()}
     for package in ("dtsweep", "torch", "ray"):
         try:
-            found[f"{package}_version"] = version(package)
+            by_column[f"{package}_version"] = version(package)
         except PackageNotFoundError:
             # Without Ray, `dtsweep.worker` still measures; an unpacked dtsweep has no metadata.
             continue
-    return found
+    return by_column
 
 
 def all_versions() -> dict[str, str]:
-    """As above, with packages that carry numbers between processes and into files."""
+    """Versions of the measuring packages, and of those that carry numbers between processes."""
     carriers = package_versions(["numpy", "pyarrow"])
-    return {**versions(), **{f"{name}_version": found for name, found in carriers.items()}}
+    return versions() | {f"{name}_version": number for name, number in carriers.items()}
 
 
 def release(version: str) -> str:
@@ -38,42 +38,47 @@ def release(version: str) -> str:
     return ".".join(version.partition("+")[0].split(".")[:2])
 
 
-def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Versions whose releases differ: name, theirs, ours. What they don't have is not a difference.
+def differences(
+    node_versions: Mapping[str, str], driver_versions: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """Versions whose releases differ: name, the node's, the driver's.
+
+    What the node does not have is not a difference.
 
     >>> ours = {"torch_version": "2.13.0+cpu", "ray_version": "2.60.0"}
     >>> differences({"torch_version": "2.12.1", "ray_version": "2.60.1"}, ours)
     [('torch_version', '2.12.1', '2.13.0+cpu')]
     """
-    both = [(name, there[name], ours) for name, ours in here.items() if name in there]
-    return [(name, theirs, ours) for name, theirs, ours in both if release(theirs) != release(ours)]
+    return [
+        (name, node_versions[name], ours)
+        for name, ours in driver_versions.items()
+        if name in node_versions and release(node_versions[name]) != release(ours)
+    ]
 
 
-def mismatches(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
-    """Say which packages of a node are of another release than the driver's.
+def mismatches(node_versions: Mapping[str, str], driver_versions: Mapping[str, str]) -> list[str]:
+    """List the packages of a node that are of another release than the driver's.
 
-    What travels there has no version.
+    A package without a version, such as one that Ray has sent to the node, is left out.
 
-    >>> here = {"torch_version": "2.13.0", "ray_version": "2.60.0"}
-    >>> mismatches({"torch_version": "2.12.1"}, here)
+    >>> driver_versions = {"torch_version": "2.13.0", "ray_version": "2.60.0"}
+    >>> mismatches({"torch_version": "2.12.1"}, driver_versions)
     ['torch 2.12.1, but 2.13.0 where dtsweep runs; install the same on all nodes']
     >>> mismatches({}, {"torch_version": "2.13.0"})
     ['torch is not installed, but 2.13.0 where dtsweep runs; install the same on all nodes']
     """
-    found = differences(there, here)
-    if "torch_version" in here.keys() - there.keys():
-        found.append(("torch_version", "is not installed", here["torch_version"]))
+    differing = differences(node_versions, driver_versions)
+    if "torch_version" in driver_versions.keys() - node_versions.keys():
+        differing.append(("torch_version", "is not installed", driver_versions["torch_version"]))
     return [
         f"{name.removesuffix('_version')} {theirs}, but {ours} where dtsweep runs; install the "
         "same on all nodes"
-        for name, theirs, ours in found
+        for name, theirs, ours in differing
     ]
 
 
 def slow_import() -> str | None:
-    """A package of this environment that slows every start of Ray down, and what to do.
-
-    None without it.
+    """Name the package that slows every start of Ray down, with the way out; None without it.
 
     Ray imports jsonschema in each process; from 4.25 on, that imports rfc3987-syntax where it is
     installed (JupyterLab asks for it), whose grammar takes a second or more to compile.
@@ -96,13 +101,13 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
     >>> set(package_versions(["numpy", "no_such_package"]))
     {'numpy'}
     """
-    found, others = {}, []
+    by_name, unresolved = {}, []
     for name in sorted(names):
         try:
-            found[name] = version(name)
+            by_name[name] = version(name)
         except PackageNotFoundError:
-            others.append(name)
-    return found | _versions_by_files(others)
+            unresolved.append(name)
+    return by_name | _versions_by_files(unresolved)
 
 
 def _versions_by_files(modules: Sequence[str]) -> dict[str, str]:
@@ -110,10 +115,11 @@ def _versions_by_files(modules: Sequence[str]) -> dict[str, str]:
 
     Asking importlib.metadata for its whole map takes half a second.
     """
-    found: dict[str, list[str]] = {}
+    installers: dict[str, list[str]] = {}
     for package in distributions() if modules else ():
         files = package.read_text("RECORD") or ""
         for name in modules:
             if re.search(rf"^{re.escape(name)}[/.]", files, re.MULTILINE):
-                found.setdefault(name, []).append(f"{package.metadata['Name']} {package.version}")
-    return {name: ", ".join(sorted(packages)) for name, packages in found.items()}
+                named = f"{package.metadata['Name']} {package.version}"
+                installers.setdefault(name, []).append(named)
+    return {name: ", ".join(sorted(packages)) for name, packages in installers.items()}

@@ -9,23 +9,23 @@ from dtsweep.provenance.sources import changes_of_row
 from dtsweep.results.statuses import FINAL
 
 
-def standing(
+def current_attempts(
     rows: Iterable[Mapping[str, Any]], *, superseded: Collection[str] = ()
 ) -> dict[tuple[str, str], int]:
-    """Choose the attempt of each trial that stands for it: its newest `ok` one, else its newest.
+    """Choose the current attempt of each trial: its newest `ok` attempt, else its newest.
 
-    An `ok` one of an earlier source of the workload gives way to a final failure of a later source:
-    the trial can't be measured any more. One that is superseded gives way to any later attempt with
-    another source or environment.
+    An `ok` attempt of an earlier source of the workload gives way to a final failure of a later
+    source: the trial can't be measured any more. A superseded attempt gives way to any later one
+    with another source or environment.
 
     Args:
         rows: attempts with `attempt_id`, `trial_id`, `harness`, `role`, `status`,
             `workload_digest`, `sources` and `environment`, the oldest first.
-        superseded: `attempt_id` of the attempts that are.
+        superseded: `attempt_id` of the superseded attempts.
 
     Returns:
-        The index of the row, by trial and harness; canaries have none. What another harness
-        measured is another trial.
+        Index of the row by trial and harness, without canaries. What another harness measured is
+        another trial.
     """
     chosen: dict[tuple[str, str], tuple[int, Mapping[str, Any]]] = {}
     for index, row in enumerate(rows):

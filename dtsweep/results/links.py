@@ -73,9 +73,9 @@ def store_links(where: str | Path, links: Sequence[Mapping[str, Any]]) -> str:
     """
     now = datetime.now(UTC)
     rows = [
-        {"measured_at": now, "ranks": 2, **link, **each}
+        {"measured_at": now, "ranks": 2, **link, **all_reduce}
         for link in links
-        for each in link["all_reduces"]
+        for all_reduce in link["all_reduces"]
     ]
     name = f"links-{uuid.uuid4().hex}.parquet"
     Storage(where).write(FOLDER, name, _parquet(rows))

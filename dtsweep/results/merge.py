@@ -52,15 +52,15 @@ def batches(sizes: Mapping[str, int]) -> list[list[str]]:
         if size <= max(SMALL_BYTES, total):
             chosen = place + 1
         total += size
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     in_batch = 0
     for size, name in candidates[:chosen]:
-        if not found or in_batch + size > LARGE_BYTES or len(found[-1]) == FILES_AT_ONCE:
-            found.append([])
+        if not groups or in_batch + size > LARGE_BYTES or len(groups[-1]) == FILES_AT_ONCE:
+            groups.append([])
             in_batch = 0
-        found[-1].append(name)
+        groups[-1].append(name)
         in_batch += size
-    return [batch for batch in found if len(batch) > 1]
+    return [batch for batch in groups if len(batch) > 1]
 
 
 def merge_files(table: str, files: Mapping[str, Any]) -> tuple[str, bytes]:
@@ -101,11 +101,11 @@ def _new_rows(files: Iterable[Iterable[Any]]) -> Iterator[Any]:
     """Yield the rows of files, part by part, without those of attempts that an earlier file has."""
     seen: set[str] = set()
     for parts in files:
-        own: set[str] = set()
+        file_attempts: set[str] = set()
         for rows in parts:
-            own |= (attempts := set(pc.unique(rows["attempt_id"]).to_pylist()))
+            file_attempts |= (attempts := set(pc.unique(rows["attempt_id"]).to_pylist()))
             yield _of(rows, attempts - seen) if attempts & seen else rows
-        seen |= own
+        seen |= file_attempts
 
 
 def _of(rows: Any, attempts: Set[str]) -> Any:
@@ -153,12 +153,12 @@ def merged(table: str, files: Iterable[Any]) -> Any:
 
 def _mixed_fields(tables: Iterable[Any]) -> set[str]:
     """Columns of workload fields that have several types."""
-    found: dict[str, set[Any]] = {}
+    types_by_field: dict[str, set[Any]] = {}
     for field in (
         field for rows in tables for field in rows.schema if field.name.startswith("workload_")
     ):
-        found.setdefault(field.name, set()).add(field.type)
-    return {name for name, types in found.items() if len(types) > 1}
+        types_by_field.setdefault(field.name, set()).add(field.type)
+    return {name for name, types in types_by_field.items() if len(types) > 1}
 
 
 def _as_text(rows: Any, columns: Set[str]) -> Any:

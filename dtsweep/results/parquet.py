@@ -176,17 +176,17 @@ def _checked(data: bytes, name: str, table: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _check_columns(schema: Any, table: str) -> None:
-    known = {column.name: column.type for column in TABLES[table]}
+    declared = {column.name: column.type for column in TABLES[table]}
     for field in schema:
-        if field.name in known:
-            allowed = [known.pop(field.name)]
+        if field.name in declared:
+            allowed = [declared.pop(field.name)]
         else:
             allowed = []
             if _is_workload(field.name, table):
                 allowed = list(WORKLOAD_TYPES.values())
         if field.type not in allowed:
             raise ValueError(f"column {field.name} of type {field.type} is not a column of {table}")
-    if "attempt_id" in known:
+    if "attempt_id" in declared:
         raise ValueError("rows without attempt_id")
 
 

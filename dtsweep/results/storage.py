@@ -36,12 +36,12 @@ class Storage:
         """
         with self._storage("read"):
             try:
-                found = self._files.get_file_info(
+                infos = self._files.get_file_info(
                     pafs.FileSelector(self._path(table), allow_not_found=True)
                 )
             except FileNotFoundError:  # made by another process while Arrow looked at it
-                found = []
-        parquet = [info for info in found if info.base_name.endswith(".parquet")]
+                infos = []
+        parquet = [info for info in infos if info.base_name.endswith(".parquet")]
         return {
             info.base_name: info.size or 0
             for info in sorted(parquet, key=lambda info: str(info.base_name))
@@ -51,15 +51,15 @@ class Storage:
         """Read a whole file.
 
         Raises:
-            FileNotFoundError: It is gone.
+            FileNotFoundError: it has been deleted.
         """
         with self._storage("read"):
             try:
                 with self._files.open_input_file(self._path(table, name)) as file:
                     return bytes(file.read())
             except FileNotFoundError as error:
-                gone = error
-        raise gone
+                not_found = error
+        raise not_found
 
     def footer(self, table: str, name: str) -> Any:
         """Read only the schema of a Parquet file, unchecked.
@@ -151,10 +151,10 @@ def _private(path: str, flags: int) -> int:
 
 def _file_system(where: str, shown: str) -> tuple[Any, str]:
     if "://" not in where:
-        if found := re.match(r"(s3|gs|gcs|abfss?|hdfs):/*", where):
+        if match := re.match(r"(s3|gs|gcs|abfss?|hdfs):/*", where):
             raise SweepError(
                 f"results {shown!r} is not a folder; did you mean "
-                f"{found[1]}://{shown[found.end() :]}?"
+                f"{match[1]}://{shown[match.end() :]}?"
             )
         return pafs.LocalFileSystem(), str(Path(where).expanduser().absolute())
     try:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dtsweep.errors import StorageError, SweepError, without_credentials
-from dtsweep.results.current_attempt import standing
+from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.merge import batches, merge_files, merged
 from dtsweep.results.parquet import (
     CorruptPartError,
@@ -42,7 +42,7 @@ T = TypeVar("T")
 SCATTERED_FROM = 64
 """Commits after which their files are merged: so many are left after a kill."""
 
-_READ_BY_STANDING = [
+_READ_TO_CHOOSE = [
     *("attempt_id", "trial_id", "harness", "role", "status", "workload_digest", "sources"),
     "environment",
 ]
@@ -96,7 +96,7 @@ class Results:
     ) -> None:
         """Store one attempt.
 
-        It exists for readers once all of it is stored. A repeated call changes nothing.
+        Readers see it once all of it is stored. A repeated call changes nothing.
 
         Args:
             trial: Columns of `trials`, `workload_<field>` among them; those left out are null.
@@ -236,10 +236,8 @@ class Results:
     def compact(self) -> None:
         """Merge many small files of each table into few.
 
-        What readers see stays the same at every moment.
-
-        What that reads and writes grows with what was stored since, not with all that is there
-        (`merge.batches`).
+        Readers see the same rows at every moment. The work grows with what was stored since the
+        last compaction, not with all that is stored (`merge.batches`).
 
         Raises:
             StorageError: A file can't be read or written; nothing is lost, and the next compaction
@@ -262,17 +260,16 @@ class Results:
     def _merge_batch(self, table: str, names: Sequence[str]) -> bool:
         """Replace these files with one; False if there was nothing to merge."""
         with ThreadPoolExecutor(READERS) as pool:
-            found = dict(
+            checked = dict(
                 zip(names, pool.map(lambda name: self._valid(table, name), names), strict=True)
             )
-            files = {name: file for name, file in found.items() if file is not None}
+            files = {name: file for name, file in checked.items() if file is not None}
             if len(files) < 2:
                 return False
             try:
                 name, data = merge_files(table, files)
-            except (
-                pa.ArrowInvalid
-            ):  # a number too large for the type that another file has made of its column
+            except pa.ArrowInvalid:
+                # A number is too large for the type that another file has made of its column.
                 return False
             self._folder.write(table, name, data)
             with suppress(FileNotFoundError):  # another process has merged it further
@@ -291,21 +288,21 @@ class Results:
         return None
 
     def _drop_replaced(self, table: str) -> None:
-        """Delete what a compaction that was killed has left of the files that it had merged."""
+        """Delete files that a killed compaction had merged and not yet deleted."""
         sizes = self._folder.sizes(table)
         for name in set(_compacted(sizes)) - self._clean:
             schema = self._folder.footer(table, name)
             try:
                 if schema is None:
-                    left = set()
+                    leftovers = set()
                 else:
-                    left = replaced_by(schema) & sizes.keys()
+                    leftovers = replaced_by(schema) & sizes.keys()
             except ValueError:  # damaged: readers leave the file out
                 continue
             # Only a file that is whole may take the place of others.
-            if not left or self._valid(table, name) is not None:
-                for old in left:
-                    self._folder.delete(table, old)
+            if not leftovers or self._valid(table, name) is not None:
+                for leftover in leftovers:
+                    self._folder.delete(table, leftover)
                 self._clean.add(name)
 
     def _rows(self, table: str, columns: Collection[str] | None = None) -> Any:
@@ -313,13 +310,13 @@ class Results:
         for _ in range(100):
             sizes = self._folder.sizes(table)
             try:
-                found = self._rows_of(table, sizes, columns)
+                rows = self._rows_of(table, sizes, columns)
             except FileNotFoundError:  # compacted by another process since it was listed
                 continue
             # A listing takes time: it can miss both a compacted file, not yet there, and its parts,
             # just deleted.
             if _compacted(sizes) == _compacted(self._folder.sizes(table)):
-                return found
+                return rows
         raise StorageError(
             f"files in {self}/{table} vanish while they are read; is something deleting them?"
         )
@@ -340,9 +337,9 @@ class Results:
         """
         with ThreadPoolExecutor(READERS) as pool:
             for begin in range(0, len(names), READ_AHEAD):
-                some = names[begin : begin + READ_AHEAD]
+                batch = names[begin : begin + READ_AHEAD]
                 for name, data in zip(
-                    some, pool.map(partial(self._folder.read, table), some), strict=True
+                    batch, pool.map(partial(self._folder.read, table), batch), strict=True
                 ):
                     unpack = partial(decode, data, name=name, table=table, columns=columns)
                     if (rows := self._unless_corrupt(table, name, unpack)) is not None:
@@ -375,8 +372,8 @@ def trials_of(
         canaries: add every canary.
         superseded: `attempt_id` of attempts that are left out.
     """
-    rows = attempts.select(_READ_BY_STANDING).to_pylist()
-    chosen = list(standing(rows, superseded=superseded).values())
+    rows = attempts.select(_READ_TO_CHOOSE).to_pylist()
+    chosen = list(current_attempts(rows, superseded=superseded).values())
     if canaries:
         chosen += [index for index, row in enumerate(rows) if row["role"] == "canary"]
     chosen = [index for index in chosen if rows[index]["attempt_id"] not in superseded]
@@ -386,9 +383,8 @@ def trials_of(
 def steps(results: Results | str | Path) -> pd.DataFrame:
     """Read one row per rank and step of every attempt.
 
-    Types, warnings and errors are as in `dtsweep.load`.
-
-    A warning also says of how many attempts the steps are gone.
+    Types, warnings and errors are as in `dtsweep.load`. Another warning counts the attempts whose
+    steps are lost.
     """
     return frame_of(_stored(results, "steps"))
 
@@ -403,10 +399,10 @@ def _stored(results: Results | str | Path, table: str) -> Any:
         warnings.warn(f"{store}/{name} is left out: {reason}", stacklevel=3)
     if not rows.num_rows and not store.attempts():
         raise SweepError(_nothing_in(store))
-    if gone := _without_steps(store, table, rows):
+    if lost := _without_steps(store, table, rows):
         way_out = "put its files back, or measure them again with --rerun all"
         warnings.warn(
-            f"{store}/steps has lost the steps of {gone} attempts; {way_out}", stacklevel=3
+            f"{store}/steps has lost the steps of {lost} attempts; {way_out}", stacklevel=3
         )
     return rows
 
@@ -423,11 +419,11 @@ def _nothing_in(store: Results) -> str:
         return f"no results in {store}, a part of some; did you mean {folder.parent}?"
     if runs := store.files(HISTORY["trials"]):
         if runs == 1:
-            known = f"{runs} run"
+            run_count = f"{runs} run"
         else:
-            known = f"{runs} runs"
+            run_count = f"{runs} runs"
         reader = f"dtsweep compare NEW --against LAST --history {store}"
-        return f"{store} is a history ({known}), not results; {reader} reads it"
+        return f"{store} is a history ({run_count}), not results; {reader} reads it"
     return f"no results in {store}; make some with: dtsweep run SWEEP.py --results {store}"
 
 
@@ -463,6 +459,6 @@ def _compacted(names: Iterable[str]) -> list[str]:
 
 
 def _by_start(trials: Any) -> list[int]:
-    """Number the rows from the oldest; those that never started come first."""
+    """Indices of the rows from the oldest on; rows that never started come first."""
     starts = trials["started_at"].cast(pa.int64()).to_pylist()
     return sorted(range(len(starts)), key=lambda index: starts[index] or 0)

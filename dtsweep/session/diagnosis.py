@@ -1,7 +1,4 @@
-"""State of ranks that don't answer: dead, on a lost node, stopped, or silent.
-
-Each is named.
-"""
+"""State of each rank that does not answer: dead, on a lost node, stopped, or silent."""
 
 from __future__ import annotations
 
@@ -67,7 +64,7 @@ class Ranks:
 
 
 async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
-    """Say how a session ended that should not have.
+    """Say how a session ended that should have gone on.
 
     Args:
         error: of its trainer's `fit()`.
@@ -86,7 +83,7 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
     where = "a process of the session"
     if rank is not None:
         where = ranks.named(rank, node_name)
-    text = " ".join(str(said) for said in (error, *causes.values()) if said is not None)
+    text = " ".join(str(message) for message in (error, *causes.values()) if message is not None)
     if is_preempted(error):
         return Diagnosis(
             status="preempted", reason=f"the node of {where} was taken back", rank=rank
@@ -158,18 +155,18 @@ async def _lost_nodes(nodes: Collection[RankNode]) -> list[str]:
     """Names of lost nodes; Ray reports them seconds after the end of their processes."""
     if not nodes:
         return []
-    here = ray.get_runtime_context().get_node_id()
-    others = [node for node in nodes if node.node_id != here]
-    lives = await asyncio.gather(*(answers(node.node_id) for node in others))
-    return sorted({node.name for node, answered in zip(others, lives, strict=True) if not answered})
+    own_node_id = ray.get_runtime_context().get_node_id()
+    other_nodes = [node for node in nodes if node.node_id != own_node_id]
+    lives = await asyncio.gather(*(answers(node.node_id) for node in other_nodes))
+    return sorted(
+        {node.name for node, answered in zip(other_nodes, lives, strict=True) if not answered}
+    )
 
 
 async def why_silent(
     ranks: Ranks, *, answered: Collection[int], measure: Measure, is_warm: bool
 ) -> Diagnosis:
-    """Have all ranks write their stacks to their logs.
-
-    Name those that are stopped, or else did not answer.
+    """Have all ranks write their stacks to their logs; name the stopped or else the silent ones.
 
     Args:
         ranks: of the session.
@@ -177,18 +174,18 @@ async def why_silent(
         measure: how long they had.
         is_warm: whether all had ended a warm-up.
     """
-    told = (on_node(str(facts.node_id), write_stacks, facts.pid) for facts in ranks.facts.values())
-    states = dict(zip(ranks.facts, await asyncio.gather(*told), strict=True))
+    calls = (on_node(str(facts.node_id), write_stacks, facts.pid) for facts in ranks.facts.values())
+    states = dict(zip(ranks.facts, await asyncio.gather(*calls), strict=True))
     if is_warm:
         phase = f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
     else:
         phase = f"{measure.max_warmup_seconds:g} s of warm-up"
     if stopped := [rank for rank in ranks.members if states[rank] in STOPPED]:
-        which = ", ".join(
+        names = ", ".join(
             f"{ranks.named(rank, ranks.facts[rank].node)} is {STOPPED[states[rank]]}"
             for rank in stopped
         )
-        reason = f"{which}; no answer after {phase}; the stacks of the others are in the logs"
+        reason = f"{names}; no answer after {phase}; the stacks of the others are in the logs"
         return Diagnosis(status="hang", reason=reason, rank=stopped[0])
     silent = [rank for rank, _ in enumerate(ranks.members) if rank not in answered]
     names = ", ".join(f"{rank} on {ranks.facts[ranks.members[rank]].node}" for rank in silent)

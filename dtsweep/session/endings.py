@@ -39,8 +39,8 @@ class NotUp:
     hopeless_for: str | None
     """Trials that would fail the same way: of the `world`, or of the whole `run`.
 
-    None where another start may
-    come up."""
+    None where another start may succeed.
+    """
 
 
 def causes_of(error: BaseException | None) -> Mapping[int, BaseException]:
@@ -103,9 +103,9 @@ def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: flo
     if raised := causes_of(error):
         rank, failure = next(iter(raised.items()))
         return _raised(rank, failure)
-    said = next(reversed(str(cause).strip().splitlines()), "")
-    if "init_process_group" in str(cause) and not any(words in said for words in PASSING):
-        reason = f"the workers can't reach each other: {said}; {OTHER_INTERFACE}"
+    last_line = next(reversed(str(cause).strip().splitlines()), "")
+    if "init_process_group" in str(cause) and not any(words in last_line for words in PASSING):
+        reason = f"the workers can't reach each other: {last_line}; {OTHER_INTERFACE}"
         return NotUp(status="launch_failed", reason=reason, hopeless_for="world")
     return None
 

@@ -53,19 +53,19 @@ def open_log(session: str, rank: int, *, root: Path | None = None) -> tuple[Path
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that is this user's alone, or see that it is.
+    """Make a folder that belongs to this user alone, or check that it does.
 
     Raises:
         SweepError: it is a link, no folder, or somebody else's.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    info = folder.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
         raise SweepError(
             f"{folder} is not a folder of this user, so logs there could be read or steered; "
             "remove it"
         )
-    if stat.S_IMODE(found.st_mode) != 0o700:
+    if stat.S_IMODE(info.st_mode) != 0o700:
         folder.chmod(0o700)
 
 

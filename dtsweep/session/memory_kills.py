@@ -22,14 +22,14 @@ class MemoryKills:
     count: int
 
 
-def memory_kills(groups: Path = GROUPS, own: Path = OWN) -> MemoryKills | None:
+def memory_kills(groups: Path = GROUPS, membership: Path = OWN) -> MemoryKills | None:
     """Kills counted by this process's control group; None if there is no such counter.
 
     Args:
         groups: where control groups are mounted.
-        own: names those of this process, as proc(5) does.
+        membership: file that names the control groups of this process, as in proc(5).
     """
-    for line in own.read_text(encoding="utf-8").splitlines():
+    for line in membership.read_text(encoding="utf-8").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             places = [groups / path.lstrip("/"), groups]

@@ -39,8 +39,10 @@ class NodeChoice:
     """Nodes of the next session."""
 
     leaving: Sequence[NodeNow]
-    struck: Sequence[NodeNow]
-    """Both are left out."""
+    """Nodes that are being taken back; they are left out."""
+
+    failing: Sequence[NodeNow]
+    """Nodes that trials died on; they are left out."""
 
     lacking: int = 0
     """Number of its workers for which nodes must be added, once the others are free."""
@@ -51,15 +53,15 @@ class NodeChoice:
     @property
     def without(self) -> list[str]:
         """Ids of the nodes that are left out."""
-        return [node.node_id for node in (*self.leaving, *self.struck)]
+        return [node.node_id for node in (*self.leaving, *self.failing)]
 
 
 class FailureCounts:
-    """On which nodes trials lost a process."""
+    """Nodes on which trials lost a process, by trial."""
 
-    def __init__(self, known: Mapping[str, frozenset[str]] | None = None) -> None:
-        """None has but those that are known."""
-        self._nodes = dict(known or {})
+    def __init__(self, nodes: Mapping[str, frozenset[str]] | None = None) -> None:
+        """Start from the counts of an earlier slot."""
+        self._nodes = dict(nodes or {})
 
     def by_trial(self) -> dict[str, frozenset[str]]:
         """The nodes of each trial that lost one."""
@@ -69,7 +71,7 @@ class FailureCounts:
         """Note that a process of a trial has died on a node."""
         self._nodes[trial_id] = self._nodes.get(trial_id, frozenset()) | {node_id}
 
-    def struck(self) -> frozenset[str]:
+    def failing(self) -> frozenset[str]:
         """Nodes on which enough trials died; a trial that died on several nodes counts for none."""
         counts = Counter(next(iter(nodes)) for nodes in self._nodes.values() if len(nodes) == 1)
         return frozenset(node_id for node_id, count in counts.items() if count >= STRIKES)
@@ -81,7 +83,7 @@ class FailureCounts:
                 self._nodes.pop(start, None)
 
     def reset(self) -> None:
-        """Forget them all."""
+        """Forget all failures."""
         self._nodes = {}
 
 
@@ -101,10 +103,7 @@ def nodes_now() -> list[NodeNow]:
 
 
 def leaving_nodes() -> dict[str, float]:
-    """Nodes that are being taken back, each with the Unix time in seconds at which it is gone.
-
-    0 if no time is given.
-    """
+    """Nodes that are being taken back, by the Unix time in seconds of their end; 0 if not given."""
     from ray._private.state import state
 
     return {
@@ -115,38 +114,39 @@ def leaving_nodes() -> dict[str, float]:
 def choose_nodes(
     nodes: Sequence[NodeNow],
     *,
-    struck: Collection[str],
+    failing: Collection[str],
     world: World,
-    each: Mapping[str, float],
+    per_worker: Mapping[str, float],
     grows: bool,
 ) -> NodeChoice:
-    """Leave out what leaves, and what has been struck where the others can hold the world.
+    """Leave out the nodes that leave, and failing ones where the others can hold the world.
 
     Args:
         nodes: those that a session may use at all.
-        struck: ids of nodes that trials died on.
+        failing: ids of nodes that trials died on.
         world: how many workers, and how they are placed.
-        each: resources of one worker.
-        grows: whether nodes can be added: then those that are missing are waited for.
+        per_worker: resources of one worker.
+        grows: whether nodes can be added; missing ones are then waited for.
     """
     leaving = [node for node in nodes if node.leaves_at is not None]
     staying = [node for node in nodes if node.leaves_at is None]
-    sound = [node for node in staying if node.node_id not in struck]
-    lacking = workers_lacking(_rooms(sound, each), workers=world.workers, placement=world.placement)
+    sound = [node for node in staying if node.node_id not in failing]
+    rooms = _rooms(sound, per_worker)
+    lacking = workers_lacking(rooms, workers=world.workers, placement=world.placement)
     if grows or not lacking:
-        struck_nodes = [node for node in staying if node not in sound]
-        return NodeChoice(leaving=leaving, struck=struck_nodes, lacking=lacking)
-    rooms = _rooms(staying, each)
+        failing_nodes = [node for node in staying if node not in sound]
+        return NodeChoice(leaving=leaving, failing=failing_nodes, lacking=lacking)
+    rooms = _rooms(staying, per_worker)
     if can_hold(rooms, workers=world.workers, placement=world.placement):
-        return NodeChoice(leaving=leaving, struck=[])
+        return NodeChoice(leaving=leaving, failing=[])
     has = f"{count_of(len(staying), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
-    gone = ""
+    suffix = ""
     if leaving:
-        gone = f"; {', '.join(node.name for node in leaving)} is being taken back"
+        suffix = f"; {', '.join(node.name for node in leaving)} is being taken back"
     return NodeChoice(
         leaving=leaving,
-        struck=[],
-        misfit=f"{world.workers} workers don't fit any more: {has}{gone}",
+        failing=[],
+        misfit=f"{world.workers} workers don't fit any more: {has}{suffix}",
     )
 
 
@@ -190,16 +190,15 @@ def can_hold(rooms: Sequence[int], *, workers: int, placement: str) -> bool:
     return sum(rooms) >= workers
 
 
-def room_for(resources: Mapping[str, float], each: Mapping[str, float]) -> int:
+def room_for(resources: Mapping[str, float], per_worker: Mapping[str, float]) -> int:
     """Number of workers a node could hold, if nothing else ran there.
 
     >>> room_for({"CPU": 8, "GPU": 2}, {"CPU": 1, "GPU": 1})
     2
     """
-    return min(
-        (int(resources.get(kind, 0) // count) for kind, count in each.items() if count), default=0
-    )
+    needed = {kind: count for kind, count in per_worker.items() if count}
+    return min((int(resources.get(kind, 0) // needed[kind]) for kind in needed), default=0)
 
 
-def _rooms(nodes: Sequence[NodeNow], each: Mapping[str, float]) -> list[int]:
-    return [room_for(node.resources, each) for node in nodes]
+def _rooms(nodes: Sequence[NodeNow], per_worker: Mapping[str, float]) -> list[int]:
+    return [room_for(node.resources, per_worker) for node in nodes]

@@ -29,9 +29,9 @@ class NodeWatch:
     def __init__(
         self, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None
     ) -> None:
-        """Know nothing of any node but its strikes."""
+        """Start from the failure counts of an earlier slot."""
         self._settings = settings
-        self._each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
+        self._per_worker = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
         self._failure_counts = FailureCounts(failure_counts)
         self._left_out: set[str] = set()
         self._notes: list[str] = []
@@ -48,7 +48,7 @@ class NodeWatch:
         self._failure_counts.reset_nodes(starts)
 
     def failure_counts(self) -> dict[str, frozenset[str]]:
-        """On which nodes each trial or start has lost a process."""
+        """Nodes on which each trial or start has lost a process."""
         return self._failure_counts.by_trial()
 
     def take_notes(self) -> list[str]:
@@ -79,17 +79,17 @@ class NodeWatch:
             SessionError: the others can't hold it, and none will come; or the head does not answer.
         """
         if self._settings.is_private:
-            return NodeChoice(leaving=[], struck=[])
+            return NodeChoice(leaving=[], failing=[])
         chosen = self._chosen(
             await self._usable(within_s), world, grows=self._settings.is_autoscaled
         )
-        why = {
+        by_reason = {
             "is being taken back": chosen.leaving,
-            f"is left out: processes of {STRIKES} trials or starts died there": chosen.struck,
+            f"is left out: processes of {STRIKES} trials or starts died there": chosen.failing,
         }
-        for what, left_out in why.items():
+        for reason, left_out in by_reason.items():
             self._notes += [
-                f"node {node.name} {what}"
+                f"node {node.name} {reason}"
                 for node in left_out
                 if node.node_id not in self._left_out
             ]
@@ -99,24 +99,30 @@ class NodeWatch:
         return chosen
 
     async def reset(self, world: World) -> bool:
-        """Use struck nodes again where none came in their place; whether a world fits with them.
+        """Use failing nodes again if none came in their place; True if a world fits with them.
 
         Raises:
             SessionError: Ray's head does not say which nodes there are.
         """
         nodes = await self._usable(NODE_ANSWERS_S)
-        struck = self._failure_counts.struck()
-        again = [node for node in nodes if node.node_id in struck]
-        if not again or self._chosen(nodes, world, grows=False).misfit is not None:
+        failing = self._failure_counts.failing()
+        reused = [node for node in nodes if node.node_id in failing]
+        if not reused or self._chosen(nodes, world, grows=False).misfit is not None:
             return False
-        self._notes += [f"node {node.name} is used again: none came in its place" for node in again]
-        self._left_out -= {node.node_id for node in again}
+        self._notes += [
+            f"node {node.name} is used again: none came in its place" for node in reused
+        ]
+        self._left_out -= {node.node_id for node in reused}
         self._failure_counts.reset()
         return True
 
     def _chosen(self, nodes: Sequence[NodeNow], world: World, *, grows: bool) -> NodeChoice:
         return choose_nodes(
-            nodes, struck=self._failure_counts.struck(), world=world, each=self._each, grows=grows
+            nodes,
+            failing=self._failure_counts.failing(),
+            world=world,
+            per_worker=self._per_worker,
+            grows=grows,
         )
 
     async def _usable(self, within_s: float) -> list[NodeNow]:
@@ -124,7 +130,7 @@ class NodeWatch:
         try:
             nodes = await asyncio.wait_for(asyncio.to_thread(nodes_now), within_s)
         except (RayError, TimeoutError) as error:
-            what = f"Ray's head did not say in {within_s:g} s which nodes there are"
-            raise SessionError("collateral", what) from error
+            reason = f"Ray's head did not say in {within_s:g} s which nodes there are"
+            raise SessionError("collateral", reason) from error
         usable = self._settings.nodes
         return [node for node in nodes if usable is None or node.node_id in usable]

@@ -46,10 +46,10 @@ def remove_orphans() -> int:
     """Release processes and resources of this job's killed trainers; return their number."""
     from ray._private.state import state
 
-    # Ray's own function for it leaves out who made a group.
+    # Ray's own function for it leaves out the creator of a group.
     table = state._connect_and_get_accessor().get_placement_group_table()
     groups = map(PlacementGroupTableData.FromString, table)
-    found = orphans(groups, job_id=ray.get_runtime_context().get_job_id())
-    for group_id in found:
+    group_ids = orphans(groups, job_id=ray.get_runtime_context().get_job_id())
+    for group_id in group_ids:
         remove_placement_group(PlacementGroup(ray.PlacementGroupID(group_id)))
-    return len(found)
+    return len(group_ids)

@@ -65,7 +65,7 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
 def assign_ranks(
     nodes: Sequence[str], members: Sequence[int], *, world: int
 ) -> list[RankAssignment]:
-    """Give each rank of a session its place in a world; those that are no members get none.
+    """Give each rank of a session its place in a world; those that are not members get none.
 
     Args:
         nodes: where each rank of the session runs.
@@ -75,10 +75,10 @@ def assign_ranks(
     local_workers = Counter(nodes[rank] for rank in members)
     seated = Counter[str]()
     node_ranks = {node: index for index, node in enumerate(local_workers)}
-    found = [RankAssignment(world=world, rank=None, workers=len(members)) for _ in nodes]
+    assignments = [RankAssignment(world=world, rank=None, workers=len(members)) for _ in nodes]
     for index, rank in enumerate(members):
         node = nodes[rank]
-        found[rank] = RankAssignment(
+        assignments[rank] = RankAssignment(
             world=world,
             rank=index,
             workers=len(members),
@@ -87,4 +87,4 @@ def assign_ranks(
             node_rank=node_ranks[node],
         )
         seated[node] += 1
-    return found
+    return assignments

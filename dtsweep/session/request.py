@@ -42,7 +42,7 @@ class NodeRequest:
     def __init__(
         self, world: World, settings: Settings, *, workers: int, without: Sequence[str]
     ) -> None:
-        """Ask.
+        """Make the request.
 
         Args:
             world: whose placement is asked for.
@@ -50,8 +50,8 @@ class NodeRequest:
             workers: how many of the world's workers need room that is not there.
             without: ids of nodes that don't count.
         """
-        each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
-        bundle = {kind: count for kind, count in each.items() if count}
+        per_worker = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
+        bundle = {kind: count for kind, count in per_worker.items() if count}
         selector = node_selector(settings.nodes, without)
         self._group = placement_group(
             [bundle] * workers,
@@ -199,7 +199,7 @@ class NodeRequests:
     def waited_s(self, *, since: float) -> float | None:
         """Time for which nodes were waited for, in seconds.
 
-        Said once for each session that started, else None.
+        Given once for each session that started, else None.
 
         Args:
             since: by the monotonic clock.

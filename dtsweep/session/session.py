@@ -34,6 +34,9 @@ from dtsweep.sweep.task import Task
 ORPHANS_EVERY_S = 1.0
 """Seconds between two looks for resources of killed sessions; Ray may notice their end late."""
 
+HandedOut = tuple[Task, Sequence[Any], RankAssignment]
+"""Task, parameter-server shards, and the rank's place in the task's world."""
+
 
 class SessionError(Exception):
     """A session did not come up; `status` says in which way."""
@@ -85,7 +88,9 @@ class Session:
         self.members: Sequence[int] = range(world.workers)
         """Ranks of the session that ran the last task, in the order of their ranks in its world."""
         self.name = f"{time.strftime('%Y%m%dT%H%M%S')}-w{world.workers}-{os.urandom(3).hex()}"
-        self.inbox: list[asyncio.Queue[Any]] = [asyncio.Queue() for _ in range(world.workers)]
+        self.inbox: list[asyncio.Queue[HandedOut | None]] = [
+            asyncio.Queue() for _ in range(world.workers)
+        ]
         self.facts: dict[int, RankFacts] = {}
         self.warm: dict[int, list[float]] = {}
         """Slowest step in seconds of each warm-up that a rank has ended, by rank in the world."""
@@ -109,10 +114,10 @@ class Session:
         wanted = task.point.world
         is_smaller = self._settings.nests and wanted.workers < self.workers
         if is_smaller:
-            alike = replace(wanted, workers=self.workers)
+            world = replace(wanted, workers=self.workers)
         else:
-            alike = wanted
-        is_its_own = (self.group, self.world) == (task.session_group, alike)
+            world = wanted
+        is_its_own = (self.group, self.world) == (task.session_group, world)
         return is_its_own and self.state is SessionState.RUNNING
 
     async def up(self) -> None:
@@ -148,7 +153,7 @@ class Session:
             await look_for_orphans(within_s=until - time.monotonic())
             await self.wait(min(until - time.monotonic(), ORPHANS_EVERY_S))
         self._compare_versions()
-        if message := other_devices(self.facts, known=self._settings.known_devices):
+        if message := other_devices(self.facts, known_devices=self._settings.known_devices):
             raise RefusedError(message)
         if not self._to(SessionState.RUNNING):
             raise await self._why_not_up()
@@ -156,8 +161,8 @@ class Session:
     def _compare_versions(self) -> None:
         for rank, facts in sorted(self.facts.items()):
             for name, theirs, ours in differences(facts.machine, versions()):
-                what = f"rank {rank} on {facts.node} has {name} {theirs}, the driver {ours}"
-                reason = f"{what}; install the same on all nodes"
+                difference = f"rank {rank} on {facts.node} has {name} {theirs}, the driver {ours}"
+                reason = f"{difference}; install the same on all nodes"
                 raise SessionError("version_mismatch", reason, hopeless_for="world")
 
     def register(self, rank: int, facts: RankFacts, actor: Any) -> None:
@@ -246,10 +251,11 @@ class Session:
         self._actors.clear()
 
     def leaves_memory(self, share: float) -> bool:
-        """True if a rank holds more than after its world's first trial: a share of its device."""
-        left = max(result.memory_left_bytes or 0 for result in self.results.values())
-        device = min(result.device_bytes or 0 for result in self.results.values())
-        return left - self._memory_left.setdefault(len(self.members), left) > share * device
+        """True if a rank holds more than after its world's first trial by a share of its device."""
+        left_bytes = max(result.memory_left_bytes or 0 for result in self.results.values())
+        device_bytes = min(result.device_bytes or 0 for result in self.results.values())
+        first_bytes = self._memory_left.setdefault(len(self.members), left_bytes)
+        return left_bytes - first_bytes > share * device_bytes
 
     def retire(self) -> None:
         """Have the next task get another session."""
@@ -342,11 +348,11 @@ class Session:
         return not self.state.has_trainer
 
     async def _why_not_up(self) -> SessionError:
-        known = why_not_up(
+        not_up = why_not_up(
             self._error, workers=self.workers, node_timeout_s=self._settings.node_timeout_s
         )
-        if known is not None:
-            return SessionError(known.status, known.reason, hopeless_for=known.hopeless_for)
+        if not_up is not None:
+            return SessionError(not_up.status, not_up.reason, hopeless_for=not_up.hopeless_for)
         verdict = await self.verdict()
         return SessionError(
             verdict.status, f"the workers did not start: {verdict.reason}", verdict=verdict

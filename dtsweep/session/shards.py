@@ -46,7 +46,7 @@ class ShardPool:
         self._code = code
         self._shards: list[PlacedShard] = []
 
-    async def on(self, beside: Sequence[RankFacts]) -> tuple[Sequence[Any], bool]:
+    async def on(self, neighbours: Sequence[RankFacts]) -> tuple[Sequence[Any], bool]:
         """Actors of shards, one on the node of each of these ranks; whether some were started.
 
         Raises:
@@ -55,7 +55,7 @@ class ShardPool:
         ready = list(self._shards)
         chosen = list[PlacedShard]()
         new = list[PlacedShard]()
-        for facts in beside:
+        for facts in neighbours:
             shard = next((shard for shard in ready if shard.node_id == facts.node_id), None)
             if shard is None:
                 shard = start_shard(str(facts.node_id), node=facts.node)

@@ -28,7 +28,7 @@ from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.node_watch import NodeWatch
 from dtsweep.session.nodes import NO_LOG
 from dtsweep.session.request import NodeRequests
-from dtsweep.session.session import RefusedError, Session, SessionError
+from dtsweep.session.session import HandedOut, RefusedError, Session, SessionError
 from dtsweep.session.session_settings import Settings
 from dtsweep.session.shards import ShardError, ShardPool
 from dtsweep.session.state import SessionState
@@ -68,16 +68,13 @@ class Slot:
             self._launch(group, world)
 
     async def ask_ahead(self, world: World | None) -> None:
-        """Ask for the nodes that the session after this one, of this world, will lack.
-
-        None to ask for none.
-        """
+        """Ask for the nodes that the next session, of this world, will lack; None asks for none."""
         await self._requests.ask_ahead(world)
 
     async def run(self, task: Task) -> None:
         """Run one attempt in the session that fits it; `collect` returns the result.
 
-        Who asked first may have ended; another process then asks again.
+        The process that asked first may have ended; another one then asks again.
         """
         if task.attempt_id not in self._attempts:
             self._attempts[task.attempt_id] = asyncio.create_task(self._run(task))
@@ -142,11 +139,11 @@ class Slot:
         deaths = self._deaths[self._session.world]
         if is_death(error.status):
             deaths.append(self._session.name)
-        known = not_up_again(error.status, str(error), deaths=len(deaths))
-        if known.hopeless_for:
+        not_up = not_up_again(error.status, str(error), deaths=len(deaths))
+        if not_up.hopeless_for:
             self._nodes.reset_nodes(deaths)
         return AttemptResult(
-            status=known.status, reason=known.reason, hopeless_for=known.hopeless_for
+            status=not_up.status, reason=not_up.reason, hopeless_for=not_up.hopeless_for
         )
 
     async def close(self) -> dict[str, str]:
@@ -187,37 +184,36 @@ class Slot:
 
     async def register(self, session: str, rank: int, facts: RankFacts, actor: Any) -> None:
         """Note that a rank has come up."""
-        known = self._named(session)
-        if known is not None and not known.state.is_given_up:
-            known.register(rank, facts, actor)
+        named_session = self._named(session)
+        if named_session is not None and not named_session.state.is_given_up:
+            named_session.register(rank, facts, actor)
 
     async def next_task(
         self, session: str, rank: int, kills: MemoryKills | None = None
-    ) -> tuple[Task, Sequence[Any]] | None:
-        """Wait for this rank's next task.
+    ) -> HandedOut | None:
+        """Wait for this rank's next task, its shards and its place; None ends the rank.
 
-        None ends it. `kills` is what its container has counted before.
+        `kills` is what its container has counted so far.
         """
-        known = self._named(session)
-        if known is None or known.state.is_given_up:
+        named_session = self._named(session)
+        if named_session is None or named_session.state.is_given_up:
             return None
-        known.kills[rank] = kills
-        given: tuple[Task, Sequence[Any]] | None = await known.inbox[rank].get()
-        return given
+        named_session.kills[rank] = kills
+        return await named_session.inbox[rank].get()
 
     async def warmed_up(self, session: str, attempt_id: str, rank: int, slowest_s: float) -> None:
         """Note that a rank begins a window."""
-        known = self._named(session)
-        if known is not None and known.attempt_id == attempt_id:
-            known.warm[rank].append(slowest_s)
-            known.changed.set()
+        named_session = self._named(session)
+        if named_session is not None and named_session.attempt_id == attempt_id:
+            named_session.warm[rank].append(slowest_s)
+            named_session.changed.set()
 
     async def finished(self, session: str, attempt_id: str, rank: int, result: RankResult) -> None:
-        """Take what became of the attempt on a rank."""
-        known = self._named(session)
+        """Take the result of the attempt on a rank."""
+        named_session = self._named(session)
         # In every state: what a rank has measured counts although its session has ended since.
-        if known is not None and known.attempt_id == attempt_id:
-            known.take(rank, result)
+        if named_session is not None and named_session.attempt_id == attempt_id:
+            named_session.take(rank, result)
 
     @property
     def _state(self) -> SessionState:
@@ -252,7 +248,7 @@ class Slot:
             else:
                 await self.end_session()
         if self._state is SessionState.STUCK:
-            # What another one would wait for is still held.
+            # The nodes that another session would wait for are still held.
             raise SessionError(
                 "collateral", "the session before did not end; another process takes over"
             )

@@ -125,5 +125,5 @@ def no_restarts() -> dict[str, int]:
     from ray.train import FailureConfig
 
     limits = ("max_failures", "controller_failure_limit", "max_preemption_failures")
-    known = {field.name for field in fields(FailureConfig)}
-    return {name: 0 for name in limits if name in known}
+    supported = {field.name for field in fields(FailureConfig)}
+    return {name: 0 for name in limits if name in supported}

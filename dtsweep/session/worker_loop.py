@@ -55,8 +55,8 @@ def serve(config: Mapping[str, Any]) -> None:
     groups = ProcessGroups()
     itself = ray.get_runtime_context().current_actor
     ray.get(slot.register.remote(session, rank, context.facts, itself))
-    while (given := ray.get(slot.next_task.remote(session, rank, memory_kills()))) is not None:
-        task, shards, assignment = given
+    while (handed_out := ray.get(slot.next_task.remote(session, rank, memory_kills()))) is not None:
+        task, shards, assignment = handed_out
         groups.wait_up_to(collective_timeout_s(task))
         if groups.enter(**asdict(assignment)):
             context = replace(context, exchanges={})

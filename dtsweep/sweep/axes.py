@@ -25,7 +25,7 @@ class Candidate:
     """None where the point is to be measured."""
 
     overrides: Mapping[str, Scalar] = field(default_factory=dict)
-    """Columns that an impossible point has otherwise: the global batch that nothing divides."""
+    """Columns whose values differ from the point's: a `global_batch` that does not divide."""
 
 
 def candidates(sweep: Sweep) -> list[Candidate]:
@@ -143,7 +143,7 @@ def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
     }
     for name, function in functions.items():
         values[name] = as_scalar(
-            name, _call(function, _point(sweep, values), what=name, values=values)
+            name, _call(function, _point(sweep, values), name=name, values=values)
         )
     point = _point(sweep, values)
     if isinstance(point, _Asked):
@@ -190,9 +190,9 @@ def _with_workload(point: Point, values: Mapping[str, Scalar]) -> Point:
         return point.with_workload(changes)
     except Exception as error:  # the user's own __post_init__ may raise anything
         word = next((axis for axis, name in axes.items() if name in str(error)), next(iter(axes)))
-        said = " ".join(f"{axis}={values[axis]}" for axis in axes)
+        settings = " ".join(f"{axis}={values[axis]}" for axis in axes)
         raise SweepError(
-            f"{type(point.workload).__name__} refuses {said}: {error}", word=word
+            f"{type(point.workload).__name__} refuses {settings}: {error}", word=word
         ) from error
 
 
@@ -201,7 +201,7 @@ def _reason(sweep: Sweep, point: Point, values: Mapping[str, Scalar]) -> str | N
         return reason
     if sweep.skip is None:
         return None
-    reason = _call(sweep.skip, point, what="skip", values=values)
+    reason = _call(sweep.skip, point, name="skip", values=values)
     if reason is not None and not (isinstance(reason, str) and reason):
         raise SweepError(
             f"skip returned {quoted(reason)}; return a reason (a string) or None", word="skip"
@@ -210,14 +210,15 @@ def _reason(sweep: Sweep, point: Point, values: Mapping[str, Scalar]) -> str | N
 
 
 def _call(
-    function: Callable[[Point], Any], point: Point, *, what: str, values: Mapping[str, Scalar]
+    function: Callable[[Point], Any], point: Point, *, name: str, values: Mapping[str, Scalar]
 ) -> Any:
     try:
         return function(point)
     except Exception as error:  # the user's own code may raise anything
-        said = " ".join(f"{name}={value}" for name, value in values.items()) or "the default point"
+        settings = " ".join(f"{axis}={value}" for axis, value in values.items())
         raise SweepError(
-            f"{what} failed for {said}: {type(error).__name__}: {error}", word=what
+            f"{name} failed for {settings or 'the default point'}: {type(error).__name__}: {error}",
+            word=name,
         ) from error
 
 

@@ -25,11 +25,12 @@ def check_workload(workload: Any) -> None:
     name = type(workload).__name__
     for method in ("build", "batch", "loss"):
         if not callable(getattr(workload, method, None)):
-            near = nearest(method, [other for other in dir(workload) if not other.startswith("_")])
-            what = "it needs build, batch and loss"
+            public = [attribute for attribute in dir(workload) if not attribute.startswith("_")]
+            near = nearest(method, public)
+            hint = "it needs build, batch and loss"
             if near:
-                what = f"did you call it {near!r}?"
-            raise SweepError(f"workload {name} has no method {method}(); {what}", word=name)
+                hint = f"did you call it {near!r}?"
+            raise SweepError(f"workload {name} has no method {method}(); {hint}", word=name)
     if not is_dataclass(workload):
         raise SweepError(
             f"workload {name} is not a dataclass; put @dataclass(frozen=True) above it", word=name
@@ -58,9 +59,9 @@ def check_workload(workload: Any) -> None:
                 word=field_name,
             )
         if isinstance(value, int) and not abs(value) < 2**63:
-            what = f"{quoted(value)}, which 64 bits can't hold"
             raise SweepError(
-                f"field {field_name!r} of workload {name} is {what}; use a smaller one",
+                f"field {field_name!r} of workload {name} is {quoted(value)}, which 64 bits can't "
+                "hold; use a smaller one",
                 word=field_name,
             )
 
@@ -114,11 +115,11 @@ def _check_name(name: Any, workload_names: Iterable[str]) -> None:
     near = nearest(str(name), allowed)
     names = dict.fromkeys([*AXES, "global_batch", *allowed.values(), "env.NAME"])
     if near:
-        what = f"did you mean {allowed[near]!r}?"
+        hint = f"did you mean {allowed[near]!r}?"
     else:
-        what = did_you_mean(str(name), names)
+        hint = did_you_mean(str(name), names)
     raise SweepError(
-        f"axis {name!r} is not a field of a point or of the workload; {what}", word=str(name)
+        f"axis {name!r} is not a field of a point or of the workload; {hint}", word=str(name)
     )
 
 
@@ -129,13 +130,13 @@ def _check_values(name: str, axis: Any) -> None:
             f"axis {name!r} is {quoted(axis)}, no list; write [{quoted(axis)}]", word=name
         )
     if not isinstance(values, (list, tuple, range)):
-        what = "a list [value, value] of it"
+        expression = "a list [value, value] of it"
         if isinstance(values, (set, frozenset)):
-            what = "sorted(…)"
+            expression = "sorted(…)"
         if hasattr(values, "tolist"):
-            what = "….tolist()"
+            expression = "….tolist()"
         raise SweepError(
-            f"axis {name!r} is a {type(axis).__name__}, no list; write {what}", word=name
+            f"axis {name!r} is a {type(axis).__name__}, no list; write {expression}", word=name
         )
     if not values:
         raise SweepError(

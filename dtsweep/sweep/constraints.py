@@ -126,5 +126,5 @@ def impossible(point: Point, harness: Harness = Harness()) -> str | None:  # fro
     >>> impossible(Point(workers=2), Harness(name="in_process"))
     'in this process there is one worker, not 2'
     """
-    found = (constraint for constraint in CONSTRAINTS if constraint.applies(point, harness))
-    return next((constraint.reason.format(point=point) for constraint in found), None)
+    violated = (constraint for constraint in CONSTRAINTS if constraint.applies(point, harness))
+    return next((constraint.reason.format(point=point) for constraint in violated), None)

@@ -44,8 +44,9 @@ def read_sweep(
         return sweep, candidates(sweep)
     except SweepError as error:
         # A wrong --set is no mistake of the file: naming a line of it would mislead.
-        given = settings is not None and error.word in settings
-        raise (SweepError(f"--set: {error}") if given else _located(error, path, source)) from error
+        if settings is not None and error.word in settings:
+            raise SweepError(f"--set: {error}") from error
+        raise _located(error, path, source) from error
 
 
 def module_name(path: Path) -> str:
@@ -68,19 +69,19 @@ def _source(path: Path) -> bytes:
         folder = path
     else:
         folder = path.parent
-    beside = {
-        other.name: str(other)
+    paths = {
+        file.name: str(file)
         for place in (folder / "sweeps", folder)
-        for other in sorted(place.glob("*.py"))
+        for file in sorted(place.glob("*.py"))
     }
-    near = nearest(path.name, beside)
-    what = "give the path of a sweep file, such as sweeps/batchsize.py"
+    near = nearest(path.name, paths)
+    hint = "give the path of a sweep file, such as sweeps/batchsize.py"
     if near:
-        what = f"did you mean {beside[near]!r}?"
+        hint = f"did you mean {paths[near]!r}?"
     raise SweepError(
-        f"{path} is a folder; {what}"
+        f"{path} is a folder; {hint}"
         if path.is_dir()
-        else f"there is no file {str(path)!r}; {what}"
+        else f"there is no file {str(path)!r}; {hint}"
     )
 
 
@@ -123,18 +124,18 @@ def _what_failed(error: BaseException, module: ModuleType) -> str:
             f"{did_you_mean(unexpected[2], settings)}"
         )
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    beside = (
+    is_neighbour = (
         Path(frame.filename).parent == Path(str(module.__file__)).parent
         and frame.filename != module.__file__
     )
     where = ""
-    if beside:
+    if is_neighbour:
         where = f", raised in {Path(frame.filename).name}:{frame.lineno}"
     near = _near_name(error, module)
-    what = ""
+    hint = ""
     if near:
-        what = f"; {near}"
-    return f"{type(error).__name__}: {str(error).rstrip('.')}{what}{where}"
+        hint = f"; {near}"
+    return f"{type(error).__name__}: {str(error).rstrip('.')}{hint}{where}"
 
 
 def _class_named(name: str, module: ModuleType) -> type | None:
@@ -147,26 +148,25 @@ def _class_named(name: str, module: ModuleType) -> type | None:
 
 
 def _near_name(error: BaseException, module: ModuleType) -> str | None:
-    given: Any
+    wrong_name: Any
     match error:
-        case ModuleNotFoundError(name=str(given)):
-            beside = Path(str(module.__file__)).parent.iterdir()
-            near = nearest(
-                given, [other.stem for other in beside if other.suffix == ".py" or other.is_dir()]
-            )
+        case ModuleNotFoundError(name=str(wrong_name)):
+            neighbours = Path(str(module.__file__)).parent.iterdir()
+            names = [path.stem for path in neighbours if path.suffix == ".py" or path.is_dir()]
+            near = nearest(wrong_name, names)
             if not near:
                 return "install it, or put it next to the sweep file"
             return f"did you mean {near!r}?"
         case ImportError(name=str(origin)) if origin in sys.modules and "'" in str(error):
-            given = str(error).split("'")[1]
+            wrong_name = str(error).split("'")[1]
             allowed = dir(sys.modules[origin])
-        case AttributeError(name=str(given), obj=thing):
+        case AttributeError(name=str(wrong_name), obj=thing):
             allowed = dir(thing)
-        case NameError(name=str(given)):
+        case NameError(name=str(wrong_name)):
             allowed = [*vars(module), *dir(builtins)]
         case _:
             return None
-    near = nearest(given, allowed)
+    near = nearest(wrong_name, allowed)
     if not near:
         return None
     return f"did you mean {near!r}?"
@@ -179,12 +179,13 @@ def _sweep_of(module: ModuleType, path: Path) -> Sweep:
     example = "write sweep = Sweep(workload=…, axes=…)"
     if sweep is not None:
         raise SweepError(f"'sweep' is of type {type(sweep).__name__}; {example}", word="sweep")
-    other = next((name for name, value in vars(module).items() if isinstance(value, Sweep)), None)
-    if other:
-        what = f"rename {other!r} to 'sweep'"
+    sweeps = (name for name, value in vars(module).items() if isinstance(value, Sweep))
+    misnamed = next(sweeps, None)
+    if misnamed:
+        hint = f"rename {misnamed!r} to 'sweep'"
     else:
-        what = example
-    raise SweepError(f"the file defines no 'sweep'; {what}", word=other)
+        hint = example
+    raise SweepError(f"the file defines no 'sweep'; {hint}", word=misnamed)
 
 
 def _located(error: SweepError, path: Path, source: bytes) -> SweepError:
@@ -196,12 +197,12 @@ def _line_of(error: SweepError, file: str, source: bytes) -> int | None:
     """Find the line to name: of the user's exception, of the error's word, or of the call."""
     tree = _tree(source)
     calls = _frames(error, file)[-1:] or _sweep_calls(tree)
-    found = (
+    lines = (
         _line_that_raised(error.__cause__, file),
         _line_of_word(error.word, tree, calls),
         *(at for at, _ in calls),
     )
-    return next((line for line in found if line is not None), None)
+    return next((line for line in lines if line is not None), None)
 
 
 def _tree(source: bytes) -> ast.AST:

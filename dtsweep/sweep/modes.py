@@ -82,7 +82,7 @@ class ModeInfo:
     carries: tuple[str, ...] = ()
     """Ways to combine payloads of a compression in this mode, of `EXCHANGES`.
 
-    None where nothing can be compressed.
+    Empty where nothing can be compressed.
     """
 
     exchanges_pieces: bool = False

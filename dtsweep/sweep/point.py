@@ -281,9 +281,9 @@ class Point:
         }
 
     def scalars(self) -> dict[str, Scalar]:
-        """The point's own fields by name, the workload's and the environment left out."""
-        own = vars(self)
-        return {name: own[name] for name in AXES}
+        """Axes of the point by name, without the workload and the environment."""
+        values = vars(self)
+        return {name: values[name] for name in AXES}
 
     def with_workload(self, values: Mapping[str, Scalar]) -> Point:
         """Copy of the point with these fields of its workload replaced."""
@@ -295,23 +295,23 @@ class Point:
 def _check(name: str, value: Any, declared: Axis) -> None:
     if value is None:
         return
-    what = ""
+    problem = ""
     if declared.choices and value not in declared.choices:
         near = nearest(value, declared.choices)
         if near:
-            what = f"is unknown; did you mean {near!r}?"
+            problem = f"is unknown; did you mean {near!r}?"
         else:
-            what = f"is unknown; allowed: {', '.join(declared.choices)}"
+            problem = f"is unknown; allowed: {', '.join(declared.choices)}"
     elif declared.least is not None and value < declared.least:
-        what = f"must be at least {declared.least}"
+        problem = f"must be at least {declared.least}"
     elif declared.above is not None and value <= declared.above:
-        what = f"must be above {declared.above}"
+        problem = f"must be above {declared.above}"
     elif declared.most is not None and value > declared.most:
-        what = f"must be at most {declared.most}"
-    if what:
-        is_closed = what.endswith("?") or type(None) not in get_args(FIELD_TYPES[name])
+        problem = f"must be at most {declared.most}"
+    if problem:
+        is_closed = problem.endswith("?") or type(None) not in get_args(FIELD_TYPES[name])
         raise SweepError(
-            f"{name}={quoted(value)} {what}{'' if is_closed else ', or None'}", word=name
+            f"{name}={quoted(value)} {problem}{'' if is_closed else ', or None'}", word=name
         )
 
 
@@ -366,11 +366,11 @@ def identity(point: Point, **trial: Any) -> str:
     >>> identity(Point(workers=2)) == identity(Point(workers=2, micro_batch=32))
     True
     """
-    own = {name: value for name, value in point.scalars().items() if value != DEFAULTS[name]}
+    settings = {name: value for name, value in point.scalars().items() if value != DEFAULTS[name]}
     if point.environment:
-        own["environment"] = dict(point.environment)  # type: ignore[assignment]  # a mapping, in JSON alone
-    what = {"point": own, **trial}
+        settings["environment"] = dict(point.environment)  # type: ignore[assignment]  # a mapping, in JSON alone
+    content = {"point": settings, **trial}
     if point.workload is not None:
-        what["workload"] = [type(point.workload).__name__, read_fields(point.workload)]
-    text = _CANONICAL.encode(what)
+        content["workload"] = [type(point.workload).__name__, read_fields(point.workload)]
+    text = _CANONICAL.encode(content)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

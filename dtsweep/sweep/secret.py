@@ -40,9 +40,9 @@ def mark_in(name: str) -> str:
     >>> mark_in("tokens_path")
     'TOKEN'
     """
-    found = SECRET.search(name.upper())
-    if found:
-        return found.group()
+    match = SECRET.search(name.upper())
+    if match:
+        return match.group()
     return name
 
 
@@ -98,7 +98,7 @@ def without_secrets(text: str, environment: Mapping[str, str]) -> str:
 
 @cache
 def _hash_of(name: str, value: str) -> str:
-    """Tell two values apart, without giving either away.
+    """A hash that distinguishes two values, and gives neither away.
 
     16 bits: one other value in 65,536 looks the same, so anyone who guesses passwords is left with
     thousands that fit; scrypt makes each guess slow. A salt would have to lie next to the results,
@@ -106,5 +106,5 @@ def _hash_of(name: str, value: str) -> str:
     """
     if HIDDEN.fullmatch(value):
         return value
-    given = value.encode(errors="surrogateescape")
-    return "hidden:" + hashlib.scrypt(given, salt=name.encode(), n=2**14, r=8, p=1, dklen=2).hex()
+    encoded = value.encode(errors="surrogateescape")
+    return "hidden:" + hashlib.scrypt(encoded, salt=name.encode(), n=2**14, r=8, p=1, dklen=2).hex()

@@ -262,8 +262,8 @@ class Sweep:
                 word="skip",
             )
         for name, kind in {"measure": Measure, "resources": Resources}.items():
-            if not isinstance(given := getattr(self, name), kind):
-                raise SweepError(f"{name}={quoted(given)} must be {kind.__name__}(…)", word=name)
+            if not isinstance(value := getattr(self, name), kind):
+                raise SweepError(f"{name}={quoted(value)} must be {kind.__name__}(…)", word=name)
         _fit(self, {"samples": 1, "seed": 0})
         self._check_samples()
 

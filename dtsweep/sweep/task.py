@@ -61,11 +61,11 @@ class Task:
     @property
     def heading(self) -> str:
         """Line before the output of an attempt: attempt, trial, and its settings as axes."""
-        own = {name: value for name, value in self.point.columns().items() if value is not None}
+        axes = {name: value for name, value in self.point.columns().items() if value is not None}
         variables = {f"env.{name}": value for name, value in self.point.environment.items()}
         fields = {f"workload.{name}": quoted(value) for name, value in self.workload.items()}
         settings = " ".join(
-            f"{name}={value}" for name, value in {**own, **variables, **fields}.items()
+            f"{name}={value}" for name, value in {**axes, **variables, **fields}.items()
         )
         return f"{HEADING}{self.role} {self.trial_id} attempt {self.attempt}: {settings}"
 

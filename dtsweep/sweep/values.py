@@ -41,11 +41,10 @@ def _annotations(kind: Any) -> Mapping[str, Any]:
 def column_types(workload: Any) -> dict[str, type]:
     """The types of a workload's fields by name, None left out.
 
-    `dict` stands for all that is stored as JSON.
-
-    That is a list, a dict, or a field of several scalar types.
+    `dict` stands for all that is stored as JSON: a list, a dict, or a field of several scalar
+    types.
     """
-    found: dict[str, type] = {}
+    types: dict[str, type] = {}
     for name, hint in workload_types(workload).items():
         if get_origin(hint) is Literal:
             kinds = {type(value) for value in get_args(hint)}
@@ -54,8 +53,8 @@ def column_types(workload: Any) -> dict[str, type]:
         kinds -= {type(None)}
         if kinds == {int, float}:
             kinds = {float}
-        found[name] = kinds.pop() if len(kinds) == 1 and kinds <= _KINDS.keys() else dict
-    return found
+        types[name] = kinds.pop() if len(kinds) == 1 and kinds <= _KINDS.keys() else dict
+    return types
 
 
 def stored_fields(workload: Any) -> dict[str, Scalar]:
@@ -104,7 +103,7 @@ def workload_value(name: str, value: Any, hint: Any) -> Any:
 def coerced(name: str, value: Any, hint: Any) -> Any:
     """Give a value the type of its field: 1 is 1.0 for a float, 4.0 is 4 for a whole number.
 
-    Values of fields that are no scalars come back as they are.
+    Values of fields that are not scalars come back unchanged.
 
     Raises:
         SweepError: the value has no such type.
@@ -112,11 +111,12 @@ def coerced(name: str, value: Any, hint: Any) -> Any:
     kinds = _kinds(hint)
     if not kinds <= _KINDS.keys():
         return value
-    given = _as_kind(value, kinds)
-    if type(given) not in kinds or (isinstance(given, float) and not math.isfinite(given)):
+    converted = _as_kind(value, kinds)
+    is_infinite = isinstance(converted, float) and not math.isfinite(converted)
+    if type(converted) not in kinds or is_infinite:
         wanted = " or ".join(words for kind, words in _KINDS.items() if kind in kinds)
-        raise SweepError(f"{name}={quoted(given)} must be {wanted}", word=name)
-    return given
+        raise SweepError(f"{name}={quoted(converted)} must be {wanted}", word=name)
+    return converted
 
 
 def _as_kind(value: Any, kinds: Set[Any]) -> Any:

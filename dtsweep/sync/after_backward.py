@@ -17,11 +17,9 @@ from dtsweep.sync.passes import passes, share_weights
 class AfterBackwardMode(SyncMode):
     """Gradients in consecutive buckets, which a mode sums one by one.
 
-    Without a bucket size there is one bucket per type.
-
-    A parameter that a pass did not use counts with a gradient of zeros. Towards a compression a
-    mode is what brings payloads together (`compression.exchange.Collectives`): here by sums, others
-    are the modes' own.
+    Without a bucket size there is one bucket per type. A parameter that a pass did not use counts
+    with a gradient of zeros. For a compression a mode also combines payloads
+    (`compression.exchange.Collectives`): here by sums; modes may add other ways.
     """
 
     def __init__(self, job: Job) -> None:

@@ -49,7 +49,7 @@ class CommHook:
         return [bucket.mean for bucket in self._buckets.values()]
 
     def start(self, mark: Mark) -> None:
-        """Tell a step's phases there from now on."""
+        """Mark a step's phases there from now on."""
         self._mark = mark
 
     def begin(self, bucket: GradBucket) -> Future[Tensor]:
@@ -65,8 +65,8 @@ class CommHook:
                 f"{self._point.compression} needs dense gradients; leave sparse=True out of the "
                 "model"
             )
-        known = self._begun[bucket.index()] = self._known(bucket)
-        known.mean.begin(values, self._mark)
+        begun = self._begun[bucket.index()] = self._bucket_of(bucket)
+        begun.mean.begin(values, self._mark)
         future = Future[Tensor](devices=[values.device] if values.is_cuda else None)
         future.set_result(values)
         return future
@@ -85,17 +85,17 @@ class CommHook:
         for bucket in self._buckets.values():
             bucket.mean.finish(bucket.values, unmarked)
 
-    def _known(self, bucket: GradBucket) -> _Bucket:
-        """Return the bucket of this number.
+    def _bucket_of(self, bucket: GradBucket) -> _Bucket:
+        """Return the kept bucket of this number, or a new one where its parameters differ.
 
         DDP rebuilds its buckets in other memory after the first exchange.
         """
         parameters = bucket.parameters()
         values = bucket.buffer()
         index = bucket.index()
-        known = self._buckets.get(index)
-        if known is not None and list(map(id, known.parameters)) == list(map(id, parameters)):
-            return replace(known, values=values)
+        kept = self._buckets.get(index)
+        if kept is not None and list(map(id, kept.parameters)) == list(map(id, parameters)):
+            return replace(kept, values=values)
         shapes = [parameter.shape for parameter in parameters]
         mean = mean_for(self._point, values, self._collectives, shapes=shapes, seed=index)
         return _Bucket(parameters=parameters, values=values, mean=mean)

@@ -67,14 +67,11 @@ class Fsdp(SyncMode):
         return loss
 
     def _switch(self, *, exchange: bool) -> None:
-        """Keep all parameters whole from the next pass on, or shard them again.
-
-        Whole parameters are not gathered.
-        """
+        """Keep all parameters whole from the next pass on, which saves gathers, or shard again."""
         self._exchanges = exchange
-        *blocks, whole = self._sharded
-        whole.set_requires_gradient_sync(exchange)
-        whole.set_reshard_after_backward(exchange)
+        *blocks, root = self._sharded
+        root.set_requires_gradient_sync(exchange)
+        root.set_reshard_after_backward(exchange)
         for module in blocks:
             module.set_reshard_after_forward(exchange and self.reshards, recurse=False)
         for module in self._sharded:
@@ -83,10 +80,10 @@ class Fsdp(SyncMode):
 
     def _give_shards(self) -> None:
         """Give the optimizer zero gradients of this rank's shards, which need no exchange."""
-        for whole in self._model.parameters():
-            whole.grad = None
-        for parameter in self._parameters:
-            parameter.grad = torch.zeros_like(parameter)
+        for parameter in self._model.parameters():
+            parameter.grad = None
+        for shard in self._parameters:
+            shard.grad = torch.zeros_like(shard)
 
 
 class FsdpGrad(Fsdp):

@@ -54,17 +54,17 @@ def _mesh(job: Job, shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMes
 
 def _workers_of_a_node(workers: int) -> int:
     """Number of workers on each node, from the launcher's variables, else all workers."""
-    here = os.environ.get("LOCAL_WORLD_SIZE", str(workers))
+    local_workers = os.environ.get("LOCAL_WORLD_SIZE", str(workers))
     places: list[Any] = [None] * workers
     distributed.all_gather_object(
-        places, (os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0")), int(here))
+        places, (os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0")), int(local_workers))
     )
     sizes: set[int] = {size for _, size in places}
     if len(sizes) > 1 or any(
         len({node for node, _ in row}) > 1 for row in _rows(places, min(sizes))
     ):
-        found = [size for _, size in dict(places).items()]
-        raise ValueError(f"nodes have {found} workers; set node_size, or give each node as many")
+        counts = [size for _, size in dict(places).items()]
+        raise ValueError(f"nodes have {counts} workers; set node_size, or give each node as many")
     return sizes.pop()
 
 

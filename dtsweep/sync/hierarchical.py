@@ -38,23 +38,23 @@ class Hierarchical(AfterBackwardMode):
         super().prepare(model, make_optimizer)
 
     def average(self, values: Tensor, mean: Mean | None, mark: Mark) -> None:
-        """Average; what does not divide by the workers of a node is filled up with zeros."""
+        """Average the values, padded with zeros to a multiple of the workers of a node."""
         if self._size == 1:
             self._average_across(values, mean, mark)
             return
         missing = -values.numel() % self._size
         if missing:
-            whole = functional.pad(values, (0, missing))
+            padded = functional.pad(values, (0, missing))
         else:
-            whole = values
-        share = whole.new_empty(whole.numel() // self._size)
-        reduce_scatter(share, whole, self._inside)
+            padded = values
+        share = padded.new_empty(padded.numel() // self._size)
+        reduce_scatter(share, padded, self._inside)
         share.div_(self._size)
         mark("sync")
         self._average_across(share, mean, mark)
-        all_gather(whole, share, self._inside)
+        all_gather(padded, share, self._inside)
         if missing:
-            values.copy_(whole[: values.numel()])
+            values.copy_(padded[: values.numel()])
 
     def _average_across(self, share: Tensor, mean: Mean | None, mark: Mark) -> None:
         if mean is not None:

@@ -115,7 +115,8 @@ class SyncMode:
 
     def seen(self) -> tuple[float, float]:
         """Return this rank's squared norms for the watched exchange: error, and exact mean."""
-        return sum(mean.apart for mean in self.means), sum(mean.norm for mean in self.means)
+        squared_error = sum(mean.squared_error for mean in self.means)
+        return squared_error, sum(mean.squared_norm for mean in self.means)
 
     def counters(self) -> Mapping[str, Any]:
         """Counters since the last call: `bytes_sent`, `messages_sent`, `staleness` of each step."""

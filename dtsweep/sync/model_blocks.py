@@ -22,35 +22,37 @@ def blocks_of(workload: Any, model: nn.Module) -> list[nn.Module]:
     Raises:
         ValueError: `blocks` gave something else.
     """
-    own = getattr(workload, "blocks", None)
-    if not callable(own):
+    blocks_method = getattr(workload, "blocks", None)
+    if not callable(blocks_method):
         return _with_own_parameters(_repeated(model), model)
-    given = list(own(model))
+    blocks = list(blocks_method(model))
     parts = set(model.modules()) - {model}
     inside = {
         part
-        for block in given
+        for block in blocks
         if isinstance(block, nn.Module)
         for part in block.modules()
         if part is not block
     }
-    if not all(isinstance(block, nn.Module) and block in parts - inside for block in given):
+    if not all(isinstance(block, nn.Module) and block in parts - inside for block in blocks):
         name = type(workload).__name__
         raise ValueError(
             f"{name}.blocks(model) must give modules inside the model, none inside another"
         )
-    return _with_own_parameters(given, model)
+    return _with_own_parameters(blocks, model)
 
 
 def _with_own_parameters(blocks: Sequence[nn.Module], model: nn.Module) -> list[nn.Module]:
     uses = _uses(model)
     return [
-        block for block in blocks if all(uses[own] == count for own, count in _uses(block).items())
+        block
+        for block in blocks
+        if all(uses[parameter] == count for parameter, count in _uses(block).items())
     ]
 
 
 def _uses(module: nn.Module) -> Counter[int]:
-    """In how many places of a module each parameter is, by its identity."""
+    """Count the places of a module in which each parameter is, by its identity."""
     return Counter(
         id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False)
     )
@@ -76,13 +78,13 @@ def _siblings(module: nn.Module, *, made_of_others: bool) -> list[nn.Module]:
     counts = Counter(
         type(child) for child in children if _can_be(child, made_of_others=made_of_others)
     )
-    found = []
+    blocks = []
     for child in children:
         if counts[type(child)] > 1:
-            found.append(child)
+            blocks.append(child)
         else:
-            found += _siblings(child, made_of_others=made_of_others)
-    return found
+            blocks += _siblings(child, made_of_others=made_of_others)
+    return blocks
 
 
 def _can_be(module: nn.Module, *, made_of_others: bool) -> bool:

@@ -191,7 +191,7 @@ class ParameterServer(SyncMode):
             _assign(piece, values)
         self._versions = [version for _, version, _ in answers]
         self._late.append(max(late for _, _, late in answers))
-        self._bytes_sent += sum(each.nbytes for each in packed)
+        self._bytes_sent += sum(push.nbytes for push in packed)
         self._messages_sent += len(packed)
         self._model.zero_grad()
         clock.mark("sync")
@@ -209,20 +209,18 @@ class ParameterServer(SyncMode):
         return self._seen
 
     def _compare(self, gradients: Sequence[Tensor]) -> None:
-        apart = norm = 0.0
+        squared_error = squared_norm = 0.0
         for pushes, gradient in zip(self._pushes, gradients, strict=True):
             for parts in zip(
                 gradient.split(WATCHED), pushes.changed(gradient).split(WATCHED), strict=True
             ):
-                both = torch.stack(parts).double()
-                torch.distributed.all_reduce(both)
-                exact, mean = both / self._job.point.workers
-                apart, norm = (
-                    apart + float((mean - exact).square().sum()),
-                    norm + float(exact.square().sum()),
-                )
+                pair = torch.stack(parts).double()
+                torch.distributed.all_reduce(pair)
+                exact, mean = pair / self._job.point.workers
+                squared_error += float((mean - exact).square().sum())
+                squared_norm += float(exact.square().sum())
         self._is_watched = False
-        self._seen = (apart, norm)
+        self._seen = (squared_error, squared_norm)
         self._model.zero_grad()
 
     def drain(self) -> None:

@@ -77,23 +77,23 @@ def passes(
 
 
 def _loss_error(workload: Any, loss: Any) -> LossError | None:
-    """Say what is wrong with what `loss` returned, where, and the way out.
+    """Say what is wrong with the value that `loss` returned, with its place and the way out.
 
-    None where nothing is.
+    None if the value is right.
     """
     if not isinstance(loss, torch.Tensor):
         is_number = isinstance(loss, int | float)
-        found = "None"
+        returned = "None"
         if loss is not None:
-            found = f"a {type(loss).__name__}"
+            returned = f"a {type(loss).__name__}"
         way_out = "return that alone"
         if is_number:
             way_out = "leave .item() and float() out"
     elif loss.numel() != 1:
-        found = f"a tensor of shape {tuple(loss.shape)}"
+        returned = f"a tensor of shape {tuple(loss.shape)}"
         way_out = "take its mean, with .mean()"
     elif not loss.requires_grad:
-        found = "a tensor without a gradient"
+        returned = "a tensor without a gradient"
         way_out = "leave .detach() and torch.no_grad() out"
     else:
         return None
@@ -101,7 +101,7 @@ def _loss_error(workload: Any, loss: Any) -> LossError | None:
     where = ""
     if code:
         where = f" ({Path(code.co_filename).name}:{code.co_firstlineno})"
-    named = f"{type(workload).__name__}.loss{where} gave {found}"
+    named = f"{type(workload).__name__}.loss{where} gave {returned}"
     return LossError(f"{named}; loss must return a scalar tensor: {way_out}")
 
 

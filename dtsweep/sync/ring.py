@@ -56,16 +56,16 @@ class Ring(AfterBackwardMode):
             self._exchange(payloads[to], received[source], to=to, source=source)
         return lambda: received
 
-    def _pass_on(self, given: Tensor, received: Tensor) -> None:
+    def _pass_on(self, sent: Tensor, received: Tensor) -> None:
         """Send to the next rank while receiving from the previous one, except empty shares."""
         self._exchange(
-            given, received, to=(self.rank + 1) % self.ranks, source=(self.rank - 1) % self.ranks
+            sent, received, to=(self.rank + 1) % self.ranks, source=(self.rank - 1) % self.ranks
         )
 
-    def _exchange(self, given: Tensor, received: Tensor, *, to: int, source: int) -> None:
+    def _exchange(self, sent: Tensor, received: Tensor, *, to: int, source: int) -> None:
         send = []
-        if given.numel():
-            send = [P2POp(distributed.isend, given, to)]
+        if sent.numel():
+            send = [P2POp(distributed.isend, sent, to)]
         receive = []
         if received.numel():
             receive = [P2POp(distributed.irecv, received, source)]

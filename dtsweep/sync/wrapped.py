@@ -83,15 +83,12 @@ class WrappedMode(SyncMode):
         return 1
 
     def _bucket_options(self, model: nn.Module) -> dict[str, float]:
-        """Have the gradients travel in buckets as the point says.
-
-        Without overlap in one, ready when backward ends.
-        """
-        whole = sum(p.numel() * p.element_size() for p in model.parameters())
+        """Options for buckets of the point's size; one bucket without overlap."""
+        model_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
         if self._job.point.overlap:
             size = self._job.point.bucket_bytes
         else:
-            size = whole
+            size = model_bytes
         if size is None:
             return {}
         return {"bucket_cap_mb": max(size, 1) / MIB}
@@ -110,9 +107,9 @@ class WrappedMode(SyncMode):
 
     def _make_buckets(self) -> None:
         """Make tensors as large as DDP's buckets."""
-        known = self._model._get_ddp_logging_data()
-        # DDP orders its buckets anew after the first exchange, unless some parameters are unused.
-        sizes = known.get("rebuilt_bucket_sizes") or known["bucket_sizes"]
+        logged = self._model._get_ddp_logging_data()
+        # DDP orders its buckets again after the first exchange, unless some parameters are unused.
+        sizes = logged.get("rebuilt_bucket_sizes") or logged["bucket_sizes"]
         like = next(self._model.parameters())
         self._buckets = [
             like.new_zeros(int(size) // like.element_size()) for size in sizes.split(",")

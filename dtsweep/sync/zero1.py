@@ -31,13 +31,13 @@ class Zero1(WrappedMode):
     def _make_optimizer(self, make_optimizer: MakeOptimizer) -> torch.optim.Optimizer:
         # Before its first step it has no state: given its share of the parameters, it is this
         # rank's.
-        own = make_optimizer(self._model.parameters())
-        self.optimizer_class = type(own).__name__
+        optimizer = make_optimizer(self._model.parameters())
+        self.optimizer_class = type(optimizer).__name__
         # As views of one tensor per owner, so that a step sends one message for each, not one for
         # each parameter.
         self._sharded = ZeroRedundancyOptimizer(
-            [dict(group) for group in own.param_groups],
-            functools.partial(_with_share, own),  # type: ignore[arg-type]  # called as a class would be
+            [dict(group) for group in optimizer.param_groups],
+            functools.partial(_with_share, optimizer),  # type: ignore[arg-type]  # called as a class would be
             parameters_as_bucket_view=True,
         )
         return self._sharded

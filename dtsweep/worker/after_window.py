@@ -35,7 +35,7 @@ def after_window(
 ) -> dict[str, Any]:
     """Do what follows a window.
 
-    After a failed step the trial keeps its row without what would have come after.
+    After a failed step the trial keeps its row, without the fields that would have followed.
 
     Args:
         loop: after its window.
@@ -52,25 +52,25 @@ def after_window(
     if is_any:
         # Ranks that went on would wait for the one whose batches fail.
         return {"batch_fault": fault}
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     # A canary watches the machine: only its window is of interest.
     if not task.is_canary:
         try:
             if _can_be_inspected(task):
-                found |= inspect_step(loop, model, task, window_steps=window.steps)
-            if found.get("gradients_agree") is not False:
+                fields |= inspect_step(loop, model, task, window_steps=window.steps)
+            if fields.get("gradients_agree") is not False:
                 if task.point.compression:
-                    found["compression_error"] = compression_error(loop, task)
+                    fields["compression_error"] = compression_error(loop, task)
                 if task.point.workers > 1:
                     spent_s = time.perf_counter() - began
-                    known = _known_exchange(context, loop.job, model)
-                    found |= time_exchange(loop, task, window, spent_s=spent_s, known=known)
+                    isolated = _exchange_times(context, loop.job, model)
+                    fields |= time_exchange(loop, task, window, spent_s=spent_s, isolated=isolated)
         except StepError as error:
-            _note_failure(found, loop, str(error))
-    failed = found.pop("no_profile", None)
+            _note_failure(fields, loop, str(error))
+    failed = fields.pop("no_profile", None)
     if task.is_profiled and MODES[task.point.sync].can_restart:
-        found |= {"no_profile": failed} if failed else profile_steps(loop, task)
-    return found
+        fields |= {"no_profile": failed} if failed else profile_steps(loop, task)
+    return fields
 
 
 def _can_be_inspected(task: Task) -> bool:
@@ -78,25 +78,22 @@ def _can_be_inspected(task: Task) -> bool:
     return task.point.workers > 1 and MODES[task.point.sync].can_restart
 
 
-def _note_failure(found: dict[str, Any], loop: Loop, reason: str) -> None:
-    """Note that a step failed, for all that is not known by then."""
+def _note_failure(fields: dict[str, Any], loop: Loop, reason: str) -> None:
+    """Set the reason of a failed step for all fields that are not known yet."""
     point = loop.job.point
     info = MODES[loop.job.point.sync]
     compares = point.workers > 1 and (info.same_gradients or info.shards)
-    if compares and "gradients_agree" not in found:
-        found["gradients_reason"] = reason
+    if compares and "gradients_agree" not in fields:
+        fields["gradients_reason"] = reason
     # Whole rounds that came before it stay.
     has_turns = any(segment.name == "no_exchange" for segment in loop.segments)
     if point.workers > 1 and info.can_skip_exchange and not has_turns:
-        found["exchange_reason"] = reason
-    found["no_profile"] = reason
+        fields["exchange_reason"] = reason
+    fields["no_profile"] = reason
 
 
-def _known_exchange(context: RankContext, job: Job, model: nn.Module) -> dict[str, Any]:
-    """Times of the exchange alone, as this world has measured them for the same exchange.
-
-    Empty if it has not.
-    """
+def _exchange_times(context: RankContext, job: Job, model: nn.Module) -> dict[str, Any]:
+    """Times of the exchange alone that this world has measured for the same exchange, or empty."""
     point = job.point
     parameters = [(p.shape, p.dtype, p.requires_grad) for p in model.parameters()]
     fields = [getattr(point, name) for name in CHOSEN_FIELDS]
@@ -130,9 +127,9 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     record = None
     if info.same_gradients:
         record = GradientRecord(model)
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if info.shards:
-        found = {"gradients_agree": None, "gradients_reason": IN_SHARDS}
+        fields = {"gradients_agree": None, "gradients_reason": IN_SHARDS}
 
     def work() -> None:
         # The last of these steps ends a period, as the window did.
@@ -148,13 +145,13 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
 
     together(work, store=store_of(task, "inspected"))
     if record:
-        found |= record.compared()
-    return found | _sent_in_window(counts, period=point.period, window_steps=window_steps)
+        fields |= record.compared()
+    return fields | _sent_in_window(counts, period=point.period, window_steps=window_steps)
 
 
 def _sent_in_window(counts: list[Counting], *, period: int, window_steps: int) -> dict[str, Any]:
     """`bytes_sent` and `messages_sent` of a window, from counts of the last steps of a period."""
-    if unknown := sorted({what for counting in counts for what in counting.unknown}):
+    if unknown := sorted({call for counting in counts for call in counting.unknown}):
         print(f"bytes and messages sent are unknown: {', '.join(unknown)}", file=sys.stderr)  # noqa: T201  # the rank's log
         return {}
     # The first of two stands for all steps of the period but the last.
@@ -200,10 +197,10 @@ def compression_error(loop: Loop, task: Task) -> float | None:
         means = np.array(seen)
     else:
         means = mean_over_ranks(loop.job.device, np.array(seen))
-    apart, norm = map(float, means)
-    if not norm or not math.isfinite(apart / norm):
+    squared_error, squared_norm = map(float, means)
+    if not squared_norm or not math.isfinite(squared_error / squared_norm):
         return None
-    return math.sqrt(apart / norm)
+    return math.sqrt(squared_error / squared_norm)
 
 
 def profile_steps(loop: Loop, task: Task) -> dict[str, Any]:
@@ -219,7 +216,7 @@ def profile_steps(loop: Loop, task: Task) -> dict[str, Any]:
     device = loop.job.device
     period = loop.job.point.period
     steps = math.ceil(PROFILED_STEPS / period) * period
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
 
     def step() -> None:
         loop.step()
@@ -227,13 +224,13 @@ def profile_steps(loop: Loop, task: Task) -> dict[str, Any]:
 
     def record() -> None:
         try:
-            found["profile"] = profiled(step, steps=steps, device=device)
+            fields["profile"] = profiled(step, steps=steps, device=device)
         except ProfileError as error:
-            found["no_profile"] = str(error)
+            fields["no_profile"] = str(error)
 
     try:
         together(record, store=store_of_others(task, "profile"))
     except StepError as error:
-        # The trial is measured: what can't be told of these steps must not cost it.
+        # The trial is measured: a failed profile must not cost it.
         return {"no_profile": str(error)}
-    return found
+    return fields

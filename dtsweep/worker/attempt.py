@@ -76,36 +76,34 @@ def run_attempt(
         status, reason = _verdict(measured, task.measure)
     except (Exception, SystemExit) as error:  # the user's own code may raise anything
         if context.is_own_process and isinstance(error, bdb.BdbQuit):
-            raise  # whoever leaves the debugger ends the run
+            raise  # leaving the debugger ends the run
         traceback.print_exc()
         measured = None
         status = status_of(error, has_peers=task.point.workers > 1)
         reason = error_line(error)
-        # Who ends a session takes its group away, and then fails what is still under way.
+        # The end of a session removes its group, and what is still under way then fails.
         if joined and not distributed.is_initialized():
             status = "collateral"
     sys.stdout.flush()
     sys.stderr.flush()
     began_cleanup = time.perf_counter()
-    left, whole = _cleaned(context.device)
+    memory_left_bytes, device_bytes = _clean_up(context.device)
     return RankResult(
         status=status,
         reason=reason,
         measured=measured,
         cleanup_s=time.perf_counter() - began_cleanup,
-        memory_left_bytes=left,
-        device_bytes=whole,
-        is_spent=left is None,
+        memory_left_bytes=memory_left_bytes,
+        device_bytes=device_bytes,
+        is_spent=memory_left_bytes is None,
     )
 
 
-def _cleaned(device: torch.device) -> tuple[int | None, int | None]:
-    """Bytes in use after cleaning up, and those of the device.
+def _clean_up(device: torch.device) -> tuple[int | None, int | None]:
+    """Release memory; return the bytes still in use and the bytes of the device.
 
-    None of one that fails whatever it is asked.
-
-    After a CUDA kernel has failed, as by an index out of range, its process can't use the device
-    any more.
+    Both are None if the device fails at any call. After a CUDA kernel has failed, for example by an
+    index out of range, its process can't use the device any more.
     """
     try:
         return release_memory(device), total_bytes(device)
@@ -196,18 +194,18 @@ def _measure(
         if check:
             measured = check.added_to(measured)
         product = product or _product(point, model, parameters, context, rates, optimizer)
-        known = {
+        fields = {
             **rates,
             **product,
             "parameters": count,
             "optimizer_class": optimizer,
             "blocks": blocks,
         }
-        known["build_s"] = began_warmup - began
-        known["after_window_s"] = (
+        fields["build_s"] = began_warmup - began
+        fields["after_window_s"] = (
             time.perf_counter() - began_warmup - (measured.warmup_s or 0.0) - measured.window_s
         )
-        return replace(measured, **known, flags=[*flags, *measured.flags])
+        return replace(measured, **fields, flags=[*flags, *measured.flags])
     finally:
         mode.close()
 
@@ -289,15 +287,15 @@ def _step_work(
         moved_bytes = 0
     elif info.shards_optimizer:
         operations = operations / point.workers
-    beside = 0
+    other_ranks = 0
     if device.type == "cpu":
-        beside = point.workers - 1
+        other_ranks = point.workers - 1
     return step_work(
         passes.at(point.micro_batch),
         (operations, moved_bytes),
         accumulation=point.accumulation,
         # What this rank has measured already.
-        rates=operation_rates(device, beside=beside),
+        rates=operation_rates(device, other_ranks=other_ranks),
         flops_per_s=rates["peak_flops_per_s"] or rates["matmul_flops_per_s"],
     )
 
@@ -305,24 +303,24 @@ def _step_work(
 def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, Any]:
     """Rates of the device, measured on all ranks at once.
 
-    Its peak is given, from a table, or on a CPU measured.
+    The sweep or a table may give its peak rate; on a CPU it is measured otherwise.
     """
     on_cpu = context.device.type == "cpu"
-    beside = 0
+    other_ranks = 0
     if on_cpu:
-        beside = point.workers - 1
-    matmul = matmul_rates(context.device, point.precision, beside=beside)
-    moving = operation_rates(context.device, beside=beside)
+        other_ranks = point.workers - 1
+    matmul = matmul_rates(context.device, point.precision, other_ranks=other_ranks)
+    moving = operation_rates(context.device, other_ranks=other_ranks)
     table = None
     if not on_cpu:
         table = peak_flops(context.facts.device, point.precision)
-    known = {"given": task.peak_flops_per_s, "table": table}
+    peaks = {"given": task.peak_flops_per_s, "table": table}
     source = next(
-        (source for source, peak in known.items() if peak), "measured" if on_cpu else None
+        (source for source, peak in peaks.items() if peak), "measured" if on_cpu else None
     )
     return {
         "matmul_flops_per_s": matmul.reached,
-        "peak_flops_per_s": known.get(source or "", matmul.alone if on_cpu else None),
+        "peak_flops_per_s": peaks.get(source or "", matmul.alone if on_cpu else None),
         "peak_source": source,
         "moved_bytes_per_s": moving.peak_bytes_per_s,
         "launch_s": moving.launch_s,
@@ -364,10 +362,10 @@ def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
         return measured.batch_fault
     if measured.gradients_agree is False:
         error = measured.gradient_error
-        known = ""
+        detail = ""
         if error is not None:
-            known = f"; gradient_error {error:.2g}"
-        return "wrong_gradient", f"{measured.gradients_reason}{known}"
+            detail = f"; gradient_error {error:.2g}"
+        return "wrong_gradient", f"{measured.gradients_reason}{detail}"
     finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
     if not finite.all():
         step = int(np.argmin(finite))
@@ -376,10 +374,7 @@ def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
 
 
 def _set_precision(precision: str) -> None:
-    """Set the flags that the point's precision means.
-
-    What a workload changes is given back after its trial.
-    """
+    """Set the flags of the point's precision; `run_attempt` restores them after the trial."""
     is_tf32 = PRECISIONS[precision].is_tf32
     torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = is_tf32

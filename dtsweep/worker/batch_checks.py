@@ -59,17 +59,17 @@ def check_samples(job: Job, batch: Any) -> None:
     asked = job.point.micro_batch
     count = getattr(job.point.workload, "samples_in", None)
     if callable(count):
-        found = [int(count(batch))]
-        what = "samples_in(batch) counts"
+        numbers = [int(count(batch))]
+        source = "samples_in(batch) counts"
     else:
-        found = [tensor.size(0) for tensor in tensors_in(batch) if tensor.dim()]
-        what = "batch gave a tensor of"
-    if wrong := [number for number in found if number != asked]:
+        numbers = [tensor.size(0) for tensor in tensors_in(batch) if tensor.dim()]
+        source = "batch gave a tensor of"
+    if wrong := [number for number in numbers if number != asked]:
         way_out = ", or declare samples_in(batch) where its tensors are shaped otherwise"
         if callable(count):
             way_out = ""
         raise BatchError(
-            f"{what} {wrong[0]} samples where micro_batch={asked} asked for {asked}; give "
+            f"{source} {wrong[0]} samples where micro_batch={asked} asked for {asked}; give "
             f"len(samples) of them{way_out}"
         )
 
@@ -138,8 +138,8 @@ def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     if tensor.is_nested:
         return [part.detach() for part in tensor.unbind()]
     if tensor.layout == torch.sparse_coo:
-        whole = tensor.coalesce()
-        return [whole.indices(), whole.values()]
+        coalesced = tensor.coalesce()
+        return [coalesced.indices(), coalesced.values()]
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):

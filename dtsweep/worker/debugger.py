@@ -1,4 +1,4 @@
-"""True if a debugger is attached to this process, or has been, and what it must not cost."""
+"""Detection of a debugger, attached now or before, for which limits of time are suspended."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def stops_noted() -> Iterator[None]:
 
     def set_trace(self: bdb.Bdb, frame: FrameType | None = None) -> Any:
         _has_stopped.set()
-        # The caller's frame: the debugger is to stop there and not in here.
+        # The caller's frame: the debugger must stop there, not here.
         return original(self, frame or sys._getframe().f_back)
 
     _has_stopped.clear()

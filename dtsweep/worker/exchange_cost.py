@@ -57,7 +57,7 @@ class WindowTime:
 
 
 def time_exchange(
-    loop: Loop, task: Task, window: WindowTime, *, spent_s: float, known: dict[str, Any]
+    loop: Loop, task: Task, window: WindowTime, *, spent_s: float, isolated: dict[str, Any]
 ) -> dict[str, Any]:
     """Measure what the exchange adds to a step, and the exchange alone. The model is lost.
 
@@ -66,7 +66,7 @@ def time_exchange(
         task: the trial.
         window: that was measured.
         spent_s: what has followed the window on this rank so far, in seconds.
-        known: the exchange alone in this world, empty if it was not timed yet; it is kept there.
+        isolated: times of the exchange alone in this world; filled if it is empty.
 
     Returns:
         `exchange_isolated_s`, `exchange_isolated_error_s` or `exchange_reason` of `Measured`.
@@ -87,16 +87,16 @@ def time_exchange(
             reason = _time_turns(loop, task, window, spent_s=spent_s)
         if reason:
             return {"exchange_reason": reason}
-    # If one rank has to time it, all must: what they know may differ.
-    if info.can_exchange_alone and max_over_ranks(job.device, not known)[0]:
+    # If one rank has to time it, all must: their `isolated` may differ.
+    if info.can_exchange_alone and max_over_ranks(job.device, not isolated)[0]:
         barrier(job.device)
         try:
             seconds, error_s = time_alone(loop.mode.exchange_alone, job.device)
         except MemoryError:
             traceback.print_exc()
             return {}
-        known.update(exchange_isolated_s=seconds, exchange_isolated_error_s=error_s)
-    return dict(known)
+        isolated.update(exchange_isolated_s=seconds, exchange_isolated_error_s=error_s)
+    return dict(isolated)
 
 
 def _time_turns(loop: Loop, task: Task, window: WindowTime, *, spent_s: float) -> str | None:
@@ -165,7 +165,7 @@ def _noise_of_a_step(loop: Loop) -> float:
 def _take_turns(loop: Loop, window: WindowTime, *, limit_s: float, store: Store) -> str | None:
     """Run rounds of steps with and without the exchange until its share is known.
 
-    They also end when the time is spent; the reason is returned.
+    They also end when the time is spent. Returns the reason if not even one round fits, else None.
     """
     device = loop.job.device
     least = 1
@@ -182,14 +182,15 @@ def _take_turns(loop: Loop, window: WindowTime, *, limit_s: float, store: Store)
     # of them (`gradient_as_bucket_view`) then need room of their own.
     alone = functools.partial(loop.step, exchange=False)
     together(alone, store=PrefixStore("first", store))
-    own = np.array([])
+    block_means = np.array([])
     rounds = 0
     goes_on = True
     began = time.perf_counter()
     while goes_on:
-        own = np.append(own, _run_round(loop, rounds, steps, store=store, step_s=window.step_s))
+        means = _run_round(loop, rounds, steps, store=store, step_s=window.step_s)
+        block_means = np.append(block_means, means)
         rounds += 1
-        is_precise = is_known(*by_pair(mean_over_ranks(device, own)))
+        is_precise = is_known(*by_pair(mean_over_ranks(device, block_means)))
         spent_s = time.perf_counter() - began
         # One more if any rank asks for it: all must take the same steps.
         goes_on = (

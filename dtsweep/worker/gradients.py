@@ -96,9 +96,9 @@ class GradientRecord:
 
 
 def _sums_that_fit(model: nn.Module) -> torch.Tensor | None:
-    """`sums_and_norms` of a model.
+    """`sums_and_norms` of a model; None without enough memory.
 
-    None where memory does not suffice: who raised here would keep others waiting.
+    Nothing is raised then, because a rank that fails alone would keep the others waiting.
     """
     try:
         return sums_and_norms(
@@ -154,7 +154,7 @@ def judged(
         gradient; and why not.
     """
     first = sums[0]
-    if any(len(each) != len(first) for each in sums):
+    if any(len(rank_sums) != len(first) for rank_sums in sums):
         return (
             None,
             "workers have models of different numbers of parameters, or not all call an optimizer "
@@ -165,12 +165,12 @@ def judged(
     largest = norms.max(dim=0).values
     if not len(first) or not bool(largest.any()):
         return None, "the optimizer was given no gradient"
-    apart = torch.maximum(
+    differences = torch.maximum(
         _range(norms), _range(totals) / counts[0].clamp(min=1).sqrt()
     ) / largest.clamp(min=1e-300)
-    different = int((apart > AGREE).sum())
+    different = int((differences > AGREE).sum())
     if different:
-        most = float(f"{float(apart.max()) * 100:.2g}")
+        most = float(f"{float(differences.max()) * 100:.2g}")
         return False, (
             f"gradients of {different} of {len(first)} parameters differ between workers by up to "
             f"{most:g} %: "

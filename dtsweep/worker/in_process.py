@@ -39,13 +39,12 @@ def only_rank(sweep: Sweep) -> Iterator[RankContext]:
         _world_of_one(sweep) as device,
         random_states_kept(device),
     ):
-        own = sweep.resources.environment
         packages = sources_of(sweep.workload, file=sweep.file).packages
         yield become_rank(
             0,
             device,
             workload=sweep.workload,
-            own_variables=own,
+            own_variables=sweep.resources.environment,
             packages=packages,
             is_own_process=True,
         )

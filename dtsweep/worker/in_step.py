@@ -49,7 +49,7 @@ def together(
     Raises:
         StepError: the work failed on a rank; all ranks raise it and are in step.
     """
-    error, said = None, ""
+    error, message = None, ""
     try:
         work()
     except bdb.BdbQuit:
@@ -61,13 +61,13 @@ def together(
             rank = get_rank()
         named = f"a step after the window failed on rank {rank}: {error_line(error)}"
         if oom_status(error):
-            said = NO_MEMORY
+            message = NO_MEMORY
         else:
-            said = named
+            message = named
     if store is None and error is not None:
         traceback.print_exception(error)
-        raise StepError(said)
+        raise StepError(message)
     if store is not None and (
-        words := failure_anywhere(error, said, store=store, patience_s=patience_s)
+        failure := failure_anywhere(error, message, store=store, patience_s=patience_s)
     ):
-        raise StepError(words)
+        raise StepError(failure)

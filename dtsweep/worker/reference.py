@@ -60,8 +60,8 @@ class GradientCheck:
         self._judges = job.rank == 0
         self._device = job.device
         self._peak_before = peak_bytes(job.device)
-        self._apart: dict[str, float] = {}
-        self._square = 0.0
+        self._squared_errors: dict[str, float] = {}
+        self._squared_norm = 0.0
         if not self._judges:
             return
         try:
@@ -93,9 +93,9 @@ class GradientCheck:
         restart_peak(self._device)
         if kind or self.flags or not self._judges:
             return
-        difference = math.sqrt(sum(self._apart.values()))
-        norm = math.sqrt(self._square)
-        if not self._apart:
+        difference = math.sqrt(sum(self._squared_errors.values()))
+        norm = math.sqrt(self._squared_norm)
+        if not self._squared_errors:
             self._give_up(
                 "the optimizer is none of torch's, or was given other parameters than the model's"
             )
@@ -105,7 +105,8 @@ class GradientCheck:
             self.error = difference / norm
             message = f"gradient_error {self.error:.2g}"
             if difference > 0:
-                message += f", most of it in {max(self._apart, key=self._apart.__getitem__)}"
+                worst = max(self._squared_errors, key=self._squared_errors.__getitem__)
+                message += f", most of it in {worst}"
             _say(message)
 
     def added_to(self, measured: Measured) -> Measured:
@@ -125,9 +126,11 @@ class GradientCheck:
             for name, parameter in self._model.named_parameters():
                 self._compare(name, parameter, _gathered(parameter))
             return
-        given = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        optimized = {
+            id(parameter) for group in optimizer.param_groups for parameter in group["params"]
+        }
         for name, parameter in self._model.named_parameters() if self.expected else ():
-            if id(parameter) in given:
+            if id(parameter) in optimized:
                 self._compare(name, parameter)
 
     def _compare(
@@ -138,10 +141,10 @@ class GradientCheck:
         if expected is None or getattr(parameter, "_ddp_ignored", False):
             return
         try:
-            self._apart[name], square = squares(
-                _whole(parameter) if gathered is None else gathered, expected
+            self._squared_errors[name], squared_norm = squares(
+                _dense_gradient(parameter) if gathered is None else gathered, expected
             )
-            self._square += square
+            self._squared_norm += squared_norm
         except (RuntimeError, MemoryError) as error:
             if not oom_status(error):
                 raise
@@ -185,8 +188,8 @@ def gradient_of_one_worker(
                 for batch in next(batches_of_steps(replace(job, point=point, rank=done - 1))):
                     (loss(_Wrapper(replica), batch) / point.accumulation).backward()
             total = [
-                each if parameter.grad is None else each + _whole(parameter).cpu()
-                for each, parameter in zip(total, replica.parameters(), strict=True)
+                gradient if parameter.grad is None else gradient + _dense_gradient(parameter).cpu()
+                for gradient, parameter in zip(total, replica.parameters(), strict=True)
             ]
             needed_s = (time.perf_counter() - began) * len(seeds) / done
             if done < len(seeds) and needed_s > limit_s:
@@ -201,17 +204,19 @@ def gradient_of_one_worker(
             "original"
         )
     # Not the loss: in bf16 every gradient would be rounded for it.
-    return [each / len(seeds) for each in total]
+    return [gradient / len(seeds) for gradient in total]
 
 
-def squares(given: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
+def squares(gradient: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
     """Return squared norms of a gradient's error and of the expected one, in double precision."""
-    apart = norm = torch.zeros((), dtype=torch.float64, device=given.device)
-    for part, other in zip(_flat(given).split(CHUNK), _flat(expected).split(CHUNK), strict=True):
-        exact = other.to(given.device).double()
+    squared_error = squared_norm = torch.zeros((), dtype=torch.float64, device=gradient.device)
+    parts = _flat(gradient).split(CHUNK)
+    for part, expected_part in zip(parts, _flat(expected).split(CHUNK), strict=True):
+        exact = expected_part.to(gradient.device).double()
         difference = part.double() - exact
-        apart, norm = apart + difference.dot(difference), norm + exact.dot(exact)
-    return float(apart), float(norm)
+        squared_error = squared_error + difference.dot(difference)
+        squared_norm = squared_norm + exact.dot(exact)
+    return float(squared_error), float(squared_norm)
 
 
 class _Wrapper(nn.Module):
@@ -253,12 +258,12 @@ def _twin(workload: Any) -> Any:
 def _copied(model: nn.Module) -> nn.Module:
     """Copy the model with the hooks of its parameters, which `deepcopy` leaves out."""
     replica = copy.deepcopy(model)
-    for own, copied in zip(model.parameters(), replica.parameters(), strict=True):
-        copied._backward_hooks = own._backward_hooks
+    for original, copied in zip(model.parameters(), replica.parameters(), strict=True):
+        copied._backward_hooks = original._backward_hooks
     return replica
 
 
-def _whole(parameter: nn.Parameter) -> torch.Tensor:
+def _dense_gradient(parameter: nn.Parameter) -> torch.Tensor:
     """The gradient of a parameter, dense; zeros that take no memory where it has none."""
     if parameter.grad is None:
         return parameter.detach().new_zeros(()).expand_as(parameter)
@@ -268,18 +273,18 @@ def _whole(parameter: nn.Parameter) -> torch.Tensor:
 def _gathered(parameter: nn.Parameter) -> torch.Tensor:
     """The gradient of a parameter in shards; called on all ranks."""
     if not isinstance(parameter, DTensor):
-        return _whole(parameter)
+        return _dense_gradient(parameter)
     if parameter.grad is None:
         shard: Any = torch.zeros_like(parameter)
     else:
         shard = parameter.grad
-    whole: torch.Tensor = shard.detach().full_tensor()
-    return whole
+    gradient: torch.Tensor = shard.detach().full_tensor()
+    return gradient
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
 
 
-def _say(what: str) -> None:
-    print(what, file=sys.stderr)  # noqa: T201  # the rank's log
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)  # noqa: T201  # the rank's log

@@ -67,8 +67,8 @@ def time_trial(
     window = WindowTime(
         window_s=window_s, steps=measured.window_steps, stop_reason=measured.stop_reason
     )
-    found = after_window(loop, model, task, window, context=context)
-    return replace(measured, steps=loop.columns(), warmup_s=warmup_s, **found)
+    fields = after_window(loop, model, task, window, context=context)
+    return replace(measured, steps=loop.columns(), warmup_s=warmup_s, **fields)
 
 
 def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool) -> Measure:
@@ -123,7 +123,7 @@ def _windows(
 def _warm_up(loop: Loop, task: Task) -> tuple[float, float]:
     """Run the steps before a window.
 
-    The slowest of them, and what a sync period takes: the same on all ranks.
+    Returns the time of the slowest step and of a sync period in seconds, equal on all ranks.
     """
     # The last of them ends a period, and the window begins with one.
     loop.mode.begin_period(-task.measure.warmup_steps % loop.job.point.period)
@@ -195,7 +195,7 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
         task.measure,
         rule,
         loop.clock.so_far,
-        peers=Peers(rank=job.rank, store=store, together=not point.is_asynchronous),
+        peers=Peers(rank=job.rank, store=store, in_step=not point.is_asynchronous),
     )
 
 
@@ -211,7 +211,7 @@ def _flags(loop: Loop, window_s: float) -> list[str]:
 
 
 def _agree(job: Job, warm: Times) -> tuple[float, float]:
-    """The slowest warm-up step, and what a sync period takes: the same on all ranks."""
+    """Time of the slowest warm-up step and of a sync period, equal on all ranks."""
     steps_s = warm["step_s"]
     # The median: one hiccup must not make the ranks look after every step.
     if len(steps_s):

@@ -37,9 +37,9 @@ def main(arguments: Sequence[str]) -> int:
                 "[axis=value …]"
             )
         settings = dict(parse_setting(text) for text in arguments[1:])
-        sweep, found = read_sweep(arguments[0], settings)
+        sweep, candidates = read_sweep(arguments[0], settings)
         device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
-        point = _only_point(found, workers=int(os.environ["WORLD_SIZE"]), device=device)
+        point = _only_point(candidates, workers=int(os.environ["WORLD_SIZE"]), device=device)
     except SweepError as error:
         print(f"dtsweep: {error}", file=sys.stderr)  # noqa: T201  # this is a command
         return 2
@@ -55,13 +55,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(sweep: Sweep, point: Point, task: Task, device: torch.device) -> RankResult:
     """Run the task on this rank; one rank prints the row."""
-    own = {"OMP_NUM_THREADS", *sweep.resources.environment, *point.environment}
+    variables = {"OMP_NUM_THREADS", *sweep.resources.environment, *point.environment}
     packages = sources_of(sweep.workload, file=sweep.file).packages
     context = become_rank(
         distributed.get_rank(),
         device,
         workload=sweep.workload,
-        own_variables=own,
+        own_variables=variables,
         packages=packages,
     )
     result = run_attempt(context, task)
@@ -94,11 +94,11 @@ def _print_row(row: dict[str, Any]) -> None:
     print(json.dumps(row, default=str), flush=True)  # noqa: T201  # this is a command
 
 
-def _only_point(found: Sequence[Candidate], *, workers: int, device: torch.device) -> Point:
+def _only_point(candidates: Sequence[Candidate], *, workers: int, device: torch.device) -> Point:
     """Take the first possible point, with the first values of its axes."""
-    possible = [candidate.point for candidate in found if candidate.reason is None]
+    possible = [candidate.point for candidate in candidates if candidate.reason is None]
     if not possible:
-        raise SweepError(f"no point to measure: {found[0].reason}")
+        raise SweepError(f"no point to measure: {candidates[0].reason}")
     point = possible[0]
     if point.workers != workers:
         raise SweepError(

@@ -205,17 +205,17 @@ class Transformers(KeepsSamples):
         model = MODELS[self.model]
         config_class = getattr(_library(), model.config)
         default = config_class()
-        known = default.to_dict() | {"num_labels": default.num_labels}
+        fields = default.to_dict() | {"num_labels": default.num_labels}
         image_size = {}
-        if "image_size" in known:
+        if "image_size" in fields:
             image_size = {"image_size": self.image_size}
         for name in self.overrides:
             if name in image_size:
                 raise SweepError(
                     "Transformers(overrides): give image_size as Transformers(image_size=...)"
                 )
-            if name not in known:
-                near = nearest(default.attribute_map.get(name, name), known)
+            if name not in fields:
+                near = nearest(default.attribute_map.get(name, name), fields)
                 hint = ""
                 if near:
                     hint = f"; did you mean {near!r}?"

@@ -221,11 +221,11 @@ def test_with_feedback_what_was_read_and_what_is_left_is_what_was_given(
 def left_of(compression: Any, numel: int) -> Tensor:
     """What has not travelled yet."""
     if isinstance(compression, ErrorFeedback):
-        assert compression._left is not None
-        return compression._left
+        assert compression._residual is not None
+        return compression._residual
     left = torch.zeros(numel, dtype=torch.float64)
     for group in compression._groups:
-        torch._foreach_copy_(group.views(left), list(group.left.unbind()))
+        torch._foreach_copy_(group.views(left), list(group.residual.unbind()))
     return left
 
 

@@ -127,9 +127,9 @@ def test_what_is_watched_is_held_against_the_exact_mean_once() -> None:
             mean.finish(tensor, unmarked)
             if step == 0:
                 exact = (values_of(0, BLOCK) + values_of(1, BLOCK)) / 2
-                assert mean.norm == pytest.approx(float(exact.square().sum()))
-                assert mean.apart == pytest.approx(float((tensor - exact).square().sum()))
-        return mean.apart, mean.norm, [kind for kind, _ in worker.sent]
+                assert mean.squared_norm == pytest.approx(float(exact.square().sum()))
+                assert mean.squared_error == pytest.approx(float((tensor - exact).square().sum()))
+        return mean.squared_error, mean.squared_norm, [kind for kind, _ in worker.sent]
 
     for apart, norm, sent in on_ranks(2, work):
         assert 0 < apart < norm
@@ -146,9 +146,9 @@ def test_watching_has_few_values_in_double_precision_at_a_time() -> None:
         mean.begin(tensor, unmarked)
         mean.finish(tensor, unmarked)
         exact = (values_of(0, numel).double() + values_of(1, numel)) / 2
-        assert mean.norm == pytest.approx(float(exact.square().sum()))
+        assert mean.squared_norm == pytest.approx(float(exact.square().sum()))
         return (
-            mean.apart,
+            mean.squared_error,
             float((tensor - exact).square().sum()),
             [nbytes for _, nbytes in worker.sent[1:]],
         )

@@ -10,7 +10,7 @@ from tests.doctor.nodes import HERE, cpu_row, gpu_row
 
 
 def test_healthy_nodes_have_no_problems() -> None:
-    assert find_problems([gpu_row(), gpu_row(node="gpu-2"), cpu_row()], here=HERE) == []
+    assert find_problems([gpu_row(), gpu_row(node="gpu-2"), cpu_row()], driver_versions=HERE) == []
 
 
 @pytest.mark.parametrize(
@@ -41,27 +41,29 @@ def test_healthy_nodes_have_no_problems() -> None:
     ],
 )
 def test_a_problem_names_the_node_and_the_next_step(changes: dict[str, Any], problem: str) -> None:
-    assert find_problems([gpu_row(**changes), cpu_row()], here=HERE) == [problem]
+    assert find_problems([gpu_row(**changes), cpu_row()], driver_versions=HERE) == [problem]
 
 
 def test_builds_and_patch_levels_may_differ_and_what_travels_with_the_job_has_no_version() -> None:
     there = {"python_version": "3.11.2", "torch_version": "2.13.1+cu126", "ray_version": "2.60.0"}
-    assert find_problems([gpu_row(versions=there)], here=HERE) == []
+    assert find_problems([gpu_row(versions=there)], driver_versions=HERE) == []
 
 
 def test_a_node_is_compared_with_the_fastest_of_its_kind_alone() -> None:
     half = {"fp32": compare_with_peak(0.05e12, None)}
     fast, slow = cpu_row(), cpu_row(node="cpu-2", rates=half)
-    (problem,) = find_problems([fast, slow, gpu_row()], here=HERE)
+    (problem,) = find_problems([fast, slow, gpu_row()], driver_versions=HERE)
     assert problem.startswith(
         "cpu-2: fp32 reaches 50% of what the fastest node with this device does"
     )
-    assert find_problems([fast, slow | {"device": "Atom"}], here=HERE) == []
-    assert find_problems([fast | {"threads": 2}, slow], here=HERE) == []
+    assert find_problems([fast, slow | {"device": "Atom"}], driver_versions=HERE) == []
+    assert find_problems([fast | {"threads": 2}, slow], driver_versions=HERE) == []
 
 
 def test_a_node_that_gave_no_answer_is_a_problem_and_so_is_a_cluster_without_nodes() -> None:
     silent = {"node_id": "b2", "node": "b2", "error": "no answer in 120 s; restart it"}
-    assert find_problems([silent, gpu_row()], here=HERE) == ["b2: no answer in 120 s; restart it"]
-    (problem,) = find_problems([], here=HERE)
+    assert find_problems([silent, gpu_row()], driver_versions=HERE) == [
+        "b2: no answer in 120 s; restart it"
+    ]
+    (problem,) = find_problems([], driver_versions=HERE)
     assert problem.startswith("no node has CPUs or GPUs: add a worker node")

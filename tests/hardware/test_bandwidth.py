@@ -67,7 +67,7 @@ def test_it_is_measured_once_and_leaves_random_numbers_and_gradients_alone(
     state = torch.get_rng_state()
     first = operation_rates(CPU)
     assert operation_rates(CPU) is first
-    assert operation_rates(CPU, beside=1) is not first
+    assert operation_rates(CPU, other_ranks=1) is not first
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.is_grad_enabled()
     assert not torch.is_inference_mode_enabled()

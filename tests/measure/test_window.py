@@ -297,7 +297,7 @@ def apart(
 ) -> Rank:
     """A rank that looks every other step, if these take 0.1 s."""
     return Rank(
-        measure, step_s, peers=Peers(rank=number, store=store, together=False), expected_s=0.1
+        measure, step_s, peers=Peers(rank=number, store=store, in_step=False), expected_s=0.1
     )
 
 
@@ -371,7 +371,7 @@ def test_rank_0_forgets_all_keys_of_its_window_and_no_others(
         Rank(
             measure,
             0.1,
-            peers=Peers(rank=number, store=window_store, together=together),
+            peers=Peers(rank=number, store=window_store, in_step=together),
             expected_s=0.1,
         )
         for number in range(2)

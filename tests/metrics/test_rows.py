@@ -136,14 +136,14 @@ def test_hosts_are_counted_by_node_and_devices_named_once() -> None:
 
 
 def test_another_device_than_the_results_have_is_refused() -> None:
-    message = other_devices({0: facts()}, known={"H100"})
+    message = other_devices({0: facts()}, known_devices={"H100"})
     assert message is not None
     assert message.startswith(
         "these results were measured on H100, this run is on EPYC; "
         "measure everything again with --rerun"
     )
-    assert other_devices({0: facts()}, known={"H100", "EPYC"}) is None
-    assert other_devices({0: facts()}, known=()) is None
+    assert other_devices({0: facts()}, known_devices={"H100", "EPYC"}) is None
+    assert other_devices({0: facts()}, known_devices=()) is None
 
 
 def test_the_row_says_what_the_task_was() -> None:

@@ -19,7 +19,7 @@ def choice_of(
 ) -> NodeChoice:
     world = World(workers=workers, placement=placement, environment=())
     return choose_nodes(
-        nodes, struck=set(struck), world=world, each={"CPU": 1, "GPU": 0}, grows=grows
+        nodes, failing=set(struck), world=world, per_worker={"CPU": 1, "GPU": 0}, grows=grows
     )
 
 
@@ -94,14 +94,14 @@ def test_two_trials_that_died_on_a_node_and_nowhere_else_strike_it() -> None:
     failure_counts = FailureCounts()
     for trial in ("one", "one", "two"):
         failure_counts.died(trial, "a")
-    assert failure_counts.struck() == {"a"}
+    assert failure_counts.failing() == {"a"}
     failure_counts.reset()
-    assert failure_counts.struck() == frozenset()
+    assert failure_counts.failing() == frozenset()
     for trial in ("one", "two"):
         failure_counts.died(trial, "a")
     # The second dies elsewhere as well: that is its own fault.
     failure_counts.died("two", "b")
-    assert failure_counts.struck() == frozenset()
+    assert failure_counts.failing() == frozenset()
 
 
 def test_a_world_that_comes_up_nowhere_leaves_no_strike_on_the_nodes_that_it_tried() -> None:
@@ -109,7 +109,7 @@ def test_a_world_that_comes_up_nowhere_leaves_no_strike_on_the_nodes_that_it_tri
     for start, node_id in (("start 1", "a"), ("start 2", "a")):
         failure_counts.died(start, node_id)
     failure_counts.reset_nodes(["start 1", "start 2"])
-    assert failure_counts.struck() == {"a"}
+    assert failure_counts.failing() == {"a"}
     failure_counts.died("start 3", "b")
     failure_counts.reset_nodes(["start 1", "start 2", "start 3"])
-    assert failure_counts.struck() == frozenset()
+    assert failure_counts.failing() == frozenset()

@@ -133,7 +133,7 @@ def test_steps_that_do_not_fit_are_not_run_and_the_reason_is_kept(
 ) -> None:
     loop.run("window", range(5))
     window = WindowTime(window_s=10.0, steps=5)
-    found = time_exchange(loop, task(loop, exchange), window, spent_s=0.0, known={})
+    found = time_exchange(loop, task(loop, exchange), window, spent_s=0.0, isolated={})
     assert found.keys() == {"exchange_reason"}
     assert found["exchange_reason"].startswith(reason)
     assert [segment.name for segment in loop.segments] == ["window"]
@@ -151,7 +151,7 @@ def test_without_memory_for_the_exchange_alone_steps_without_it_are_kept(loop: L
     loop.mode = WithoutMemory(loop.job)
     loop.run("window", range(40))
     found = time_exchange(
-        loop, task(loop, "quick"), WindowTime(window_s=40.0, steps=40), spent_s=0.0, known={}
+        loop, task(loop, "quick"), WindowTime(window_s=40.0, steps=40), spent_s=0.0, isolated={}
     )
     assert found == {}
     # A quarter of 40 steps is 10, of which one leads.

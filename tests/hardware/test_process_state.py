@@ -15,7 +15,7 @@ import psutil
 import pytest
 import torch
 
-from dtsweep.worker.process_state import LeftState, ProcessState
+from dtsweep.hardware.process_state import LeftState, ProcessState
 
 
 def move_to_a_removed_folder() -> None:
@@ -94,7 +94,7 @@ def test_without_a_change_nothing_is_named_and_no_descriptor_stays_open() -> Non
 def test_a_closed_stream_of_python_can_be_written_to_again() -> None:
     code = """
 import sys
-from dtsweep.worker.process_state import ProcessState
+from dtsweep.hardware.process_state import ProcessState
 state = ProcessState()
 sys.stdout.close()
 sys.stderr.close()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 import torch
 
 from dtsweep.hardware.backend_flags import default_device
@@ -36,13 +36,13 @@ HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "co
 
 @dataclass(frozen=True, kw_only=True)
 class LeftState:
-    """What an attempt left behind in its process, in words."""
+    """State that an attempt left behind in its process, in words."""
 
     restored: tuple[str, ...] = ()
-    """What had changed and is as before, and the child processes that were ended."""
+    """State that had changed and is as before, and child processes that were ended."""
 
     remaining: tuple[str, ...] = ()
-    """What can't be undone: the next trial needs another process."""
+    """State that can't be undone: the next trial needs another process."""
 
 
 @dataclass(frozen=True)
