@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
+import sysconfig
+import traceback
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 
 CREDENTIALS = re.compile(
     r"(?<=//)[^\s/:\[\"]*:(?!\d{1,5}[/?#])(?:(?!://)[^\s@\"]){0,2048}@(?:[^\s/@\"]*@)*"
@@ -76,6 +80,36 @@ def error_line(error: BaseException) -> str:
     return ": ".join(
         [type(error).__name__, *without_credentials(str(error).strip()).splitlines()[:1]]
     )
+
+
+def in_user_code(filename: str) -> bool:
+    """True for a source file outside of dtsweep, the standard library and installed packages."""
+    return not filename.startswith((*_foreign_folders(), "<frozen"))
+
+
+def is_own_code(filename: str) -> bool:
+    """True for a source file of dtsweep."""
+    return filename.startswith(str(Path(__file__).parent))
+
+
+@cache
+def _foreign_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return (str(Path(__file__).parent), paths["stdlib"], paths["purelib"], paths["platlib"])
+
+
+def short_place(frame: traceback.FrameSummary) -> str:
+    """File and line of a frame, such as `net.py:12`."""
+    return f"{Path(frame.filename).name}:{frame.lineno}"
+
+
+def raised_at(error: BaseException) -> str | None:
+    """Innermost file and line of the user's code at which an exception was raised, or None."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [short_place(frame) for frame in frames if in_user_code(frame.filename)]
+    if not places:
+        return None
+    return places[-1]
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:

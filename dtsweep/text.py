@@ -205,6 +205,18 @@ def _in_unit(value: float, low: float, high: float, *, unit: tuple[float, str]) 
     return format_ends(value / size, low / size, high / size) + letter
 
 
+def listed(words: Sequence[str], *, most: int) -> str:
+    """Join words with commas; the ones beyond `most` are counted.
+
+    >>> listed(["a", "b", "c"], most=3), listed(["a", "b", "c"], most=2)
+    ('a, b, c', 'a, b and 1 more')
+    """
+    text = ", ".join(words[:most])
+    if len(words) <= most:
+        return text
+    return f"{text} and {len(words) - most} more"
+
+
 def count_of(number: int, noun: str) -> str:
     """Write a count with its noun.
 

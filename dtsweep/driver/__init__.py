@@ -9,6 +9,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     unmeasured      attempts and points without a measurement, and what their rows say
     recorder        turns each finished attempt into rows and stores them
     planned         a run that is planned: options, results so far, its recorder
+    signals         signals that end a run
     shipping        workload and user's modules, packed for the nodes; tasks travel through slots
     autoscaler      whether a Ray has one, and which nodes it can add
     cluster         what a Ray has, and what fits on it
@@ -20,7 +21,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     slots           the actors of the slots: started, watched, ended, replaced
     idle            how long an autoscaler's nodes stand idle
     scheduler       gives Ray Tune the queue's attempts, fetches results from slots, has them stored
-    tuner           runs Ray Tune; its `TrialRunner`, an actor, has a slot run each attempt; signals
+    tuner           runs Ray Tune; its `TrialRunner`, an actor, has a slot run each attempt
     on_ray          a run on a Ray, private or not: connects, has `prepare` and `tuner` do the rest
     in_process_run  the run in this very process, without Ray
     run             plan, lay out, have measured, store

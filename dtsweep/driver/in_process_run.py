@@ -5,12 +5,15 @@ from __future__ import annotations
 import bdb
 import os
 import signal
+import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.signals import signals_noted
 from dtsweep.driver.tally import RunTally
 from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured
 from dtsweep.errors import StorageError, SweepError
@@ -51,19 +54,27 @@ def run_in_process(planned: PlannedRun) -> RunTally:
 def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
     from dtsweep.worker.attempt import run_attempt
     from dtsweep.worker.in_process import only_rank
+    from dtsweep.worker.step_watch import StepWatch
 
     session = f"{time.strftime('%Y%m%dT%H%M%S')}-in-process-{os.urandom(3).hex()}"
-    with only_rank(planned.sweep) as context:
-        facts = {0: context.facts}
-        if message := other_devices(facts, known_devices=planned.known_devices):
+    is_measuring = threading.Event()
+    with (
+        only_rank(planned.sweep) as rank,
+        signals_noted(is_measuring.is_set) as signals,
+        StepWatch(planned.progress.say) as watch,
+    ):
+        context = replace(rank, watch=watch)
+        if message := other_devices({0: context.facts}, known_devices=planned.known_devices):
             raise SweepError(message)
-        while not queue.is_empty:
+        flags: tuple[str, ...] = ()
+        while not queue.is_empty and not signals:
             began = time.monotonic()
             started_at = datetime.now(UTC)
             trial, task = queue.next(0, now=began, rivals=recorder.rivals)
             recorder.began(trial)
+            is_measuring.set()
             try:
-                results = {0: run_attempt(context, task)}
+                rank_result = run_attempt(context, task)
             except (KeyboardInterrupt, bdb.BdbQuit):
                 cancelled = Unmeasured(
                     trial=trial,
@@ -73,15 +84,19 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
                     reason=INTERRUPTED,
                 )
                 recorder.store_unmeasured([cancelled])
-                recorder.tally.signal_number = signal.SIGINT
-                return
+                if not signals:  # the end of a debugger
+                    signals.append(signal.SIGINT)
+                break
+            finally:
+                is_measuring.clear()
             wall_s = time.monotonic() - began
-            status, reason = explaining_failure(results)
+            status, reason = explaining_failure({0: rank_result})
             result = AttemptResult(
                 status=status,
                 reason=reason,
-                facts=facts,
-                results=results,
+                facts={0: context.facts},
+                results={0: rank_result},
+                flags=flags,
                 session=session,
                 trial_s=wall_s,
             )
@@ -90,3 +105,12 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
             skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
             recorder.store_unmeasured(skipped)
             queue.ended(0, trial, task, status, session_has_ended=False)
+            if rank_result.needs_new_process and not flags:
+                # There is no other process: what goes on disturbs all later trials.
+                flags = ("left_state",)
+                planned.progress.say(
+                    "this trial left something in this process that can't be undone "
+                    f"({'; '.join(rank_result.left_state)}): the trials after it are flagged"
+                )
+        if signals:
+            recorder.tally.signal_number = signals[0]

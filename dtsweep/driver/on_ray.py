@@ -21,8 +21,9 @@ from dtsweep.driver.prepare import Prepared, prepare, resources_of_worker
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.shipping import own_modules, pickled_workload
+from dtsweep.driver.signals import Interrupted, signals_noted
 from dtsweep.driver.tally import RunTally
-from dtsweep.driver.tuner import Interrupted, run_tuners, signals_noted, stopped_on_error
+from dtsweep.driver.tuner import run_tuners, stopped_on_error
 from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured
 from dtsweep.driver.visit import refuse_other_versions
 from dtsweep.errors import StorageError

@@ -77,6 +77,11 @@ class Recorder:
         """Tell the progress that an attempt was handed out."""
         self._progress.began(trial.trial_id, trial.point)
 
+    def say(self, lines: Iterable[str]) -> None:
+        """Print lines for the user."""
+        for line in lines:
+            self._progress.say(line)
+
     def store(
         self,
         trial: Trial,
@@ -109,8 +114,7 @@ class Recorder:
         except Exception as error:  # noqa: BLE001  # no number, whatever it is, may cost the trials that follow
             row = self._store_raw(trial, task, result, started_at=started_at, error=error)
         self._note(trial, row)
-        for note in result.notes:
-            self._progress.say(note)
+        self.say(result.notes)
         self.store_logs(result.logs)
         self._store_profiles(task, result)
         if self._results.is_scattered:

@@ -257,6 +257,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         silent = {
             slot.index: why for slot in self._slots if (why := slot.silence(passed_s)) is not None
         }
+        for slot in self._slots:
+            self._recorder.say(slot.lines)
+            slot.lines = []
         for trial_id, running in self.running.items():
             slot = self._slots[running.slot]
             running.watched_s += passed_s

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -28,7 +28,7 @@ With Ray's default of 1,000, as many ranks would leave no room for their answers
 CLOSED_S = 4 * CLOSE_S
 """Time limit for a slot to end its session and fetch its logs."""
 
-ASK_EVERY_S, SLOT_SILENT_S = 10.0, 180.0
+ASK_EVERY_S, SLOT_SILENT_S = 5.0, 180.0
 """Seconds between two checks that a slot is alive, and time limit for its answer.
 
 The limit is more than the start of its process takes on a busy machine. Both are in the driver's
@@ -84,6 +84,9 @@ class SlotActor:
     question: Any = None
     """Asked last, and not answered so far."""
 
+    lines: list[str] = field(default_factory=list)
+    """Of its ranks, for the user."""
+
     asked_s: float = math.inf
     """Time since then, in the driver's own time; infinite before the first question."""
 
@@ -96,9 +99,11 @@ class SlotActor:
         self.asked_s += passed_s
         if self.question is not None and ray.wait([self.question], timeout=0)[0]:
             # Where the process has ended, its callers get an error.
+            with suppress(ray.exceptions.RayError):
+                self.lines += ray.get(self.question)
             self.question = None
         if self.question is None and self.asked_s >= ASK_EVERY_S:
-            self.question = self.actor.__ray_ready__.remote()
+            self.question = self.actor.take_lines.remote()
             self.asked_s = 0.0
         is_silent = self.question is not None and self.asked_s >= SLOT_SILENT_S
         if not is_silent:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any, Protocol
 
 import ray
@@ -16,6 +15,7 @@ from ray import tune
 
 from dtsweep.driver.heartbeat import ClusterGoneError
 from dtsweep.driver.scheduler import Scheduler
+from dtsweep.driver.signals import Interrupted
 
 TUNE_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -35,20 +35,8 @@ TUNE_SETTINGS = {
 """Environment of the driver, which Tune reads."""
 
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals that end a run: Ctrl-C, end of a job, end of a terminal, notice of a batch system."""
-
 RUNNER_RESTARTS = 2
 """Number of times that Tune may replace the process of a waiting trial."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop; no `Exception`, so that Tune passes it on."""
-
-    def __init__(self, signal_number: int) -> None:
-        """Keep which signal said so."""
-        super().__init__(signal_number)
-        self.signal_number = signal_number
 
 
 class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skipped
@@ -216,34 +204,3 @@ def stopped_on_error(scheduler: HasSlots) -> Iterator[None]:
     except BaseException:
         scheduler.stop()
         raise
-
-
-@contextmanager
-def signals_noted() -> Iterator[list[int]]:
-    """Note the first signal that ends a run instead of stopping wherever the driver happens to be.
-
-    Raises:
-        Interrupted: another one came, so at once.
-    """
-    signals: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        signals.append(number)
-        if len(signals) > 1:
-            raise Interrupted(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield signals  # Python gives signals to the main thread alone
-        return
-    before = {number: signal.getsignal(number) for number in STOPPING}
-    # Whoever has it ignored, as nohup does, wants the run to go on.
-    noted = [
-        n for n, handler in before.items() if n != signal.SIGHUP or handler is not signal.SIG_IGN
-    ]
-    for number in noted:
-        signal.signal(number, note)
-    try:
-        yield signals
-    finally:
-        for number in noted:
-            signal.signal(number, before[number] or signal.SIG_DFL)

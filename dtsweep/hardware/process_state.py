@@ -30,6 +30,9 @@ END_S = 1.0
 LIBRARIES = frozenset({"dtsweep", "ray", "torch", "tqdm"})
 """Packages whose threads may stay: they start one per process, which waits for its next use."""
 
+SET_BY_TORCH = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"})
+"""Variables that torch sets when a part of it is used first."""
+
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "compile_worker")
 """Parts of the command lines of child processes that Python and torch keep for their next use."""
 
@@ -95,6 +98,7 @@ class ProcessState:
             name
             for name in before.keys() | os.environ.keys()
             if before.get(name) != os.environ.get(name)
+            and not (name in SET_BY_TORCH and name not in before)
         )
         for name in changed:
             if name in before:

@@ -16,8 +16,17 @@ CORRELATED_STEPS = 5.0
 INPUT_BOUND = 0.05
 """From which on a row is flagged: steps that resemble each other, share of a step spent on data."""
 
-JUDGED = ("imprecise", "drift", "unstable", "spiky", "bimodal", "autocorrelated", "input_bound")
+STALLED = 0.5
+"""Share of a window from which on a single step of it is flagged."""
+
+JUDGED = (
+    *("imprecise", "drift", "unstable", "stalled", "spiky", "bimodal", "autocorrelated"),
+    "input_bound",
+)
 """Flags that are found here; ranks and the driver notice the others."""
+
+FEWEST_STALLED = 2
+"""Windows of so many steps have none that takes the longer part for no reason."""
 
 FEWEST_BLOCKS = 3
 """Least number of blocks after the window for an interval of their mean."""
@@ -42,6 +51,7 @@ def flags(
         wide and row["stop_reason"] != "dominated",
         row["steady_class"] in ("slowdown", "none"),
         is_unstable(row, ranks),
+        len(steps) > FEWEST_STALLED and steps.max() > STALLED * steps.sum(),
         is_spiky(periods),
         is_bimodal(periods),
         bool(correlated),

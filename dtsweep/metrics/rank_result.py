@@ -208,5 +208,11 @@ class RankResult:
     is_spent: bool = False
     """True if its process can't use its device any more."""
 
+    left_state: Sequence[str] = ()
+    """State of its process that the attempt had changed, in words."""
+
+    needs_new_process: bool = False
+    """True if some of it can't be undone, for example a thread that goes on."""
+
     position: int | None = None
     """Collectives that the rank has begun: ranks in step have the same number."""

@@ -110,6 +110,8 @@ def trial_row(
         nodes = [facts[rank].node for rank in range(point.workers)]
         row |= trial_columns(point, ranks, nodes=nodes, half_width=task.measure.half_width)
         row |= plausibility_columns(point, row, facts, results)
+    if any(result.left_state for result in results.values()):
+        row["flags"] = [*row.get("flags", ()), "left_state"]
     return row
 
 
@@ -214,7 +216,10 @@ def _rank_row(rank: int, facts: FactsByRank, results: ResultsByRank) -> Row:
     row["machine"] = json.dumps(row["machine"], sort_keys=True)
     if rank not in results:
         return row
-    row["cleanup_s"], measured = results[rank].cleanup_s, results[rank].measured
+    result = results[rank]
+    row["cleanup_s"] = result.cleanup_s
+    row["left_state"] = "; ".join(result.left_state) or None
+    measured = result.measured
     if measured is None:
         return row
     return row | _measured_columns(measured, is_alone=len(facts) == 1)

@@ -483,6 +483,12 @@ RANKS: tuple[Column, ...] = (
         "from then until all is measured: checks, counts, steps without the exchange",
     ),
     Column("cleanup_s", FLOAT, "s", "to release what the trial held"),
+    Column(
+        "left_state",
+        TEXT,
+        "",
+        "state of its process that the workload had changed; null if there is no such state",
+    ),
     Column("steps", INT, "steps", "of this worker that were measured, after its warm-up"),
     Column("step_mean_s", FLOAT, "s", "mean step time of this worker"),
     *(Column(name, FLOAT, "s", f"mean per step: {what}") for name, what in _PHASES),

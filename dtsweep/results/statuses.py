@@ -46,6 +46,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "drift": "the step time still rose or fell when the window ended: its mean has no interval",
         "unstable": "soon after the window the same steps took another time; found with "
         "exchange='precise' alone",
+        "stalled": "one step took more than half of the window, as if its process had been stopped",
         "spiky": "surely more than 1 % of the steps stand out from their neighbours",
         "bimodal": "step times come in two clusters, so a median says little",
         "autocorrelated": "neighbouring steps resemble each other over more than five steps",
@@ -69,6 +70,10 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "long enough",
         "oom_retry": "the allocator ran full, emptied its cache and tried again",
         "memory_left": "the trial left memory behind, so the next one got a new session",
+        "left_state": (
+            "the workload changed its process (environment variables, working directory, threads, "
+            "…); it was restored: `left_state` in `ranks` says what"
+        ),
         "canary_drift": f"over {CANARY_DRIFT:.0%} and more than chance from its world's earlier "
         "canaries of this run",
         "adjacent_launches": "the repeats of a world followed each other",
@@ -76,7 +81,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """Flags with the doubt that each casts on a row's numbers: a closed set."""
 
-CAUTIONS = ("implausible", "drift", "unstable")
+CAUTIONS = ("implausible", "drift", "unstable", "stalled")
 """Flags of numbers that can't be true, and of a window unlike the rest of the job.
 
 A report shows them next to the numbers.

@@ -12,8 +12,10 @@ Ray Train, and torch in functions alone. In reading order:
     logs            the ranks' log files: private, bounded, swept away
     shards          the parameter server's shards on the ranks' nodes
     memory_kills    processes that the kernel has killed for want of memory
+    children        connections that children forked by a rank must not keep open
     worker_loop     the loop in which a session's ranks take tasks
     trainer         the TorchTrainer of a session
+    hang            the ranks that a hang waits for, by their collectives and stacks
     endings         what Ray says of how a trainer ended
     diagnosis       which rank is dead, stopped or silent, and on which node
     state           the states of a session, and which may follow which

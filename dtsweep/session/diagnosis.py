@@ -13,12 +13,21 @@ from ray.exceptions import RayActorError, RayError
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import explaining_failure
 from dtsweep.session.endings import STOPPED, causes_of, is_preempted
+from dtsweep.session.hang import attempt_stack, behind
 from dtsweep.session.memory_kills import MemoryKills, kills_in
-from dtsweep.session.nodes import NODE_ANSWERS_S, answers, on_node, write_stacks
+from dtsweep.session.nodes import NODE_ANSWERS_S, answers, on_node, read_tail, write_stacks
 from dtsweep.sweep.settings import Measure
+from dtsweep.text import listed
 
 UNBROKEN = ("ok", "nan", "wrong_gradient", "timeout")
 """Statuses of a rank that has run its steps to the end."""
+
+
+ENDED = ("", "Z")
+"""States of a process that has ended: it is gone, or nobody has asked how it ended."""
+
+NAMED = 4
+"""Ranks that a reason names at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,13 +173,19 @@ async def _lost_nodes(nodes: Collection[RankNode]) -> list[str]:
 
 
 async def why_silent(
-    ranks: Ranks, *, answered: Collection[int], measure: Measure, is_warm: bool
+    ranks: Ranks,
+    *,
+    answered: Collection[int],
+    collectives: Mapping[int, int | None],
+    measure: Measure,
+    is_warm: bool,
 ) -> Diagnosis:
-    """Have all ranks write their stacks to their logs; name the stopped or else the silent ones.
+    """Have all ranks write their stacks to their logs; name those for which the others wait.
 
     Args:
         ranks: of the session.
         answered: ranks of the world that have.
+        collectives: begun by each rank of the world; None of a rank that does not say.
         measure: how long they had.
         is_warm: whether all had ended a warm-up.
     """
@@ -180,6 +195,15 @@ async def why_silent(
         phase = f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
     else:
         phase = f"{measure.max_warmup_seconds:g} s of warm-up"
+    dead = [rank for rank in ranks.members if states[rank] in ENDED]
+    if dead:
+        where = ranks.named(dead[0], ranks.facts[dead[0]].node)
+        return Diagnosis(
+            status="rank_died",
+            reason=f"{where} ended, and a child process of it kept its connections open",
+            rank=dead[0],
+            died_on=ranks.facts[dead[0]].node_id,
+        )
     if stopped := [rank for rank in ranks.members if states[rank] in STOPPED]:
         names = ", ".join(
             f"{ranks.named(rank, ranks.facts[rank].node)} is {STOPPED[states[rank]]}"
@@ -188,11 +212,43 @@ async def why_silent(
         reason = f"{names}; no answer after {phase}; the stacks of the others are in the logs"
         return Diagnosis(status="hang", reason=reason, rank=stopped[0])
     silent = [rank for rank, _ in enumerate(ranks.members) if rank not in answered]
-    names = ", ".join(f"{rank} on {ranks.facts[ranks.members[rank]].node}" for rank in silent)
-    reason = f"no answer from rank {names} after {phase}; all stacks are in the logs"
-    return Diagnosis(
-        status="hang", reason=reason, rank=ranks.members[silent[0]] if silent else None
+    waited_for = await _waited_for(ranks, silent, collectives) or silent
+    nodes = [ranks.facts[ranks.members[rank]].node for rank in waited_for]
+    names = listed(
+        [f"{rank} on {node}" for rank, node in zip(waited_for, nodes, strict=True)], most=NAMED
     )
+    progress = _progress_of(waited_for, silent, collectives)
+    reason = f"no answer from rank {names} after {phase}{progress}; all stacks are in the logs"
+    rank = None
+    if waited_for:
+        rank = ranks.members[waited_for[0]]
+    return Diagnosis(status="hang", reason=reason, rank=rank)
+
+
+async def _waited_for(
+    ranks: Ranks, silent: Sequence[int], collectives: Mapping[int, int | None]
+) -> list[int]:
+    """Ranks of the world for which the others wait, by what they say and by their stacks."""
+    facts = [ranks.facts[ranks.members[rank]] for rank in silent]
+    logs = await asyncio.gather(
+        *(on_node(str(fact.node_id), read_tail, fact.log) for fact in facts)
+    )
+    stacks = {rank: attempt_stack(log) for rank, log in zip(silent, logs, strict=True)}
+    return behind({rank: collectives.get(rank) for rank in silent}, stacks)
+
+
+def _progress_of(
+    waited_for: Sequence[int], silent: Sequence[int], collectives: Mapping[int, int | None]
+) -> str:
+    """Say how many exchanges the ranks have begun that are waited for, and the others."""
+    others = [collectives[rank] for rank in silent if rank not in waited_for]
+    counts = [count for count in others if count is not None]
+    if not counts:
+        return ""
+    first = collectives[waited_for[0]]
+    if first is None:
+        return ", for which the others wait"
+    return f", for which the others wait ({first} exchanges begun, the others {max(counts)})"
 
 
 def ended_as(

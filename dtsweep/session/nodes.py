@@ -21,6 +21,9 @@ NO_LOG = "log unavailable"
 NODE_ANSWERS_S = 30.0
 """A node that has not answered by then counts as gone."""
 
+RANK_ANSWERS_S = 5.0
+"""A rank that has not said by then how far it is does not say it."""
+
 
 def pinned_to(node_id: str) -> NodeAffinitySchedulingStrategy:
     """Place a task or an actor on this node, or nowhere."""
@@ -41,6 +44,14 @@ async def on_node(node_id: str, function: Any, *arguments: Any) -> Any:
         return f"{NO_LOG} ({type(error).__name__})"
 
 
+async def answer_in_time(answer: Any) -> Any:
+    """The answer of a rank's actor; None if it fails, or does not come in `RANK_ANSWERS_S`."""
+    try:
+        return await asyncio.wait_for(answer, RANK_ANSWERS_S)
+    except (ray.exceptions.RayError, TimeoutError):
+        return None
+
+
 async def answers(node_id: str) -> bool:
     """True if a node runs a task; one that is gone fails it once Ray has noticed."""
     answer = ray.remote(num_cpus=0)(is_alive).options(scheduling_strategy=pinned_to(node_id))
@@ -56,7 +67,7 @@ def is_alive() -> bool:
     return True
 
 
-def read_tail(path: str, is_last: bool) -> str:
+def read_tail(path: str, is_last: bool = False) -> str:
     """The end of a log on this node; the last reader removes it."""
     log = Path(path)
     try:

@@ -21,12 +21,13 @@ from dtsweep.session.deadlines import CLOSE_S, IMPORT_S
 from dtsweep.session.diagnosis import Diagnosis, Ranks, verdict_on, why_silent
 from dtsweep.session.endings import why_not_up
 from dtsweep.session.memory_kills import MemoryKills
-from dtsweep.session.nodes import on_node, read_tail
+from dtsweep.session.nodes import answer_in_time, on_node, read_tail
 from dtsweep.session.orphans import look_for_orphans
 from dtsweep.session.rank_assignment import RankAssignment, assign_ranks, members_of
 from dtsweep.session.session_settings import Settings
 from dtsweep.session.state import FOLLOWING, SessionState
 from dtsweep.session.trainer import trainer_of
+from dtsweep.session.worker_loop import collectives_begun
 from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
@@ -179,6 +180,12 @@ class Session:
         self.members = members_of(nodes, workers=world.workers, placement=world.placement)
         self._assignments = assign_ranks(nodes, self.members, world=self._worlds)
 
+    def in_world(self, member: int) -> int:
+        """Rank in the present world of one of its processes."""
+        if member in self.members:
+            return list(self.members).index(member)
+        return member
+
     @property
     def is_new(self) -> bool:
         """True until ranks were chosen for a first task."""
@@ -201,6 +208,8 @@ class Session:
         self.results[rank] = result
         if result.is_spent:
             self._to(SessionState.DEVICE_LOST)
+        if result.needs_new_process:
+            self.retire()
         self.changed.set()
 
     def warm_ups(self) -> list[float]:
@@ -277,9 +286,18 @@ class Session:
         return await why_silent(
             self._ranks(),
             answered=set(self.results),
+            collectives=await self._collectives(),
             measure=measure,
             is_warm=bool(self.warm_ups()),
         )
+
+    async def _collectives(self) -> dict[int, int | None]:
+        """Collectives that each rank of the world has begun; None of a rank that does not say."""
+        asked = (
+            answer_in_time(self._actors[member].__ray_call__.remote(collectives_begun))
+            for member in self.members
+        )
+        return dict(enumerate(await asyncio.gather(*asked)))
 
     def _ranks(self) -> Ranks:
         return Ranks(facts=self.facts, members=self.members, kills=self.kills)

@@ -35,6 +35,9 @@ from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import HEADING, Task
 
+OWN_LINES = (NO_LOG, HEADING, "dtsweep: ")
+"""Beginnings of lines in a log that are not the workload's words."""
+
 LEFT_OVER = 0.01
 """Share of the device's memory still in use after a trial, compared with the session's first."""
 
@@ -56,6 +59,8 @@ class Slot:
         """The session that was started last, also once it has ended; None before the first."""
         self._attempts: dict[str, asyncio.Task[AttemptResult]] = {}
         self._logs: dict[str, str] = {}
+        self._lines: list[str] = []
+        """For the user, as long as nobody has taken them."""
         self._shards = ShardPool(settings.code)
         self._deaths = defaultdict[World, list[str]](list)
         """Sessions whose starts were ended by a death, one after the other, by their world."""
@@ -215,6 +220,17 @@ class Slot:
         if named_session is not None and named_session.attempt_id == attempt_id:
             named_session.take(rank, result)
 
+    async def add_line(self, session: str, rank: int, text: str) -> None:
+        """Keep a line of a rank for the user."""
+        named = self._named(session)
+        if named is not None:
+            self._lines.append(f"rank {named.in_world(rank)}: {text}")
+
+    async def take_lines(self) -> list[str]:
+        """Hand over the lines for the user, once; also a sign of life."""
+        lines, self._lines = self._lines, []
+        return lines
+
     @property
     def _state(self) -> SessionState:
         """The state of the slot's session; before the first, the state of one that has ended."""
@@ -350,10 +366,11 @@ class Slot:
             self._logs |= await session.tails()
         else:
             await self._drop()
-        last = self._logs.get(f"{session.name}/{result.explained_by}", "").strip().splitlines()
+        log = self._logs.get(f"{session.name}/{result.explained_by}", "")
+        last = last_words(log)
         is_silent = result.status in ("rank_died", "node_lost", "preempted", "oom_host")
-        if is_silent and last and not last[-1].startswith((NO_LOG, HEADING)):
-            return replace(result, reason=f"{result.reason}; its last words: {last[-1].strip()}")
+        if is_silent and last:
+            return replace(result, reason=f"{result.reason}; its last words: {last}")
         return result
 
     async def _drop(self) -> None:
@@ -363,3 +380,26 @@ class Slot:
             self._shards.drop()
             await session.kill()
             self._logs |= await session.tails()
+
+
+def last_words(log: str) -> str:
+    r"""Last line that a rank wrote in its last trial; empty if it wrote none.
+
+    >>> last_words("old
+    --- dtsweep: trial 1
+    out of paper
+    dtsweep: restored
+    ")
+    'out of paper'
+    >>> last_words("old
+    --- dtsweep: trial 1
+    ")
+    ''
+    """
+    words = ""
+    for line in log.splitlines():
+        if line.startswith(HEADING):
+            words = ""
+        elif line.strip() and not line.startswith(OWN_LINES):
+            words = line.strip()
+    return words

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from dtsweep.session.children import close_in_children
 from dtsweep.session.deadlines import collective_timeout_s
 from dtsweep.session.logs import LOG_BYTES, keep_bounded, open_log
 from dtsweep.session.memory_kills import memory_kills
@@ -33,6 +34,7 @@ def serve(config: Mapping[str, Any]) -> None:
 
     from dtsweep.worker.attempt import run_attempt
     from dtsweep.worker.rank import become_rank
+    from dtsweep.worker.step_watch import StepWatch
     from dtsweep.worker.world import ProcessGroups
 
     slot = config["slot"]
@@ -42,6 +44,7 @@ def serve(config: Mapping[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     log = _redirect_output(session, rank)
     torch.set_num_threads(settings.cpus_per_worker)
+    watch = StepWatch(functools.partial(slot.add_line.remote, session, rank))
     context = become_rank(
         rank,
         ray.train.torch.get_device(),
@@ -51,7 +54,9 @@ def serve(config: Mapping[str, Any]) -> None:
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log),
     )
+    context = replace(context, watch=watch)
     is_first = True
+    close_in_children()
     groups = ProcessGroups()
     itself = ray.get_runtime_context().current_actor
     ray.get(slot.register.remote(session, rank, context.facts, itself))
@@ -81,6 +86,17 @@ def serve(config: Mapping[str, Any]) -> None:
         )
 
 
+def collectives_begun(_actor: Any) -> int:
+    """Number of collectives that this rank has begun; asked by the session while it trains."""
+    from torch import distributed
+
+    from dtsweep.sync.groups import position
+
+    if not distributed.is_initialized():
+        return 0
+    return position()
+
+
 def _redirect_output(session: str, rank: int) -> Path:
     """Send all output of this process to a file on its node; a signal writes its stacks there."""
     path, file = open_log(session, rank)
@@ -91,8 +107,9 @@ def _redirect_output(session: str, rank: int) -> Path:
     os.dup2(file.fileno(), 2)
     sys.stdout = os.fdopen(os.dup(1), "w", buffering=1)
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
-    faulthandler.enable(file=sys.stderr)
-    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+    # Not to sys.stderr, which a workload may close.
+    faulthandler.enable(file=file)
+    faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
     keep_bounded(path)
     return path
 

@@ -2,6 +2,7 @@
 
 Each worker process; imports torch and never Ray. In reading order:
 
+    step_watch      says where the workload is if no step ends for long
     rank            becoming a rank: device, facts, clean memory
     world           its process group, made again for each world of a session
     debugger        whether a debugger is attached, and what it must not cost

@@ -9,9 +9,11 @@ import bdb
 import functools
 import hashlib
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +21,12 @@ import numpy as np
 import torch
 from torch import distributed, nn
 
-from dtsweep.errors import error_line
+from dtsweep.errors import error_line, raised_at
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.bandwidth import operation_rates
 from dtsweep.hardware.memory import oom_status, release_memory, total_bytes
 from dtsweep.hardware.peaks import matmul_rates, peak_flops
+from dtsweep.hardware.process_state import ProcessState
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.flops import count_flops, count_operations, given_flops
 from dtsweep.measure.operations import update_operations
@@ -61,7 +64,7 @@ def run_attempt(
     servers: Sequence[Any] = (),
     on_warm: Callable[[float], None] = lambda _: None,
 ) -> RankResult:
-    """Run one attempt to its end, whatever happens in it; what it sets in torch doesn't outlive it.
+    """Run one attempt to its end, whatever happens in it; restore the state of the process.
 
     Args:
         context: this rank.
@@ -69,34 +72,74 @@ def run_attempt(
         servers: shards of the parameter server, if the mode needs them.
         on_warm: called with the slowest warm-up step in seconds, just before the window.
     """
-    joined = distributed.is_initialized()
-    try:
-        with backend_flags_kept():
-            measured = _measure(context, task, servers, on_warm)
-        status, reason = _verdict(measured, task.measure)
-    except (Exception, SystemExit) as error:  # the user's own code may raise anything
-        if context.is_own_process and isinstance(error, bdb.BdbQuit):
-            raise  # leaving the debugger ends the run
-        traceback.print_exc()
-        measured = None
-        status = status_of(error, has_peers=task.point.workers > 1)
-        reason = error_line(error)
-        # The end of a session removes its group, and what is still under way then fails.
-        if joined and not distributed.is_initialized():
-            status = "collateral"
+    with backend_flags_kept():
+        state = ProcessState()
+        if context.watch is not None:
+            context.watch.begin()
+        try:
+            outcome = _outcome(context, task, servers, on_warm)
+            began_cleanup = time.perf_counter()
+            memory_left_bytes, device_bytes = _clean_up(context.device)
+        finally:
+            if context.watch is not None:
+                context.watch.end()
+            left = state.restore()
+    left_state = (*left.restored, *left.remaining)
+    if left_state:
+        words = f"the workload changed its process: {'; '.join(left_state)}"
+        print(f"dtsweep: {words}; restored where possible", file=sys.stderr)  # noqa: T201
     sys.stdout.flush()
     sys.stderr.flush()
-    began_cleanup = time.perf_counter()
-    memory_left_bytes, device_bytes = _clean_up(context.device)
-    return RankResult(
-        status=status,
-        reason=reason,
-        measured=measured,
+    return replace(
+        outcome,
         cleanup_s=time.perf_counter() - began_cleanup,
         memory_left_bytes=memory_left_bytes,
         device_bytes=device_bytes,
         is_spent=memory_left_bytes is None,
+        left_state=left_state,
+        needs_new_process=bool(left.remaining),
     )
+
+
+def _outcome(
+    context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]
+) -> RankResult:
+    """Measure the task; an exception of any kind becomes a status and a reason."""
+    joined = distributed.is_initialized()
+    try:
+        measured = _measure(context, task, servers, on_warm)
+    except BaseException as error:  # the user's own code may raise anything
+        if _ends_the_run(error, context):
+            raise
+        # A workload may have closed the stream.
+        with suppress(ValueError, OSError):
+            traceback.print_exc()
+        status = status_of(error, has_peers=task.point.workers > 1)
+        # The end of a session removes its group, and what is still under way then fails.
+        if joined and not distributed.is_initialized():
+            status = "collateral"
+        return RankResult(status=status, reason=_reason(error, status))
+    status, reason = _verdict(measured, task.measure)
+    return RankResult(status=status, reason=reason, measured=measured)
+
+
+def _ends_the_run(error: BaseException, context: RankContext) -> bool:
+    """True for the end of a debugger, and for Ctrl-C in the user's own process.
+
+    A rank of Ray Train runs the workload outside of its main thread. Ctrl-C never arrives there, so
+    that the workload itself has raised the exception.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()
+    return context.is_own_process and isinstance(error, bdb.BdbQuit)
+
+
+def _reason(error: BaseException, status: str) -> str:
+    """One line on an exception; if the user's code raised it, with its file and line."""
+    place = raised_at(error)
+    if status != "user_error" or place is None:
+        return error_line(error)
+    return f"{error_line(error)} ({place})"
 
 
 def _clean_up(device: torch.device) -> tuple[int | None, int | None]:
@@ -188,9 +231,10 @@ def _measure(
         optimizer = mode.optimizer_class
         blocks = mode.blocks
         began_warmup = time.perf_counter()
-        measured = time_trial(
-            Loop(job, mode), model, task, context=context, on_warm=on_warm, check=check
-        )
+        loop = Loop(job, mode)
+        if context.watch is not None:
+            context.watch.follow(loop)
+        measured = time_trial(loop, model, task, context=context, on_warm=on_warm, check=check)
         if check:
             measured = check.added_to(measured)
         product = product or _product(point, model, parameters, context, rates, optimizer)

@@ -44,6 +44,7 @@ class Loop:
         self._batches = batches_of_steps(job)
         self.segments: list[Segment] = []
         self.drained_s = 0.0
+        self.steps_begun = 0
 
     def run(
         self,
@@ -96,6 +97,7 @@ class Loop:
         through: Callable[[Iterator[Any]], Iterator[Any]] = lambda batches: batches,
     ) -> Loss:
         """Do one step, whose batches go through a function of them."""
+        self.steps_begun += 1
         return self.mode.step(through(self.next_batches()), self.clock, exchange=exchange)
 
     def columns(self) -> dict[str, NDArray[Any]]:

@@ -19,6 +19,7 @@ from dtsweep.hardware.memory import release_memory
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.metrics.rank_result import RankFacts
 from dtsweep.sweep.settings import Resources
+from dtsweep.worker.step_watch import StepWatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,9 @@ class RankContext:
 
     exchanges: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
     """Times of isolated exchanges that this world has measured, by what they depend on."""
+
+    watch: StepWatch | None = None
+    """Says where the workload is if no step ends for long."""
 
     is_own_process: bool = False
     """True if this is the user's own process, in which a debugger may be attached.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -131,7 +132,10 @@ def test_a_mistake_is_a_row_with_its_reason_and_the_next_trial_is_measured(
 ) -> None:
     frame = run(tmp_path, {"workload.fails": [True, False]}).set_index("workload_fails")
     assert frame["status"].to_dict() == {True: "user_error", False: "ok"}
-    assert frame.loc[True]["reason"] == "rank 0: ValueError: a mistake in loss"
+    assert re.fullmatch(
+        r"rank 0: ValueError: a mistake in loss \(test_in_process_run\.py:\d+\)",
+        frame.loc[True]["reason"],
+    )
     # The traceback is where the user looks.
     assert 'raise ValueError("a mistake in loss")' in capsys.readouterr().err
 

@@ -16,13 +16,8 @@ from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Scheduler
-from dtsweep.driver.tuner import (
-    STOPPING,
-    Interrupted,
-    callbacks_of,
-    signals_noted,
-    stopped_on_error,
-)
+from dtsweep.driver.signals import STOPPING, Interrupted, signals_noted
+from dtsweep.driver.tuner import callbacks_of, stopped_on_error
 from dtsweep.results.store import Results
 from tests.outcomes import Tokens
 

@@ -207,4 +207,6 @@ def test_leaving_the_debugger_ends_the_run_in_this_process_and_is_a_failure_else
                 run_attempt(broken, replace(task, workload={}))
         else:
             result = run_attempt(broken, replace(task, workload={}))
-            assert (result.status, result.reason) == ("user_error", "BdbQuit")
+            line = Quits.build.__code__.co_firstlineno + 1
+            reason = f"BdbQuit (test_in_process.py:{line})"
+            assert (result.status, result.reason) == ("user_error", reason)

@@ -1,0 +1,85 @@
+"""Ranks that a hang waits for, from recorded collectives and stacks of real ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from dtsweep.session.hang import attempt_stack, behind
+
+RUN = '  File "/env/dtsweep/worker/attempt.py", line 84 in run_attempt'
+SERVE = '  File "/env/dtsweep/session/worker_loop.py", line 72 in serve'
+
+BACKWARD = f"""\
+Thread 0x00007f11e2ffd6c0 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in wait
+  File "/env/ray/_private/worker.py", line 969 in main_loop
+
+Thread 0x00007f11e37fe6c0 (most recent call first):
+  File "/env/torch/autograd/graph.py", line 865 in _engine_run_backward
+  File "/env/torch/autograd/__init__.py", line 354 in backward
+  File "/env/torch/_tensor.py", line 625 in backward
+  File "/env/dtsweep/sync/passes.py", line 99 in passes
+{RUN}
+{SERVE}
+"""
+IN_LOSS = f"""\
+Current thread 0x00007fd4b9ffb6c0 (most recent call first):
+  File "/home/me/dtsweep/net.py", line 30 in loss
+  File "/env/dtsweep/sync/passes.py", line 97 in passes
+{RUN}
+{SERVE}
+
+Thread 0x00007fd4baffd6c0 (most recent call first):
+  File "/usr/lib/python3.11/selectors.py", line 468 in select
+"""
+IN_STORE = f"""\
+Thread 0x00007f11e37fe6c0 (most recent call first):
+  File "/env/torch/distributed/distributed_c10d.py", line 4800 in barrier
+  File "/env/dtsweep/hardware/device.py", line 31 in synchronize_all
+{RUN}
+{SERVE}
+"""
+
+
+def stacks_of(*logs: str) -> dict[int, list[str]]:
+    return {rank: attempt_stack(log) for rank, log in enumerate(logs)}
+
+
+def test_the_stack_is_that_of_the_attempt_among_all_threads() -> None:
+    frames = attempt_stack(f"its words\n{BACKWARD}")
+    assert frames[0] == ('File "/env/torch/autograd/graph.py", line 865 in _engine_run_backward')
+    assert len(frames) == 6
+
+
+def test_of_several_stacks_in_a_log_the_last_counts() -> None:
+    assert attempt_stack(BACKWARD + IN_LOSS) == attempt_stack(IN_LOSS)
+
+
+def test_a_log_without_stacks_has_none() -> None:
+    assert attempt_stack("step 1\nstep 2") == []
+
+
+def test_the_rank_with_fewer_collectives_is_waited_for_whatever_the_stacks_say() -> None:
+    assert behind({0: 42, 1: 41}, stacks_of(IN_LOSS, BACKWARD)) == [1]
+
+
+def test_with_equal_collectives_the_rank_outside_of_any_exchange_is_waited_for() -> None:
+    assert behind({0: 42, 1: 42}, stacks_of(BACKWARD, IN_LOSS)) == [1]
+    assert behind({0: 42, 1: 42}, stacks_of(IN_LOSS, IN_STORE)) == [0]
+
+
+def test_a_rank_that_does_not_say_how_far_it_is_is_waited_for() -> None:
+    assert behind({0: 42, 1: None}, {}) == [1]
+
+
+@pytest.mark.parametrize("log", [BACKWARD, IN_LOSS, "no stacks"])
+def test_ranks_that_look_the_same_are_not_told_apart(log: str) -> None:
+    assert behind({0: 42, 1: 42}, stacks_of(log, log)) == []
+
+
+def test_of_64_ranks_the_one_in_its_loss_is_named() -> None:
+    logs = [BACKWARD] * 64
+    logs[17] = IN_LOSS
+    assert behind(dict.fromkeys(range(64), 420), stacks_of(*logs)) == [17]
+    counts = dict.fromkeys(range(64), 420) | {17: 419}
+    assert behind(counts, {}) == [17]
