@@ -50,9 +50,15 @@ class SweepError(Exception):
 class StorageError(Exception):
     """Results can't be written or read; the command exits with 5 and keeps what was stored."""
 
-    def __init__(self, message: str) -> None:
-        """Say it without credentials, which libraries repeat with the address."""
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        """Say it without credentials, which libraries repeat with the address.
+
+        Args:
+            message: what can't be done, and why.
+            may_pass: whether the same call may succeed later, as after an outage.
+        """
         super().__init__(without_credentials(message))
+        self.may_pass = may_pass
 
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -63,8 +63,10 @@ def run(
 
     from dtsweep.driver.planned import Options
     from dtsweep.driver.run import execute, results_of
+    from dtsweep.results.storage import absolute_place
 
     where = results or results_of(question, in_process=options["in_process"])
+    place = absolute_place(where)
     try:
         tally = execute(question, candidates, Options(results=where, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
@@ -89,7 +91,7 @@ def run(
         )
     # Where the run was interrupted before any trial had begun, there may be nothing to read.
     if tally.storage_error is None and (tally.signal_number is None or tally.statuses):
-        print_results(where, as_json=as_json)
+        print_results(place, as_json=as_json)
     sys.exit(tally.exit_code)
 
 
@@ -113,10 +115,14 @@ def plan(
 
     from dtsweep.cli.plan_table import plan_json, print_plan
     from dtsweep.plan.plan import PLANNED_BY, make_plan
-    from dtsweep.results.store import Results
+    from dtsweep.results.store import Results, damage_of
 
     store = Results(results or f"results/{question.name}")
     planned = make_plan(question, candidates, store.attempts(PLANNED_BY), rerun=rerun)
+    if (damage := damage_of(store)) is not None:
+        tell(damage)
+    if (running := store.holder()) is not None:
+        tell(f"{store} is in use: {running}")
     misfits = None
     if address is not None:
         misfits = _misfits(question, planned, address)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from dtsweep.errors import SweepError
 from dtsweep.results.merge import merged
 from dtsweep.results.parquet import CorruptPartError, decode, encode
-from dtsweep.results.storage import Storage
+from dtsweep.results.storage import Storage, StoredFile
 from dtsweep.results.store import HISTORY, Results
 
 _STEM = re.compile(
@@ -78,7 +78,7 @@ def append(history: str | Path, entry: Entry) -> None:
     storage, names = _opened(history), {}
     for table, rows in (("ranks", entry.ranks), ("trials", entry.trials)):
         names[table], data = encode(rows.combine_chunks(), stem=stem)
-        storage.write(HISTORY[table], names[table], data)
+        storage.write(StoredFile(HISTORY[table], names[table], data))
     for table, name in names.items():
         for old in _names_of(storage, table, entry.run) - {name}:
             storage.delete(HISTORY[table], old)

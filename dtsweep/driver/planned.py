@@ -9,7 +9,7 @@ from dtsweep.driver.progress import Progress
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.unmeasured import skipped_points
 from dtsweep.plan.plan import Plan
-from dtsweep.results.store import Results
+from dtsweep.results.outbox import Outbox
 from dtsweep.sweep.settings import Sweep
 
 
@@ -38,7 +38,9 @@ class PlannedRun:
 
     sweep: Sweep
     plan: Plan
-    results: Results
+    outbox: Outbox
+    """On the way to the results."""
+
     progress: Progress
     options: Options
 
@@ -55,8 +57,14 @@ class PlannedRun:
 
         It stores at once what is skipped.
         """
+        numbers = [row["row_number"] or 0 for row in self.plan.rows]
         recorder = Recorder(
-            sweep, self.results, self.progress, harness=self.options.harness, flags=flags
+            sweep,
+            self.outbox,
+            self.progress,
+            harness=self.options.harness,
+            flags=flags,
+            first_row=max(numbers, default=0) + 1,
         )
         skipped = skipped_points(sweep, self.plan.skipped, self.plan.rows)
         recorder.store_unmeasured(skipped, is_counted=False)

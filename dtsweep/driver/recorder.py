@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import tempfile
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -25,8 +24,9 @@ from dtsweep.metrics.rows import rank_rows, step_columns, task_row, trial_row, w
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.revision import git_commit
 from dtsweep.provenance.sources import sources_of
+from dtsweep.results.outbox import Outbox
+from dtsweep.results.pack import attempt_files, log_file, profile_files, unmeasured_files
 from dtsweep.results.statuses import is_retried
-from dtsweep.results.store import Results
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.secret import without_secrets
 from dtsweep.sweep.settings import Sweep
@@ -43,24 +43,27 @@ class Recorder:
     def __init__(
         self,
         sweep: Sweep,
-        results: Results,
+        outbox: Outbox,
         progress: Progress,
         *,
         harness: str = "ray",
         flags: Sequence[str] = (),
+        first_row: int = 1,
     ) -> None:
         """Take what rows are made of.
 
         Args:
             sweep: with its resources settled.
-            results: where rows go.
+            outbox: where rows go.
             progress: called with each attempt.
             harness: what starts the ranks.
             flags: of every row that was measured.
+            first_row: number of the first row.
         """
         self.tally = RunTally()
         self._sweep = sweep
-        self._results = results
+        self._outbox = outbox
+        self._row_numbers = itertools.count(first_row)
         self._progress = progress
         self._flags = flags
         self._types = column_types(sweep.workload)
@@ -117,8 +120,7 @@ class Recorder:
         self.say(result.notes)
         self.store_logs(result.logs)
         self._store_profiles(task, result)
-        if self._results.is_scattered:
-            compact(self._results, self._progress)
+        self._outbox.compact_if_scattered()
         return str(row["status"])
 
     def _rows_of(
@@ -202,7 +204,7 @@ class Recorder:
                 self._with_run_columns(row) for entry, row in new if entry.started_at is None
             ]
             if never_begun:
-                self._results.commit_unmeasured(never_begun, workload_types=self._types)
+                self._outbox.put(unmeasured_files(never_begun, workload_types=self._types))
             for entry, row in new:
                 # An attempt that had begun is kept elsewhere if the results can't be written.
                 if entry.started_at is not None:
@@ -214,7 +216,7 @@ class Recorder:
     def store_logs(self, logs: Mapping[str, str]) -> None:
         """Store the ends of ranks' logs, by `<session>/<rank>`."""
         for name, text in logs.items():
-            self._results.write_log(name, self._open(text) or "")
+            self._outbox.put_extra(f"the log {name}", [log_file(name, self._open(text) or "")])
 
     def _open(self, text: str | None) -> str | None:
         """Text as others may read it, without the secrets of the workers' environment."""
@@ -247,24 +249,23 @@ class Recorder:
                 self._progress.say(f"no profile of rank {rank}: {sent.no_profile}")
             if sent.profile:
                 name = f"{result.session}/{task.trial_id}-{rank}"
-                where = self._results.write_profile(name, sent.profile.trace, sent.profile.table)
+                files = profile_files(name, sent.profile.trace, sent.profile.table)
+                self._outbox.put_extra(f"the profile {name}", files)
                 if rank == 0:
-                    self._progress.say(f"profile: {where}")
+                    self._progress.say(f"profile: {self._outbox}/{files[0].folder}/{files[0].name}")
 
     def _commit(self, row: Mapping[str, Any], **tables: Any) -> None:
         row = self._with_run_columns(row)
-        try:
-            self._results.commit(row, workload_types=self._types, **tables)
-        except StorageError as error:
-            # The measurement is paid for: keep it where it can be copied from.
-            spool = tempfile.mkdtemp(prefix="dtsweep-unsaved-")
-            Results(spool).commit(row, workload_types=self._types, **tables)
-            raise StorageError(
-                f"{error}; the last trial is safe in {spool}: copy its folders into {self._results}"
-            ) from error
+        self._outbox.put(attempt_files(row, workload_types=self._types, **tables))
 
     def _with_run_columns(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        return {"role": "trial", **row, **self._sources.columns(row), **self._run_columns}
+        return {
+            "role": "trial",
+            "row_number": next(self._row_numbers),
+            **row,
+            **self._sources.columns(row),
+            **self._run_columns,
+        }
 
     def _note(self, trial: Trial, row: Mapping[str, Any]) -> None:
         self._progress.over(trial.trial_id)
@@ -279,18 +280,6 @@ class Recorder:
         self._progress.ended(
             trial.point, row, again=is_retried(row["status"], attempt=row["attempt"])
         )
-
-
-def compact(results: Results, progress: Progress) -> None:
-    """Merge many small files of results into few; where that fails they stay as they are."""
-    try:
-        results.compact()
-    except Exception as error:  # noqa: BLE001  # all rows are stored, and the run goes on without it
-        if isinstance(error, StorageError):
-            reason = str(error)
-        else:
-            reason = error_line(error)
-        progress.say(f"results stay in more files than they need: {reason}")
 
 
 def _times(result: AttemptResult, wall_s: float) -> dict[str, float | None]:

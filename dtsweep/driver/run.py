@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
-from dtsweep.driver.recorder import compact
 from dtsweep.driver.tally import RunTally
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.plan.plan import PLANNED_BY, make_plan
-from dtsweep.results.store import Results
+from dtsweep.results.outbox import CLOSE_S, Outbox
+from dtsweep.results.storage import absolute_place
+from dtsweep.results.store import Results, damage_of
 from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.settings import Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SOON_S = 10.0
+"""Time limit for what is on its way to the results once the run was interrupted."""
 
 _OF_A_JOB = re.compile(r"/runtime_resources/(working_dir|py_modules)_files/")
 _OF_A_SESSION = re.compile(r"/session_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d+_\d+/")
@@ -85,7 +90,7 @@ def run(
         ConnectionError: the cluster has stopped; what was done has been stored.
         KeyboardInterrupt: after what was done has been stored.
     """
-    where = str(results or results_of(sweep, in_process=in_process))
+    where = absolute_place(str(results or results_of(sweep, in_process=in_process)))
     options = Options(results=where, address=address, rerun=rerun, in_process=in_process)
     tally = execute(sweep, candidates(sweep), options)
     if tally.storage_error is not None:
@@ -112,7 +117,33 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
     progress = Progress(axes=sweep.axes)
     if options.in_process:
         sweep, candidates = _for_this_process(sweep, candidates)
+    results.reach()
+    outbox = Outbox(results, progress.say)
+    with ExitStack() as lease:
+        unwritable = None
+        try:
+            lease.enter_context(results.leased(progress.say))
+            outbox.send_left()
+        except StorageError as error:  # no matter if there is nothing to run
+            unwritable = error
+        planned = _planned(sweep, candidates, options, outbox, progress)
+        if planned.plan.to_run and unwritable is not None:
+            raise unwritable
+        return _carried_out(planned)
+
+
+def _planned(
+    sweep: Sweep,
+    candidates: Sequence[Candidate],
+    options: Options,
+    outbox: Outbox,
+    progress: Progress,
+) -> PlannedRun:
+    """Plan by what the results hold, and say how much there is to do."""
+    results = Results(options.results)
     stored = results.attempts(PLANNED_BY)
+    if (damage := damage_of(results)) is not None:
+        raise StorageError(damage)
     plan = make_plan(sweep, candidates, stored, rerun=options.rerun, harness=options.harness)
     for name, reason in results.quarantined:
         progress.say(f"left out {results}/{name}: {reason}")
@@ -121,23 +152,43 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         f"{results}"
     )
     progress.total = len(plan.to_run)
-    planned = PlannedRun(
-        sweep=sweep, plan=plan, results=results, progress=progress, options=options
-    )
-    if not plan.to_run:
-        if options.profile:
-            progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
-        return planned.recorder(sweep).tally
-    results.try_writing()
-    if options.in_process:
+    return PlannedRun(sweep=sweep, plan=plan, outbox=outbox, progress=progress, options=options)
+
+
+def _carried_out(planned: PlannedRun) -> RunTally:
+    """Have the plan measured, and all of it stored."""
+    if not planned.plan.to_run:
+        if planned.options.profile:
+            planned.progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
+        tally = planned.recorder(planned.sweep).tally
+        planned.outbox.close()
+        return tally
+    planned.outbox.try_writing()
+    if planned.options.in_process:
         from dtsweep.driver.in_process_run import run_in_process as carry_out
     else:
         from dtsweep.driver.on_ray import run_on_ray as carry_out
-    tally = carry_out(planned)
-    # After a signal the user waits for the end.
-    if tally.storage_error is None and tally.signal_number is None:
-        compact(results, progress)
+    wait_s = CLOSE_S
+    try:
+        tally = carry_out(planned)
+        # After a signal the user waits for the end.
+        if tally.storage_error is None and tally.signal_number is None:
+            planned.outbox.compact()
+        if tally.signal_number is not None:
+            wait_s = SOON_S
+    finally:
+        storage_error = _closed(planned.outbox, wait_s)
+    tally.storage_error = tally.storage_error or storage_error
     return tally
+
+
+def _closed(outbox: Outbox, wait_s: float) -> str | None:
+    """Wait for what is on its way to the results; return what is not stored."""
+    try:
+        outbox.close(wait_s)
+    except StorageError as error:
+        return str(error)
+    return None
 
 
 def _for_this_process(

@@ -5,9 +5,14 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     statuses        how an attempt can end, and what flags warn of
     current_attempt  which of a trial's attempts stands for it
     schema          every column of the three data sets, with unit and meaning
+    private         private folders on a machine that others use, too
     storage         where results lie: a disk or an object store
     parquet         one Parquet file, believed only if its digest agrees
     merge           files joined, for readers and into larger files
     links           link measurements of doctor, in a folder of their own
+    pack            what an attempt, a log or a profile is stored as, in memory
+    lease           one run per place of results at a time
+    spool           files that could not be stored yet, on a local disk
     store           the three data sets; an attempt's row of `trials` is its commit
+    outbox          files on their way to the results, stored by a thread
 """

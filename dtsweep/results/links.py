@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dtsweep.errors import StorageError
-from dtsweep.results.storage import Storage
+from dtsweep.results.storage import Storage, StoredFile
 
 FOLDER = "links"
 
@@ -78,7 +78,7 @@ def store_links(where: str | Path, links: Sequence[Mapping[str, Any]]) -> str:
         for all_reduce in link["all_reduces"]
     ]
     name = f"links-{uuid.uuid4().hex}.parquet"
-    Storage(where).write(FOLDER, name, _parquet(rows))
+    Storage(where).write(StoredFile(FOLDER, name, _parquet(rows)))
     return name
 
 
@@ -102,7 +102,7 @@ def try_place(where: str | Path) -> list[str]:
     name = f"probe-{uuid.uuid4().hex}.parquet"
     try:
         storage = Storage(where)
-        storage.write(FOLDER, name, _parquet([]))
+        storage.write(StoredFile(FOLDER, name, _parquet([])))
     except StorageError as error:
         return [f"results: {error}"]
     problems = []

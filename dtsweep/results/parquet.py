@@ -206,5 +206,10 @@ def replaced_by(schema: Any) -> set[str]:
     return set(names)
 
 
+def is_name_of_ours(name: str) -> bool:
+    """True for a name that dtsweep gives to a file of results."""
+    return _NAME.fullmatch(name) is not None
+
+
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]

@@ -410,6 +410,12 @@ TRIALS: tuple[Column, ...] = (
         "node-seconds, from hand-out to end, of an autoscaler's nodes without a worker of it",
     ),
     Column("started_at", TIME, "UTC", "when the attempt began"),
+    Column(
+        "row_number",
+        INT,
+        "",
+        "of the row in its results: a later row has a larger one, whatever clocks say",
+    ),
     Column("hosts", INT, "machines", "that the workers ran on"),
     Column("devices", TEXT, "", "device models of the workers"),
     Column("env_id", TEXT, "", "digest of hardware and software that the numbers hold for"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -19,6 +23,32 @@ from dtsweep.errors import StorageError, SweepError, did_you_mean, without_crede
 
 _S3_OPTIONS = ("endpoint_override", "region", "scheme")
 
+PROBE_BYTES = 2**20
+"""Of the file that shows whether results can be written."""
+
+REACHED_S = 15.0
+"""Time limit for a place to answer for the first time."""
+
+_REFUSALS = re.compile(
+    "ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|"
+    "INVALID_CLIENT_TOKEN_ID|UNRECOGNIZED_CLIENT|EXPIRED_TOKEN|HTTP status 40[0134]|No such bucket",
+    re.IGNORECASE,
+)
+"""Words of an object store that refuses: the same call will not succeed later."""
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file for the results: a reader sees all of it or nothing."""
+
+    folder: str
+    """Below the results, such as `trials`."""
+
+    name: str
+    data: bytes
+    is_private: bool = False
+    """True if in a local folder nobody else may read it."""
+
 
 class Storage:
     """A folder on this machine or in an object store."""
@@ -28,6 +58,43 @@ class Storage:
         self.shown = without_credentials(str(where))
         """`where` without credentials, for messages."""
         self._files, self._root = _file_system(str(where), self.shown)
+        self.is_local = isinstance(self._files, pafs.LocalFileSystem)
+        place = self._root
+        if not self.is_local:
+            place = f"{self.shown} {os.environ.get('AWS_ENDPOINT_URL', '')}"
+        self.identity = hashlib.sha256(place.encode()).hexdigest()[:16]
+        """A name of this place, the same in every process."""
+
+    def reach(self, *, within_s: float = REACHED_S) -> None:
+        """Wait until the place answers.
+
+        Raises:
+            StorageError: it did not in this time, or refused.
+        """
+        if self.is_local:
+            return
+        answer: list[StorageError | None] = []
+
+        def ask() -> None:
+            try:
+                self.sizes("trials")
+            except StorageError as error:
+                answer.append(error)
+            else:
+                answer.append(None)
+
+        # On a thread: what an SDK tries again and again can't be given a time limit.
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(within_s)
+        if not answer:
+            raise StorageError(
+                f"results in {self.shown} can't be reached: no answer in {within_s:.0f} s; check "
+                "the network and the address, and run the same command again",
+                may_pass=True,
+            )
+        if answer[0] is not None:
+            raise answer[0]
 
     def sizes(self, table: str) -> dict[str, int]:
         """List the Parquet files of a table with their bytes, by name.
@@ -72,22 +139,33 @@ class Storage:
         except (pa.ArrowException, OSError):
             return None
 
-    def write(self, table: str, name: str, data: bytes, *, is_private: bool = False) -> None:
-        """Write a whole file: a reader sees all of it or nothing, after a power cut too.
+    def write(self, file: StoredFile) -> None:
+        """Write a whole file: a reader sees all of it or nothing, after a power cut too."""
+        with self._storage("write"):
+            path = self._path(file.folder, file.name)
+            if self.is_local:
+                write_local(Path(path), file.data, is_private=file.is_private)
+            else:
+                with self._files.open_output_stream(path) as stream:
+                    stream.write(file.data)
+
+    def ages(self, folder: str, *, since: str | None = None) -> dict[str, float]:
+        """List the files of a folder with the seconds since their last change.
 
         Args:
-            table: its folder.
-            name: of the file.
-            data: what it holds.
-            is_private: whether in a local folder nobody else may read it.
+            folder: below the results.
+            since: a file there, whose last change counts as now: both times are then by the clock
+                of the place. By default now is by this machine's clock.
         """
-        with self._storage("write"):
-            path = self._path(table, name)
-            if isinstance(self._files, pafs.LocalFileSystem):
-                _write_local(Path(path), data, is_private=is_private)
-            else:
-                with self._files.open_output_stream(path) as file:
-                    file.write(data)
+        with self._storage("read"):
+            infos = self._files.get_file_info(
+                pafs.FileSelector(self._path(folder), allow_not_found=True)
+            )
+        changed = {info.base_name: info.mtime_ns for info in infos if info.mtime_ns is not None}
+        now_ns = time.time_ns()
+        if since is not None:
+            now_ns = changed.get(since, now_ns)
+        return {name: (now_ns - time_ns) / 1e9 for name, time_ns in changed.items()}
 
     def try_writing(self, table: str) -> None:
         """Write a file, and delete it again if that is allowed.
@@ -99,7 +177,8 @@ class Storage:
         """
         # Readers of Parquet folders leave out what begins with an underscore.
         name = f"_probe-{uuid.uuid4().hex}"
-        self.write(table, name, b"probe")
+        # As large as the rows of a trial are: a disk that is nearly full has room for a few bytes.
+        self.write(StoredFile(table, name, os.urandom(PROBE_BYTES)))
         with suppress(StorageError):
             self.delete(table, name)
 
@@ -111,6 +190,12 @@ class Storage:
             except FileNotFoundError:
                 return
 
+    def delete_empty(self, folder: str) -> None:
+        """Delete a local folder if nothing is in it; object stores have no folders."""
+        if self.is_local:
+            with suppress(OSError):
+                Path(self._path(folder)).rmdir()
+
     def _path(self, *parts: str) -> str:
         return "/".join((self._root, *parts))
 
@@ -121,11 +206,24 @@ class Storage:
         except OSError as error:
             raise StorageError(
                 f"can't {verb} results in {self.shown}: {' '.join(str(error).split())}; "
-                "put that right and run the same command again"
+                "put that right and run the same command again",
+                may_pass=not self.is_local and not _REFUSALS.search(str(error)),
             ) from error
 
 
-def _write_local(path: Path, data: bytes, *, is_private: bool) -> None:
+def absolute_place(where: str) -> str:
+    """A place of results that stays the same when the working directory changes.
+
+    >>> absolute_place("s3://bucket/results")
+    's3://bucket/results'
+    """
+    if "://" in where:
+        return where
+    return str(Path(where).expanduser().absolute())
+
+
+def write_local(path: Path, data: bytes, *, is_private: bool) -> None:
+    """Write a local file: a reader sees all of it or nothing, after a power cut too."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # DuckDB and Polars read every *.parquet, hidden ones too.
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
@@ -191,7 +289,10 @@ def _s3(where: str) -> tuple[Any, str]:
         access_key=unquote(uri.username) if uri.username else None,
         secret_key=unquote(uri.password) if uri.password else None,
         # The default, three attempts within a second, gives up on a store that is merely busy.
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=10),
+        # Longer outages are the outbox's business, which says so.
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=6),
+        connect_timeout=3.0,
+        request_timeout=10.0,
         **options,
     )
     return files, f"{bucket}{uri.path}".rstrip("/")

@@ -6,11 +6,10 @@ An attempt's row of `trials` is written last and commits it.
 from __future__ import annotations
 
 import itertools
-import json
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -19,20 +18,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dtsweep.errors import StorageError, SweepError, without_credentials
+from dtsweep.errors import StorageError, SweepError
 from dtsweep.results.current_attempt import current_attempts
+from dtsweep.results.lease import holder, leased
 from dtsweep.results.merge import batches, merge_files, merged
+from dtsweep.results.pack import attempt_files
 from dtsweep.results.parquet import (
     CorruptPartError,
-    arrow_table,
-    columns_of,
     decode,
-    encode,
+    is_name_of_ours,
     opened,
     replaced_by,
 )
-from dtsweep.results.statuses import STATUSES
-from dtsweep.results.storage import Storage
+from dtsweep.results.storage import Storage, StoredFile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,6 +80,27 @@ class Results:
         return self._folder.shown
 
     @property
+    def identity(self) -> str:
+        """A name of the place, the same in every process."""
+        return self._folder.identity
+
+    def leased(self, say: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Hold the lease on the place: no other run measures there meanwhile (`lease.leased`)."""
+        return leased(self._folder, say)
+
+    def holder(self) -> str | None:
+        """Describe the run that holds the lease on the place; None without one."""
+        return holder(self._folder)
+
+    def reach(self) -> None:
+        """Wait until the place answers.
+
+        Raises:
+            StorageError: it does not answer in time, or refuses.
+        """
+        self._folder.reach()
+
+    @property
     def quarantined(self) -> list[tuple[str, str]]:
         """Files that were left out of what was read so far, each with the reason."""
         return sorted(self._quarantined.items())
@@ -94,57 +113,26 @@ class Results:
         steps: Mapping[str, Any] | None = None,
         workload_types: Mapping[str, type] = MappingProxyType({}),
     ) -> None:
-        """Store one attempt.
+        """Store one attempt, as `attempt_files` packs it.
 
         Readers see it once all of it is stored. A repeated call changes nothing.
-
-        Args:
-            trial: Columns of `trials`, `workload_<field>` among them; those left out are null.
-            ranks: One row per worker; `attempt_id` and `trial_id` are filled in.
-            steps: Columns of `steps`, arrays of one length; None or left out is a column of nulls.
-            workload_types: Type of each scalar workload field (without `workload_`): bool, int,
-                float or str.
 
         Raises:
             StorageError: Nothing was committed; the call can be repeated.
             ValueError: A column or status is unknown, or a value does not fit its column.
         """
-        if trial.get("status") not in STATUSES:
-            raise ValueError(f"status {trial.get('status')!r} is none of {sorted(STATUSES)}")
-        ids = {name: trial[name] for name in ("attempt_id", "trial_id")}
-        step_columns = dict(steps or {"rank": []})
-        step_columns |= {name: [value] * len(step_columns["rank"]) for name, value in ids.items()}
-        tables = {
-            "steps": arrow_table("steps", step_columns),
-            "ranks": arrow_table("ranks", columns_of([{**row, **ids} for row in ranks])),
-            "trials": arrow_table("trials", columns_of([trial]), workload_types=workload_types),
-        }
-        self._write(tables, stem=f"part-{ids['attempt_id']}")
+        self.write(attempt_files(trial, ranks=ranks, steps=steps, workload_types=workload_types))
 
-    def commit_unmeasured(
-        self,
-        trials: Sequence[Mapping[str, Any]],
-        *,
-        workload_types: Mapping[str, type] = MappingProxyType({}),
-    ) -> None:
-        """Store attempts that have only their rows of `trials`, all in one file.
-
-        Args:
-            trials: as `commit` takes each of them.
-            workload_types: likewise.
+    def write(self, files: Iterable[StoredFile]) -> None:
+        """Store files, one after the other; a repeated call changes nothing.
 
         Raises:
-            StorageError: Nothing was committed; the call can be repeated.
-            ValueError: A column is unknown, or a value does not fit its column.
+            StorageError: Not all of them were stored; the call can be repeated.
         """
-        rows = arrow_table("trials", columns_of(trials), workload_types=workload_types)
-        self._write({"trials": rows}, stem=f"part-{trials[0]['attempt_id']}")
-
-    def _write(self, tables: Mapping[str, Any], *, stem: str) -> None:
-        for table, rows in tables.items():
-            if rows.num_rows:
-                self._folder.write(table, *encode(rows, stem=stem))
-        self._since_compaction += 1
+        for file in files:
+            self._folder.write(file)
+            if file.folder == "trials":
+                self._since_compaction += 1
 
     @property
     def is_scattered(self) -> bool:
@@ -158,39 +146,6 @@ class Results:
             StorageError: the place can't be written to.
         """
         self._folder.try_writing("trials")
-
-    def write_log(self, name: str, text: str) -> None:
-        """Store the end of a rank's log as logs/<name>.log, without credentials.
-
-        `name` is `<session>/<rank>`.
-
-        Raises:
-            StorageError: It can't be written.
-        """
-        folder, _, rank = f"logs/{name}".rpartition("/")
-        self._folder.write(
-            folder, f"{rank}.log", without_credentials(text).encode(), is_private=True
-        )
-
-    def write_profile(self, name: str, trace: bytes, table: Mapping[str, Any] | None) -> str:
-        """Store a profile as profiles/<name>.json.gz, and its table as profiles/<name>.json.
-
-        Args:
-            name: `<session>/<trial>-<rank>`.
-            trace: a Chrome trace, packed by gzip.
-            table: seconds by class, and kernels; None where there is none.
-
-        Returns:
-            Where the trace lies.
-
-        Raises:
-            StorageError: It can't be written.
-        """
-        folder, _, file = f"profiles/{name}".rpartition("/")
-        self._folder.write(folder, f"{file}.json.gz", trace)
-        if table is not None:
-            self._folder.write(folder, f"{file}.json", json.dumps(table, indent=2).encode())
-        return f"{self}/{folder}/{file}.json.gz"
 
     def table(self, name: str, *, attempts: Collection[str] | None = None) -> Any:
         """Read committed rows of `trials`, `ranks` or `steps` as an Arrow table.
@@ -219,7 +174,7 @@ class Results:
         return len(self._folder.sizes(table))
 
     def attempts(self, columns: Collection[str] | None = None) -> list[dict[str, Any]]:
-        """Read rows of `trials` without their `started_at`, the oldest first.
+        """Read rows of `trials` without their `started_at`, in the order of their `row_number`.
 
         Empty if nothing is stored yet.
 
@@ -227,11 +182,11 @@ class Results:
             columns: names to read, in addition to `attempt_id` and the fields of workloads. All by
                 default.
         """
-        trials = self._rows("trials", columns and {*columns, "started_at"})
+        trials = self._rows("trials", columns and {*columns, "row_number", "started_at"})
         # Arrow imports pandas to make times, as it does in pa.array(…): a plan should not wait for
         # that.
         rows: list[dict[str, Any]] = trials.drop_columns(["started_at"]).to_pylist()
-        return [rows[index] for index in _by_start(trials)]
+        return [rows[index] for index in _in_order(trials)]
 
     def compact(self) -> None:
         """Merge many small files of each table into few.
@@ -271,7 +226,7 @@ class Results:
             except pa.ArrowInvalid:
                 # A number is too large for the type that another file has made of its column.
                 return False
-            self._folder.write(table, name, data)
+            self._folder.write(StoredFile(table, name, data))
             with suppress(FileNotFoundError):  # another process has merged it further
                 if self._folder.read(table, name) != data:
                     raise StorageError(
@@ -353,13 +308,24 @@ class Results:
             return None
 
 
+def damage_of(store: Results) -> str | None:
+    """Say which file of `trials` has changed since dtsweep wrote it, and the way out; or None."""
+    for name, reason in store.quarantined:
+        if name.startswith("trials/") and is_name_of_ours(name.partition("/")[2]):
+            return (
+                f"results in {store} are damaged: {name}: {reason}; put that file back from a "
+                "copy, or delete it to measure its trials again"
+            )
+    return None
+
+
 def attempts_of(results: Results | str | Path) -> pa.Table:
     """Read every attempt, the oldest first, canaries included.
 
     Warnings and errors are as in `dtsweep.load`.
     """
     stored = _stored(results, "trials")
-    return stored.take(pa.array(_by_start(stored), pa.int64()))
+    return stored.take(pa.array(_in_order(stored), pa.int64()))
 
 
 def trials_of(
@@ -398,6 +364,8 @@ def _stored(results: Results | str | Path, table: str) -> Any:
     for name, reason in store.quarantined:
         warnings.warn(f"{store}/{name} is left out: {reason}", stacklevel=3)
     if not rows.num_rows and not store.attempts():
+        if (damage := damage_of(store)) is not None:
+            raise StorageError(damage)
         raise SweepError(_nothing_in(store))
     if lost := _without_steps(store, table, rows):
         way_out = "put its files back, or measure them again with --rerun all"
@@ -458,7 +426,11 @@ def _compacted(names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith("compacted-")]
 
 
-def _by_start(trials: Any) -> list[int]:
-    """Indices of the rows from the oldest on; rows that never started come first."""
+def _in_order(trials: Any) -> list[int]:
+    """Indices of the rows from the oldest, by their number; clocks of machines differ.
+
+    Where two runs measured at once and gave the same numbers, the start decides.
+    """
+    numbers = trials["row_number"].to_pylist()
     starts = trials["started_at"].cast(pa.int64()).to_pylist()
-    return sorted(range(len(starts)), key=lambda index: starts[index] or 0)
+    return sorted(range(len(starts)), key=lambda index: (numbers[index] or 0, starts[index] or 0))

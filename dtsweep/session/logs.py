@@ -5,14 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import stat
 import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import IO
 
-from dtsweep.errors import SweepError
+from dtsweep.results.private import make_private
 
 LOG_BYTES = 4 * 2**20
 """A rank's log that has grown beyond this is cut before the next trial."""
@@ -50,23 +49,6 @@ def open_log(session: str, rank: int, *, root: Path | None = None) -> tuple[Path
     file = os.fdopen(os.open(path, flags, 0o600), "ab", buffering=0)
     fcntl.flock(file, fcntl.LOCK_SH)
     return path, file
-
-
-def make_private(folder: Path) -> None:
-    """Make a folder that belongs to this user alone, or check that it does.
-
-    Raises:
-        SweepError: it is a link, no folder, or somebody else's.
-    """
-    folder.mkdir(mode=0o700, exist_ok=True)
-    info = folder.lstat()
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
-        raise SweepError(
-            f"{folder} is not a folder of this user, so logs there could be read or steered; "
-            "remove it"
-        )
-    if stat.S_IMODE(info.st_mode) != 0o700:
-        folder.chmod(0o700)
 
 
 def sweep_away_dead(root: Path, *, now: float | None = None) -> None:

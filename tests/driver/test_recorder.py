@@ -25,6 +25,7 @@ from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial
+from dtsweep.results.outbox import Outbox
 from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import Candidate, candidates
@@ -57,7 +58,8 @@ def canary_of(workers: int) -> Trial:
 
 
 def recorder_of(sweep: Sweep, results: Results, **settings: Any) -> Recorder:
-    return Recorder(sweep, results, Progress(axes=sweep.axes), **settings)
+    progress = Progress(axes=sweep.axes)
+    return Recorder(sweep, Outbox(results, progress.say), progress, **settings)
 
 
 def cancelled(sweep: Sweep, trial: Trial) -> Unmeasured:
@@ -567,25 +569,32 @@ def test_a_trial_without_a_profile_has_no_folder_of_them(kept: Kept) -> None:
 # Rows that can't be stored; exit codes
 
 
-def test_a_row_that_cannot_be_stored_is_safe_where_the_message_says(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way of a folder")
-    recorder = recorder_of(SWEEP, Results(tmp_path / "file" / "r"))
+def test_a_row_that_cannot_be_stored_is_kept_for_the_next_run(tmp_path: Path) -> None:
+    way = tmp_path / "file"
+    way.write_text("in the way of a folder")
+    results = Results(way / "r")
+    spools = [tmp_path / "spool"]
+    outbox = Outbox(results, lambda _: None, roots=spools)
+    recorder = Recorder(SWEEP, outbox, Progress(axes=SWEEP.axes))
     (trial,) = make_plan(SWEEP, candidates(SWEEP), []).to_run
     ended = cancelled(SWEEP, trial)
-    with pytest.raises(StorageError, match="the last trial is safe in ") as error:
+    with pytest.raises(StorageError, match=r"the last attempt is kept in .*: the same command"):
         recorder.store_unmeasured([ended])
-    found = re.search(r"safe in (\S+):", str(error.value))
-    assert found is not None
+    outbox.close()
+    way.unlink()
+    Outbox(results, lambda _: None, roots=spools).send_left()
     assert ended.task is not None
-    assert load(found[1])["attempt_id"].tolist() == [ended.task.attempt_id]
+    assert load(way / "r")["attempt_id"].tolist() == [ended.task.attempt_id]
 
 
-def test_a_trial_whose_log_cannot_be_stored_is(tmp_path: Path) -> None:
+def test_a_trial_whose_log_cannot_be_stored_is_and_a_line_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     kept = Kept(tmp_path)
     (tmp_path / "logs").write_text("in the way of a folder")
-    with pytest.raises(StorageError):
-        kept.end(trials_of(workers=1)[0], logs={"launch/0": "words"})
+    kept.end(trials_of(workers=1)[0], logs={"launch/0": "words"})
     assert load(tmp_path)["status"].tolist() == ["ok"]
+    assert "the log launch/0 is not stored: can't write" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

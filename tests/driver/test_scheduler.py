@@ -17,6 +17,7 @@ from dtsweep.results.store import Results
 from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
+from tests.outboxes import silent_outbox
 from tests.outcomes import Tokens
 from tests.session.test_slot import settings
 
@@ -40,7 +41,7 @@ def test_an_attempt_whose_result_could_not_be_fetched_is_known_as_not_stored(
     tmp_path: Path,
 ) -> None:
     sweep = Sweep(workload=Tokens(), axes={})
-    recorder = Recorder(sweep, Results(tmp_path / "r"), Progress(axes=[]))
+    recorder = Recorder(sweep, silent_outbox(Results(tmp_path / "r")), Progress(axes=[]))
     scheduler = Scheduler(Queue(sweep, [], canaries={}), [], recorder)
     scheduler.running["tune's name"] = attempt = under_way()
     # It has no slot that could be asked, as where the cluster is gone.

@@ -21,6 +21,7 @@ from dtsweep.driver.scheduler import Scheduler
 from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
 from tests.conftest import Command
+from tests.outboxes import silent_outbox
 from tests.outcomes import Tokens
 from tests.session.test_slot import settings as slot_settings
 
@@ -112,7 +113,7 @@ def test_a_frozen_slot_is_killed_and_its_trial_measured_by_another_one(
 
 def test_a_slot_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: Path) -> None:
     sweep = Sweep(workload=Tokens(), axes={})
-    recorder = Recorder(sweep, Results(tmp_path / "r"), Progress(axes=[]))
+    recorder = Recorder(sweep, silent_outbox(Results(tmp_path / "r")), Progress(axes=[]))
     said: list[str] = []
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     try:

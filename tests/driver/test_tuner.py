@@ -19,6 +19,7 @@ from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.signals import STOPPING, Interrupted, signals_noted
 from dtsweep.driver.tuner import callbacks_of, stopped_on_error
 from dtsweep.results.store import Results
+from tests.outboxes import silent_outbox
 from tests.outcomes import Tokens
 
 
@@ -63,7 +64,7 @@ def test_once_its_cluster_is_gone_a_tuner_asks_no_slot_for_anything_even_after_a
     scheduler = Scheduler(
         Queue(sweep, [], canaries={}),
         [],
-        Recorder(sweep, Results(tmp_path / "r"), Progress(axes=[])),
+        Recorder(sweep, silent_outbox(Results(tmp_path / "r")), Progress(axes=[])),
     )
     gone = threading.Event()
     gone.set()

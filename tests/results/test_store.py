@@ -24,6 +24,7 @@ from dtsweep.analysis.load import load
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.results import merge, store
 from dtsweep.results.merge import LARGE_BYTES, batches
+from dtsweep.results.pack import profile_files, unmeasured_files
 from dtsweep.results.parquet import REPLACES, CorruptPartError, arrow_table, decode, encode
 from dtsweep.results.schema import SCHEMA_VERSION, table_schema
 from dtsweep.results.storage import Storage
@@ -199,13 +200,13 @@ def test_results_of_canaries_alone_have_no_trials(tmp_path: Path) -> None:
 def test_a_profile_is_stored_beside_the_tables_and_is_in_nobodys_way(tmp_path: Path) -> None:
     results = Results(tmp_path)
     commit(results, 1)
-    where = results.write_profile("launch/trial1-0", b"trace", {"compute_s": 0.5})
-    assert Path(where) == tmp_path / "profiles" / "launch" / "trial1-0.json.gz"
-    assert Path(where).read_bytes() == b"trace"
+    results.write(profile_files("launch/trial1-0", b"trace", {"compute_s": 0.5}))
+    where = tmp_path / "profiles" / "launch" / "trial1-0.json.gz"
+    assert where.read_bytes() == b"trace"
     assert json.loads((tmp_path / "profiles" / "launch" / "trial1-0.json").read_text()) == {
         "compute_s": 0.5
     }
-    results.write_profile("launch/trial2-0", b"trace", None)
+    results.write(profile_files("launch/trial2-0", b"trace", None))
     assert {file.name for file in (tmp_path / "profiles" / "launch").glob("trial2*")} == {
         "trial2-0.json.gz"
     }
@@ -314,7 +315,7 @@ def killed_at(count, folder):
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
     lines = itertools.count(1)
     def trace(frame, event, argument):
-        if frame.f_code.co_name not in ("write", "_write_local", "delete"):
+        if frame.f_code.co_name not in ("write", "write_local", "delete"):
             return None
         if event == "line" and next(lines) == count:
             os._exit(1)
@@ -518,7 +519,7 @@ def test_attempts_that_were_not_run_are_one_file_and_no_rows_of_ranks(tmp_path: 
         {"attempt_id": f"attempt{number}", "status": "skipped", "workload_width": 1}
         for number in range(100)
     ]
-    Results(tmp_path).commit_unmeasured(rows, workload_types={"width": int})
+    Results(tmp_path).write(unmeasured_files(rows, workload_types={"width": int}))
     assert [len(files(tmp_path, table)) for table in ("trials", "ranks", "steps")] == [1, 0, 0]
     assert len(Results(tmp_path).attempts()) == 100
 
@@ -797,9 +798,7 @@ def test_an_object_store_keeps_results_as_a_folder_does(bucket: str) -> None:
         "attempt3",
     ]
     assert store.steps(bucket)["step_s"].sum() == 24018.0
-    assert results.write_profile("launch/trial1-0", b"trace", {}).endswith(
-        "/profiles/launch/trial1-0.json.gz"
-    )
+    results.write(profile_files("launch/trial1-0", b"trace", {}))
     assert results.quarantined == []
 
 

@@ -1,0 +1,203 @@
+"""Lease on a place of results: one run at a time measures there.
+
+A run writes a file of its own into the folder `lease`, lists the folder, and yields if another live
+run is there. Listings of disks and object stores show a file once it is written, so of two runs
+that start at once at least one yields. The file is written again as long as the run lives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dtsweep.errors import StorageError, SweepError
+from dtsweep.results.storage import Storage, StoredFile
+from dtsweep.text import duration
+
+FOLDER = "lease"
+
+BEAT_S = 20.0
+"""Interval at which a live run writes its file again."""
+
+STALE_S = 100.0
+"""Age of a lease from which on its run counts as ended, if nothing else shows that it lives."""
+
+TRIES = 5
+"""Attempts at a lease where another run starts at the same moment."""
+
+
+@contextmanager
+def leased(
+    storage: Storage,
+    say: Callable[[str], None],
+    *,
+    beat_s: float = BEAT_S,
+    stale_s: float = STALE_S,
+) -> Iterator[None]:
+    """Hold the lease on a place while this context lasts.
+
+    Args:
+        storage: the place.
+        say: takes lines for the user.
+        beat_s: interval of signs of life.
+        stale_s: age of a lease whose run counts as ended.
+
+    Raises:
+        SweepError: another run holds it; the message names it.
+        StorageError: the place can't be written to or read.
+    """
+    lease = _Lease(storage, say, stale_s=stale_s)
+    lease.take()
+    ended = threading.Event()
+    beating = threading.Thread(
+        target=lease.beat, args=(ended, beat_s), name="dtsweep-lease", daemon=True
+    )
+    beating.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        lease.give_back()
+
+
+def holder(storage: Storage, *, stale_s: float = STALE_S) -> str | None:
+    """Describe the run that holds the lease on a place; None without one. Writes nothing."""
+    ages = storage.ages(FOLDER)
+    for name, age_s in sorted(ages.items()):
+        owner = _owner(storage, name)
+        if owner is not None and _lives(owner, age_s=age_s, stale_s=stale_s):
+            return _described(owner, age_s=age_s)
+    return None
+
+
+class _Lease:
+    """The file of this run among those of others."""
+
+    def __init__(self, storage: Storage, say: Callable[[str], None], *, stale_s: float) -> None:
+        self._storage = storage
+        self._say = say
+        self._stale_s = stale_s
+        self._name = f"{uuid.uuid4().hex}.json"
+        self._owner = _this_process()
+
+    def take(self) -> None:
+        """Write the file, unless another live run has one."""
+        for _ in range(TRIES):
+            self._write()
+            other = self._other_run()
+            if other is None:
+                return
+            self.give_back()
+            # Of two runs that start at once, one has to be first.
+            time.sleep(random.uniform(0.1, 1.0))
+        raise SweepError(
+            f"{self._storage.shown} is in use: {other}; wait for its end, or give another --results"
+        )
+
+    def beat(self, ended: threading.Event, beat_s: float) -> None:
+        """Show that the run lives, until it ends."""
+        while not ended.wait(beat_s):
+            with suppress(StorageError):  # an outage; the outbox says so
+                if self._name not in self._storage.ages(FOLDER):
+                    self._say(
+                        f"another run has taken {self._storage.shown} over, since this one gave no "
+                        "sign of life; both measure now"
+                    )
+                    return
+                self._write()
+
+    def give_back(self) -> None:
+        """Delete the file, and the folder where it was the last one."""
+        with suppress(StorageError):
+            self._storage.delete(FOLDER, self._name)
+            self._storage.delete_empty(FOLDER)
+
+    def _write(self) -> None:
+        data = json.dumps(self._owner, indent=2).encode()
+        self._storage.write(StoredFile(FOLDER, self._name, data))
+
+    def _other_run(self) -> str | None:
+        """Describe a live run with a lease; leases of runs that have ended are deleted."""
+        ages = self._storage.ages(FOLDER, since=self._name)
+        for name, age_s in sorted(ages.items()):
+            owner = None
+            if name != self._name:
+                owner = _owner(self._storage, name)
+            if owner is None:
+                continue
+            if _lives(owner, age_s=age_s, stale_s=self._stale_s):
+                return _described(owner, age_s=age_s)
+            self._say(
+                f"taking {self._storage.shown} over from a run that ended without a word: "
+                f"{_described(owner, age_s=age_s)}"
+            )
+            with suppress(StorageError):
+                self._storage.delete(FOLDER, name)
+        return None
+
+
+def _this_process() -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process": _process_of(os.getpid()),
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _process_of(pid: int) -> str:
+    """Name of a process that no other one has: the kernel's boot, namespace, pid and start.
+
+    Empty if it has ended, or the kernel does not say.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = Path("/proc/self/ns/pid").readlink()
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    started = stat.rpartition(")")[2].split()[19]
+    return f"{boot} {namespace} {pid} {started}"
+
+
+def _owner(storage: Storage, name: str) -> dict[str, Any] | None:
+    """Content of a lease; None if it is gone or no lease."""
+    try:
+        owner = json.loads(storage.read(FOLDER, name))
+    except (FileNotFoundError, ValueError):
+        return None
+    kinds = {"host": str, "pid": int, "process": str, "started_at": str}
+    if isinstance(owner, dict) and all(
+        isinstance(owner.get(name), kind) for name, kind in kinds.items()
+    ):
+        return owner
+    return None
+
+
+def _lives(owner: dict[str, Any], *, age_s: float, stale_s: float) -> bool:
+    """True if the run of a lease may still work.
+
+    On this machine its process says so, elsewhere the age of its last sign of life.
+    """
+    own_process = _process_of(os.getpid())
+    process: str = owner["process"]
+    if process and own_process.split()[:2] == process.split()[:2]:
+        return _process_of(owner["pid"]) == process
+    return age_s < stale_s
+
+
+def _described(owner: dict[str, Any], *, age_s: float) -> str:
+    return (
+        f"a run on {owner['host']} (process {owner['pid']}, since {owner['started_at']}, last sign "
+        f"of life {duration(max(0.0, age_s))} ago)"
+    )

@@ -1,0 +1,99 @@
+"""Files of results, packed in memory: what an attempt, a log or a profile is stored as."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from dtsweep.errors import without_credentials
+from dtsweep.results.parquet import arrow_table, columns_of, encode
+from dtsweep.results.statuses import STATUSES
+from dtsweep.results.storage import StoredFile
+
+NO_TYPES: Mapping[str, type] = MappingProxyType({})
+
+
+def attempt_files(
+    trial: Mapping[str, Any],
+    *,
+    ranks: Sequence[Mapping[str, Any]] = (),
+    steps: Mapping[str, Any] | None = None,
+    workload_types: Mapping[str, type] = NO_TYPES,
+) -> list[StoredFile]:
+    """Pack one attempt; readers see it once all of its files are stored, in this order.
+
+    Args:
+        trial: Columns of `trials`, `workload_<field>` among them; those left out are null.
+        ranks: One row per worker; `attempt_id` and `trial_id` are filled in.
+        steps: Columns of `steps`, arrays of one length; None or left out is a column of nulls.
+        workload_types: Type of each scalar workload field (without `workload_`): bool, int, float
+            or str.
+
+    Raises:
+        ValueError: A column or status is unknown, or a value does not fit its column.
+    """
+    if trial.get("status") not in STATUSES:
+        raise ValueError(f"status {trial.get('status')!r} is none of {sorted(STATUSES)}")
+    ids = {name: trial[name] for name in ("attempt_id", "trial_id")}
+    step_columns = dict(steps or {"rank": []})
+    step_columns |= {name: [value] * len(step_columns["rank"]) for name, value in ids.items()}
+    tables = {
+        "steps": arrow_table("steps", step_columns),
+        "ranks": arrow_table("ranks", columns_of([{**row, **ids} for row in ranks])),
+        "trials": arrow_table("trials", columns_of([trial]), workload_types=workload_types),
+    }
+    return _packed(tables, stem=f"part-{ids['attempt_id']}")
+
+
+def unmeasured_files(
+    trials: Sequence[Mapping[str, Any]], *, workload_types: Mapping[str, type] = NO_TYPES
+) -> list[StoredFile]:
+    """Pack attempts that have only their rows of `trials` into one file.
+
+    Args:
+        trials: as `attempt_files` takes each of them.
+        workload_types: likewise.
+
+    Raises:
+        ValueError: A column is unknown, or a value does not fit its column.
+    """
+    rows = arrow_table("trials", columns_of(trials), workload_types=workload_types)
+    return _packed({"trials": rows}, stem=f"part-{trials[0]['attempt_id']}")
+
+
+def log_file(name: str, text: str) -> StoredFile:
+    """Pack the end of a rank's log as logs/<name>.log, without credentials.
+
+    `name` is `<session>/<rank>`.
+    """
+    folder, _, rank = f"logs/{name}".rpartition("/")
+    data = without_credentials(text).encode()
+    return StoredFile(folder, f"{rank}.log", data, is_private=True)
+
+
+def profile_files(name: str, trace: bytes, table: Mapping[str, Any] | None) -> list[StoredFile]:
+    """Pack a profile as profiles/<name>.json.gz, and its table as profiles/<name>.json.
+
+    Args:
+        name: `<session>/<trial>-<rank>`.
+        trace: a Chrome trace, packed by gzip.
+        table: seconds by class, and kernels; None where there is none.
+    """
+    folder, _, file = f"profiles/{name}".rpartition("/")
+    files = [StoredFile(folder, f"{file}.json.gz", trace)]
+    if table is not None:
+        data = json.dumps(table, indent=2).encode()
+        files.append(StoredFile(folder, f"{file}.json", data))
+    return files
+
+
+def _packed(tables: Mapping[str, Any], *, stem: str) -> list[StoredFile]:
+    """Pack tables that have rows into a file each."""
+    files = []
+    for table, rows in tables.items():
+        if rows.num_rows:
+            name, data = encode(rows, stem=stem)
+            files.append(StoredFile(table, name, data))
+    return files

@@ -1,0 +1,26 @@
+"""Private folders of this user on a machine that others use, too."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from dtsweep.errors import SweepError
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that belongs to this user alone, or check that it does.
+
+    Raises:
+        SweepError: it is a link, no folder, or somebody else's.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    info = folder.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        raise SweepError(
+            f"{folder} is not a folder of this user, so others could read or change what is there; "
+            "remove it"
+        )
+    if stat.S_IMODE(info.st_mode) != 0o700:
+        folder.chmod(0o700)

@@ -1,0 +1,189 @@
+"""Local spool of files that could not be stored yet: on disk, in order, sent by a later run.
+
+A folder per place of results, below the first of `spool_roots` that can be written to. Each entry
+is one tar archive, whole or absent, which holds the files of an attempt.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import tarfile
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from dtsweep.errors import StorageError, SweepError
+from dtsweep.results.private import make_private
+from dtsweep.results.storage import StoredFile, write_local
+
+LOCK = "lock"
+
+MOST_BYTES = 256 * 2**20
+"""Size of all entries together; then measuring waits."""
+
+
+def spool_roots() -> list[Path]:
+    """Folders in which a spool may lie, the preferred one first."""
+    user = f"dtsweep-spool-{os.getuid()}"
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return [
+        Path(tempfile.gettempdir()) / user,
+        Path(state) / "dtsweep-spool",
+        Path("/dev/shm") / user,  # noqa: S108  # the last resort where all disks are full
+    ]
+
+
+class Spool:
+    """Entries of one run for one place; other runs leave them alone while this one lives."""
+
+    def __init__(self, place: str, *, roots: Sequence[Path] | None = None) -> None:
+        """Make nothing yet.
+
+        Args:
+            place: `Storage.identity` of the results.
+            roots: folders in which it may lie, the preferred one first.
+        """
+        self._place = place
+        self._roots = list(roots or spool_roots())
+        self._folder: Path | None = None
+        self._locks: list[IO[bytes]] = []
+        self._sizes: dict[Path, int] = {}
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self._sizes)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the newest entry; None before the first one."""
+        return self._folder
+
+    def has_room(self, files: Sequence[StoredFile]) -> bool:
+        """True if these files fit next to the entries that are there."""
+        size = sum(len(file.data) for file in files)
+        return not self._sizes or sum(self._sizes.values()) + size <= MOST_BYTES
+
+    def add(self, files: Sequence[StoredFile]) -> Path:
+        """Keep files until `remove`; return their entry.
+
+        Raises:
+            StorageError: no folder can be written to; it names all of them.
+        """
+        archive = _packed(files)
+        name = f"{len(self._locks)}-{time.monotonic_ns():020d}.tar"
+        errors = []
+        while self._roots:
+            try:
+                if self._folder is None:
+                    self._folder = self._new_folder(self._roots[0])
+                entry = self._folder / name
+                write_local(entry, archive, is_private=True)
+            except (OSError, SweepError) as error:
+                errors.append(f"{self._roots.pop(0)}: {error}")
+                self._folder = None
+                continue
+            self._sizes[entry] = len(archive)
+            return entry
+        raise StorageError(f"no local folder can be written to ({'; '.join(errors)})")
+
+    def remove(self, entry: Path) -> None:
+        """Forget an entry whose files are stored."""
+        self._sizes.pop(entry, None)
+        remove_entry(entry)
+
+    def close(self) -> None:
+        """Let other runs send the entries that are left."""
+        for lock in self._locks:
+            lock.close()
+            folder = Path(lock.name).parent
+            if not any(folder.glob("*.tar")):
+                _remove_run(folder)
+        self._locks = []
+
+    def _new_folder(self, root: Path) -> Path:
+        """Make this run's folder below a root, locked as long as the run lives."""
+        make_private(root)
+        make_private(root / self._place)
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=root / self._place))
+        lock = (folder / LOCK).open("wb")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self._locks.append(lock)
+        return folder
+
+
+def left_entries(place: str, *, roots: Sequence[Path] | None = None) -> list[Path]:
+    """Entries that runs which have ended left for a place, the oldest first."""
+    entries: list[Path] = []
+    for root in roots or spool_roots():
+        runs = sorted((root / place).glob("run-*"), key=lambda run: run.stat().st_mtime_ns)
+        for run in runs:
+            if run.stat().st_uid == os.getuid() and not _is_held(run / LOCK):
+                entries += sorted(run.glob("*.tar"))
+    return entries
+
+
+def remove_entry(entry: Path) -> None:
+    """Remove an entry, and the folder of its run if that has ended and this was the last one."""
+    with suppress(OSError):
+        entry.unlink()
+    folder = entry.parent
+    if not any(folder.glob("*.tar")) and not _is_held(folder / LOCK):
+        _remove_run(folder)
+
+
+def _remove_run(folder: Path) -> None:
+    with suppress(OSError):
+        (folder / LOCK).unlink(missing_ok=True)
+        folder.rmdir()
+        folder.parent.rmdir()
+
+
+def files_in(entry: Path) -> list[StoredFile]:
+    """Unpack an entry.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it is no entry of a spool.
+    """
+    files = []
+    try:
+        with tarfile.open(entry) as archive:
+            for member in archive:
+                content = archive.extractfile(member)
+                folder, _, name = member.name.rpartition("/")
+                if content is None or not folder or ".." in member.name:
+                    raise ValueError(f"{entry} holds {member.name!r}")
+                is_private = member.mode == 0o600
+                files.append(StoredFile(folder, name, content.read(), is_private=is_private))
+    except tarfile.TarError as error:
+        raise ValueError(f"{entry} is damaged: {error}") from error
+    return files
+
+
+def _packed(files: Sequence[StoredFile]) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as archive:
+        for file in files:
+            member = tarfile.TarInfo(f"{file.folder}/{file.name}")
+            member.size = len(file.data)
+            member.mode = 0o644
+            if file.is_private:
+                member.mode = 0o600
+            archive.addfile(member, io.BytesIO(file.data))
+    return sink.getvalue()
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

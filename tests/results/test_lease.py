@@ -1,0 +1,152 @@
+"""One run at a time on a place of results: refused, given back, taken over."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtsweep.errors import SweepError
+from dtsweep.results.lease import FOLDER, holder, leased
+from dtsweep.results.storage import Storage, StoredFile
+from tests.pages import ROOT
+
+
+def quiet(_: str) -> None:
+    """Take no notice of a line."""
+
+
+def lease_of(**fields: Any) -> bytes:
+    owner = {"host": "elsewhere", "pid": 1, "process": "other boot", "started_at": "2026-01-01"}
+    return json.dumps(owner | fields).encode()
+
+
+def test_a_second_run_is_refused_by_the_name_of_the_first_and_goes_on_after_it(
+    tmp_path: Path,
+) -> None:
+    place = Storage(tmp_path)
+    with leased(place, quiet):
+        said = f"is in use: a run on {socket.gethostname()} \\(process {os.getpid()}, since "
+        with pytest.raises(SweepError, match=said), leased(Storage(tmp_path), quiet):
+            pass
+        assert holder(place) is not None
+    assert holder(place) is None
+    assert not (tmp_path / FOLDER).exists()
+    with leased(place, quiet):
+        pass
+
+
+HOLD = """
+import sys, time
+from dtsweep.results.lease import leased
+from dtsweep.results.storage import Storage
+with leased(Storage(sys.argv[1]), print):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_lease_of_a_killed_run_on_this_machine_is_taken_over_at_once(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    with (
+        pytest.raises(SweepError, match=rf"\(process {process.pid}, "),
+        leased(Storage(tmp_path), quiet),
+    ):
+        pass
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    lines: list[str] = []
+    with leased(Storage(tmp_path), lines.append):
+        assert len(list((tmp_path / FOLDER).iterdir())) == 1
+    assert len(lines) == 1
+    assert "from a run that ended without a word" in lines[0]
+
+
+def test_elsewhere_the_age_of_the_last_sign_of_life_decides(tmp_path: Path) -> None:
+    place = Storage(tmp_path)
+    place.write(StoredFile(FOLDER, "other.json", lease_of()))
+    with pytest.raises(SweepError, match="a run on elsewhere"), leased(place, quiet, stale_s=60):
+        pass
+    old = time.time() - 61
+    os.utime(tmp_path / FOLDER / "other.json", (old, old))
+    with leased(place, quiet, stale_s=60):
+        assert not (tmp_path / FOLDER / "other.json").exists()
+
+
+def test_a_live_run_shows_that_it_lives(tmp_path: Path) -> None:
+    place = Storage(tmp_path)
+    with leased(place, quiet, beat_s=0.05):
+        (file,) = (tmp_path / FOLDER).iterdir()
+        os.utime(file, (1, 1))
+        until = time.monotonic() + 30
+        while file.stat().st_mtime < 2:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+def test_a_run_whose_lease_is_gone_says_so(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with leased(Storage(tmp_path), lines.append, beat_s=0.05):
+        (file,) = (tmp_path / FOLDER).iterdir()
+        file.unlink()
+        until = time.monotonic() + 30
+        while not lines:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    assert lines[0].startswith("another run has taken ")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"host": 1}', lease_of(pid="x")])
+def test_what_is_no_lease_is_in_nobodys_way(tmp_path: Path, content: bytes) -> None:
+    place = Storage(tmp_path)
+    place.write(StoredFile(FOLDER, "other.json", content))
+    with leased(place, quiet):
+        pass
+
+
+def test_of_runs_that_start_at_once_one_holds_the_lease(tmp_path: Path) -> None:
+    held, refused = [], []
+    start = threading.Barrier(4)
+    end = threading.Event()
+
+    def hold() -> None:
+        start.wait()
+        try:
+            with leased(Storage(tmp_path), quiet):
+                held.append(1)
+                end.wait(60)
+        except SweepError:
+            refused.append(1)
+
+    threads = [threading.Thread(target=hold) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + 60
+    while len(held) + len(refused) < 4:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert len(held) == 1
+    end.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_an_object_store_has_leases_as_a_folder_has(bucket: str) -> None:
+    with leased(Storage(bucket), quiet):
+        with pytest.raises(SweepError, match="is in use"), leased(Storage(bucket), quiet):
+            pass
+        assert holder(Storage(bucket)) is not None
+    assert holder(Storage(bucket)) is None

@@ -1,0 +1,219 @@
+"""Files on their way to the results: in order, once, also where the place does not answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dtsweep.errors import StorageError
+from dtsweep.results import outbox as outbox_module
+from dtsweep.results import spool as spool_module
+from dtsweep.results.outbox import Outbox
+from dtsweep.results.pack import attempt_files
+from dtsweep.results.spool import left_entries
+from dtsweep.results.storage import StoredFile
+from dtsweep.results.store import Results
+from tests.pages import ROOT
+
+
+def files_of(number: int) -> list[StoredFile]:
+    return attempt_files({"attempt_id": f"a{number}", "trial_id": f"t{number}", "status": "ok"})
+
+
+class Gate(Results):
+    """Results in a folder, which stand still while the gate is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.is_open = threading.Event()
+        self.is_open.set()
+        self.error: StorageError | None = None
+        self.written: list[str] = []
+
+    def write(self, files: object) -> None:
+        self.is_open.wait()
+        if self.error is not None:
+            raise self.error
+        listed = list(files)  # type: ignore[call-overload]
+        self.written += [file.name.split("-")[1] for file in listed if file.folder == "trials"]
+        super().write(listed)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(outbox_module, "SILENT_S", 0.2)
+    monkeypatch.setattr(outbox_module, "AGAIN_S", (0.05,))
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    return []
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def ids(results: Results) -> list[str]:
+    return [row["attempt_id"] for row in results.attempts()]
+
+
+def test_where_the_place_answers_a_file_is_stored_when_put_returns(
+    tmp_path: Path, lines: list[str]
+) -> None:
+    results = Results(tmp_path / "r")
+    outbox = Outbox(results, lines.append, roots=[tmp_path / "s"])
+    outbox.put(files_of(1))
+    assert ids(results) == ["a1"]
+    outbox.close()
+    assert lines == []
+    assert not (tmp_path / "s").exists()
+
+
+def test_measuring_goes_on_while_the_place_is_silent_and_all_is_stored_in_order_afterwards(
+    tmp_path: Path, lines: list[str]
+) -> None:
+    results = Gate(tmp_path / "r")
+    outbox = Outbox(results, lines.append, roots=[tmp_path / "s"])
+    results.is_open.clear()
+    for number in range(1, 6):
+        outbox.put(files_of(number))
+    assert len(list((tmp_path / "s").rglob("*.tar"))) == 5
+    wait_for(lambda: len(lines) == 1)
+    results.is_open.set()
+    outbox.close()
+    assert results.written == ["a1", "a2", "a3", "a4", "a5"]
+    assert [line.split("; ")[0] for line in lines] == [
+        f"{results} does not answer",
+        f"waiting up to 60 s for {results}",
+        f"{results} answers again: everything is stored",
+    ]
+    assert list((tmp_path / "s").rglob("*.tar")) == []
+
+
+def test_a_passing_error_is_tried_again_and_a_refusal_ends_the_run_with_all_kept(
+    tmp_path: Path, lines: list[str]
+) -> None:
+    results = Gate(tmp_path / "r")
+    outbox = Outbox(results, lines.append, roots=[tmp_path / "s"])
+    results.error = StorageError("busy", may_pass=True)
+    outbox.put(files_of(1))
+    results.error = None
+    wait_for(lambda: outbox.is_idle)
+    results.error = StorageError("forbidden")
+    for number in (2, 3):
+        with pytest.raises(StorageError, match="forbidden; the last attempt is kept in "):
+            outbox.put(files_of(number))
+    outbox.close()
+    results.error = None
+    Outbox(results, lines.append, roots=[tmp_path / "s"]).send_left()
+    assert ids(results) == ["a1", "a2", "a3"]
+    assert lines[-1].startswith("stored 2 attempts that an earlier run had kept in ")
+    assert left_entries(results.identity, roots=[tmp_path / "s"]) == []
+
+
+def test_a_log_that_is_refused_costs_no_row(tmp_path: Path, lines: list[str]) -> None:
+    results = Gate(tmp_path / "r")
+    outbox = Outbox(results, lines.append, roots=[tmp_path / "s"])
+    results.error = StorageError("forbidden")
+    outbox.put_extra("the log of rank 0", [StoredFile("logs/s", "0.log", b"words")])
+    results.error = None
+    outbox.put(files_of(1))
+    outbox.close()
+    assert lines == ["the log of rank 0 is not stored: forbidden"]
+    assert ids(results) == ["a1"]
+
+
+def test_a_full_spool_makes_measuring_wait_and_says_why(
+    tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "MOST_BYTES", 1)
+    results = Gate(tmp_path / "r")
+    outbox = Outbox(results, lines.append, roots=[tmp_path / "s"])
+    results.is_open.clear()
+    outbox.put(files_of(1))
+    waiting = threading.Thread(target=outbox.put, args=(files_of(2),))
+    waiting.start()
+    wait_for(lambda: any("is full: measuring waits" in line for line in lines))
+    assert waiting.is_alive()
+    results.is_open.set()
+    waiting.join(30)
+    outbox.close()
+    assert ids(results) == ["a1", "a2"]
+
+
+def test_the_spool_moves_on_to_a_folder_that_can_be_written_to(
+    tmp_path: Path, lines: list[str]
+) -> None:
+    results = Gate(tmp_path / "r")
+    (tmp_path / "file").write_text("in the way of a folder")
+    outbox = Outbox(results, lines.append, roots=[tmp_path / "file" / "s", tmp_path / "s"])
+    results.error = StorageError("forbidden")
+    with pytest.raises(StorageError, match=f"kept in {tmp_path / 's'}/"):
+        outbox.put(files_of(1))
+
+
+def test_what_can_be_kept_nowhere_is_said_to_be_lost(tmp_path: Path, lines: list[str]) -> None:
+    results = Gate(tmp_path / "r")
+    (tmp_path / "file").write_text("in the way of a folder")
+    outbox = Outbox(results, lines.append, roots=[tmp_path / "file" / "s"])
+    outbox.put(files_of(1))
+    results.error = StorageError("forbidden")
+    lost = "forbidden; the last attempt is lost, since no local folder can be written to"
+    with pytest.raises(StorageError, match=lost):
+        outbox.put(files_of(2))
+    assert ids(results) == ["a1"]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tests.results.test_outbox import Gate, files_of
+from dtsweep.results import outbox
+outbox.PATIENCE_S = 0.1
+results = Gate(Path(sys.argv[1]) / "r")
+results.is_open.clear()
+sender = outbox.Outbox(results, print, roots=[Path(sys.argv[1]) / "s"])
+for number in (1, 2, 3):
+    sender.put(files_of(number))
+os._exit(9)
+"""
+
+
+def test_what_a_killed_run_kept_is_sent_by_the_next_one(tmp_path: Path, lines: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False)
+    assert done.returncode == 9
+    results = Results(tmp_path / "r")
+    assert len(left_entries(results.identity, roots=[tmp_path / "s"])) == 3
+    Outbox(results, lines.append, roots=[tmp_path / "s"]).send_left()
+    assert ids(results) == ["a1", "a2", "a3"]
+    assert not list((tmp_path / "s").rglob("run-*"))
+
+
+def test_entries_of_a_run_that_lives_are_left_alone(tmp_path: Path, lines: list[str]) -> None:
+    results = Gate(tmp_path / "r")
+    outbox = Outbox(results, lines.append, roots=[tmp_path / "s"])
+    results.is_open.clear()
+    outbox.put(files_of(1))
+    assert left_entries(results.identity, roots=[tmp_path / "s"]) == []
+    results.is_open.set()
+    outbox.close()
+
+
+def test_a_foreign_archive_in_the_spool_is_left_out(tmp_path: Path, lines: list[str]) -> None:
+    results = Results(tmp_path / "r")
+    folder = tmp_path / "s" / results.identity / "run-x"
+    folder.mkdir(parents=True)
+    (folder / "1.tar").write_bytes(b"no archive")
+    Outbox(results, lines.append, roots=[tmp_path / "s"]).send_left()
+    assert lines[0].startswith(f"left out: {folder / '1.tar'} is damaged")
