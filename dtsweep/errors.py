@@ -61,6 +61,15 @@ class StorageError(Exception):
         self.may_pass = may_pass
 
 
+STORED = 10_000
+"""Most characters of an error that a row keeps."""
+
+SHOWN = 500
+"""Most characters of a stored reason that a terminal shows; the row has all of it."""
+
+LABEL_SHOWN = 60
+"""Most characters of a value that a label shows."""
+
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters except tab and newline.
 
@@ -83,9 +92,20 @@ def error_line(error: BaseException) -> str:
     >>> error_line(ValueError("no such layer\nin all")), error_line(KeyError())
     ('ValueError: no such layer', 'KeyError')
     """
-    return ": ".join(
-        [type(error).__name__, *without_credentials(str(error).strip()).splitlines()[:1]]
-    )
+    lines = without_credentials(str(error).strip()).splitlines()[:1]
+    return shortened(": ".join([type(error).__name__, *lines]), STORED)
+
+
+def shortened(text: str, most: int) -> str:
+    """Text of at most so many characters; what is left out is marked and counted.
+
+    >>> shortened("a" * 50, 60), shortened("a" * 50, 30)
+    ('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 'aaaaaaaa… (42 characters more)')
+    """
+    if len(text) <= most:
+        return text
+    kept = max(0, most - len(f"… ({len(text)} characters more)"))
+    return f"{text[:kept]}… ({len(text) - kept} characters more)"
 
 
 def in_user_code(filename: str) -> bool:

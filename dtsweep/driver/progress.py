@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from dtsweep.errors import LABEL_SHOWN, SHOWN, shortened
 from dtsweep.sweep.point import CHOSEN_FIELDS, Point, is_left_out
 from dtsweep.text import duration, format_number, format_rate, plain
 
@@ -98,7 +99,7 @@ class Progress:
             best = self._best.get(self._product, (0.0, "", False))
             self._best[self._product] = max((rate, name, doubt is not None), best)
         else:
-            outcome = f"{row['status']}: {row['reason']}"
+            outcome = f"{row['status']}: {shortened(str(row['reason']), SHOWN)}"
             if again:
                 outcome += "; measured again"
         self._has_begun = True
@@ -180,7 +181,7 @@ def _short_value(point: Point, name: str) -> str:
     value = _value(point, name)
     if isinstance(value, float):
         return f"{value:g}"
-    return str(value)
+    return shortened(str(value), LABEL_SHOWN)
 
 
 def _value(point: Point, name: str) -> object:

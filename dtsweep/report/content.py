@@ -20,6 +20,7 @@ from dtsweep.analysis import (
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.recommend import Recommendation
 from dtsweep.analysis.study import Frame, Study, study_of
+from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.advice import advice_on, limits_on, recommended_in
 from dtsweep.report.doubts import conditions_on, doubts_on
@@ -285,7 +286,10 @@ def _varying(points: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 def _headline(trials: pd.DataFrame) -> str:
     values = (trials[name].dropna().unique() for name in ("workload", "devices"))
-    names = [" and ".join(sorted(column)) for column in values]
+    names = [
+        " and ".join(shortened(str(value), LABEL_SHOWN) for value in sorted(column))
+        for column in values
+    ]
     hosts = 0
     if trials["hosts"].notna().any():
         hosts = int(trials["hosts"].max())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import difference
 from dtsweep.analysis.study import Study
+from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.spread import of_environment
 from dtsweep.inference.verdicts import Method, Verdict
 from dtsweep.report.labels import model_columns, model_label, point_label, trial_label
@@ -212,7 +213,7 @@ def _title(
     """
     title = [_FRONTIER_TITLES.get(str(first["semantics"]), str(first["semantics"]))]
     if "workload" in differing and "workload" not in model_settings:
-        title.append(str(first["workload"]))
+        title.append(shortened(str(first["workload"]), LABEL_SHOWN))
     if "model_digest" in differing:
         title.append(model_label(first, model_settings))
     if labels.nunique() == 1:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
+from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import AXES, is_left_out
@@ -113,6 +114,8 @@ def settings_label(row: pd.Series[Any], columns: Sequence[str]) -> str:
 
     names = [name for name in columns if pd.notna(row[name])]
     by_value = ("workload", *(axis for axis, declared in AXES.items() if declared.choices))
-    return " ".join(
-        str(row[name]) if name in by_value else f"{axis_name(name)}={row[name]}" for name in names
-    )
+    labels = []
+    for name in names:
+        value = shortened(str(row[name]), LABEL_SHOWN)
+        labels.append(value if name in by_value else f"{axis_name(name)}={value}")
+    return " ".join(labels)

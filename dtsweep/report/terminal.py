@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dtsweep.analysis.worthwhile import WORTH
+from dtsweep.errors import SHOWN, shortened
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.content import Content, Scaling
 from dtsweep.report.frontiers import Frontier
@@ -258,7 +259,7 @@ def _print_unmeasured(rows: pd.DataFrame, *, console: Console, show_all: bool) -
         listed = rows.head(_REASONS_SHOWN)
     for count, status, reason, log in listed.itertuples(index=False):
         lines = [
-            reason if pd.notna(reason) else "no reason stored",
+            shortened(reason, SHOWN) if pd.notna(reason) else "no reason stored",
             f"log: {log}" if pd.notna(log) else "",
         ]
         table.add_row(str(count), plain(status), plain("\n".join(filter(None, lines))))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import Study, setting_columns, training_time
 from dtsweep.analysis.training_time import with_cost
+from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.report.labels import model_columns, model_label, point_label
 from dtsweep.report.records import records_of
 from dtsweep.report.tables import caution_columns
@@ -113,7 +114,7 @@ def _titles(table: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
         f"{first['semantics']} updates",
     ]
     if "workload" in differing and "workload" not in model_settings:
-        parts.append(str(first["workload"]))
+        parts.append(shortened(str(first["workload"]), LABEL_SHOWN))
     if "model_digest" in differing:
         parts.append(model_label(first, model_settings))
     if "env_id" in differing:

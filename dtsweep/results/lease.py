@@ -32,6 +32,9 @@ BEAT_S = 20.0
 STALE_S = 100.0
 """Age of a lease from which on its run counts as ended, if nothing else shows that it lives."""
 
+_HELD: set[str] = set()
+"""Files of the leases that runs of this process hold."""
+
 TRIES = 5
 """Attempts at a lease where another run starts at the same moment."""
 
@@ -75,7 +78,7 @@ def holder(storage: Storage, *, stale_s: float = STALE_S) -> str | None:
     ages = storage.ages(FOLDER)
     for name, age_s in sorted(ages.items()):
         owner = _owner(storage, name)
-        if owner is not None and _lives(owner, age_s=age_s, stale_s=stale_s):
+        if owner is not None and _lives(owner, name, age_s=age_s, stale_s=stale_s):
             return _described(owner, age_s=age_s)
     return None
 
@@ -93,6 +96,7 @@ class _Lease:
     def take(self) -> None:
         """Write the file, unless another live run has one."""
         for _ in range(TRIES):
+            _HELD.add(self._name)
             self._write()
             other = self._other_run()
             if other is None:
@@ -118,6 +122,7 @@ class _Lease:
 
     def give_back(self) -> None:
         """Delete the file, and the folder where it was the last one."""
+        _HELD.discard(self._name)
         with suppress(StorageError):
             self._storage.delete(FOLDER, self._name)
             self._storage.delete_empty(FOLDER)
@@ -135,7 +140,7 @@ class _Lease:
                 owner = _owner(self._storage, name)
             if owner is None:
                 continue
-            if _lives(owner, age_s=age_s, stale_s=self._stale_s):
+            if _lives(owner, name, age_s=age_s, stale_s=self._stale_s):
                 return _described(owner, age_s=age_s)
             self._say(
                 f"taking {self._storage.shown} over from a run that ended without a word: "
@@ -184,14 +189,17 @@ def _owner(storage: Storage, name: str) -> dict[str, Any] | None:
     return None
 
 
-def _lives(owner: dict[str, Any], *, age_s: float, stale_s: float) -> bool:
+def _lives(owner: dict[str, Any], name: str, *, age_s: float, stale_s: float) -> bool:
     """True if the run of a lease may still work.
 
-    On this machine its process says so, elsewhere the age of its last sign of life.
+    On this machine its process says so, elsewhere the age of its last sign of life. A lease of this
+    very process that no run of it holds was left when the place could not be reached.
     """
     own_process = _process_of(os.getpid())
     process: str = owner["process"]
     if process and own_process.split()[:2] == process.split()[:2]:
+        if process == own_process:
+            return name in _HELD
         return _process_of(owner["pid"]) == process
     return age_s < stale_s
 

@@ -26,6 +26,9 @@ _S3_OPTIONS = ("endpoint_override", "region", "scheme")
 PROBE_BYTES = 2**20
 """Of the file that shows whether results can be written."""
 
+S3_ATTEMPTS = 6
+"""Of a request to an object store, within some seconds."""
+
 REACHED_S = 15.0
 """Time limit for a place to answer for the first time."""
 
@@ -65,8 +68,8 @@ class Storage:
         self.identity = hashlib.sha256(place.encode()).hexdigest()[:16]
         """A name of this place, the same in every process."""
 
-    def reach(self, *, within_s: float = REACHED_S) -> None:
-        """Wait until the place answers.
+    def reach(self) -> None:
+        """Wait until the place answers, at most `REACHED_S`.
 
         Raises:
             StorageError: it did not in this time, or refused.
@@ -86,10 +89,10 @@ class Storage:
         # On a thread: what an SDK tries again and again can't be given a time limit.
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
-        asking.join(within_s)
+        asking.join(REACHED_S)
         if not answer:
             raise StorageError(
-                f"results in {self.shown} can't be reached: no answer in {within_s:.0f} s; check "
+                f"results in {self.shown} can't be reached: no answer in {REACHED_S:.0f} s; check "
                 "the network and the address, and run the same command again",
                 may_pass=True,
             )
@@ -290,7 +293,7 @@ def _s3(where: str) -> tuple[Any, str]:
         secret_key=unquote(uri.password) if uri.password else None,
         # The default, three attempts within a second, gives up on a store that is merely busy.
         # Longer outages are the outbox's business, which says so.
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=6),
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS),
         connect_timeout=3.0,
         request_timeout=10.0,
         **options,

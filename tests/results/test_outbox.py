@@ -161,6 +161,7 @@ def test_the_spool_moves_on_to_a_folder_that_can_be_written_to(
     results.error = StorageError("forbidden")
     with pytest.raises(StorageError, match=f"kept in {tmp_path / 's'}/"):
         outbox.put(files_of(1))
+    outbox.close()
 
 
 def test_what_can_be_kept_nowhere_is_said_to_be_lost(tmp_path: Path, lines: list[str]) -> None:

@@ -1,0 +1,105 @@
+"""Storage that fails while a run measures: said soon, nothing lost, nothing stored twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+import dtsweep
+from dtsweep import StorageError, Sweep
+from dtsweep.results import outbox, spool, storage
+from dtsweep.results.store import Results
+from tests.driver.test_in_process_run import QUICK, Line
+from tests.proxy import Proxy
+
+POINTS = [1, 2, 4, 8]
+
+
+@pytest.fixture
+def proxied(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Proxy, str]]:
+    """A proxy before a real server that speaks S3, and the place of results behind it."""
+    host, port = parse_qs(urlsplit(bucket).query)["endpoint_override"][0].split(":")
+    with Proxy(host, int(port)) as proxy:
+        address = f"127.0.0.1:{proxy.port}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}")
+        monkeypatch.setattr(storage, "S3_ATTEMPTS", 2)
+        yield proxy, f"s3://bucket/results?endpoint_override={address}&scheme=http"
+
+
+class Fails(Line):
+    """Makes the storage fail when the second trial trains, and work again after the third."""
+
+    proxy: Proxy | None = None
+    fault: str | None = None
+    built = 0
+
+    def build(self):  # type: ignore[no-untyped-def]
+        Fails.built += 1
+        assert Fails.proxy is not None
+        if Fails.built == 2:
+            Fails.proxy.fail(Fails.fault)
+        if Fails.built == 4:
+            Fails.proxy.fail(None)
+        return super().build()
+
+
+@pytest.mark.parametrize("fault", ["closed", "silent", "busy", "cut"])
+def test_an_outage_costs_no_row(
+    proxied: tuple[Proxy, str],
+    fault: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    proxy, place = proxied
+    monkeypatch.setattr(spool, "spool_roots", lambda: [tmp_path / "spool"])
+    monkeypatch.setattr(outbox, "SILENT_S", 0.5)
+    Fails.proxy, Fails.fault, Fails.built = proxy, fault, 0
+    sweep = Sweep(workload=Fails(), axes={"micro_batch": POINTS}, measure=QUICK)
+    frame = dtsweep.run(sweep, place, in_process=True)
+    assert frame["status"].tolist() == ["ok"] * 4
+    rows = Results(place).attempts()
+    assert [row["row_number"] for row in rows] == [1, 2, 3, 4]
+    assert "does not answer; measuring goes on" in capsys.readouterr().err.replace("\n", " ")
+    assert not list((tmp_path / "spool").rglob("*.tar"))
+
+
+def test_a_store_that_stays_away_leaves_all_to_the_next_run(
+    proxied: tuple[Proxy, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy, place = proxied
+    monkeypatch.setattr(spool, "spool_roots", lambda: [tmp_path / "spool"])
+    monkeypatch.setattr("dtsweep.driver.run.CLOSE_S", 1.0)
+    Fails.proxy, Fails.fault, Fails.built = proxy, "closed", -4  # no end of the outage
+    sweep = Sweep(workload=Stays(), axes={"micro_batch": POINTS}, measure=QUICK)
+    with pytest.raises(StorageError, match=r"wait in .*: the same command sends them"):
+        dtsweep.run(sweep, place, in_process=True)
+    proxy.fail(None)
+    assert dtsweep.run(sweep, place, in_process=True)["status"].tolist() == ["ok"] * 4
+    assert len(Results(place).attempts()) == 4
+
+
+class Stays(Line):
+    """Makes the storage fail for good when the second trial trains."""
+
+    def build(self):  # type: ignore[no-untyped-def]
+        Fails.built += 1
+        if Fails.built == -2:
+            assert Fails.proxy is not None
+            Fails.proxy.fail("closed")
+        return super().build()
+
+
+def test_a_store_that_can_not_be_reached_is_told_before_anything_is_measured(
+    proxied: tuple[Proxy, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy, place = proxied
+    monkeypatch.setattr(storage, "REACHED_S", 1.0)
+    proxy.fail("silent")
+    with pytest.raises(StorageError, match="can't be reached: no answer in 1 s"):
+        dtsweep.run(
+            Sweep(workload=Line(), axes={"micro_batch": [1]}, measure=QUICK), place, in_process=True
+        )
