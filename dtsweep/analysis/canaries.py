@@ -13,6 +13,7 @@ import numpy as np
 
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.measure.drift import Level, change, level_of, median_of
+from dtsweep.results.store import ORDER
 from dtsweep.sweep.point import World
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame[frame["role"].isin(["canary"]) & (frame["status"] == "ok")].dropna(
         subset=["step_mean_s"]
     )
-    rows = _with_world_ratios(rows.sort_values("started_at", kind="stable"))
+    rows = _with_world_ratios(rows.sort_values(ORDER, kind="stable"))
     sessions = rows.groupby([*WORLD, "session"], dropna=False, sort=False)
     rows = rows.assign(count=sessions["ratio"].transform("size")).set_index(sessions.ngroup())
     first, last = (rows[~rows.index.duplicated(keep=end)].sort_index() for end in ("first", "last"))

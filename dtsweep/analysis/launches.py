@@ -18,6 +18,7 @@ from dtsweep.inference.variance import (
 )
 from dtsweep.measure.statistics import students_t
 from dtsweep.results.statuses import CAUTIONS
+from dtsweep.results.store import ORDER
 from dtsweep.sweep.point import AXES
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
         The `ok` trials without canaries, the oldest first, with `launch` (the session, or else the
         trial itself), `mfu` made comparable (`by_best_peak`), and `caution` of its point.
     """
-    trials = frame.sort_values("started_at", kind="stable", na_position="first")
+    trials = frame.sort_values(ORDER, kind="stable", na_position="first")
     trials = without_canaries(trials[trials["status"] == "ok"]).reset_index(drop=True)
     bounds = [f"{name}_{end}" for name in _WITH_ERRORS for end in ("low", "high", "error")]
     # astype leaves every column in memory of its own, which pandas warns of; a copy is in one

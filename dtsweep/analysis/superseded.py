@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.inference.spread import POINT
 from dtsweep.provenance.sources import changes, in_a_line
+from dtsweep.results.store import ORDER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,7 @@ def superseded(frame: pd.DataFrame) -> pd.Series[Any]:
     reasons = older_source(frame)
     is_trial = (frame["status"] == "ok") & (frame["role"] != "canary")
     ended = frame[is_trial & reasons.isna() & frame["environment"].notna()]
-    ended = ended.sort_values("started_at", kind="stable", na_position="first")
+    ended = ended.sort_values(ORDER, kind="stable", na_position="first")
     newest = ended.groupby(list(POINT), dropna=False)["environment"].transform("last")
     older = ended.index[ended["environment"] != newest]
     reasons.loc[older] = "another environment"

@@ -23,7 +23,7 @@ from dtsweep.compare.machines import (
 )
 from dtsweep.errors import SweepError
 from dtsweep.results.statuses import FINAL
-from dtsweep.results.store import Results, frame_of
+from dtsweep.results.store import ORDER, Results, frame_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +83,7 @@ def load_run(results: str | Path) -> Run:
 
 def run_of(entry: Entry) -> Run:
     """Make a run of an entry of a history."""
-    frame = frame_of(entry.trials).sort_values("started_at", kind="stable", ignore_index=True)
+    frame = frame_of(entry.trials).sort_values(ORDER, kind="stable", ignore_index=True)
     return Run(name=entry.run, frame=frame, machines=machines_of(frame, frame_of(entry.ranks)))
 
 

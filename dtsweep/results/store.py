@@ -48,6 +48,9 @@ _READ_TO_CHOOSE = [
 HISTORY = {"trials": "runs/trials", "ranks": "runs/ranks"}
 """Folders in which a history keeps rows of runs; no place of results has them."""
 
+ORDER = ["row_number", "started_at"]
+"""Columns by which rows are ordered from the oldest: clocks of machines differ, numbers don't."""
+
 READERS = 8
 """Threads that wait for storage."""
 

@@ -619,6 +619,17 @@ def example() -> tuple[str, bytes]:
     return encode(arrow_table("trials", columns), stem="part-x")
 
 
+def test_the_newest_attempt_is_the_one_stored_last_although_a_clock_jumped_back_an_hour(
+    tmp_path: Path,
+) -> None:
+    results, trial = Results(tmp_path), {"trial_id": "trial1"}
+    commit(results, 1, **trial, row_number=1, status="nan", started_at=START)
+    back = START - timedelta(hours=1)
+    commit(results, 2, **trial, row_number=2, status="user_error", started_at=back)
+    assert [row["attempt_id"] for row in results.attempts()] == ["attempt1", "attempt2"]
+    assert load(tmp_path)["status"].tolist() == ["user_error"]
+
+
 def test_reading_warns_of_each_file_that_it_leaves_out(tmp_path: Path) -> None:
     commit(Results(tmp_path), 1)
     commit(Results(tmp_path), 2)
