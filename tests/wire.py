@@ -83,6 +83,21 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 }
 """Points by mode and what is set; every mode without Ray, and every compression, is in it."""
 
+OF_FOUR = [
+    name
+    for name, fields in VARIANTS.items()
+    if not {"compression", "bucket_bytes", "overlap"} & {*fields}
+] + ["ddp bf16", "ddp int8", "ddp topk", "ring bf16", "ring int8", "ring topk", "hierarchical int8"]
+"""Those that four workers count as well: every mode, and each way that payloads take.
+
+Formulas of modes differ by the number of workers; what a payload has is known from two.
+"""
+
+
+def variants_of(workers: int) -> list[str]:
+    """Name the variants that so many workers count."""
+    return OF_FOUR if workers == 4 else [*VARIANTS]
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -257,7 +272,7 @@ def count_all(rank: int, workers: int, folder: Path) -> None:
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers
     )
-    found = {name: count_variant(name, workers=workers, rank=rank) for name in VARIANTS}
+    found = {name: count_variant(name, workers=workers, rank=rank) for name in variants_of(workers)}
     if workers == 2:
         found |= count_odd(workers=workers)
         found["ddp compiled"] = count_compiled(workers=workers, rank=rank)
