@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -25,6 +26,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def without_ray(**more: str) -> dict[str, str]:
     """The environment without what another Ray has left in it."""
     return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | more
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of garbage collections: attempts make many of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -18,22 +18,7 @@ from typing import Any
 
 from torch.multiprocessing.spawn import start_processes
 
-PRELOADED = [
-    "torch",
-    "torch._dynamo",  # by the first optimizer and the first `DistributedDataParallel`
-    "torch.distributed.fsdp",
-    "torch.distributed.optim",
-    "torch.distributed.tensor",
-    "scipy.stats",
-    "dtsweep.worker.in_process",
-    "dtsweep.driver.in_process_run",
-    "dtsweep.analysis",
-    "dtsweep.cli",
-    "dtsweep.report.as_json",
-    "dtsweep.report.terminal",
-    "pytest",
-]
-"""Modules that the server imports: those of ranks, and those of a command without Ray."""
+PRELOADED = ["tests.preloaded"]
 
 
 def spawn(function: Callable[..., None], *, args: tuple[Any, ...], nprocs: int) -> None:

@@ -35,6 +35,7 @@ from tests.pages import ROOT
 from tests.ranks import spawn
 
 CPU = torch.device("cpu")
+WORLDS = (2, 4)
 WIDTH, SIDE, BLOCKS = 512, 64, 4
 PERIOD = STEPS = 2
 """Steps that are counted: of `local_sgd` a period."""
@@ -270,13 +271,13 @@ def count_odd(*, workers: int) -> dict[str, Any]:
 def count_all(rank: int, workers: int, folder: Path) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers
+        "gloo", init_method=f"file://{folder}/store{workers}", rank=rank, world_size=workers
     )
     found = {name: count_variant(name, workers=workers, rank=rank) for name in variants_of(workers)}
     if workers == 2:
         found |= count_odd(workers=workers)
         found["ddp compiled"] = count_compiled(workers=workers, rank=rank)
-    (folder / f"{rank}.json").write_text(json.dumps(found), "utf-8")
+    (folder / f"{workers}.{rank}.json").write_text(json.dumps(found), "utf-8")
     distributed.barrier()
     distributed.destroy_process_group()
 
@@ -295,8 +296,11 @@ def in_a_namespace() -> list[str] | None:
     return None
 
 
-def what_ranks_send(workers: int, folder: Path) -> list[dict[str, dict[str, Any]]]:
-    """What each rank sends by variant; in a namespace of its own where there are the rights."""
+def what_ranks_send(folder: Path) -> dict[int, list[dict[str, dict[str, Any]]]]:
+    """What each rank sends, by the number of workers and variant.
+
+    In a namespace of their own where there are the rights.
+    """
     words = in_a_namespace() or []
     subprocess.run(
         [
@@ -304,7 +308,6 @@ def what_ranks_send(workers: int, folder: Path) -> list[dict[str, dict[str, Any]
             sys.executable,
             "-m",
             "tests.wire",
-            str(workers),
             str(folder),
             *(["alone"] if words else []),
         ],
@@ -313,7 +316,13 @@ def what_ranks_send(workers: int, folder: Path) -> list[dict[str, dict[str, Any]
         check=True,
         timeout=300,
     )
-    return [json.loads((folder / f"{rank}.json").read_text("utf-8")) for rank in range(workers)]
+    return {
+        workers: [
+            json.loads((folder / f"{workers}.{rank}.json").read_text("utf-8"))
+            for rank in range(workers)
+        ]
+        for workers in WORLDS
+    }
 
 
 def loopback_up() -> None:
@@ -324,6 +333,7 @@ def loopback_up() -> None:
 
 
 if __name__ == "__main__":
-    if "alone" in sys.argv[3:]:
+    if "alone" in sys.argv[2:]:
         loopback_up()
-    spawn(count_all, args=(int(sys.argv[1]), Path(sys.argv[2])), nprocs=int(sys.argv[1]))
+    for number in WORLDS:
+        spawn(count_all, args=(number, Path(sys.argv[1])), nprocs=number)
