@@ -34,6 +34,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Have Python take everything down at its end."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def ray_address() -> Iterator[str]:
     """A Ray of one node that commands share, each of which would start a private one otherwise."""

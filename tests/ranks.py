@@ -9,9 +9,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +30,27 @@ def spawn(function: Callable[..., None], *, args: tuple[Any, ...], nprocs: int) 
     """
     multiprocessing.set_forkserver_preload(PRELOADED)
     start_processes(function, args=args, nprocs=nprocs, start_method="forkserver")
+
+
+def torchrun_variables(rank: int, *, workers: int, port: int) -> dict[str, str]:
+    """What `torchrun` tells the processes of one node, which meet at this port."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(workers),
+        "LOCAL_WORLD_SIZE": str(workers),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 def run_forked(
