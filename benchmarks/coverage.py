@@ -92,7 +92,7 @@ def runs(draws: int) -> Iterator[Rate]:
 
 
 def windows(draws: int) -> Iterator[Rate]:
-    """Rates of workers in step, and of workers apart; no interval is narrower than half a percent."""
+    """Rates of workers in step and apart; no interval is narrower than half a percent."""
     for sync in ("ddp", "parameter_server"):
         held = test_summary.share_of_rates_held(sync, count=draws)
         yield Rate(f"samples_per_s of a window, {sync}", draws, held, HELD, "≥")
