@@ -141,6 +141,7 @@ def ways_of(mode: str) -> Iterator[Case]:
     """The mode without a compression, and with one for each way that payloads take in it."""
     yield case_of(mode, None)
     for name, fields in (
+        ("bf16", {}),
         ("randomk", {}),
         ("topk", {}),
         ("topk", {"compression_coding": "zstd"}),

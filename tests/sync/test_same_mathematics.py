@@ -154,7 +154,7 @@ Key = tuple[str, Case]
 def cases_of(mode: str, workers: int) -> list[Case]:
     """Select the cases that a mode with default fields has.
 
-    One and four workers divide parameters otherwise than two; their numbers are the same.
+    One and four workers divide parameters differently from two; their numbers are the same.
     """
     if workers != 2:
         return ALL[:1]
