@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -14,9 +15,28 @@ import pytest
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Give torch one thread in each of several processes of tests: more wait for each other."""
+    if hasattr(config, "workerinput"):
+        import torch
+
+        torch.set_num_threads(1)
+
+
 def without_ray(**more: str) -> dict[str, str]:
     """The environment without what another Ray has left in it."""
     return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | more
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of garbage collections: attempts make many of them."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Have Python take everything down at its end."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +70,32 @@ def dtsweep_command() -> Command:
             text=True,
             timeout=timeout_s,
             check=False,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def forked_command() -> Command:
+    """Run `dtsweep …` as `dtsweep_command` does, in a process that has its imports already.
+
+    For commands without Ray, where no claim is about how the process begins.
+    """
+    from tests.ranks import run_forked
+
+    def run(
+        *arguments: object,
+        folder: Path,
+        said: str = "",
+        timeout_s: float = 120,
+        **environment: str,
+    ) -> subprocess.CompletedProcess[str]:
+        return run_forked(
+            [*map(str, arguments)],
+            folder=folder,
+            environment=without_ray(**environment),
+            said=said,
+            timeout_s=timeout_s,
         )
 
     return run

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import distributed, nn
 
-from dtsweep import Measure, Sweep
+from dtsweep import Measure, Resources, Sweep
 
 STEP = 4
 
@@ -79,7 +79,9 @@ sweep = Sweep(
         min_seconds=0,
         min_steps=5,
         warmup_steps=8,
-        max_warmup_seconds=8,
+        max_warmup_seconds=5,
         canary=False,
     ),
+    # On a cluster that was there before, ranks have no variable of the command.
+    resources=Resources(environment={"DTSWEEP_TEST_MARK": os.environ.get("DTSWEEP_TEST_MARK", "")}),
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import distributed, nn
 
-from dtsweep import Measure, Sweep
+from dtsweep import Measure, Resources, Sweep
 
 
 @dataclass(frozen=True)
@@ -44,4 +44,6 @@ sweep = Sweep(
     measure=Measure(
         half_width=None, min_seconds=2.0, min_steps=5, canary=False
     ),  # longer than it takes to notice a death
+    # On a cluster that was there before, ranks have no variable of the command.
+    resources=Resources(environment={"DTSWEEP_TEST_MARK": os.environ.get("DTSWEEP_TEST_MARK", "")}),
 )

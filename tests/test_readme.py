@@ -72,9 +72,15 @@ def test_every_command_is_run_or_named_as_not_run() -> None:
 
 @pytest.mark.parametrize("line", READS)
 def test_what_reads_results_prints_something(
-    line: str, study: Path, dtsweep_command: Command
+    line: str, study: Path, dtsweep_command: Command, forked_command: Command
 ) -> None:
-    done = dtsweep_command(*shlex.split(line)[1:], folder=study)
+    command, *arguments = shlex.split(line)[1:]
+    # One line of each command is a process with imports of its own.
+    if line == next(each for each in READS if shlex.split(each)[1] == command):
+        run = dtsweep_command
+    else:
+        run = forked_command
+    done = run(command, *arguments, folder=study)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 

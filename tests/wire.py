@@ -35,6 +35,7 @@ from tests.pages import ROOT
 from tests.ranks import spawn
 
 CPU = torch.device("cpu")
+WORLDS = (2, 4)
 WIDTH, SIDE, BLOCKS = 512, 64, 4
 PERIOD = STEPS = 2
 """Steps that are counted: of `local_sgd` a period."""
@@ -82,6 +83,21 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "local_sgd int8": {"sync_period": PERIOD, "compression": "int8"},
 }
 """Points by mode and what is set; every mode without Ray, and every compression, is in it."""
+
+OF_FOUR = [
+    name
+    for name, fields in VARIANTS.items()
+    if not {"compression", "bucket_bytes", "overlap"} & {*fields}
+] + ["ddp bf16", "ddp int8", "ddp topk", "ring bf16", "ring int8", "ring topk", "hierarchical int8"]
+"""Those that four workers count as well: every mode, and each way that payloads take.
+
+Formulas of modes differ by the number of workers; what a payload has is known from two.
+"""
+
+
+def variants_of(workers: int) -> list[str]:
+    """Name the variants that so many workers count."""
+    return OF_FOUR if workers == 4 else [*VARIANTS]
 
 
 @dataclass(frozen=True)
@@ -255,13 +271,13 @@ def count_odd(*, workers: int) -> dict[str, Any]:
 def count_all(rank: int, workers: int, folder: Path) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers
+        "gloo", init_method=f"file://{folder}/store{workers}", rank=rank, world_size=workers
     )
-    found = {name: count_variant(name, workers=workers, rank=rank) for name in VARIANTS}
+    found = {name: count_variant(name, workers=workers, rank=rank) for name in variants_of(workers)}
     if workers == 2:
         found |= count_odd(workers=workers)
         found["ddp compiled"] = count_compiled(workers=workers, rank=rank)
-    (folder / f"{rank}.json").write_text(json.dumps(found), "utf-8")
+    (folder / f"{workers}.{rank}.json").write_text(json.dumps(found), "utf-8")
     distributed.barrier()
     distributed.destroy_process_group()
 
@@ -280,8 +296,11 @@ def in_a_namespace() -> list[str] | None:
     return None
 
 
-def what_ranks_send(workers: int, folder: Path) -> list[dict[str, dict[str, Any]]]:
-    """What each rank sends by variant; in a namespace of its own where there are the rights."""
+def what_ranks_send(folder: Path) -> dict[int, list[dict[str, dict[str, Any]]]]:
+    """What each rank sends, by the number of workers and variant.
+
+    In a namespace of their own where there are the rights.
+    """
     words = in_a_namespace() or []
     subprocess.run(
         [
@@ -289,7 +308,6 @@ def what_ranks_send(workers: int, folder: Path) -> list[dict[str, dict[str, Any]
             sys.executable,
             "-m",
             "tests.wire",
-            str(workers),
             str(folder),
             *(["alone"] if words else []),
         ],
@@ -298,7 +316,13 @@ def what_ranks_send(workers: int, folder: Path) -> list[dict[str, dict[str, Any]
         check=True,
         timeout=300,
     )
-    return [json.loads((folder / f"{rank}.json").read_text("utf-8")) for rank in range(workers)]
+    return {
+        workers: [
+            json.loads((folder / f"{workers}.{rank}.json").read_text("utf-8"))
+            for rank in range(workers)
+        ]
+        for workers in WORLDS
+    }
 
 
 def loopback_up() -> None:
@@ -309,6 +333,7 @@ def loopback_up() -> None:
 
 
 if __name__ == "__main__":
-    if "alone" in sys.argv[3:]:
+    if "alone" in sys.argv[2:]:
         loopback_up()
-    spawn(count_all, args=(int(sys.argv[1]), Path(sys.argv[2])), nprocs=int(sys.argv[1]))
+    for number in WORLDS:
+        spawn(count_all, args=(number, Path(sys.argv[1])), nprocs=number)

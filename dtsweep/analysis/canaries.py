@@ -24,12 +24,23 @@ _WHERE = ("env_id", "cpus_per_worker", "gpus_per_worker")
 WORLD = ("point_id", *(item.name for item in fields(World)), *_WHERE)
 """Columns that canaries must share to be comparable: the point and its world."""
 
+_COLUMNS = {
+    "canaries": "int64",
+    **dict.fromkeys(("first_s", "last_s", "first_ratio", "last_ratio"), "float64"),
+    **dict.fromkeys(("drift", "drift_low", "drift_high", "known_to"), "float64"),
+    "flagged": "boolean",
+    "trials": "int64",
+}
+"""Columns of what is compared, with their types."""
+
 
 def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:
     """Compare the canaries of a frame; `dtsweep.analysis.study.canaries` describes the columns."""
     rows = frame[frame["role"].isin(["canary"]) & (frame["status"] == "ok")].dropna(
         subset=["step_mean_s"]
     )
+    if rows.empty:
+        return _nothing_compared(rows)
     rows = _with_world_ratios(rows.sort_values(ORDER, kind="stable"))
     sessions = rows.groupby([*WORLD, "session"], dropna=False, sort=False)
     rows = rows.assign(count=sessions["ratio"].transform("size")).set_index(sessions.ngroup())
@@ -56,6 +67,14 @@ def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:
         flagged=has_drifted.astype("boolean").where(compares & (has_drifted | ~is_unknown)),
         trials=first["session"].map(trials).fillna(0).astype("int64"),
     )
+
+
+def _nothing_compared(rows: pd.DataFrame) -> pd.DataFrame:
+    """The columns of `canaries_of`, without a row."""
+    import pandas as pd
+
+    compared = pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _COLUMNS.items()})
+    return pd.concat([rows[[*WORLD, "session"]].reset_index(drop=True), compared], axis="columns")
 
 
 def drift_of(canary_rows: pd.DataFrame) -> float | None:

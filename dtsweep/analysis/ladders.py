@@ -109,11 +109,14 @@ def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.D
 
 def _grouped(points: pd.DataFrame, *, kind: str, keys: list[str], size: str) -> pd.DataFrame:
     """Rows of one kind: the fastest point of each size, for groups of several sizes."""
-    fastest = points.sort_values("samples_per_s", ascending=False).drop_duplicates([*keys, size])
-    rows = fastest.sort_values(size).assign(kind=kind)
-    several = rows.groupby(keys, dropna=False)[size].transform("nunique") > 1
-    rows = rows[several]
-    groups = rows.groupby(keys, dropna=False)
+    if points[size].nunique() < 2:
+        points = points.iloc[:0]
+    # Numbered once: many keys are slow to group by.
+    numbered = points.assign(group=points.groupby(keys, dropna=False).ngroup(), kind=kind)
+    fastest = numbered.sort_values("samples_per_s", ascending=False)
+    rows = fastest.drop_duplicates(["group", size]).sort_values(size)
+    rows = rows[rows.groupby("group")[size].transform("nunique") > 1]
+    groups = rows.groupby("group")
     return rows.assign(group=groups.ngroup(), base=groups[size].transform("first")).sort_values(
         ["group", size]
     )

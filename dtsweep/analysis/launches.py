@@ -74,8 +74,8 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
         The `ok` trials without canaries, the oldest first, with `launch` (the session, or else the
         trial itself), `mfu` made comparable (`by_best_peak`), and `caution` of its point.
     """
-    trials = frame.sort_values(ORDER, kind="stable", na_position="first")
-    trials = without_canaries(trials[trials["status"] == "ok"]).reset_index(drop=True)
+    trials = frame[(frame["status"] == "ok") & (frame["role"] != "canary")]
+    trials = trials.sort_values(ORDER, kind="stable", na_position="first", ignore_index=True)
     bounds = [f"{name}_{end}" for name in _WITH_ERRORS for end in ("low", "high", "error")]
     # astype leaves every column in memory of its own, which pandas warns of; a copy is in one
     # piece.
@@ -124,16 +124,19 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
 
     The trials are as `measured` gives them; `over_launches` describes the columns.
     """
-    groups = trials.groupby(list(POINT), dropna=False, sort=False)
-    facts = [column for column in _FACTS if column in trials.columns]
-    points = groups[[*setting_columns(trials), *facts]].first()
+    # Points are numbered in the order of their first trials: three keys are slow to group by.
+    numbers = trials.groupby(list(POINT), dropna=False, sort=False).ngroup()
+    groups = trials.groupby(numbers)
+    fact_columns = [column for column in _FACTS if column in trials.columns]
+    points = trials.loc[~numbers.duplicated(), list(POINT)].reset_index(drop=True)
+    points = points.join(groups[[*setting_columns(trials), *fact_columns]].first())
     points["launches"] = groups["launch"].nunique()
     points[list(_MEANS)] = groups[list(_MEANS)].mean()
     points["throughput_per_latency"] = points["samples_per_s"] / points["latency_s"]
     points["memory_peak_bytes"] = groups["memory_peak_bytes"].max()
     points["interval"] = None
     for name, relative in _WITH_INTERVAL.items():
-        intervals = _intervals(trials, name, relative=relative).reindex(points.index)
+        intervals = _intervals(trials, numbers, name, relative=relative).reindex(points.index)
         points[[f"{name}_low", f"{name}_high"]] = intervals[["low", "high"]]
         if relative:
             points["interval"] = points["interval"].where(
@@ -141,7 +144,7 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
             )
     points["caution"] = groups["caution"].first()
     # Where all are null pandas makes numbers of them, which match no text.
-    return points.reset_index().astype({"env_id": object})
+    return points.astype({"env_id": object})
 
 
 def joined_cautions(words: Iterable[str]) -> str:
@@ -154,22 +157,25 @@ def joined_cautions(words: Iterable[str]) -> str:
     return " ".join(flag for flag in CAUTIONS if flag in flags)
 
 
-def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFrame:
-    """`low`, `high` and the kind of `interval`, by `POINT`."""
+def _intervals(
+    trials: pd.DataFrame, numbers: pd.Series[int], name: str, *, relative: bool
+) -> pd.DataFrame:
+    """`low`, `high` and the kind of `interval`, by the number of the point."""
     launch_rows = trials[
         [*POINT, "launch", *(f"{name}{end}" for end in ("", "_low", "_high", "_error"))]
     ].dropna(subset=[name])
-    groups = launch_rows.groupby(list(POINT), dropna=False, sort=False)
+    numbers = numbers[launch_rows.index]
+    groups = launch_rows.groupby(numbers)
     rows = (
         groups[[name, f"{name}_low", f"{name}_high"]]
         .mean()
         .set_axis(["mean", "low", "high"], axis=1)
     )
     rows[["half", "beyond", "pooled"]] = np.nan
-    places = groups.ngroup()
     for _, env_trials in launch_rows.groupby("env_id", dropna=False):
         half_widths = _half_widths(launches_of(env_trials, name, relative=relative))
-        rows.iloc[places[env_trials.index].unique(), -3:] = half_widths
+        places = numbers[env_trials.index].unique()
+        rows.loc[places, ["half", "beyond", "pooled"]] = half_widths
     half = rows["half"]
     beyond = rows["beyond"]
     if relative:

@@ -50,12 +50,13 @@ def standing(frame: pd.DataFrame) -> list[str]:
 
 
 def test_points_that_are_both_best_are_rarely_called_dominated() -> None:
+    """`benchmarks/same_point.py` has the rate of many sweeps."""
     found = [
-        standing(measured([1.00, 0.97], [100, 99], noise=0.025, seed=seed)) for seed in range(30)
+        standing(measured([1.00, 0.97], [100, 99], noise=0.025, seed=seed)) for seed in range(15)
     ]
     beaten = [{"dominated", "undecided"} & set(kinds) for kinds in found]
-    assert sum(map(bool, beaten)) >= 7
-    assert sum("dominated" in kinds for kinds in beaten) <= 2
+    assert sum(map(bool, beaten)) >= 3
+    assert sum("dominated" in kinds for kinds in beaten) <= 1
 
 
 def test_a_point_that_is_worse_in_both_is_dominated_once_launches_can_tell() -> None:
@@ -157,7 +158,7 @@ def test_points_of_few_launches_have_no_probability_and_the_others_keep_theirs()
 
 
 @given(st.integers(0, 500))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_a_dominated_point_is_slower_in_both_by_some_verdict(seed: int) -> None:
     rng = np.random.default_rng(seed)
     frame = measured(
@@ -383,7 +384,7 @@ def test_a_condition_leaves_points_out_and_what_is_unknown_stands_nowhere() -> N
 
 
 @given(st.lists(st.tuples(*[st.integers(1, 4)] * 3), min_size=1, max_size=8))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_single_launches_stand_as_their_means_do(rows: list[tuple[int, int, int]]) -> None:
     frame = trials(
         *(

@@ -12,6 +12,7 @@ from dtsweep.errors import SweepError
 from dtsweep.inference.variance import pool_unpaired
 from tests.analysis.noise import NOISY_AMONG_QUIET, launches_in, sweeps
 from tests.frames import trials
+from tests.rates import chance
 
 TRUE_RATE = 1000.0
 
@@ -37,8 +38,10 @@ def two_launches(
     ]
 
 
-def alike(*, points: int, launches: int, together: bool, single: int = 0) -> pd.DataFrame:
-    """400 sweeps, each an environment, of points with one true rate.
+def alike(
+    *, points: int, launches: int, together: bool, single: int = 0, count: int
+) -> pd.DataFrame:
+    """So many sweeps, each an environment, of points with one true rate.
 
     Another `single` points have one launch each.
 
@@ -46,8 +49,8 @@ def alike(*, points: int, launches: int, together: bool, single: int = 0) -> pd.
     particularity shifts alike.
     """
     rng = np.random.default_rng(1)
-    shape = (400, points + single, launches)
-    particular = rng.normal(0, 0.03, (400, 1, launches)) if together else rng.normal(0, 0.03, shape)
+    shape = (count, points + single, launches)
+    particular = rng.normal(0, 0.03, (count, 1, launches) if together else shape)
     rates = TRUE_RATE * (1 + particular + rng.normal(0, 0.02, shape))
     frame = made_of(rates, errors=np.full(shape, 0.02), together=together)
     _, point, launch = (axis.ravel() for axis in np.indices(shape))
@@ -77,44 +80,59 @@ def made_of(
     )
 
 
-@pytest.mark.parametrize(
-    ("kind", "launches", "size"),
-    [
-        ("launches", 3, {"points": 1, "launches": 3, "together": False}),
-        ("launches", 3, {"points": 6, "launches": 3, "together": True}),
-        ("launches", 8, {"points": 3, "launches": 8, "together": False}),
-        ("pooled", 2, {"points": 6, "launches": 2, "together": False}),
-        ("pooled", 3, {"points": 4, "launches": 3, "together": False}),
-        ("pooled", 1, {"points": 6, "launches": 3, "together": False, "single": 2}),
-    ],
-)
-def test_95_percent_intervals_hold_the_truth_in_92_to_98_percent(
-    kind: str, launches: int, size: Any
-) -> None:
-    points = over_launches(alike(**size))
+SWEEPS: list[tuple[str, int, dict[str, Any]]] = [
+    ("launches", 3, {"points": 1, "launches": 3, "together": False}),
+    ("launches", 3, {"points": 6, "launches": 3, "together": True}),
+    ("launches", 8, {"points": 3, "launches": 8, "together": False}),
+    ("pooled", 2, {"points": 6, "launches": 2, "together": False}),
+    ("pooled", 3, {"points": 4, "launches": 3, "together": False}),
+    ("pooled", 1, {"points": 6, "launches": 3, "together": False, "single": 2}),
+]
+"""The kind of interval of points with so many launches, in a sweep of this size."""
+
+
+def share_held(kind: str, launches: int, size: dict[str, Any], *, count: int) -> float:
+    """Share of the intervals that hold the truth."""
+    points = over_launches(alike(**size, count=count))
     points = points[points["launches"] == launches]
     assert points["interval"].unique().tolist() == [kind]
     holds = (points["samples_per_s_low"] <= TRUE_RATE) & (points["samples_per_s_high"] >= TRUE_RATE)
-    assert 0.92 <= holds.mean() <= 0.98
+    return float(holds.mean())
+
+
+@pytest.mark.parametrize(("kind", "launches", "size"), SWEEPS)
+def test_95_percent_intervals_hold_the_truth_as_often(
+    kind: str, launches: int, size: dict[str, Any]
+) -> None:
+    """Of many sweeps, to three percent: `benchmarks/coverage.py`.
+
+    Intervals of a sweep share their variance, so that sweeps count as draws.
+    """
+    held = share_held(kind, launches, size, count=80)
+    assert held >= 0.95 - chance(0.95, 80)
+    # 80 points by themselves may all be held.
+    assert held <= 0.99 or size["points"] == 1
 
 
 @pytest.mark.parametrize("launches", [2, 3])
 @pytest.mark.parametrize("added", [0.0, 0.02])
 def test_intervals_hold_the_truth_of_noisy_and_of_quiet_points(launches: int, added: float) -> None:
+    """`benchmarks/same_point.py` has the rates of many sweeps."""
     rng = np.random.default_rng(2)
-    errors = np.array(NOISY_AMONG_QUIET)[None, :, None] * np.ones((100, 1, launches))
+    errors = np.array(NOISY_AMONG_QUIET)[None, :, None] * np.ones((40, 1, launches))
     rates = TRUE_RATE * (1 + rng.normal(0, np.hypot(errors, added)))
     points = over_launches(made_of(rates, errors=errors, together=False))
     holds = (points["samples_per_s_low"] <= TRUE_RATE) & (points["samples_per_s_high"] >= TRUE_RATE)
     noisy = points["point_id"].isin(["0", "1"])
     assert points["interval"].unique().tolist() == ["pooled"]
-    assert holds[noisy].mean() >= 0.93
-    assert holds[~noisy].mean() >= 0.93
+    assert holds[noisy].mean() >= 0.95 - chance(0.95, 2 * 40)
+    assert holds[~noisy].mean() >= 0.95 - chance(0.95, 8 * 40)
 
 
 def test_pooling_makes_the_interval_of_few_launches_narrower() -> None:
     pooled, alone = (
-        over_launches(alike(points=points, launches=2, together=False)) for points in (6, 1)
+        over_launches(alike(points=points, launches=2, together=False, count=30))
+        for points in (6, 1)
     )
     width = [
         (points["samples_per_s_high"] - points["samples_per_s_low"]).median()

@@ -12,6 +12,7 @@ from dtsweep.analysis import laws
 from dtsweep.errors import SweepError
 from tests.analysis.ladders import ladder, published, universal
 from tests.frames import trials
+from tests.rates import chance
 
 SIZES = (1, 2, 4, 8, 16)
 
@@ -23,7 +24,7 @@ def law(frame: pd.DataFrame, name: str, **asked: Any) -> pd.Series[Any]:
 
 
 @given(share=st.floats(0, 1))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_a_ladder_made_by_amdahl_gives_its_serial_share_back(share: float) -> None:
     found = law(ladder(universal(SIZES, contention=share), strong=True), "amdahl")
     assert found["serial_share"] == pytest.approx(share, abs=1e-5)
@@ -31,7 +32,7 @@ def test_a_ladder_made_by_amdahl_gives_its_serial_share_back(share: float) -> No
 
 
 @given(share=st.floats(0, 1))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_a_ladder_made_by_gustafson_gives_its_serial_share_back(share: float) -> None:
     found = law(ladder({n: 100 * (n - share * (n - 1)) for n in SIZES}), "gustafson")
     assert found["serial_share"] == pytest.approx(share, abs=1e-5)
@@ -40,7 +41,7 @@ def test_a_ladder_made_by_gustafson_gives_its_serial_share_back(share: float) ->
 @given(
     contention=st.floats(0, 0.5), coherency=st.floats(1e-5, 0.05), base=st.sampled_from([1, 2, 3])
 )
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_a_ladder_made_by_the_usl_gives_its_parameters_back_from_any_base(
     contention: float, coherency: float, base: int
 ) -> None:
@@ -77,31 +78,35 @@ def test_one_size_or_no_ok_trial_gives_no_row() -> None:
     assert {"law", "contention_low", "peak", "pays_to", "reason"} <= set(failed)
 
 
-def test_intervals_cover_the_parameters_that_made_the_ladder_95_times_in_100() -> None:
+def shares_of_parameters_held(count: int) -> dict[str, float]:
+    """Share of ladders whose intervals hold each parameter of the law that made them."""
     made, rng = {"contention": 0.03, "coherency": 0.002}, np.random.default_rng(3)
-    frame = ladder(universal((*SIZES, 32), **made), launches=3, error=0.02, rng=rng, count=200)
+    frame = ladder(universal((*SIZES, 32), **made), launches=3, error=0.02, rng=rng, count=count)
     rows = laws(frame).query("law == 'usl'")
-    assert (rows["errors"] == "launches").mean() > 0.9
-    for name, value in made.items():
-        # Of 200, 0.95 are between 0.91 and 0.99 in 99 of 100 tests.
-        assert (
-            0.91
-            <= ((rows[f"{name}_low"] <= value) & (value <= rows[f"{name}_high"])).mean()
-            <= 0.99
-        )
+    assert (rows["errors"] == "launches").mean() > 0.9 - chance(0.9, count)
+    return {
+        name: ((rows[f"{name}_low"] <= value) & (value <= rows[f"{name}_high"])).mean()
+        for name, value in made.items()
+    }
 
 
-def test_without_errors_of_launches_intervals_go_by_the_residuals_and_cover_too() -> None:
+def test_intervals_cover_the_parameters_that_made_the_ladder_95_times_in_100() -> None:
+    """`benchmarks/coverage.py` has the rates of many ladders."""
+    assert min(shares_of_parameters_held(50).values()) >= 0.95 - chance(0.95, 50)
+
+
+def share_held_by_residuals(count: int) -> float:
+    """Share of ladders without errors whose interval holds the serial share that made them."""
     made = universal(SIZES, contention=0.05)
-    frame = ladder(made, strong=True, error=0.02, rng=np.random.default_rng(4), count=200)
+    frame = ladder(made, strong=True, error=0.02, rng=np.random.default_rng(4), count=count)
     rows = laws(frame).query("law == 'amdahl'")
     assert rows["errors"].unique().tolist() == ["residuals"]
     assert rows["contradicted"].isna().all()
-    assert (
-        0.91
-        <= ((rows["serial_share_low"] <= 0.05) & (rows["serial_share_high"] >= 0.05)).mean()
-        <= 0.99
-    )
+    return float(((rows["serial_share_low"] <= 0.05) & (rows["serial_share_high"] >= 0.05)).mean())
+
+
+def test_without_errors_of_launches_intervals_go_by_the_residuals_and_cover_too() -> None:
+    assert share_held_by_residuals(50) >= 0.95 - chance(0.95, 50)
 
 
 def test_a_law_that_misses_by_more_than_launches_differ_is_contradicted_and_knows_less() -> None:

@@ -14,6 +14,7 @@ from dtsweep.analysis import node_speeds
 from dtsweep.analysis.node_speeds import speeds_of
 from dtsweep.errors import SweepError
 from dtsweep.results.store import Results
+from tests.rates import chance
 
 FACTORS = {"a": 1.0, "b": 0.9, "c": 0.5, "d": 0.45, "e": 0.2}
 
@@ -56,7 +57,7 @@ def speeds(mixes: Sequence[Sequence[str]], **made: Any) -> pd.DataFrame:
         st.lists(st.sampled_from("abcde"), min_size=1, max_size=4), min_size=1, max_size=8
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_known_factors_come_back_whatever_mix_of_nodes_measured_which_trial(
     mixes: list[list[str]],
 ) -> None:
@@ -92,33 +93,42 @@ def test_sets_of_nodes_that_nothing_links_have_a_fastest_node_each() -> None:
     assert found["speed"].to_dict() == pytest.approx({"a": 1.0, "c": 0.5, "b": 1.0, "e": 0.2 / 0.9})
 
 
-def test_intervals_cover_the_true_factors_95_times_in_100() -> None:
+def share_of_factors_held(count: int) -> float:
+    """Share of draws in which the intervals of all nodes hold."""
     covered = []
-    for seed in range(300):
+    for seed in range(count):
         found = speeds([["a", "b", "c"]] * 4 + [["a", "c"]] * 2, noise=0.05, seed=seed)
         true = pd.Series(FACTORS)[found.index] / FACTORS[found["fastest"].iloc[0]]
         covered.append(
             ((found["speed_low"] <= true + 1e-9) & (true <= found["speed_high"] + 1e-9)).all()
         )
-    assert 0.92 <= np.mean(covered) <= 0.995
+    return float(np.mean(covered))
 
 
-def test_of_equal_nodes_none_is_called_slower_more_often_than_5_times_in_100() -> None:
+def test_intervals_cover_the_true_factors_95_times_in_100() -> None:
+    """`benchmarks/coverage.py` has the rates of many draws, of the next two claims as well."""
+    assert share_of_factors_held(60) >= 0.95 - chance(0.95, 60)
+
+
+def share_called_slower(count: int) -> float:
+    """Share of draws in which one of equal nodes is called slower."""
     equal = dict.fromkeys("abcdef", 1.0)
     significant = [
         (speeds([list(equal)] * 4, noise=0.05, factors=equal, seed=seed)["speed_high"] < 1).any()
-        for seed in range(200)
+        for seed in range(count)
     ]
-    assert np.mean(significant) <= 0.05
+    return float(np.mean(significant))
 
 
-@pytest.mark.parametrize("launches", [2, 4])
-def test_intervals_hold_where_a_launch_has_something_of_its_own_in_all_its_trials(
-    launches: int,
-) -> None:
+def test_of_equal_nodes_none_is_called_slower_more_often_than_5_times_in_100() -> None:
+    assert share_called_slower(50) <= 0.05 + chance(0.05, 50)
+
+
+def share_held_by_launches(launches: int, *, count: int) -> float:
+    """Share of draws in which an interval holds though each launch has something of its own."""
     rng, covered = np.random.default_rng(0), []
     each = 6
-    for seed in range(200):
+    for seed in range(count):
         trials, ranks = ranks_of(
             [["a", "b"]] * (launches * each), noise=0.01, seed=seed, factors={"a": 1.0, "b": 1.0}
         )
@@ -129,7 +139,14 @@ def test_intervals_hold_where_a_launch_has_something_of_its_own_in_all_its_trial
         launch = ranks["attempt_id"].map(trials.set_index("attempt_id")["launch"])
         ranks["work_s"] *= [np.exp(own[key]) for key in zip(launch, ranks["node"], strict=True)]
         covered.append(speeds_of(trials, ranks)["speed_high"].iloc[1] >= 1)
-    assert np.mean(covered) >= 0.92
+    return float(np.mean(covered))
+
+
+@pytest.mark.parametrize("launches", [2, 4])
+def test_intervals_hold_where_a_launch_has_something_of_its_own_in_all_its_trials(
+    launches: int,
+) -> None:
+    assert share_held_by_launches(launches, count=50) >= 0.95 - chance(0.95, 50)
 
 
 def test_one_launch_gives_a_speed_without_an_interval() -> None:

@@ -1,4 +1,7 @@
-"""Commands that read results, as a user calls them."""
+"""Commands that read results, as a user calls them.
+
+`tests/test_readme.py` starts each of them in a process with imports of its own.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_recommend_names_a_point_how_sure_it_is_and_the_code(
-    study: Path, dtsweep_command: Command
+    study: Path, forked_command: Command
 ) -> None:
-    done = dtsweep_command("recommend", "results/batchsize", folder=study)
+    done = forked_command("recommend", "results/batchsize", folder=study)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
         "Recommended for the highest samples_per_s: ddp workers=2 micro_batch=64"
@@ -34,10 +37,10 @@ def test_recommend_names_a_point_how_sure_it_is_and_the_code(
 
 
 def test_recommend_keeps_to_a_condition_and_prints_json(
-    study: Path, dtsweep_command: Command
+    study: Path, forked_command: Command
 ) -> None:
     condition = ["--maximize", "samples_per_s", "--where", "latency_s <= 50ms and workers < 2"]
-    done = dtsweep_command("recommend", "results/batchsize", *condition, "--json", folder=study)
+    done = forked_command("recommend", "results/batchsize", *condition, "--json", folder=study)
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)
     assert set(found) == {
@@ -77,9 +80,9 @@ def test_recommend_keeps_to_a_condition_and_prints_json(
     ],
 )
 def test_a_question_without_an_answer_is_one_line_and_exit_code_2(
-    arguments: list[str], said: str, study: Path, dtsweep_command: Command
+    arguments: list[str], said: str, study: Path, forked_command: Command
 ) -> None:
-    done = dtsweep_command("recommend", "results/batchsize", *arguments, folder=study)
+    done = forked_command("recommend", "results/batchsize", *arguments, folder=study)
     assert done.returncode == 2
     assert done.stdout == ""
     assert said in done.stderr
@@ -87,7 +90,7 @@ def test_a_question_without_an_answer_is_one_line_and_exit_code_2(
 
 
 def test_report_shows_frontiers_of_other_objectives_under_a_condition(
-    study: Path, dtsweep_command: Command
+    study: Path, forked_command: Command
 ) -> None:
     asked = [
         "--minimize",
@@ -97,23 +100,23 @@ def test_report_shows_frontiers_of_other_objectives_under_a_condition(
         "--where",
         "latency_s <= 150ms",
     ]
-    done = dtsweep_command("report", "results/batchsize", *asked, "--json", folder=study)
+    done = forked_command("report", "results/batchsize", *asked, "--json", folder=study)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["frontier"]
     assert {row["meets"] for row in rows} == {True, False}
     assert all(row["latency_s"] <= 0.15 for row in rows if row["on_frontier"])
     exact = [row for row in rows if row["on_frontier"] and row["semantics"] == "exact"]
     assert {row["workers"] for row in exact} == {1, 2}
-    shown = dtsweep_command("report", "results/batchsize", *asked, folder=study)
+    shown = forked_command("report", "results/batchsize", *asked, folder=study)
     assert "latency_s <= 150ms" in shown.stdout
 
 
-def test_report_says_how_long_training_takes(study: Path, dtsweep_command: Command) -> None:
-    done = dtsweep_command("report", "results/batchsize", "--samples", "50000", folder=study)
+def test_report_says_how_long_training_takes(study: Path, forked_command: Command) -> None:
+    done = forked_command("report", "results/batchsize", "--samples", "50000", folder=study)
     assert done.returncode == 0, done.stderr
     assert "Training on 50,000 samples" in done.stdout
     rows = json.loads(
-        dtsweep_command(
+        forked_command(
             "report", "results/batchsize", "--samples", "50000", "--json", folder=study
         ).stdout
     )["training_time"]
@@ -121,16 +124,16 @@ def test_report_says_how_long_training_takes(study: Path, dtsweep_command: Comma
 
 
 def test_report_refuses_an_objective_that_is_no_column(
-    study: Path, dtsweep_command: Command
+    study: Path, forked_command: Command
 ) -> None:
-    done = dtsweep_command("report", "results/batchsize", "--minimize", "latency", folder=study)
+    done = forked_command("report", "results/batchsize", "--minimize", "latency", folder=study)
     assert done.returncode == 2
     assert "did you mean 'latency_s'" in done.stderr
 
 
-def test_a_condition_holds_for_the_whole_report(study: Path, dtsweep_command: Command) -> None:
+def test_a_condition_holds_for_the_whole_report(study: Path, forked_command: Command) -> None:
     asked = ["--samples", "50000", "--price", "3.6", "--where", "workers<=1", "--json"]
-    told = json.loads(dtsweep_command("report", "results/batchsize", *asked, folder=study).stdout)
+    told = json.loads(forked_command("report", "results/batchsize", *asked, folder=study).stdout)
     assert {row["workers"] for row in told["training_time"]} == {1}
     for row in told["training_time"]:
         assert row["cost"] == pytest.approx(row["training_time_s"] / 1000)
@@ -139,8 +142,8 @@ def test_a_condition_holds_for_the_whole_report(study: Path, dtsweep_command: Co
 
 
 def test_a_price_without_an_amount_of_data_is_one_line(
-    study: Path, dtsweep_command: Command
+    study: Path, forked_command: Command
 ) -> None:
-    done = dtsweep_command("report", "results/batchsize", "--price", "2", folder=study)
+    done = forked_command("report", "results/batchsize", "--price", "2", folder=study)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--price goes with --samples" in done.stderr

@@ -8,6 +8,7 @@ import pytest
 
 from dtsweep.compare.regressions import regressions
 from dtsweep.errors import SweepError
+from tests.rates import chance
 
 BOTH = ("samples_per_s", "latency_s")
 WITHIN = 0.003
@@ -75,14 +76,16 @@ def found_in(sigmas: list[float], *, base: int, new: int, slower: float, count: 
 def test_without_a_change_at_most_one_run_in_twenty_has_a_regression(
     sigmas: list[float], launches: tuple[int, int]
 ) -> None:
-    assert found_in(sigmas, base=launches[0], new=launches[1], slower=0, count=60) <= 0.05
+    """`benchmarks/coverage.py` has the rates of many runs."""
+    found = found_in(sigmas, base=launches[0], new=launches[1], slower=0, count=25)
+    assert found <= 0.05 + chance(0.05, 25)
 
 
 @pytest.mark.parametrize("launches", [(3, 3), (8, 1)])
 def test_a_tenth_slower_is_found_where_launches_differ_by_a_hundredth(
     launches: tuple[int, int],
 ) -> None:
-    assert found_in([0.01] * 6, base=launches[0], new=launches[1], slower=0.1, count=40) > 0.9
+    assert found_in([0.01] * 6, base=launches[0], new=launches[1], slower=0.1, count=12) > 0.9
 
 
 def test_what_is_slower_is_named_in_both_quantities_and_nothing_else() -> None:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 import dtsweep
+from dtsweep.driver.heartbeat import HEAD_SILENT_S
 from tests.conftest import without_ray
 from tests.three_nodes import SWEEP, folder, nodes
 
@@ -35,7 +36,7 @@ def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
     text = SWEEP.replace('watch: str = ""', f'watch: str = "{watch}"').replace(
         "slow: bool = False", "slow: bool = True"
     )
-    (folder / "sweep.py").write_text(text.replace("min_steps=5", "min_steps=100, max_seconds=30"))
+    (folder / "sweep.py").write_text(text.replace("min_steps=5", "min_steps=40, max_seconds=30"))
     arguments = ["--address", nodes.address, "--results", results, "--set", "workers=2"]
     process = subprocess.Popen(
         [
@@ -75,7 +76,7 @@ def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(
 
     results, temporary = tmp_path / "r", tmp_path / "temporary"
     temporary.mkdir()
-    (folder / "sweep.py").write_text(SWEEP.replace("min_steps=5", "min_steps=100, max_seconds=30"))
+    (folder / "sweep.py").write_text(SWEEP.replace("min_steps=5", "min_steps=40, max_seconds=30"))
     sizes = "micro_batch=" + ",".join(map(str, range(1, 9)))
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
@@ -138,10 +139,22 @@ def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(
     assert "ok" in dtsweep.load(results)["status"].tolist()
 
 
-# Stopped, its port still takes connections, and nothing that Ray is asked comes back.
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+SILENT = """
+from dtsweep.cli import main
+from dtsweep.driver import heartbeat
+
+heartbeat.HEAD_SILENT_S = SECONDS
+main()
+"""
+
+
+# Stopped, its port still takes connections, and nothing that Ray is asked comes back. Killed, it is
+# silent from the first: once is enough to see that Ray waits longer.
+@pytest.mark.parametrize(
+    ("number", "silent_s"), [(signal.SIGKILL, 12.0), (signal.SIGSTOP, HEAD_SILENT_S)]
+)
 def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(
-    folder: Path, number: int
+    folder: Path, number: int, silent_s: float
 ) -> None:
     from ray.cluster_utils import Cluster
 
@@ -156,8 +169,8 @@ def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(
     process = subprocess.Popen(
         [
             sys.executable,
-            "-m",
-            "dtsweep",
+            "-c",
+            SILENT.replace("SECONDS", str(silent_s)),
             "run",
             "sweep.py",
             "--address",

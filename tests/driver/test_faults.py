@@ -26,11 +26,11 @@ FAULTY = Path(__file__).parents[1] / "faulty.py"
 
 @pytest.fixture(scope="module")
 def faults(
-    tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
+    tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command, ray_address: str
 ) -> tuple[pd.DataFrame, Path, str]:
     """Run all faults in one sweep; by the fault, the first attempt."""
     folder = tmp_path_factory.mktemp("faults")
-    arguments = ["run", FAULTY, "--address", "local", "--results", folder / "r"]
+    arguments = ["run", FAULTY, "--address", ray_address, "--results", folder / "r"]
     done = dtsweep_command(*arguments, folder=folder, timeout_s=500, DTSWEEP_TEST_MARK=str(folder))
     assert done.returncode == 1, done.stderr
     frame = (
@@ -54,7 +54,7 @@ def faults(
             "stop",
             "hang",
             f"rank 1 on {socket.gethostname()} is stopped by a signal (SIGSTOP); "
-            "no answer after 8 s ",
+            "no answer after 5 s ",
         ),
         ("oom", "oom_device", "rank 1: OutOfMemoryError: CUDA out of memory"),
         ("nan", "nan", "rank 0: the loss is not finite from step 0 on"),
@@ -148,21 +148,19 @@ def interrupted(
     return process, time.monotonic() - began
 
 
-# Tune has a handler of its own for the last of them.
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 138)]
-)
-def test_a_signal_stores_what_is_done_and_leaves_no_process(
-    tmp_path: Path, number: int, code: int
-) -> None:
-    process, _ = interrupted(tmp_path, "local", number=number)
-    assert process.returncode == code
-    rows = dtsweep.load(tmp_path / "r").set_index("workload_fault")
+def assert_what_is_done_is_stored(results: Path) -> None:
+    rows = dtsweep.load(results).set_index("workload_fault")
     statuses = rows["status"].to_dict()
     assert statuses.pop("fine") == "ok"
     # One that comes between two trials finds none under way.
     assert set(statuses.values()) <= {"cancelled"}
-    assert (tmp_path / "r" / rows.loc["fine", "log"]).read_text()
+    assert (results / rows.loc["fine", "log"]).read_text()
+
+
+def test_a_signal_leaves_no_process_of_a_private_ray(tmp_path: Path) -> None:
+    process, _ = interrupted(tmp_path, "local", number=signal.SIGINT)
+    assert process.returncode == 130
+    assert_what_is_done_is_stored(tmp_path / "r")
     marker = f"DTSWEEP_TEST_MARK={tmp_path / 'r'}"
     deadline = time.monotonic() + 30
     while (left := processes_with(marker)) and time.monotonic() < deadline:
@@ -170,14 +168,15 @@ def test_a_signal_stores_what_is_done_and_leaves_no_process(
     assert left == []
 
 
-def test_an_interrupted_run_leaves_nothing_of_ray_train_on_its_cluster(
-    tmp_path: Path, ray_address: str
+# Tune has a handler of its own for the second of them.
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
+def test_a_signal_stores_what_is_done_and_leaves_nothing_of_ray_train_on_its_cluster(
+    tmp_path: Path, ray_address: str, number: int, code: int
 ) -> None:
-    process, seconds = interrupted(tmp_path, ray_address, number=signal.SIGINT, workers=2)
-    assert process.returncode == 130
+    process, seconds = interrupted(tmp_path, ray_address, number=number, workers=2)
+    assert process.returncode == code
     assert seconds < 10  # 2 on an idle machine
-    log = dtsweep.load(tmp_path / "r").set_index("workload_fault").loc["fine", "log"]
-    assert (tmp_path / "r" / log).read_text()
+    assert_what_is_done_is_stored(tmp_path / "r")
     assert_nothing_is_left(ray_address)
 
 
@@ -197,7 +196,7 @@ def test_a_run_that_ends_by_an_error_of_storage_leaves_nothing_of_ray_train_on_i
     process = subprocess.Popen(
         [sys.executable, "-m", "dtsweep", "run", str(FAULTY), *arguments, *size],
         cwd=tmp_path,
-        env=without_ray(),
+        env=without_ray(DTSWEEP_TEST_MARK=str(results)),
         stderr=subprocess.PIPE,
         text=True,
     )

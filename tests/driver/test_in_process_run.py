@@ -26,6 +26,7 @@ from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates
 from tests.conftest import Command, without_ray
 from tests.pages import ROOT
+from tests.ranks import run_forked
 
 QUICK = Measure(half_width=None, min_seconds=0, min_steps=5, max_steps=20, warmup_steps=1)
 
@@ -248,24 +249,36 @@ def command(
     said: str = "print('rank', 0)\nq\n",
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    (tmp_path / "study.py").write_text(before + FILE.replace("LOSS", loss).replace("MAX", limit))
+    """A run of the sweep with this loss, in a process that has its imports already."""
+    write_sweep(tmp_path, loss, limit=limit, before=before)
+    return run_forked(
+        ["run", "study.py", "--in-process", *arguments],
+        folder=tmp_path,
+        environment=without_ray(**environment),
+        said=said,
+    )
+
+
+def write_sweep(folder: Path, loss: str, *, limit: str = "9", before: str = "") -> None:
+    (folder / "study.py").write_text(before + FILE.replace("LOSS", loss).replace("MAX", limit))
+
+
+def test_the_command_needs_no_ray_and_has_results_of_its_own(tmp_path: Path) -> None:
+    write_sweep(tmp_path, "return model(batch).square().mean()")
     report = "print('ray' in sys.modules, file=sys.stderr)"
     watch = f"import atexit, sys; atexit.register(lambda: {report})"
-    code = f"{watch}; from dtsweep.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, "run", "study.py", "--in-process", *arguments],
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", f"{watch}; from dtsweep.cli import main; main()"),
+            *("run", "study.py", "--in-process"),
+        ],
         cwd=tmp_path,
-        env=without_ray(PYTHONPATH=str(ROOT), **environment),
-        input=said,
+        env=without_ray(PYTHONPATH=str(ROOT)),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-
-
-def test_the_command_needs_no_ray_and_has_results_of_its_own(tmp_path: Path) -> None:
-    done = command(tmp_path, "return model(batch).square().mean()")
     assert done.returncode == 0, done.stderr
     assert done.stderr.strip().endswith("False")
     assert "Frontier" in done.stdout
@@ -274,12 +287,12 @@ def test_the_command_needs_no_ray_and_has_results_of_its_own(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("harness", [(), ("--in-process",)])
 def test_results_that_can_not_be_written_are_found_before_anything_starts(
-    tmp_path: Path, dtsweep_command: Command, harness: tuple[str, ...]
+    tmp_path: Path, forked_command: Command, harness: tuple[str, ...]
 ) -> None:
     (tmp_path / "study.py").write_text(FILE.replace("LOSS", "raise KeyError").replace("MAX", "9"))
     (tmp_path / "file").write_text("in the way of a folder")
     for where in ("file", "file/results", "/proc/nowhere/results"):
-        done = dtsweep_command("run", "study.py", "--results", where, *harness, folder=tmp_path)
+        done = forked_command("run", "study.py", "--results", where, *harness, folder=tmp_path)
         assert done.returncode == 5
         planned, said = done.stderr.splitlines()
         assert "to run" in planned
@@ -311,7 +324,7 @@ def test_an_edit_of_a_module_that_a_method_imports_refuses_to_go_on_and_says_whi
         "measure everything again with --rerun all, or keep both"
     )
     assert done.returncode == 2
-    assert [said.startswith(line) for said in done.stderr.splitlines()[:-1]] == [True], done.stderr
+    assert [said.startswith(line) for said in done.stderr.splitlines()] == [True], done.stderr
     done = command(tmp_path, loss + " + 1")
     assert (
         "another class Net (study.py), another my_sizes.py; measure everything again" in done.stderr
@@ -380,9 +393,9 @@ def test_another_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGINT
 
 
-def test_an_address_beside_it_is_refused(tmp_path: Path, dtsweep_command: Command) -> None:
+def test_an_address_beside_it_is_refused(tmp_path: Path, forked_command: Command) -> None:
     (tmp_path / "study.py").write_text(FILE.replace("LOSS", "pass").replace("MAX", "1"))
-    done = dtsweep_command("run", "study.py", "--in-process", "--address", "local", folder=tmp_path)
+    done = forked_command("run", "study.py", "--in-process", "--address", "local", folder=tmp_path)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "--address" in done.stderr
 

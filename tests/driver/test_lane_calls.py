@@ -54,8 +54,8 @@ class Opened(Slot):
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Iterator[Settings]:
-    with connected("local", folder=None):
+def settings(tmp_path: Path, ray_address: str) -> Iterator[Settings]:
+    with connected(ray_address, folder=None):
         yield Settings(
             code=Code(pickled=b"", folder=None),
             cpus_per_worker=1,

@@ -18,7 +18,7 @@ SMALLER = Path(__file__).parents[1] / "smaller.py"
 
 @pytest.fixture(scope="module")
 def attempts(
-    tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
+    tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command, ray_address: str
 ) -> tuple[pd.DataFrame, Path]:
     """All attempts of the sweep."""
     folder = tmp_path_factory.mktemp("smaller")
@@ -26,7 +26,7 @@ def attempts(
         "run",
         SMALLER,
         "--address",
-        "local",
+        ray_address,
         "--results",
         folder / "r",
         folder=folder,

@@ -311,7 +311,7 @@ def test_no_process_is_left_behind(run: tuple[object, Path]) -> None:
 
 
 def test_another_device_than_the_results_have_is_refused_and_no_trial_is_lost(
-    run: tuple[object, Path], dtsweep_command: Command, tmp_path: Path
+    run: tuple[object, Path], dtsweep_command: Command, tmp_path: Path, ray_address: str
 ) -> None:
     (row, *_) = [row for row in Results(run[1] / "r").attempts() if row["status"] == "ok"]
     (tmp_path / "sweep.py").write_text(SWEEP)
@@ -333,7 +333,7 @@ def test_another_device_than_the_results_have_is_refused_and_no_trial_is_lost(
         tmp_path / "sweep.py",
         *few,
         "--address",
-        "local",
+        ray_address,
         "--results",
         tmp_path / "r",
         folder=tmp_path,

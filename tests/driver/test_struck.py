@@ -100,7 +100,7 @@ def test_a_frozen_slot_is_killed_and_its_trial_measured_by_another_one(
     address: str, marks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slots, "ASK_EVERY_S", 1.0)
-    monkeypatch.setattr(slots, "SLOT_SILENT_S", 15.0)
+    monkeypatch.setattr(slots, "SLOT_SILENT_S", 10.0)
     (marks / "import").touch()
     sweep, _ = read_sweep(STRUCK, {"workload.by": ["Slot, frozen"]})
     assert dtsweep.run(sweep, tmp_path / "r", address=address)["status"].tolist() == ["ok"]
@@ -108,7 +108,7 @@ def test_a_frozen_slot_is_killed_and_its_trial_measured_by_another_one(
         pd.read_parquet(tmp_path / "r" / "trials").sort_values("attempt").to_dict("records")
     )
     assert (struck["status"], measured["status"]) == ("collateral", "ok")
-    assert struck["reason"] == "the session's process did not answer for 15 s"
+    assert struck["reason"] == "the session's process did not answer for 10 s"
 
 
 def test_a_slot_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from fractions import Fraction
 from statistics import fmean
 from typing import Any
@@ -25,26 +23,26 @@ from tests.wire import (
     STEPS,
     VARIANTS,
     WIDTH,
+    WORLDS,
     block_bytes,
     in_a_namespace,
     model_bytes,
+    variants_of,
     what_ranks_send,
 )
 
-WORLDS = (2, 4)
 NEAR = 0.01
-PLAIN = [name for name, fields in VARIANTS.items() if "compression" not in fields]
-UNCODED = [name for name in VARIANTS if name not in PLAIN and "zstd" not in name]
+COUNTED = [(name, workers) for workers in WORLDS for name in variants_of(workers)]
+PLAIN = [pair for pair in COUNTED if "compression" not in VARIANTS[pair[0]]]
+UNCODED = [pair for pair in COUNTED if pair not in PLAIN and "zstd" not in pair[0]]
 
-SentBy = Callable[[int], list[dict[str, dict[str, Any]]]]
+Sent = dict[int, list[dict[str, dict[str, Any]]]]
 
 
 @pytest.fixture(scope="module")
-def sent_by(tmp_path_factory: pytest.TempPathFactory) -> SentBy:
-    """From a number of workers to what each of its ranks sends per step, by variant."""
-    return functools.cache(
-        lambda workers: what_ranks_send(workers, tmp_path_factory.mktemp(f"workers{workers}"))
-    )
+def sent_by(tmp_path_factory: pytest.TempPathFactory) -> Sent:
+    """By a number of workers: what each of its ranks sends per step, by variant."""
+    return what_ranks_send(tmp_path_factory.mktemp("sent"))
 
 
 def bytes_of(name: str, ranks: int) -> float:
@@ -121,75 +119,66 @@ def test_every_mode_without_ray_is_counted_here() -> None:
     }
 
 
-@pytest.mark.parametrize("workers", WORLDS)
-@pytest.mark.parametrize("name", PLAIN)
-def test_bytes_sent_are_what_the_formula_says(sent_by: SentBy, name: str, workers: int) -> None:
-    assert fmean(rank[name]["bytes"] for rank in sent_by(workers)) == pytest.approx(
+@pytest.mark.parametrize(("name", "workers"), PLAIN)
+def test_bytes_sent_are_what_the_formula_says(sent_by: Sent, name: str, workers: int) -> None:
+    assert fmean(rank[name]["bytes"] for rank in sent_by[workers]) == pytest.approx(
         bytes_of(name, workers), rel=NEAR
     )
 
 
-@pytest.mark.parametrize("workers", WORLDS)
-@pytest.mark.parametrize("name", UNCODED)
+@pytest.mark.parametrize(("name", "workers"), UNCODED)
 def test_bytes_sent_compressed_are_what_the_formula_says(
-    sent_by: SentBy, name: str, workers: int
+    sent_by: Sent, name: str, workers: int
 ) -> None:
-    found = fmean(rank[name]["bytes"] for rank in sent_by(workers))
+    found = fmean(rank[name]["bytes"] for rank in sent_by[workers])
     assert found == pytest.approx(compressed_bytes_of(name, workers), rel=NEAR)
 
 
-@pytest.mark.parametrize("workers", WORLDS)
 @pytest.mark.parametrize("name", [name for name in VARIANTS if "zstd" in name])
-def test_coding_makes_payloads_shorter_and_never_much_longer(
-    sent_by: SentBy, name: str, workers: int
-) -> None:
+def test_coding_makes_payloads_shorter_and_never_much_longer(sent_by: Sent, name: str) -> None:
     coded, plain = (
-        fmean(rank[key]["bytes"] for rank in sent_by(workers))
+        fmean(rank[key]["bytes"] for rank in sent_by[2])
         for key in (name, name.removesuffix(" zstd"))
     )
     assert coded < (0.98 if "topk" in name else 1.001) * plain
 
 
-@pytest.mark.parametrize("workers", WORLDS)
 @pytest.mark.parametrize("name", COMPRESSIONS)
-def test_compressed_messages_are_as_many_as_the_payload_has_ways(
-    sent_by: SentBy, name: str, workers: int
-) -> None:
+def test_compressed_messages_are_as_many_as_the_payload_has_ways(sent_by: Sent, name: str) -> None:
     ways = {"all_to_all": 2, "all_gather": 1, "all_reduce": 2 if name == "powersgd" else 1}
-    for rank in sent_by(workers):
+    for rank in sent_by[2]:
         assert rank[f"ddp {name}"]["messages"] == ways[COMPRESSIONS[name].exchange]
 
 
-@pytest.mark.parametrize("workers", WORLDS)
 @pytest.mark.parametrize(
-    "name", [name for name in PLAIN if name not in ("ddp", "zero1") and "bucket" not in name]
+    ("name", "workers"),
+    [pair for pair in PLAIN if pair[0] not in ("ddp", "zero1") and "bucket" not in pair[0]],
 )
-def test_messages_are_the_calls_that_send(sent_by: SentBy, name: str, workers: int) -> None:
-    assert fmean(rank[name]["messages"] for rank in sent_by(workers)) == pytest.approx(
+def test_messages_are_the_calls_that_send(sent_by: Sent, name: str, workers: int) -> None:
+    assert fmean(rank[name]["messages"] for rank in sent_by[workers]) == pytest.approx(
         messages_of(name, workers)
     )
 
 
-def test_smaller_buckets_are_more_messages_of_as_many_bytes(sent_by: SentBy) -> None:
-    for rank in sent_by(2):
+def test_smaller_buckets_are_more_messages_of_as_many_bytes(sent_by: Sent) -> None:
+    for rank in sent_by[2]:
         small, one = rank["ddp bucket_bytes=1000000"], rank["ddp overlap=False"]
         assert small["messages"] >= BLOCKS > one["messages"]
         assert small["bytes"] == one["bytes"]
 
 
 @pytest.mark.skipif(in_a_namespace() is None, reason="needs the right to make a network namespace")
-@pytest.mark.parametrize("workers", WORLDS)
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(("name", "workers"), COUNTED)
 def test_the_kernel_counts_as_many_bytes_on_the_loopback(
-    sent_by: SentBy, name: str, workers: int
+    sent_by: Sent, name: str, workers: int
 ) -> None:
-    ranks = sent_by(workers)
+    ranks = sent_by[workers]
     kernel = ranks[0][name]["kernel"] - ranks[0][name]["idle"]
     assert sum(rank[name]["bytes"] for rank in ranks) == pytest.approx(kernel, rel=NEAR_KERNEL)
 
 
-def test_a_compiled_model_stays_compiled_and_is_counted(sent_by: SentBy) -> None:
-    for rank in sent_by(2):
+def test_a_compiled_model_stays_compiled_and_is_counted(sent_by: Sent) -> None:
+    for rank in sent_by[2]:
         found = rank["ddp compiled"]
         assert found["bytes"] == pytest.approx(bytes_of("ddp", 2))
         assert found["graphs"] > 0
@@ -198,9 +187,9 @@ def test_a_compiled_model_stays_compiled_and_is_counted(sent_by: SentBy) -> None
 
 
 def test_exchanges_inside_a_class_of_tensors_count_and_those_among_one_rank_do_not(
-    sent_by: SentBy,
+    sent_by: Sent,
 ) -> None:
-    for rank in sent_by(2):
+    for rank in sent_by[2]:
         # 8 rows of 8 numbers go to the other rank.
         assert rank["a DTensor made whole"]["bytes"] * STEPS == 8 * 8 * 4
         assert rank["a DTensor made whole"]["messages"] * STEPS == 1
@@ -208,8 +197,8 @@ def test_exchanges_inside_a_class_of_tensors_count_and_those_among_one_rank_do_n
             assert (rank[nothing]["bytes"], rank[nothing]["messages"]) == (0, 0)
 
 
-def test_what_can_not_be_counted_is_unknown(sent_by: SentBy) -> None:
-    assert [rank["sparse"] for rank in sent_by(2)] == [
+def test_what_can_not_be_counted_is_unknown(sent_by: Sent) -> None:
+    assert [rank["sparse"] for rank in sent_by[2]] == [
         {"unknown": ["allreduce_ of sparse tensors"]}
     ] * 2
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dtsweep.measure.statistics import is_bimodal
 from dtsweep.measure.warmup import drift, is_spiky, spikes, steadiness, steady_from
+from tests.rates import chance
 from tests.series import drawn, warming_up
 
 ONES = np.ones(100)
@@ -76,15 +77,15 @@ def test_a_cut_that_noise_explains_is_not_taken() -> None:
 @pytest.mark.parametrize(
     "draw",
     [
-        pytest.param(lambda steps: drawn(400, steps, cv=0.01), id="cv 1 %"),
-        pytest.param(lambda steps: drawn(400, steps, cv=0.05), id="cv 5 %"),
-        pytest.param(lambda steps: drawn(400, steps, cv=0.05, rho=0.5), id="neighbours alike"),
+        pytest.param(lambda steps: drawn(100, steps, cv=0.01), id="cv 1 %"),
+        pytest.param(lambda steps: drawn(100, steps, cv=0.05), id="cv 5 %"),
+        pytest.param(lambda steps: drawn(100, steps, cv=0.05, rho=0.5), id="neighbours alike"),
         pytest.param(
-            lambda steps: np.exp(0.1 * np.random.default_rng(2).normal(size=(400, steps))),
+            lambda steps: np.exp(0.1 * np.random.default_rng(2).normal(size=(100, steps))),
             id="lognormal 0.1",
         ),
         pytest.param(
-            lambda steps: np.exp(0.3 * np.random.default_rng(3).normal(size=(400, steps))),
+            lambda steps: np.exp(0.3 * np.random.default_rng(3).normal(size=(100, steps))),
             id="lognormal 0.3",
         ),
     ],
@@ -92,10 +93,11 @@ def test_a_cut_that_noise_explains_is_not_taken() -> None:
 def test_what_is_stationary_is_seldom_called_anything_else(
     draw: Callable[[int], NDArray[np.float64]], steps: int
 ) -> None:
-    series = draw(steps)
-    assert np.mean([steadiness(one).drifts(within=0.02) for one in series]) <= 0.05
-    assert np.mean([is_spiky(one) for one in series]) <= 0.05
-    assert np.mean([is_bimodal(one) for one in series]) <= 0.05
+    """`benchmarks/stopping.py` has the rates of many windows."""
+    series, most = draw(steps), 0.05 + chance(0.05, 100)
+    assert np.mean([steadiness(one).drifts(within=0.02) for one in series]) <= most
+    assert np.mean([is_spiky(one) for one in series]) <= most
+    assert np.mean([is_bimodal(one) for one in series]) <= most
 
 
 @pytest.mark.parametrize("steps", [30, 60])

@@ -13,6 +13,7 @@ from dtsweep.metrics.rows import rank_rows
 from dtsweep.metrics.skew import skew_columns
 from dtsweep.sweep.point import Point
 from tests.outcomes import PASS, SKIPPED, Sent, facts, marked, outcome, pairs, row_of
+from tests.rates import chance
 from tests.series import drawn
 
 STEADY = [1.0] * 40
@@ -183,11 +184,13 @@ def test_two_steps_without_the_exchange_have_an_interval_by_the_windows_noise() 
         assert row[f"{name}_low"] < row[name] < row[f"{name}_high"], name
 
 
-@pytest.mark.parametrize(("rho", "least"), [(0.0, 0.93), (0.5, 0.91), (0.9, 0.80)])
-@pytest.mark.parametrize("steps", [3, 10, 25])
+@pytest.mark.parametrize(
+    ("steps", "rho", "least"), [(25, 0.0, 0.93), (10, 0.5, 0.91), (3, 0.9, 0.80), (25, 0.9, 0.80)]
+)
 def test_the_interval_of_a_turn_covers_the_share_also_where_steps_resemble_each_other(
-    rho: float, least: float, steps: int
+    steps: int, rho: float, least: float
 ) -> None:
+    """`benchmarks/exchange.py` has more lengths of windows, and the rates of many."""
     hits = []
     for series in drawn(150, 100 + steps, cv=0.05, rho=rho):
         window, turn = series[:100], 0.7 * series[100:]
@@ -196,8 +199,9 @@ def test_the_interval_of_a_turn_covers_the_share_also_where_steps_resemble_each_
     assert np.mean(hits) >= least
 
 
-@pytest.mark.parametrize(("window", "turn"), [(20, 4), (20, 8), (100, 8), (100, 25)])
-@pytest.mark.parametrize("rho", [0.0, 0.8])
+@pytest.mark.parametrize(
+    ("window", "turn", "rho"), [(20, 4, 0.0), (20, 8, 0.8), (100, 8, 0.0), (100, 25, 0.8)]
+)
 def test_ranks_that_differ_by_chance_in_a_turn_wait_as_long_as_its_interval_says_and_none_is_named(
     window: int, turn: int, rho: float
 ) -> None:
@@ -420,9 +424,9 @@ def longest_of(ranks: int) -> float:
     return float(np.random.default_rng(9).normal(size=(200_000, ranks)).max(axis=1).mean())
 
 
-@pytest.mark.parametrize("cv", [0.01, 0.05, 0.1])
-@pytest.mark.parametrize("ranks", [2, 8, 64])
+@pytest.mark.parametrize(("ranks", "cv"), [(2, 0.1), (8, 0.05), (64, 0.01)])
 def test_shares_do_not_depend_on_how_many_steps_were_timed(ranks: int, cv: float) -> None:
+    """`benchmarks/exchange.py` has more of both."""
     longest = 1 + cv * longest_of(ranks)
     for exposed in (0.0, 0.2):
         truth = {
@@ -459,12 +463,11 @@ def test_the_intervals_cover_the_shares_as_often_as_they_say(exposed: float) -> 
     }
     rows = [
         shares_of(taken(8, blocks=8, size=2, cv=0.05, exposed=exposed, seed=seed))
-        for seed in range(200)
+        for seed in range(80)
     ]
     for name, value in truth.items():
-        assert (
-            np.mean([row[f"{name}_low"] <= value <= row[f"{name}_high"] for row in rows]) >= 0.9
-        ), name
+        held = np.mean([row[f"{name}_low"] <= value <= row[f"{name}_high"] for row in rows])
+        assert held >= 0.95 - chance(0.95, 80), name
 
 
 # Ranks

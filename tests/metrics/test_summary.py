@@ -15,6 +15,7 @@ from dtsweep.measure.work import StepWork
 from dtsweep.metrics.rank_result import Steps
 from dtsweep.results.statuses import FLAG_MEANINGS
 from tests.outcomes import PASS, SKIPPED, Sent, facts, marked, outcome, pairs, row_of
+from tests.rates import chance
 
 STEADY = [1.0] * 40
 """A window in which nothing is odd."""
@@ -106,15 +107,15 @@ def test_throughput_does_not_depend_on_how_many_steps_were_timed(
     assert few["samples_per_s"] == pytest.approx(workers * 4 * 2)
 
 
-@pytest.mark.parametrize("sync", ["ddp", "parameter_server"])
-def test_the_interval_of_the_rate_covers_it_as_often_as_it_says(sync: str) -> None:
+def share_of_rates_held(sync: str, *, count: int) -> float:
+    """Share of windows whose interval holds the true rate of four workers."""
     random = np.random.default_rng(0)
     # Of workers apart the fourth is four times as slow; in step all wait for the same step.
     # Of steps that take so long no pause that may come yet counts.
     means = 100 * (np.array([1.0, 1.0, 1.0, 4.0]) if sync == "parameter_server" else np.ones(4))
     truth = 4 * np.sum(1 / means)
     hits = []
-    for _ in range(300):
+    for _ in range(count):
         common = random.gamma(100, 1 / 100, size=80)
         times = [
             m
@@ -127,7 +128,14 @@ def test_the_interval_of_the_rate_covers_it_as_often_as_it_says(sync: str) -> No
         ]
         row = row_of([outcome(list(series)) for series in times], sync=sync)
         hits.append(row["samples_per_s_low"] <= truth <= row["samples_per_s_high"])
-    assert 0.90 <= np.mean(hits) <= 0.995
+    return float(np.mean(hits))
+
+
+@pytest.mark.parametrize("sync", ["ddp", "parameter_server"])
+def test_the_interval_of_the_rate_covers_it_as_often_as_it_says(sync: str) -> None:
+    """`benchmarks/coverage.py` has the rates of many windows, of workers apart as well."""
+    # Of a short window a little less than 0.95.
+    assert share_of_rates_held(sync, count=60) >= 0.93 - chance(0.93, 60)
 
 
 def test_the_interval_of_the_mean_is_half_a_percent_to_both_sides_where_steps_are_all_equal() -> (
@@ -244,14 +252,17 @@ def test_what_a_worker_did_after_the_first_has_stopped_widens_no_interval() -> N
     )
 
 
-@pytest.mark.parametrize("workers", [2, 8])
-@pytest.mark.parametrize("common", [0.0, 0.5, 1.0])
-def test_the_interval_of_an_asynchronous_rate_covers_it_whatever_workers_have_in_common(
-    workers: int, common: float
-) -> None:
+def asynchronous_rates_held(workers: int, common: float, *, count: int) -> list[bool]:
+    """Of windows without a drift: True where the interval holds the true rate.
+
+    Args:
+        workers: apart from each other.
+        common: the share of the variance of steps that all of them have in common.
+        count: of windows.
+    """
     random = np.random.default_rng(workers)
     hits = []
-    for _ in range(150):
+    for _ in range(count):
         # Steps of 1 s whose noise of a tenth remembers 0.3 of the step before; so much of its
         # variance is everybody's.
         drawn = lfilter(
@@ -262,8 +273,16 @@ def test_the_interval_of_an_asynchronous_rate_covers_it_whatever_workers_have_in
         # What is taken for a drift, of one in twenty at most, has no interval.
         if "drift" not in row["flags"]:
             hits.append(row["samples_per_s_low"] <= 4 * workers <= row["samples_per_s_high"])
-    assert len(hits) >= 142
-    assert np.mean(hits) >= 0.9
+    return hits
+
+
+@pytest.mark.parametrize(("workers", "common"), [(2, 0.5), (8, 0.0), (8, 1.0)])
+def test_the_interval_of_an_asynchronous_rate_covers_it_whatever_workers_have_in_common(
+    workers: int, common: float
+) -> None:
+    hits = asynchronous_rates_held(workers, common, count=60)
+    assert len(hits) >= 60 * (0.95 - chance(0.95, 60))
+    assert np.mean(hits) >= 0.93 - chance(0.93, 60)
 
 
 def test_noise_of_each_worker_averages_out_and_what_they_share_does_not() -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import textwrap
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.tensor import DTensor
 
 from dtsweep import Point, Resources, Sweep, workloads
 from dtsweep.metrics.rows import point_row
@@ -25,6 +26,7 @@ from dtsweep.sweep.compressions import COMPRESSION_FIELDS, COMPRESSIONS, reads_o
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import AXES, DEFAULTS, Axis, identity
 from tests.analysis.test_recommend import launches
+from tests.ranks import free_ports, spawn, torchrun_variables
 from tests.report.test_recommendation import said
 
 POINTS = [
@@ -44,41 +46,6 @@ POINTS = [
     Point(workers=2, micro_batch=4, sync="fsdp_grad", optimizer="adam"),
     Point(workers=2, micro_batch=4, bucket_bytes=2**20),
 ]
-
-TRAIN = """\
-import json
-import os
-
-import torch
-from torch import distributed, nn
-
-def given(batches):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
-    loss_of = lambda model, batch: model(batch).square().mean()
-    return {"model": model, "blocks": [model[0]], "batches": batches, "loss_of": loss_of}
-
-def trained(code, batches):
-    names = given(batches)
-    exec(code, names)
-    parameters = names["model"].parameters()
-    return [getattr(each, "full_tensor", lambda: each)().detach() for each in parameters]
-
-first = 4 * int(os.environ["RANK"])
-whole = list(torch.rand(6, 8, 3, generator=torch.Generator().manual_seed(1)))
-for code, code_of_one, error, port in json.load(open("codes.json")):
-    # Each code makes a group of its own, as in a process of its own: the agent's store holds what
-    # the last one left.
-    os.environ.update(MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="False")
-    found = trained(code, [batch[first : first + 4] for batch in whole])
-    distributed.destroy_process_group()
-    expected = trained(code_of_one, whole)
-    torch.testing.assert_close(found, expected, rtol=0, atol=error)
-    before = given(whole)["model"].parameters()
-    assert max((each - other).abs().max() for each, other in zip(expected, before)) > 10 * error
-"""
-"""Trains by the code of two workers, each on half of each batch, and by one worker's on it all."""
-
 
 GIVEN = """\
 import torch
@@ -100,14 +67,6 @@ torch.distributed.barrier()
 os._exit(0)
 """
 """Tells what a training process has of its environment."""
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def printed(point: Point) -> str:
@@ -173,9 +132,49 @@ def test_the_code_of_a_point_makes_the_same_point(point: Point) -> None:
     assert identity(made) == identity(point)
 
 
-def test_the_code_trains_as_it_is_printed_and_as_that_of_one_worker_on_all_samples(
-    tmp_path: Path,
-) -> None:
+def given(batches: list[Tensor]) -> dict[str, Any]:
+    """What a program finds."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
+    return {
+        "model": model,
+        "blocks": [model[0]],
+        "batches": batches,
+        "loss_of": lambda model, batch: model(batch).square().mean(),
+    }
+
+
+def trained(code: str, batches: list[Tensor]) -> list[Tensor]:
+    names = given(batches)
+    exec(code, names)
+    whole = [
+        each.full_tensor() if isinstance(each, DTensor) else each
+        for each in names["model"].parameters()
+    ]
+    return [each.detach() for each in whole]
+
+
+def train(rank: int, codes: list[tuple[str, str, float, int]]) -> None:
+    """Train by each code of two workers, on half of each batch, and by one worker's on all of it.
+
+    Each code makes a group of its own, from the variables that `torchrun` sets.
+    """
+    torch.set_num_threads(1)
+    whole = list(torch.rand(6, 8, 3, generator=torch.Generator().manual_seed(1)))
+    half = [batch[4 * rank : 4 * rank + 4] for batch in whole]
+    for code, code_of_one, error, port in codes:
+        os.environ |= torchrun_variables(rank, workers=2, port=port)
+        found = trained(code, half)
+        distributed.destroy_process_group()
+        expected = trained(code_of_one, whole)
+        torch.testing.assert_close(found, expected, rtol=0, atol=error)
+        before = given(whole)["model"].parameters()
+        moved = [(each - other).abs().max() for each, other in zip(expected, before, strict=True)]
+        assert max(moved) > 10 * error
+
+
+def test_the_code_trains_as_it_is_printed_and_as_that_of_one_worker_on_all_samples() -> None:
+    """The next test runs a code by `torchrun`."""
     alone = [replace(point, workers=1, micro_batch=8) for point in POINTS]
     errors = [0.005 if point.precision == "bf16" else 1e-5 for point in POINTS]
     ports = free_ports(len(POINTS))
@@ -184,25 +183,7 @@ def test_the_code_trains_as_it_is_printed_and_as_that_of_one_worker_on_all_sampl
         for two, one, *rest in zip(POINTS, alone, errors, ports, strict=True)
     ]
     assert "distributed" not in "".join(code_of_one for _, code_of_one, _, _ in codes)
-    (tmp_path / "codes.json").write_text(json.dumps(codes))
-    (tmp_path / "train.py").write_text(TRAIN)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node=2",
-            "train.py",
-        ],
-        cwd=tmp_path,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+    spawn(train, args=(codes,), nprocs=2)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -7,23 +8,33 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from dtsweep.report.content import content_of
+from dtsweep.report.content import Content, content_of
 from dtsweep.report.terminal import print_report
 from dtsweep.results.statuses import FLAG_MEANINGS
 from tests.frames import trials
 from tests.report.study import MODES, canary, measured, sweep
 
 
-def printed(frame: pd.DataFrame, *, width: int = 120, show_all: bool = False, **asked: Any) -> str:
+def printed(
+    report: pd.DataFrame | Content, *, width: int = 120, show_all: bool = False, **asked: Any
+) -> str:
+    """The report of a frame, or a content that several reports show."""
     console = Console(width=width, force_terminal=False, color_system=None)
+    content = report if isinstance(report, Content) else content_of(report, **asked)
     with console.capture() as capture:
-        print_report(content_of(frame, **asked), console=console, show_all=show_all)
+        print_report(content, console=console, show_all=show_all)
     return capture.get()
+
+
+@functools.cache
+def swept(**common: float) -> Content:
+    """The content of the made-up sweep, computed once for all reports of it."""
+    return content_of(sweep(**common))
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_report_fits_and_cuts_nothing(width: int) -> None:
-    text = printed(sweep(), width=width, show_all=True)
+    text = printed(swept(), width=width, show_all=True)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
     assert "parameter_server" in text.split("Frontier · stale")[0]
@@ -31,12 +42,12 @@ def test_the_report_fits_and_cuts_nothing(width: int) -> None:
 
 def test_the_first_line_counts_trials_by_status() -> None:
     assert (
-        printed(sweep()).splitlines()[0] == "Gpt · Xeon · 51 trials: 48 ok, 2 skipped, 1 oom_device"
+        printed(swept()).splitlines()[0] == "Gpt · Xeon · 51 trials: 48 ok, 2 skipped, 1 oom_device"
     )
 
 
 def test_what_does_not_vary_is_said_once() -> None:
-    text = printed(sweep())
+    text = printed(swept())
     assert (
         "In all points: optimizer=sgd, learning_rate=0.01, precision=fp32, placement=pack, "
         "workload.layers=4" in text
@@ -45,7 +56,7 @@ def test_what_does_not_vary_is_said_once() -> None:
 
 
 def test_each_semantics_has_a_table_named_with_its_mode() -> None:
-    titles = [line for line in printed(sweep()).splitlines() if line.startswith("Frontier")]
+    titles = [line for line in printed(swept()).splitlines() if line.startswith("Frontier")]
     assert titles == [
         "Frontier · exact updates",
         "Frontier · stale updates, a step is one worker's push · parameter_server s=∞ shards=2",
@@ -114,7 +125,7 @@ def test_many_models_have_one_table_of_recommendations_and_few_a_paragraph_each(
 
 def test_dominated_points_are_counted_and_shown_on_request() -> None:
     good = {"step_p50_s": 0.1, "samples_per_s": 42}
-    frame = trials(good, {"step_p50_s": 0.2, "samples_per_s": 17, "micro_batch": 8})
+    frame = content_of(trials(good, {"step_p50_s": 0.2, "samples_per_s": 17, "micro_batch": 8}))
     assert "1 point beaten by the means, untested (one launch each): --all shows them" in printed(
         frame
     )
@@ -223,14 +234,14 @@ def test_a_speed_up_says_what_puts_either_of_its_points_in_doubt() -> None:
 def test_the_slower_scaling_groups_are_counted_and_shown_on_request() -> None:
     weak = [
         text.split("Weak scaling")[1].split("Strong")[0]
-        for text in (printed(sweep()), printed(sweep(), show_all=True))
+        for text in (printed(swept()), printed(swept(), show_all=True))
     ]
     assert [text.count("1 → 2") for text in weak] == [6, 24]
     assert "18 slower groups: --all shows them" in weak[0]
 
 
 def test_failures_have_status_count_reason_and_log() -> None:
-    below = printed(sweep()).split("Not measured\n")[1].split("\n\n")[0]
+    below = printed(swept()).split("Not measured\n")[1].split("\n\n")[0]
     assert [line.strip() for line in below.splitlines()] == [
         "1  oom_device  OutOfMemoryError: [/red] of 2 GiB",
         "log: results/logs/s1/0.log",
@@ -288,7 +299,7 @@ def test_a_skipped_point_is_no_environment() -> None:
 
 
 def test_flags_are_counted_and_explained() -> None:
-    frame = trials({"flags": ["drift", "spiky"]}, {"flags": ["drift"]}, {"flags": None})
+    frame = content_of(trials({"flags": ["drift", "spiky"]}, {"flags": ["drift"]}, {"flags": None}))
     assert "Flags: drift on 2 trials, spiky on 1 trial. --all explains them.\n" in printed(frame)
     text = printed(frame, show_all=True)
     assert "Flags: drift on 2 trials, spiky on 1 trial.\n" in text
@@ -457,7 +468,7 @@ def test_exchange_and_mfu_are_a_table_of_their_own_where_one_is_too_wide(
     width: int, tables: int
 ) -> None:
     known = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "mfu": 0.4567}
-    text = printed(sweep(**known), width=width, show_all=True)
+    text = printed(swept(**known), width=width, show_all=True)
     best = text.split("Frontier · exact")[1].split("beaten by the means")[0]
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
@@ -620,10 +631,10 @@ def test_what_drift_makes_doubtful_is_said_above_all_tables() -> None:
 
 def test_columns_without_room_are_named_and_shown_in_tables_of_their_own() -> None:
     share = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "mfu": 0.4567}
-    narrow = printed(sweep(**share), width=80)
+    narrow = printed(swept(**share), width=80)
     assert "No room for the columns exchange + wait %" in narrow
-    assert "45.7" in printed(sweep(**share), width=80, show_all=True)
-    assert "No room" not in printed(sweep(**share), width=140)
+    assert "45.7" in printed(swept(**share), width=80, show_all=True)
+    assert "No room" not in printed(swept(**share), width=140)
 
 
 def test_only_exact_updates_are_recommended_and_the_report_says_so_where_there_are_none() -> None:

@@ -26,9 +26,9 @@ NO_MODULE, LEAVES, WAITS = (
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[str]:
-    """The id of the one node of a private Ray."""
-    with connected("local", folder=None):
+def here(ray_address: str) -> Iterator[str]:
+    """The id of a Ray's one node."""
+    with connected(ray_address, folder=None):
         yield ray.get_runtime_context().get_node_id()
 
 
@@ -42,7 +42,7 @@ def here() -> Iterator[str]:
             " can't load the workload: ModuleNotFoundError: No module named 'no_such_module'",
         ),
         (LEAVES, 60, "collateral", " ended while it started (ActorDiedError)"),
-        (WAITS, 5, "hang", " was not ready after 5 s: does an import wait for something?"),
+        (WAITS, 2, "hang", " was not ready after 2 s: does an import wait for something?"),
     ],
 )
 def test_a_shard_that_does_not_come_up_is_named_with_its_node(

@@ -1,8 +1,9 @@
-"""What a mode does with a compression, each that it can have, on processes without Ray.
+"""What a mode does with a compression, on processes without Ray.
 
-A compression that leaves nothing out (`topk` and `randomk` of everything) must change nothing,
-whatever way payloads take; of the others ranks must get the same bits, which are as near to the
-exact mean as the compression promises.
+Every compression in `ddp`; in other modes one for each way that payloads take, which is all that a
+mode knows of a compression. One that leaves nothing out (`topk` and `randomk` of everything) must
+change nothing; of the others ranks must get the same bits, which are as near to the exact mean as
+the compression promises.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimi
 from tests.ranks import spawn
 
 CPU = torch.device("cpu")
-WORLDS = (1, 2, 3, 4)
 STEPS = 4
 PERIOD = 2
 WIDTH, SIDE = 70, 9
@@ -126,52 +126,86 @@ class Case:
         )
 
 
-def cases() -> Iterator[Case]:
-    """Every mode without Ray, with each of its compressions, coded if possible, and without one."""
-    for mode in [name for name, info in MODES.items() if info.carries and not info.needs_ray]:
-        yield Case(mode=mode, compression=None, dtype="float64")
-        for name in COMPRESSIONS:
-            codings = CODINGS if "compression_coding" in reads_of(name) else ()
-            for coding in (None, *codings):
-                fields = {} if coding is None else {"compression_coding": coding}
-                yield Case(mode=mode, compression=name, fields=fields)
-                if name in LOSSLESS:
-                    yield Case(
-                        mode=mode,
-                        compression=name,
-                        fields={**fields, **LOSSLESS[name]},
-                        dtype="float64",
-                    )
-    for more in ({"bucket_bytes": 3000}, {"overlap": False}, {"accumulation": 2}):
-        yield Case(
-            mode="ddp", compression="topk", fields={**LOSSLESS["topk"], **more}, dtype="float64"
-        )
-        yield Case(mode="ddp", compression=None, fields=more, dtype="float64")
-        yield Case(mode="ddp", compression="int8", fields=more)
-    for option in ("gradient_as_bucket_view", "find_unused_parameters"):
-        yield Case(
-            mode="ddp",
-            compression="randomk",
-            fields=LOSSLESS["randomk"],
-            options={option: True},
-            dtype="float64",
-        )
-    for mode in ("ddp", "zero1", "ring", "local_sgd"):
-        for name, more in ((None, {}), ("topk", LOSSLESS["topk"])):
-            yield Case(
-                mode=mode, compression=name, fields=more, dtype="float64", is_channels_last=True
-            )
-    yield Case(
-        mode="ring",
-        compression="topk",
-        fields={**LOSSLESS["topk"], "bucket_bytes": 3000},
-        dtype="float64",
+def case_of(mode: str, name: str | None, **fields: Any) -> Case:
+    """Numbers in float64 where nothing is left out."""
+    is_lossless = name is None or name in LOSSLESS
+    return Case(
+        mode=mode,
+        compression=name,
+        fields={**LOSSLESS.get(name or "", {}), **fields},
+        dtype="float64" if is_lossless else "float32",
     )
 
 
-ALL = [case for case in cases() if impossible(case.point(2)) is None]
-IS_LOSSLESS = [case for case in ALL if case.compression and case.dtype == "float64"]
-LOSSY = [case for case in ALL if case.compression and case.dtype == "float32"]
+def ways_of(mode: str) -> Iterator[Case]:
+    """The mode without a compression, and with one for each way that payloads take in it."""
+    yield case_of(mode, None)
+    for name, fields in (
+        ("bf16", {}),
+        ("randomk", {}),
+        ("topk", {}),
+        ("topk", {"compression_coding": "zstd"}),
+        ("int8", {}),
+        ("int8", {"compression_coding": "zstd"}),
+        ("powersgd", {}),
+    ):
+        yield case_of(mode, name, **fields)
+
+
+def all_of(mode: str) -> Iterator[Case]:
+    """The mode with every compression, coded if possible."""
+    for name in COMPRESSIONS:
+        codings = CODINGS if "compression_coding" in reads_of(name) else ()
+        for coding in (None, *codings):
+            fields = {} if coding is None else {"compression_coding": coding}
+            yield Case(mode=mode, compression=name, fields=fields)
+
+
+def options_of_ddp() -> Iterator[Case]:
+    for more in ({"bucket_bytes": 3000}, {"overlap": False}, {"accumulation": 2}):
+        for name in ("topk", None, "int8"):
+            yield case_of("ddp", name, **more)
+    for option in ("gradient_as_bucket_view", "find_unused_parameters"):
+        yield replace(case_of("ddp", "randomk"), options={option: True})
+
+
+def channels_last() -> Iterator[Case]:
+    for mode in ("ddp", "zero1", "ring", "local_sgd"):
+        for name in (None, "topk"):
+            yield replace(case_of(mode, name), is_channels_last=True)
+
+
+CARRYING = [name for name, info in MODES.items() if info.carries and not info.needs_ray]
+
+
+def cases(workers: int) -> list[Case]:
+    """The trainings of a number of workers.
+
+    Two have all of them. Three divide neither values nor payloads evenly; with four there are two
+    nodes of two workers, and a tree of two levels; one has nobody to exchange with.
+    """
+    modes = {1: ["ddp"], 2: CARRYING, 3: CARRYING, 4: ["hierarchical", "tree"]}[workers]
+    found = [case for mode in modes for case in ways_of(mode)]
+    if workers == 2:
+        found += [*all_of("ddp"), *options_of_ddp(), *channels_last()]
+        found.append(case_of("ring", "topk", bucket_bytes=3000))
+    return list({str(case): case for case in found if impossible(case.point(2)) is None}.values())
+
+
+ALL = {workers: cases(workers) for workers in (1, 2, 3, 4)}
+WORLDS = tuple(ALL)
+IS_LOSSLESS = [
+    (case, workers)
+    for workers, found in ALL.items()
+    for case in found
+    if case.compression and case.dtype == "float64"
+]
+LOSSY = [
+    (case, workers)
+    for workers, found in ALL.items()
+    for case in found
+    if case.compression and case.dtype == "float32"
+]
 
 
 def train(case: Case, *, workers: int, rank: int) -> dict[str, Any]:
@@ -217,7 +251,8 @@ def train_all(rank: int, workers: int, folder: Path) -> None:
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers
     )
     torch.save(
-        {str(case): train(case, workers=workers, rank=rank) for case in ALL}, folder / f"{rank}.pt"
+        {str(case): train(case, workers=workers, rank=rank) for case in ALL[workers]},
+        folder / f"{rank}.pt",
     )
     distributed.barrier()
     forget_groups()
@@ -247,16 +282,15 @@ def error(ranks: list[Results], case: Case) -> float:
     return float(np.sqrt(apart / norm))
 
 
-def test_every_possible_pair_is_trained_here() -> None:
-    pairs = {(case.mode, case.compression) for case in ALL if case.compression}
-    assert {mode for mode, _ in pairs} == {name for name in MODES if MODES[name].carries} - {
-        "parameter_server"
-    }
+def test_every_compression_and_every_way_of_every_mode_is_trained_here() -> None:
+    pairs = {(case.mode, case.compression) for case in ALL[2] if case.compression}
     assert {name for _, name in pairs} == set(COMPRESSIONS)
+    assert set(CARRYING) == {name for name in MODES if MODES[name].carries} - {"parameter_server"}
+    ways = {(mode, COMPRESSIONS[name].exchange) for mode, name in pairs}
+    assert ways == {(mode, way) for mode in CARRYING for way in MODES[mode].carries}
 
 
-@pytest.mark.parametrize("workers", WORLDS)
-@pytest.mark.parametrize("case", IS_LOSSLESS, ids=str)
+@pytest.mark.parametrize(("case", "workers"), IS_LOSSLESS, ids=str)
 def test_what_leaves_nothing_out_changes_nothing(
     trained_by: TrainedBy, case: Case, workers: int
 ) -> None:
@@ -277,21 +311,19 @@ def test_what_leaves_nothing_out_changes_nothing(
     assert error(ranks, case) < 1e-12
 
 
-@pytest.mark.parametrize("workers", WORLDS)
 def test_weights_that_lie_in_memory_otherwise_than_their_indices_say_train_alike(
-    trained_by: TrainedBy, workers: int
+    trained_by: TrainedBy,
 ) -> None:
     ddp, *others = (
         str(Case(mode=mode, compression=None, dtype="float64", is_channels_last=True))
         for mode in ("ddp", "zero1", "ring")
     )
-    for rank in trained_by(workers):
+    for rank in trained_by(2):
         for other in others:
             assert torch.allclose(rank[other]["weights"], rank[ddp]["weights"], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("workers", WORLDS)
-@pytest.mark.parametrize("case", LOSSY, ids=str)
+@pytest.mark.parametrize(("case", "workers"), LOSSY, ids=str)
 def test_ranks_get_the_same_bits_as_near_to_the_mean_as_the_compression_is(
     trained_by: TrainedBy, case: Case, workers: int
 ) -> None:
@@ -309,7 +341,7 @@ def test_ranks_get_the_same_bits_as_near_to_the_mean_as_the_compression_is(
 def test_ranks_stay_in_step_and_steps_without_exchange_exchange_nothing(
     trained_by: TrainedBy, workers: int
 ) -> None:
-    for case in ALL:
+    for case in ALL[workers]:
         assert len({rank[str(case)]["position"] for rank in trained_by(workers)}) == 1
         assert {rank[str(case)]["silent"] for rank in trained_by(workers)} <= {0, None}
 
@@ -318,7 +350,7 @@ def test_ranks_stay_in_step_and_steps_without_exchange_exchange_nothing(
 def test_phases_add_up_to_the_step_and_only_what_compresses_has_that_phase(
     trained_by: TrainedBy, workers: int
 ) -> None:
-    for case in ALL:
+    for case in ALL[workers]:
         for rank in trained_by(workers):
             times = rank[str(case)]["times"]
             phases = [values for name, values in times.items() if name not in ("start_s", "step_s")]
@@ -329,8 +361,14 @@ def test_phases_add_up_to_the_step_and_only_what_compresses_has_that_phase(
 
 
 def test_an_exchange_alone_codes_what_steps_code_not_zeros(trained_by: TrainedBy) -> None:
-    coded = [case for case in LOSSY if case.fields == {"compression_coding": "zstd"}]
-    assert len(coded) > len(CODINGS)
+    coded = [
+        case
+        for case, workers in LOSSY
+        if workers == 2 and case.fields == {"compression_coding": "zstd"}
+    ]
+    assert {case.mode for case in coded} == {
+        m for m in CARRYING if "all_to_all" in MODES[m].carries
+    }
     for case in coded:
         plain = replace(case, fields={})
         for rank in trained_by(2):

@@ -145,11 +145,11 @@ ENERGY = Measure(energy=True, min_seconds=2, max_seconds=30)
 CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
     "ddp": (steps(96), {}),
     "local_sgd": (steps(64), {"sync": "local_sgd", "sync_period": 4}),
-    "short": (steps(7, max_seconds=1), {}),
+    "short": (steps(7, max_seconds=0.5), {}),
     # Steps of some milliseconds: a busy machine makes them longer as it does what comes before the
     # turn.
     "ddp again": (steps(20), {}),
-    "quick": (steps(96, exchange="quick", max_seconds=60), {"workload": Line(width=1024)}),
+    "quick": (steps(48, exchange="quick", max_seconds=60), {"workload": Line(width=1024)}),
     "quick and short": (
         steps(24, exchange="quick", max_seconds=60),
         {"workload": Line(width=1024)},
@@ -164,7 +164,7 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
             warmup_steps=2,
             min_steps=30,
             min_seconds=0,
-            max_seconds=4,
+            max_seconds=2,
             exchange="precise",
         ),
         {"workload": Line(width=1024)},
@@ -187,7 +187,7 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
         steps(6, max_seconds=60),
         {"workload": Line(compiles=9), "sync": "local_sgd", "sync_period": 2},
     ),
-    "late": (steps(64), {"workload": Line(late_s=1.0)}),
+    "late": (steps(64), {"workload": Line(late_s=0.7)}),
 }
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dtsweep.results.schema import TRIALS
 from dtsweep.worker.torchrun import main
+from tests.ranks import free_ports, spawn, torchrun_variables
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,11 +87,25 @@ def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def be_rank(rank: int, arguments: list[str], folder: Path, port: int) -> None:
+    """Do as a process of `torchrun` does, and keep what it prints and returns."""
+    os.environ |= torchrun_variables(rank, workers=2, port=port)
+    with (folder / f"{rank}.out").open("w") as out, contextlib.redirect_stdout(out):
+        code = main(arguments)
+    (folder / f"{rank}.code").write_text(str(code))
+
+
+def printed(folder: Path, *arguments: str | Path) -> dict[str, Any]:
+    """The row that two ranks print, which are forked: `tests/test_readme.py` runs `torchrun`."""
+    (port,) = free_ports(1)
+    spawn(be_rank, args=([*map(str, arguments)], folder, port), nprocs=2)
+    assert [(folder / f"{rank}.code").read_text() for rank in range(2)] == ["0", "0"]
+    (line,) = [line for rank in range(2) for line in (folder / f"{rank}.out").open()]
+    return dict(json.loads(line))
+
+
 def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> None:
-    done = torchrun(sweep_file, "workers=2", "sync=local_sgd")
-    assert done.returncode == 0, done.stderr
-    (line,) = done.stdout.splitlines()
-    row = json.loads(line)
+    row = printed(sweep_file.parent, sweep_file, "workers=2", "sync=local_sgd")
     columns = {column.name for column in TRIALS}
     assert {name for name in row if name not in columns} == {
         "workload_width",
@@ -113,9 +130,7 @@ def test_flops_that_no_core_can_do_are_named_in_the_row(sweep_file: Path) -> Non
             "    width: int = 4\n", "    width: int = 4\n    flops_per_sample = 1e12\n"
         )
     )
-    done = torchrun(sweep_file, "workers=2", "sync=ddp")
-    assert done.returncode == 0, done.stderr
-    row = json.loads(done.stdout)
+    row = printed(sweep_file.parent, sweep_file, "workers=2", "sync=ddp")
     assert "implausible" in row["flags"]
     assert row["implausible"].startswith("rank 0 and 1 more: ")
     assert row["implausible"].endswith("is flops_per_sample 1e+12 right?")
