@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from dtsweep.text import duration
 
 FOLDER = "lease"
 
+SUFFIX = ".json"
+
 BEAT_S = 20.0
 """Interval at which a live run writes its file again."""
 
@@ -35,7 +38,7 @@ STALE_S = 100.0
 _HELD: set[str] = set()
 """Files of the leases that runs of this process hold."""
 
-TRIES = 5
+TRIES = 10
 """Attempts at a lease where another run starts at the same moment."""
 
 
@@ -90,22 +93,36 @@ class _Lease:
         self._storage = storage
         self._say = say
         self._stale_s = stale_s
-        self._name = f"{uuid.uuid4().hex}.json"
+        self._name = ""
         self._owner = _this_process()
 
     def take(self) -> None:
-        """Write the file, unless another live run has one."""
+        """Write the file, unless another live run has one.
+
+        A run first says that it wants the lease and looks at the others; then it says that it holds
+        it, and looks again. Of two runs at least the one that writes later sees the other.
+        """
+        other = None
         for _ in range(TRIES):
+            self._name = f"{uuid.uuid4().hex}{SUFFIX}"
             _HELD.add(self._name)
-            self._write()
-            other = self._other_run()
-            if other is None:
-                return
+            self._write(is_holder=False)
+            others = self._live_runs()
+            holders = [run for run in others if run.is_holder]
+            if not others or (not holders and self._name < min(run.name for run in others)):
+                self._write(is_holder=True)
+                others = [run for run in self._live_runs() if run.is_holder]
+                if not others:
+                    return
             self.give_back()
-            # Of two runs that start at once, one has to be first.
+            other = (holders or others)[0]
+            if holders:
+                break
+            # Two runs that start at once try again, one after the other.
             time.sleep(random.uniform(0.1, 1.0))
+        what = other.description if other else "another run"
         raise SweepError(
-            f"{self._storage.shown} is in use: {other}; wait for its end, or give another --results"
+            f"{self._storage.shown} is in use: {what}; wait for its end, or give another --results"
         )
 
     def beat(self, ended: threading.Event, beat_s: float) -> None:
@@ -118,21 +135,21 @@ class _Lease:
                         "sign of life; both measure now"
                     )
                     return
-                self._write()
+                self._write(is_holder=True)
 
     def give_back(self) -> None:
-        """Delete the file, and the folder where it was the last one."""
+        """Delete the file."""
         _HELD.discard(self._name)
         with suppress(StorageError):
             self._storage.delete(FOLDER, self._name)
-            self._storage.delete_empty(FOLDER)
 
-    def _write(self) -> None:
-        data = json.dumps(self._owner, indent=2).encode()
+    def _write(self, *, is_holder: bool) -> None:
+        data = json.dumps(self._owner | {"is_holder": is_holder}, indent=2).encode()
         self._storage.write(StoredFile(FOLDER, self._name, data))
 
-    def _other_run(self) -> str | None:
-        """Describe a live run with a lease; leases of runs that have ended are deleted."""
+    def _live_runs(self) -> list[_OtherRun]:
+        """Find the other live runs with a lease; leases of runs that have ended are deleted."""
+        runs = []
         ages = self._storage.ages(FOLDER, since=self._name)
         for name, age_s in sorted(ages.items()):
             owner = None
@@ -140,15 +157,31 @@ class _Lease:
                 owner = _owner(self._storage, name)
             if owner is None:
                 continue
+            description = _described(owner, age_s=age_s)
             if _lives(owner, name, age_s=age_s, stale_s=self._stale_s):
-                return _described(owner, age_s=age_s)
+                is_holder = owner.get("is_holder") is not False
+                runs.append(_OtherRun(name=name, is_holder=is_holder, description=description))
+                continue
             self._say(
                 f"taking {self._storage.shown} over from a run that ended without a word: "
-                f"{_described(owner, age_s=age_s)}"
+                f"{description}"
             )
             with suppress(StorageError):
                 self._storage.delete(FOLDER, name)
-        return None
+        return runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OtherRun:
+    """A live run with a lease on the same place."""
+
+    name: str
+    """Of its file."""
+
+    is_holder: bool
+    """False while it only wants the lease."""
+
+    description: str
 
 
 def _this_process() -> dict[str, Any]:
@@ -176,7 +209,9 @@ def _process_of(pid: int) -> str:
 
 
 def _owner(storage: Storage, name: str) -> dict[str, Any] | None:
-    """Content of a lease; None if it is gone or no lease."""
+    """Content of a lease; None if it is gone, under way or no lease."""
+    if not name.endswith(SUFFIX):
+        return None
     try:
         owner = json.loads(storage.read(FOLDER, name))
     except (FileNotFoundError, ValueError):

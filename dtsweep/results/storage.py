@@ -193,12 +193,6 @@ class Storage:
             except FileNotFoundError:
                 return
 
-    def delete_empty(self, folder: str) -> None:
-        """Delete a local folder if nothing is in it; object stores have no folders."""
-        if self.is_local:
-            with suppress(OSError):
-                Path(self._path(folder)).rmdir()
-
     def _path(self, *parts: str) -> str:
         return "/".join((self._root, *parts))
 

@@ -39,7 +39,7 @@ def test_a_second_run_is_refused_by_the_name_of_the_first_and_goes_on_after_it(
             pass
         assert holder(place) is not None
     assert holder(place) is None
-    assert not (tmp_path / FOLDER).exists()
+    assert list((tmp_path / FOLDER).iterdir()) == []
     with leased(place, quiet):
         pass
 
