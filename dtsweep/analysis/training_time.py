@@ -153,8 +153,8 @@ def _kind(table: pd.DataFrame) -> str | None:
 
 
 def _cpu_joules_per_sample(trials: pd.DataFrame) -> pd.DataFrame:
-    """CPU energy of all hosts by `POINT`, where launches know it: mean power over the rate."""
-    joules = trials["cpu_energy_j"].astype("float64") / trials["window_s"] / trials["samples_per_s"]
+    """CPU energy of all hosts by `POINT`, where launches know it."""
+    joules = trials["cpu_energy_j_per_sample"].astype("float64")
     per_sample = trials[[*POINT]].assign(cpu_energy_j_per_sample=joules)
     means = per_sample.groupby(list(POINT), dropna=False)["cpu_energy_j_per_sample"].mean()
     return means.reset_index().astype({"env_id": object})

@@ -17,6 +17,17 @@ PASS_COLUMNS = ("data_s", "forward_s", "backward_s")
 PHASE_COLUMNS = tuple(f"{phase}_s" for phase in PHASE_MEANINGS)
 
 
+def mean_phase_s(ranks: Sequence[Measured], name: str) -> float | None:
+    """Mean per step and rank of a phase; None where it was not measured.
+
+    A rank's phases add up to its steps, so that these means add up to the mean step.
+    """
+    means = [float(rank.of_part(name).mean()) for rank in ranks if name in rank.steps]
+    if len(means) != len(ranks):
+        return None
+    return float(np.mean(means))
+
+
 def slowest_phase_s(ranks: Sequence[Measured], name: str) -> float | None:
     """Mean per step of the rank that spends most in a phase; None where it was not measured."""
     means = [float(rank.of_part(name).mean()) for rank in ranks if name in rank.steps]
@@ -78,20 +89,21 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
     row: Row = dict.fromkeys(
         (
             *("device_utilization", "power_w", "energy_j", "energy_j_per_sample"),
-            *("cpu_energy_j", "host_cpu_share", "network_bytes_per_s"),
+            *("cpu_energy_j", "cpu_energy_j_per_sample", "host_cpu_share", "network_bytes_per_s"),
         )
     )
     if utilization := _all(ranks, "device_utilization"):
         row["device_utilization"] = float(np.mean(utilization))
     if power := _all(ranks, "power_w"):
         row["power_w"] = sum(power)
+    # Of the whole window, as its energy is.
+    samples = sum(rank.window_steps for rank in ranks) * point.samples_per_worker_step
     if energy := _all(ranks, "energy_j"):
-        # Of the whole window, as its energy is.
-        samples = sum(rank.window_steps for rank in ranks) * point.samples_per_worker_step
         row["energy_j"] = sum(energy)
         row["energy_j_per_sample"] = sum(energy) / samples
     if cpu_energy := _all(hosts, "cpu_energy_j"):
         row["cpu_energy_j"] = sum(cpu_energy)
+        row["cpu_energy_j_per_sample"] = sum(cpu_energy) / samples
     if shares := _all(hosts, "host_cpu_share"):
         row["host_cpu_share"] = max(shares)
     if sent := _all(hosts, "network_sent_bytes"):

@@ -9,7 +9,7 @@ import numpy as np
 
 from dtsweep.measure.statistics import Series, is_bimodal, students_t
 from dtsweep.measure.warmup import is_spiky
-from dtsweep.metrics.breakdown import Row
+from dtsweep.metrics.breakdown import Row, slowest_phase_s
 from dtsweep.metrics.rank_result import Measured
 
 CORRELATED_STEPS = 5.0
@@ -45,7 +45,7 @@ def flags(
         half_width: target half-width of the mean, as a share of it.
     """
     wide = half_width is not None and (row["half_width"] is None or row["half_width"] > half_width)
-    data_share = (row["data_s"] or 0.0) / row["step_mean_s"]
+    data_share = (slowest_phase_s(ranks, "data_s") or 0.0) / row["step_mean_s"]
     correlated = row["effective_steps"] and len(steps) / row["effective_steps"] > CORRELATED_STEPS
     conditions = (
         wide and row["stop_reason"] != "dominated",

@@ -16,7 +16,7 @@ from dtsweep.metrics.breakdown import (
     Row,
     device_columns,
     flops_columns,
-    slowest_phase_s,
+    mean_phase_s,
     work_columns,
 )
 from dtsweep.metrics.exchange_share import exchange_columns, input_columns
@@ -83,7 +83,7 @@ def columns_of_steps(
         "warmup_steps": int(min(rank.steps["warmup"].sum() for rank in ranks)),
         "measured_steps": min(len(rank.of_part("step_s")) for rank in ranks),
         "window_s": window_s(point, ranks),
-        **{name: slowest_phase_s(ranks, name) for name in PHASE_COLUMNS},
+        **{name: mean_phase_s(ranks, name) for name in PHASE_COLUMNS},
         **exchange_columns(point, ranks),
         **skew,
         **input_columns(ranks, straggler=skew["straggler"]),

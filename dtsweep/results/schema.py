@@ -233,7 +233,10 @@ TRIALS: tuple[Column, ...] = (
     Column(
         "window_s", FLOAT, "s", "from the first measured step until the last worker's work is done"
     ),
-    *(Column(name, FLOAT, "s", f"mean per step, slowest worker: {what}") for name, what in _PHASES),
+    *(
+        Column(name, FLOAT, "s", f"mean per step and worker; the phases add up to the step: {what}")
+        for name, what in _PHASES
+    ),
     Column(
         "comm_share",
         FLOAT,
@@ -353,13 +356,24 @@ TRIALS: tuple[Column, ...] = (
         "share of time in which a device ran a kernel, mean of workers",
     ),
     Column("power_w", FLOAT, "W", "drawn by all devices together"),
-    Column("energy_j", FLOAT, "J", "used by all devices in the window"),
-    Column("energy_j_per_sample", FLOAT, "J/sample", "energy_j by the samples of the window"),
+    Column(
+        "energy_j",
+        FLOAT,
+        "J",
+        "used by all devices in the whole window, with the steps that window_s leaves out",
+    ),
+    Column("energy_j_per_sample", FLOAT, "J/sample", "energy_j by the samples of the whole window"),
     Column(
         "cpu_energy_j",
         FLOAT,
         "J",
-        "used by the CPUs of all hosts in the window, where RAPL can be read",
+        "used by the CPUs of all hosts in the whole window, where RAPL can be read",
+    ),
+    Column(
+        "cpu_energy_j_per_sample",
+        FLOAT,
+        "J/sample",
+        "cpu_energy_j by the samples of the whole window",
     ),
     Column(
         "host_cpu_share", FLOAT, "", "share of the hosts' CPU time that was in use, largest host"

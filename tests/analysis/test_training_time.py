@@ -125,17 +125,22 @@ def test_no_ok_trial_gives_no_row() -> None:
 
 
 def test_energy_is_that_of_the_samples_by_devices_and_by_cpus() -> None:
-    known = {"energy_j_per_sample": 3.0, "cpu_energy_j": 50.0, "window_s": 5.0}
+    known = {"energy_j_per_sample": 3.0, "cpu_energy_j_per_sample": 0.5}
     rows = training_time(trials(point(1, 20, **known), point(2, 30)), samples=1000)
-    # 10 W over 50 s.
     assert rows["energy_j"].tolist() == pytest.approx([3000, np.nan], nan_ok=True)
     assert rows["cpu_energy_j"].tolist() == pytest.approx([500, np.nan], nan_ok=True)
 
 
+def test_cpu_energy_does_not_depend_on_the_steps_that_are_left_out() -> None:
+    # 500 J in a window of 10 s; of 10,000 samples half were left out as a warm-up.
+    for window_s in (10.0, 5.0):
+        known = {"cpu_energy_j": 500.0, "window_s": window_s, "cpu_energy_j_per_sample": 0.05}
+        rows = training_time(trials(point(1, 1000, **known)), samples=1_000_000)
+        assert rows["cpu_energy_j"].tolist() == pytest.approx([50_000])
+
+
 def test_a_null_environment_keeps_its_energy() -> None:
-    frame = trials(
-        point(1, 20, energy_j_per_sample=2.0, cpu_energy_j=5.0, window_s=1.0, env_id=None)
-    )
+    frame = trials(point(1, 20, energy_j_per_sample=2.0, cpu_energy_j_per_sample=0.25, env_id=None))
     assert training_time(frame, samples=40)[["energy_j", "cpu_energy_j"]].to_numpy().tolist() == [
         [80, 10]
     ]

@@ -50,7 +50,18 @@ def test_throughput_counts_every_worker_and_waits_for_the_slowest() -> None:
     # The last ends of the steps are at 2, 3 and 5 s.
     assert row["step_mean_s"] == pytest.approx(5 / 3)
     assert (row["step_p50_s"], row["step_max_s"]) == (2, 2)
-    assert row["forward_s"] == pytest.approx(5 / 3 / 2)
+    # Half of each rank's own steps, of 4/3 and 5/3 s.
+    assert row["forward_s"] == pytest.approx(0.75)
+
+
+def test_the_phases_of_a_row_add_up_to_its_mean_step() -> None:
+    # Each rank does more of another phase, and waits for the others in `sync_s`.
+    slow = {"data_s": 0.1, "forward_s": 0.5, "backward_s": 0.3, "sync_s": 0.1}
+    other = {"data_s": 0.4, "forward_s": 0.2, "backward_s": 0.1, "sync_s": 0.3}
+    ranks = [outcome([1.0] * 30, phases=phases) for phases in (slow, other)]
+    row = row_of(ranks)
+    total_s = sum(row[name] for name in slow)
+    assert total_s == pytest.approx(row["step_mean_s"])
 
 
 @pytest.mark.parametrize("fields", [{}, {"sync": "local_sgd", "sync_period": 4}])
