@@ -29,7 +29,7 @@ from dtsweep.driver.visit import refuse_other_versions
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import Plan
 from dtsweep.provenance.versions import slow_import
-from dtsweep.session.session_settings import Settings
+from dtsweep.session.session_settings import Code, Settings
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.settings import Sweep
 
@@ -39,6 +39,8 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
     folder = None
     if planned.sweep.file:
         folder = planned.sweep.file.parent
+    # Before anything starts: a workload that can't travel is refused in a moment.
+    code = pickled_workload(planned.sweep)
     for_train = train_settings(planned.options.node_timeout_s, cluster=None)
     if warning := slow_import():
         planned.progress.say(warning)
@@ -68,7 +70,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
             if not cluster.is_private:
                 refuse_other_versions(cluster, tell=planned.progress.say)
             prepared = prepare(planned.sweep, planned.plan, cluster)
-            settings = _slot_settings(planned, prepared, cluster, storage=storage)
+            settings = _slot_settings(planned, prepared, cluster, code=code, storage=storage)
             watch = Watch(
                 heartbeat=heartbeat, cluster_gone=cluster_gone, signals=signals, stopped=stopped
             )
@@ -165,11 +167,14 @@ def _raises_cluster_gone(heartbeat: Heartbeat) -> Iterator[None]:
 
 
 def _slot_settings(
-    planned: PlannedRun, prepared: Prepared, cluster: Cluster, *, storage: str
+    planned: PlannedRun, prepared: Prepared, cluster: Cluster, *, code: Code, storage: str
 ) -> list[Settings]:
     resources = prepared.sweep.resources
+    if not cluster.is_private:
+        # What lies next to the sweep file has travelled with the job.
+        code = replace(code, folder=None)
     settings = Settings(
-        code=pickled_workload(prepared.sweep, is_shipped=not cluster.is_private),
+        code=code,
         cpus_per_worker=resources.cpus_per_worker,
         gpus_per_worker=resources.gpus_per_worker or 0,
         environment=dict(resources.environment),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from pickle import PicklingError
+from types import FunctionType, ModuleType
+from typing import IO, Any
 
 from ray import cloudpickle
 from ray._private.ray_constants import RAY_RUNTIME_ENV_IGNORE_GITIGNORE
@@ -25,37 +29,80 @@ from dtsweep.sweep.settings import Sweep
 UPLOAD_LIMIT_BYTES = 512 * 2**20
 """Largest size of a job's code that Ray accepts."""
 
+UNSENDABLE = (TypeError, ValueError, AttributeError, PicklingError)
+"""Errors by which an object says that it can't be pickled."""
+
 LEFT_OUT = (".env", ".env.*", ".git")
 """Patterns of .gitignore form for files that are not shipped; Ray takes all files of a package."""
 
 
-def pickled_workload(sweep: Sweep, *, is_shipped: bool) -> Code:
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # Ray's copy has no types
+    """Pickler that sends modules of any class by name, as it does those of Python's own class.
+
+    With a method of a sweep file go all loaded submodules of `torch` whose names occur in it. A
+    field `classes` names `torch.classes`, which is an object of a class of its own.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self._names = {
+            id(module): name
+            for name, module in list(sys.modules.items())
+            if module is not None and type(module) is not ModuleType
+        }
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Have such a module imported where it is unpickled."""
+        name = self._names.get(id(obj))
+        if name is None:
+            return super().reducer_override(obj)
+        return import_module, (name,)
+
+
+def pickled_workload(sweep: Sweep) -> Code:
     """Pickle the workload: classes of the sweep file by value, modules of its folder by name.
 
-    Args:
-        sweep: its workload travels.
-        is_shipped: whether the folder's modules travel with Ray's job; else they are found where
-            they are.
+    Raises:
+        SweepError: it uses something that can't be pickled.
     """
     module = sys.modules[type(sweep.workload).__module__]
     by_value = sweep.file is not None and module.__name__ == module_name(sweep.file)
     if by_value:
         cloudpickle.register_pickle_by_value(module)
     try:
-        pickled = cloudpickle.dumps(sweep.workload)
-    except (TypeError, ValueError, AttributeError) as error:
+        pickled = _pickled(sweep.workload)
+    except UNSENDABLE as error:
+        used = _unsendable_global(type(sweep.workload)) or str(error)
         raise SweepError(
-            f"workload {type(sweep.workload).__name__} can't be sent to the workers: {error}"
+            f"workload {type(sweep.workload).__name__} can't be sent to the workers: {used}"
         ) from error
     finally:
         if by_value:
             cloudpickle.unregister_pickle_by_value(module)
-    if is_shipped or sweep.file is None:
-        folder = None
-    else:
+    folder = None
+    if sweep.file is not None:
         folder = str(sweep.file.resolve().parent)
     packages = frozenset(sources_of(sweep.workload, file=sweep.file).packages)
     return Code(pickled=pickled, folder=folder, packages=packages)
+
+
+def _pickled(value: object) -> bytes:
+    with io.BytesIO() as file:
+        _Pickler(file).dump(value)
+        return file.getvalue()
+
+
+def _unsendable_global(kind: type) -> str | None:
+    """Name the first global that a method uses and that can't be pickled, with the way out."""
+    for method, function in vars(kind).items():
+        if not isinstance(function, FunctionType):
+            continue
+        for name in sorted(function.__globals__.keys() & {*function.__code__.co_names}):
+            try:
+                _pickled(function.__globals__[name])
+            except UNSENDABLE as error:
+                return f"{method}() uses {name} ({error}); make it in a method"
+    return None
 
 
 def own_modules(sweep: Sweep) -> list[Path]:
