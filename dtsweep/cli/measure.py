@@ -11,6 +11,7 @@ import click
 
 from dtsweep.cli.decide import print_results
 from dtsweep.cli.options import (
+    FiniteRange,
     address_option,
     console,
     json_option,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--node-timeout",
     "node_timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=300.0,
     show_default=True,
     metavar="S",
@@ -64,9 +65,10 @@ def run(
     from dtsweep.driver.planned import Options
     from dtsweep.driver.run import execute, results_of
 
-    where = results or results_of(question, in_process=options["in_process"])
+    if results is None:
+        results = results_of(question, in_process=options["in_process"])
     try:
-        tally = execute(question, candidates, Options(results=where, **options))
+        tally = execute(question, candidates, Options(results=results, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
         click.echo(
             f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}",
@@ -89,7 +91,7 @@ def run(
         )
     # Where the run was interrupted before any trial had begun, there may be nothing to read.
     if tally.storage_error is None and (tally.signal_number is None or tally.statuses):
-        print_results(where, as_json=as_json)
+        print_results(results, as_json=as_json)
     sys.exit(tally.exit_code)
 
 
@@ -115,7 +117,9 @@ def plan(
     from dtsweep.plan.plan import PLANNED_BY, make_plan
     from dtsweep.results.store import Results
 
-    store = Results(results or f"results/{question.name}")
+    if results is None:
+        results = f"results/{question.name}"
+    store = Results(results)
     planned = make_plan(question, candidates, store.attempts(PLANNED_BY), rerun=rerun)
     misfits = None
     if address is not None:

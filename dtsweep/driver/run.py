@@ -85,7 +85,9 @@ def run(
         ConnectionError: the cluster has stopped; what was done has been stored.
         KeyboardInterrupt: after what was done has been stored.
     """
-    where = str(results or results_of(sweep, in_process=in_process))
+    if results is None:
+        results = results_of(sweep, in_process=in_process)
+    where = str(results)
     options = Options(results=where, address=address, rerun=rerun, in_process=in_process)
     tally = execute(sweep, candidates(sweep), options)
     if tally.storage_error is not None:

@@ -150,6 +150,10 @@ def _private(path: str, flags: int) -> int:
 
 
 def _file_system(where: str, shown: str) -> tuple[Any, str]:
+    if not where:
+        raise SweepError(
+            "results '' is not a place; give a folder or a URI such as s3://bucket/folder"
+        )
     if "://" not in where:
         if match := re.match(r"(s3|gs|gcs|abfss?|hdfs):/*", where):
             raise SweepError(
