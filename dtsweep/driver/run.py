@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.recorder import compact
+from dtsweep.driver.run_folders import remove_left_folders
 from dtsweep.driver.tally import RunTally
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.plan.plan import PLANNED_BY, make_plan
@@ -110,6 +111,7 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         StorageError: the results can't be read, or not be written to; nothing was started.
     """
     refuse_what_ray_deletes(options.results)
+    remove_left_folders()
     results = Results(options.results)
     progress = Progress(axes=sweep.axes)
     if options.in_process:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from pickle import PicklingError
-from types import FunctionType, ModuleType
-from typing import IO, Any
+from types import FunctionType
+from typing import Any
 
 from ray import cloudpickle
 from ray._private.ray_constants import RAY_RUNTIME_ENV_IGNORE_GITIGNORE
@@ -25,6 +23,7 @@ from dtsweep.provenance.sources import sources_of
 from dtsweep.session.session_settings import Code
 from dtsweep.sweep.file import module_name
 from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.travel import send_modules_by_name
 
 UPLOAD_LIMIT_BYTES = 512 * 2**20
 """Largest size of a job's code that Ray accepts."""
@@ -34,29 +33,6 @@ UNSENDABLE = (TypeError, ValueError, AttributeError, PicklingError)
 
 LEFT_OUT = (".env", ".env.*", ".git")
 """Patterns of .gitignore form for files that are not shipped; Ray takes all files of a package."""
-
-
-class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # Ray's copy has no types
-    """Pickler that sends modules of any class by name, as it does those of Python's own class.
-
-    With a method of a sweep file go all loaded submodules of `torch` whose names occur in it. A
-    field `classes` names `torch.classes`, which is an object of a class of its own.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__(file)
-        self._names = {
-            id(module): name
-            for name, module in list(sys.modules.items())
-            if module is not None and type(module) is not ModuleType
-        }
-
-    def reducer_override(self, obj: Any) -> Any:
-        """Have such a module imported where it is unpickled."""
-        name = self._names.get(id(obj))
-        if name is None:
-            return super().reducer_override(obj)
-        return import_module, (name,)
 
 
 def pickled_workload(sweep: Sweep) -> Code:
@@ -69,8 +45,9 @@ def pickled_workload(sweep: Sweep) -> Code:
     by_value = sweep.file is not None and module.__name__ == module_name(sweep.file)
     if by_value:
         cloudpickle.register_pickle_by_value(module)
+    send_modules_by_name()
     try:
-        pickled = _pickled(sweep.workload)
+        pickled = cloudpickle.dumps(sweep.workload)
     except UNSENDABLE as error:
         used = _unsendable_global(type(sweep.workload)) or str(error)
         raise SweepError(
@@ -86,12 +63,6 @@ def pickled_workload(sweep: Sweep) -> Code:
     return Code(pickled=pickled, folder=folder, packages=packages)
 
 
-def _pickled(value: object) -> bytes:
-    with io.BytesIO() as file:
-        _Pickler(file).dump(value)
-        return file.getvalue()
-
-
 def _unsendable_global(kind: type) -> str | None:
     """Name the first global that a method uses and that can't be pickled, with the way out."""
     for method, function in vars(kind).items():
@@ -99,7 +70,7 @@ def _unsendable_global(kind: type) -> str | None:
             continue
         for name in sorted(function.__globals__.keys() & {*function.__code__.co_names}):
             try:
-                _pickled(function.__globals__[name])
+                cloudpickle.dumps(function.__globals__[name])
             except UNSENDABLE as error:
                 return f"{method}() uses {name} ({error}); make it in a method"
     return None

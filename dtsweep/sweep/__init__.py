@@ -15,5 +15,6 @@ Any process; imports the standard library, and NumPy in a function of `axes`. In
     constraints     why a point can't be measured; a cluster's size is judged in `driver.cluster`
     axes            from axes to points, the impossible ones with their reason
     file            reads a sweep file, and says what is wrong with file and line
+    travel          travel of a workload to other processes: which objects go by name
     task            the message that tells ranks what to measure
 """

@@ -67,6 +67,8 @@ sweep = Sweep(
 )
 '''
 
+FIELDS = ("width", "classes", "ops", "backends")
+
 MODEL = """
 import os
 
@@ -324,7 +326,7 @@ def test_another_device_than_the_results_have_is_refused_and_no_trial_is_lost(
     (tmp_path / "sweep.py").write_text(SWEEP)
     (tmp_path / "my_model.py").write_text(MODEL)
     other = {**row, "attempt_id": "other", "trial_id": "other", "devices": "H100"}
-    Results(tmp_path / "r").commit(other, workload_types={"width": int})
+    Results(tmp_path / "r").commit(other, workload_types=dict.fromkeys(FIELDS, int))
     few = [
         "--set",
         "workers=1",
