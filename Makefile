@@ -13,7 +13,7 @@ export DTSWEEP_TEST_DATA ?= $(DATA)
 endif
 
 # What kills, freezes and takes away real processes and nodes: slow, and of interest where those are handled.
-FAULTS = $(patsubst %,tests/driver/test_%.py,autoscaler cluster_gone hosts kills leaving struck)
+FAULTS = $(patsubst %,tests/driver/test_%.py,autoscaler cluster_gone driver_killed hosts kills leaving struck)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup sweep test test-fast test-ray test-faults test-gpu check lint format docs notebook bench clean

@@ -54,7 +54,7 @@ class Launch:
     def __init__(self, workers: int, *, storage: str) -> None:
         """Start it: the largest point of its world is its first trial, and is not counted."""
         settings = Settings(
-            code=pickled_workload(SWEEP, is_shipped=False),
+            code=pickled_workload(SWEEP),
             cpus_per_worker=1,
             gpus_per_worker=0,
             environment={},

@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from dtsweep.cli.options import console, json_option, load_results, print_json, telling_warnings
+from dtsweep.cli.options import (
+    FiniteRange,
+    console,
+    json_option,
+    load_results,
+    print_json,
+    telling_warnings,
+)
 from dtsweep.errors import SweepError
 
 of_option = click.option(
@@ -47,7 +54,7 @@ def difference(results: str, a: str, b: str, of: tuple[str, ...], as_json: bool)
 @of_option
 @click.option(
     "--threshold",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=0.02,
     show_default=True,
     help="Share by which a value must be worse to be a regression.",

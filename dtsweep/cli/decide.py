@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dtsweep.cli.options import console, json_option, load_results, print_json
+from dtsweep.cli.options import FiniteRange, console, json_option, load_results, print_json
 from dtsweep.errors import SweepError
 from dtsweep.sweep.goal import GOALS, Goal
 
@@ -57,7 +57,7 @@ where_option = click.option(
 )
 @click.option(
     "--price",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     help="And what it costs, at this price of a worker for an hour.",
 )
 @json_option

@@ -11,6 +11,7 @@ import click
 
 from dtsweep.cli.decide import print_results
 from dtsweep.cli.options import (
+    FiniteRange,
     address_option,
     console,
     json_option,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--node-timeout",
     "node_timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=300.0,
     show_default=True,
     metavar="S",
@@ -65,10 +66,11 @@ def run(
     from dtsweep.driver.run import execute, results_of
     from dtsweep.results.storage import absolute_place
 
-    where = results or results_of(question, in_process=options["in_process"])
-    place = absolute_place(where)
+    if results is None:
+        results = results_of(question, in_process=options["in_process"])
+    place = absolute_place(results)
     try:
-        tally = execute(question, candidates, Options(results=where, **options))
+        tally = execute(question, candidates, Options(results=place, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
         click.echo(
             f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}",
@@ -117,7 +119,9 @@ def plan(
     from dtsweep.plan.plan import PLANNED_BY, make_plan
     from dtsweep.results.store import Results, damage_of
 
-    store = Results(results or f"results/{question.name}")
+    if results is None:
+        results = f"results/{question.name}"
+    store = Results(results)
     planned = make_plan(question, candidates, store.attempts(PLANNED_BY), rerun=rerun)
     if (damage := damage_of(store)) is not None:
         tell(damage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,20 @@ from dtsweep.errors import printable
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
+
+
+class FiniteRange(click.FloatRange):
+    """Range of numbers without nan and infinity: no comparison holds for nan, no wait ends then."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read a number, and refuse one that is not finite."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
 
 sweep_argument = click.argument("sweep", metavar="SWEEP.py")
 set_option = click.option(

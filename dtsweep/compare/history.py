@@ -116,7 +116,7 @@ def entries(history: str | Path) -> list[Entry]:
 
     These are the newest `MOST_ENTRIES`, from the last one that was accepted as a start.
 
-    A file that was changed is left out, with a warning.
+    A damaged file is left out, with a warning. Without its ranks a run has no machine.
 
     Args:
         history: the place; nothing need be there.
@@ -130,18 +130,22 @@ def entries(history: str | Path) -> list[Entry]:
     ranks = {_key(name): name for name in storage.sizes(HISTORY["ranks"])}
     for name in sorted(storage.sizes(HISTORY["trials"]), reverse=True)[:MOST_ENTRIES]:
         match = _STEM.fullmatch(name)
-        rows = None
-        if match:
-            rows = _read(storage, "trials", name)
-        if match is None or rows is None:
+        if match is None:
             continue
+        rows = _read(storage, "trials", name, loss="so its run is left out")
+        if rows is None:
+            continue
+        described = None
+        if ranks_name := ranks.get(_key(name)):
+            loss = "so the machine of its run is unknown, and that run counts only by its env_id"
+            described = _read(storage, "ranks", ranks_name, loss=loss)
         newest_first.append(
             Entry(
                 run=match["run"],
                 started_at=pc.max(rows["started_at"]).as_py(),
                 is_start=match["start"] is not None,
                 trials=rows,
-                ranks=_read(storage, "ranks", ranks.get(_key(name))),
+                ranks=merged("ranks", [] if described is None else [described]),
             )
         )
         if newest_first[-1].is_start:
@@ -154,13 +158,19 @@ def _key(name: str) -> str:
     return name.rpartition("-")[0]
 
 
-def _read(storage: Storage, table: str, name: str | None) -> Any:
-    """Read the rows of a file; no rows if `name` is None, and None if the file was changed."""
+def _read(storage: Storage, table: str, name: str, *, loss: str) -> Any:
+    """Read the rows of a file; None, with a warning, if it is damaged.
+
+    Args:
+        storage: the history.
+        table: of the file.
+        name: of the file.
+        loss: what follows if it can't be read.
+    """
     try:
-        files = []
-        if name is not None:
-            files = [decode(storage.read(HISTORY[table], name), name=name, table=table)]
-        return merged(table, files)
+        return merged(table, [decode(storage.read(HISTORY[table], name), name=name, table=table)])
     except CorruptPartError as error:
-        warnings.warn(f"{storage.shown}/{HISTORY[table]}/{name} is left out: {error}", stacklevel=3)
+        file = f"{storage.shown}/{HISTORY[table]}/{name}"
+        way_out = "put the file back from a copy, or delete it"
+        warnings.warn(f"{file} is damaged ({error}), {loss}; {way_out}", stacklevel=3)
         return None

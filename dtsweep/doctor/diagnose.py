@@ -64,6 +64,8 @@ def diagnose(
         usable = for_ranks(cluster.nodes)
         if not usable and cluster.autoscaler is not None:
             tell("no node for ranks is up: those that the autoscaler adds are not looked at")
+        for note in cluster.notes:
+            tell(note)
         tell(f"using {cluster.described()}; looking around on every node")
         hosts = _look_around(cluster.nodes)
         tell("trying matrix products on every node")

@@ -14,6 +14,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     autoscaler      whether a Ray has one, and which nodes it can add
     cluster         what a Ray has, and what fits on it
     token           Ray's token: sent to a cluster that asks for one
+    run_folders     temporary folders of a run, and what dead runs have left of theirs
     connect         which Ray is used: one that runs, or a private one
     visit           tasks and answers of all nodes, side by side; refuses versions not the driver's
     heartbeat       whether the Ray of a run is still there

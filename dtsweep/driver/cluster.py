@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import ray
 
@@ -35,6 +36,12 @@ class Cluster:
     nodes: Sequence[Node]
     autoscaler: Autoscaler | None = None
     """Autoscaler; None if the nodes are fixed."""
+
+    folder: Path | None = None
+    """Temporary folder of a private Ray; None of a cluster that was joined."""
+
+    notes: Sequence[str] = ()
+    """Lines for the user on how it was started or joined."""
 
     def has_gpus(self) -> bool | None:
         """True if a node, or one that can be added, has a GPU; None where that is unknown."""

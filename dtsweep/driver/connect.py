@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,8 +17,9 @@ import ray
 from ray._private import services
 
 from dtsweep.driver.cluster import Cluster, look_at
+from dtsweep.driver.run_folders import FOLDER_VARIABLE, RAY_PARENT, RAY_PREFIX, run_folder
 from dtsweep.driver.shipping import modules_of_job, shipped_modules, travelling
-from dtsweep.driver.token import forget_token, send_token_if_asked
+from dtsweep.driver.token import forget_token, make_token_private, send_token_if_asked
 from dtsweep.errors import SweepError, without_credentials
 
 CONNECT_S = 5.0
@@ -54,27 +54,40 @@ def connected(
     if ray.is_initialized():
         raise SweepError("this process uses a Ray already; call ray.shutdown() first")
     wanted = _wanted(address)
-    temporary: str | None = None
     with _process_kept():
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        try:
-            if wanted == "local":
-                # Sockets need a short path. Ray opens its own folder to everybody; what ranks print
-                # lies there, too.
-                temporary = tempfile.mkdtemp(prefix="dtsweep-", dir="/tmp")
-                _start_private(temporary, environment)
-            else:
-                _join(wanted, [*shipped_modules(folder, modules), *modules_of_job(os.environ)])
-            yield look_at(
-                "a private Ray on this machine"
-                if temporary
-                else f"Ray at {ray.get_runtime_context().gcs_address}",
-                is_private=bool(temporary),
+        if wanted == "local":
+            using = _private(environment)
+        else:
+            using = _joined(
+                wanted, [*shipped_modules(folder, modules), *modules_of_job(os.environ)]
             )
+        with using as cluster:
+            yield cluster
+
+
+@contextmanager
+def _private(environment: Mapping[str, str]) -> Iterator[Cluster]:
+    """A Ray of this machine in a folder of its own, both for as long as they are needed."""
+    # Ray opens its own folder to everybody; what ranks print lies there, too.
+    with run_folder(RAY_PREFIX, parent=RAY_PARENT) as folder:
+        try:
+            notes = _start_private(folder, environment)
+            cluster = look_at("a private Ray on this machine", is_private=True)
+            yield replace(cluster, folder=folder, notes=notes)
         finally:
             ray.shutdown()
-            if temporary:
-                shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _joined(address: str, modules: list[str]) -> Iterator[Cluster]:
+    """A Ray that runs already, joined for a while."""
+    try:
+        notes = _join(address, modules)
+        cluster = look_at(f"Ray at {ray.get_runtime_context().gcs_address}", is_private=False)
+        yield replace(cluster, notes=notes)
+    finally:
+        ray.shutdown()
 
 
 @contextmanager
@@ -102,23 +115,27 @@ def _process_kept() -> Iterator[None]:
             signal.signal(signal.SIGTERM, terminate)
 
 
-def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
+def _start_private(folder: Path, environment: Mapping[str, str]) -> list[str]:
+    """Start a Ray in a folder; return lines for the user."""
     # Ray gives workers niceness 15 by default: other processes would slow down what is measured.
+    own = {"RAY_worker_niceness": "0", FOLDER_VARIABLE: str(folder)}
     # RAY_ADDRESS would win over address="local".
-    with _environment({"RAY_worker_niceness": "0", **environment}, without="RAY_ADDRESS"):
+    with _environment({**own, **environment}, without="RAY_ADDRESS"):
         try:
+            notes = make_token_private()
             ray.init(
                 address="local",
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                _temp_dir=f"{temporary}/r",
+                _temp_dir=f"{folder}/r",
             )
         except Exception as error:  # Ray raises a bare one
             reason = _line_of(error)
             raise SweepError(
                 f"a private Ray did not start ({reason}); is this machine very busy? try again"
             ) from error
+    return notes
 
 
 @contextmanager
@@ -160,14 +177,15 @@ def _wanted(address: str | None) -> str:
     return wanted
 
 
-def _join(address: str, modules: list[str]) -> None:
+def _join(address: str, modules: list[str]) -> list[str]:
+    """Join a Ray that runs; return lines for the user."""
     # A job that was submitted has a runtime environment of its own, which ours is added to.
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     try:
         if address == "auto":
             address = _running()
         _need_answer(address)
-        send_token_if_asked(address)
+        asks_for_token = send_token_if_asked(address)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise SweepError(f"no Ray at {address!r} ({_line_of(error)}); {HINT}") from error
     try:
@@ -182,6 +200,9 @@ def _join(address: str, modules: list[str]) -> None:
         raise SweepError(
             f"the Ray at {address!r} can't be joined ({_line_of(error)}); {hint}"
         ) from error
+    if asks_for_token:
+        return []
+    return [f"the Ray at {address} asks for no token: anybody who reaches it can run code there"]
 
 
 def _line_of(error: Exception) -> str:

@@ -5,8 +5,6 @@ Connects, has `prepare` lay out the plan and `tuner` run it, and stores the end 
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from dtsweep.driver.idle import NodeLifetimes
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, prepare, resources_of_worker
 from dtsweep.driver.queue import Queue
+from dtsweep.driver.run_folders import TRAIN_PREFIX, remove_run_folder, run_folder
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.shipping import own_modules, pickled_workload
 from dtsweep.driver.signals import Interrupted, signals_noted
@@ -29,7 +28,7 @@ from dtsweep.driver.visit import refuse_other_versions
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import Plan
 from dtsweep.provenance.versions import slow_import
-from dtsweep.session.session_settings import Settings
+from dtsweep.session.session_settings import Code, Settings
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.settings import Sweep
 
@@ -39,11 +38,13 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
     folder = None
     if planned.sweep.file:
         folder = planned.sweep.file.parent
+    # Before anything starts: a workload that can't travel is refused in a moment.
+    code = pickled_workload(planned.sweep)
     for_train = train_settings(planned.options.node_timeout_s, cluster=None)
     if warning := slow_import():
         planned.progress.say(warning)
     with (
-        tempfile.TemporaryDirectory(prefix="dtsweep-train-", ignore_cleanup_errors=True) as storage,
+        run_folder(TRAIN_PREFIX) as storage,
         connected(
             planned.options.address,
             folder=folder,
@@ -57,18 +58,20 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
         heartbeat = heartbeat_of_ray()
 
         def last_words() -> None:
-            shutil.rmtree(storage, ignore_errors=True)
             planned.progress.say(
                 f"dtsweep: {stopped}; what was done is stored; the same command goes on"
             )
+            for left in filter(None, (storage, cluster.folder)):
+                remove_run_folder(left)
 
         # From the first: whatever Ray is asked may not come back.
         with watched(heartbeat, last_words=last_words, exit_code=4) as cluster_gone:
-            planned.progress.say(f"using {cluster.described()}")
+            for note in (f"using {cluster.described()}", *cluster.notes):
+                planned.progress.say(note)
             if not cluster.is_private:
                 refuse_other_versions(cluster, tell=planned.progress.say)
             prepared = prepare(planned.sweep, planned.plan, cluster)
-            settings = _slot_settings(planned, prepared, cluster, storage=storage)
+            settings = _slot_settings(planned, prepared, cluster, code=code, storage=str(storage))
             watch = Watch(
                 heartbeat=heartbeat, cluster_gone=cluster_gone, signals=signals, stopped=stopped
             )
@@ -165,11 +168,14 @@ def _raises_cluster_gone(heartbeat: Heartbeat) -> Iterator[None]:
 
 
 def _slot_settings(
-    planned: PlannedRun, prepared: Prepared, cluster: Cluster, *, storage: str
+    planned: PlannedRun, prepared: Prepared, cluster: Cluster, *, code: Code, storage: str
 ) -> list[Settings]:
     resources = prepared.sweep.resources
+    if not cluster.is_private:
+        # What lies next to the sweep file has travelled with the job.
+        code = replace(code, folder=None)
     settings = Settings(
-        code=pickled_workload(prepared.sweep, is_shipped=not cluster.is_private),
+        code=code,
         cpus_per_worker=resources.cpus_per_worker,
         gpus_per_worker=resources.gpus_per_worker or 0,
         environment=dict(resources.environment),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
+from dtsweep.driver.run_folders import remove_left_folders
 from dtsweep.driver.tally import RunTally
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.plan.plan import PLANNED_BY, make_plan
@@ -90,7 +91,9 @@ def run(
         ConnectionError: the cluster has stopped; what was done has been stored.
         KeyboardInterrupt: after what was done has been stored.
     """
-    where = absolute_place(str(results or results_of(sweep, in_process=in_process)))
+    if results is None:
+        results = results_of(sweep, in_process=in_process)
+    where = absolute_place(str(results))
     options = Options(results=where, address=address, rerun=rerun, in_process=in_process)
     tally = execute(sweep, candidates(sweep), options)
     if tally.storage_error is not None:
@@ -113,6 +116,7 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         StorageError: the results can't be read, or not be written to; nothing was started.
     """
     refuse_what_ray_deletes(options.results)
+    remove_left_folders()
     results = Results(options.results)
     progress = Progress(axes=sweep.axes)
     if options.in_process:

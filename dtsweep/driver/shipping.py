@@ -8,6 +8,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from pickle import PicklingError
+from types import FunctionType
 from typing import Any
 
 from ray import cloudpickle
@@ -21,41 +23,57 @@ from dtsweep.provenance.sources import sources_of
 from dtsweep.session.session_settings import Code
 from dtsweep.sweep.file import module_name
 from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.travel import send_modules_by_name
 
 UPLOAD_LIMIT_BYTES = 512 * 2**20
 """Largest size of a job's code that Ray accepts."""
+
+UNSENDABLE = (TypeError, ValueError, AttributeError, PicklingError)
+"""Errors by which an object says that it can't be pickled."""
 
 LEFT_OUT = (".env", ".env.*", ".git")
 """Patterns of .gitignore form for files that are not shipped; Ray takes all files of a package."""
 
 
-def pickled_workload(sweep: Sweep, *, is_shipped: bool) -> Code:
+def pickled_workload(sweep: Sweep) -> Code:
     """Pickle the workload: classes of the sweep file by value, modules of its folder by name.
 
-    Args:
-        sweep: its workload travels.
-        is_shipped: whether the folder's modules travel with Ray's job; else they are found where
-            they are.
+    Raises:
+        SweepError: it uses something that can't be pickled.
     """
     module = sys.modules[type(sweep.workload).__module__]
     by_value = sweep.file is not None and module.__name__ == module_name(sweep.file)
     if by_value:
         cloudpickle.register_pickle_by_value(module)
+    send_modules_by_name()
     try:
         pickled = cloudpickle.dumps(sweep.workload)
-    except (TypeError, ValueError, AttributeError) as error:
+    except UNSENDABLE as error:
+        used = _unsendable_global(type(sweep.workload)) or str(error)
         raise SweepError(
-            f"workload {type(sweep.workload).__name__} can't be sent to the workers: {error}"
+            f"workload {type(sweep.workload).__name__} can't be sent to the workers: {used}"
         ) from error
     finally:
         if by_value:
             cloudpickle.unregister_pickle_by_value(module)
-    if is_shipped or sweep.file is None:
-        folder = None
-    else:
+    folder = None
+    if sweep.file is not None:
         folder = str(sweep.file.resolve().parent)
     packages = frozenset(sources_of(sweep.workload, file=sweep.file).packages)
     return Code(pickled=pickled, folder=folder, packages=packages)
+
+
+def _unsendable_global(kind: type) -> str | None:
+    """Name the first global that a method uses and that can't be pickled, with the way out."""
+    for method, function in vars(kind).items():
+        if not isinstance(function, FunctionType):
+            continue
+        for name in sorted(function.__globals__.keys() & {*function.__code__.co_names}):
+            try:
+                cloudpickle.dumps(function.__globals__[name])
+            except UNSENDABLE as error:
+                return f"{method}() uses {name} ({error}); make it in a method"
+    return None
 
 
 def own_modules(sweep: Sweep) -> list[Path]:

@@ -213,7 +213,11 @@ def absolute_place(where: str) -> str:
 
     >>> absolute_place("s3://bucket/results")
     's3://bucket/results'
+
+    Raises:
+        SweepError: it is no place.
     """
+    _refuse_malformed(where, without_credentials(where))
     if "://" in where:
         return where
     return str(Path(where).expanduser().absolute())
@@ -244,13 +248,22 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, mode=0o600)
 
 
+def _refuse_malformed(where: str, shown: str) -> None:
+    if not where:
+        raise SweepError(
+            "results '' is not a place; give a folder or a URI such as s3://bucket/folder"
+        )
+    if "://" in where:
+        return
+    if match := re.match(r"(s3|gs|gcs|abfss?|hdfs):/*", where):
+        raise SweepError(
+            f"results {shown!r} is not a folder; did you mean {match[1]}://{shown[match.end() :]}?"
+        )
+
+
 def _file_system(where: str, shown: str) -> tuple[Any, str]:
+    _refuse_malformed(where, shown)
     if "://" not in where:
-        if match := re.match(r"(s3|gs|gcs|abfss?|hdfs):/*", where):
-            raise SweepError(
-                f"results {shown!r} is not a folder; did you mean "
-                f"{match[1]}://{shown[match.end() :]}?"
-            )
         return pafs.LocalFileSystem(), str(Path(where).expanduser().absolute())
     try:
         if where.startswith("s3://"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -32,8 +32,12 @@ from dtsweep.sweep.point import World
 LOOK_EVERY_S = 1.0
 """Interval of questions to the autoscaler on a request."""
 
-INFEASIBLE_S = 20.0
-"""Time for which a request must be infeasible: nodes of an ended session still count as used."""
+REFUSED_S = 20.0
+"""Time for which a request must be refused: nodes of an ended session still count as used."""
+
+
+class NodesRefusedError(SessionError):
+    """The autoscaler adds no nodes in the place of those that are left out."""
 
 
 class NodeRequest:
@@ -62,38 +66,45 @@ class NodeRequest:
         self._world = world
         self._settings = settings
 
-    async def met(self) -> None:
+    async def met(self, *, is_patient: bool, say: Callable[[str], None]) -> None:
         """Wait until there is room for all of them.
 
+        An autoscaler at its maximum refuses what it adds later, when other users of the cluster
+        have given nodes back. Worlds that its configuration forbids are refused before the run.
+
+        Args:
+            is_patient: whether to wait on while the autoscaler refuses the request.
+            say: called once if the autoscaler refuses it for long.
+
         Raises:
-            SessionError: `no_nodes` after the time that nodes have, `infeasible` where the
-                autoscaler says so for long.
+            SessionError: `no_nodes` after the time that nodes have.
+            NodesRefusedError: the autoscaler refuses it for long.
         """
-        began = feasible_at = time.monotonic()
+        began = accepted_at = time.monotonic()
         timeout_s = self._settings.node_timeout_s
-        workers = self._world.workers
-        silent = ""
+        nodes = f"nodes for {self._world.workers} workers"
+        hindrance = ""
+        has_said = False
         while not await asyncio.to_thread(self._group.wait, LOOK_EVERY_S):
             left_s = began + timeout_s - time.monotonic()
             if left_s <= 0:
-                reason = (
-                    f"nodes for {workers} workers did not come in {timeout_s:g} s; see "
-                    f"--node-timeout{silent}"
-                )
+                reason = f"{nodes} did not come in {timeout_s:g} s{hindrance}; see --node-timeout"
                 raise SessionError("no_nodes", reason, hopeless_for="world")
             try:
-                is_hopeless = await asyncio.wait_for(asyncio.to_thread(self._is_refused), left_s)
+                is_refused = await asyncio.wait_for(asyncio.to_thread(self._is_refused), left_s)
             except (ray.exceptions.RayError, TimeoutError) as error:
                 # From one answer that does not come nothing follows: it is asked again.
-                is_hopeless = False
-                silent = f"; Ray's head did not answer ({type(error).__name__})"
+                is_refused = False
+                hindrance = f": Ray's head did not answer ({type(error).__name__})"
             else:
-                silent = ""
-            if not is_hopeless:
-                feasible_at = time.monotonic()
-            elif time.monotonic() - feasible_at >= INFEASIBLE_S:
-                reason = f"the autoscaler can't add nodes for {workers} workers: see `ray status`"
-                raise SessionError("infeasible", reason, hopeless_for="world")
+                hindrance = ": the autoscaler can't add them now" if is_refused else ""
+            if not is_refused:
+                accepted_at = time.monotonic()
+            elif time.monotonic() - accepted_at >= REFUSED_S and not has_said:
+                if not is_patient:
+                    raise NodesRefusedError("no_nodes", f"{nodes} can't be added now")
+                say(f"waiting for {nodes}: the autoscaler can't add them now; see `ray status`")
+                has_said = True
 
     def _is_refused(self) -> bool:
         """True if the autoscaler can't meet the request; killed sessions don't count as users."""
@@ -132,10 +143,17 @@ def _name() -> str:
 class NodeRequests:
     """Request of a slot to an autoscaler: nodes of this session, and those the next one lacks."""
 
-    def __init__(self, settings: Settings, nodes: NodeWatch) -> None:
-        """Ask for nothing yet, and where nodes stay never."""
+    def __init__(self, settings: Settings, nodes: NodeWatch, *, say: Callable[[str], None]) -> None:
+        """Ask for nothing yet, and where nodes stay never.
+
+        Args:
+            settings: of the slot.
+            nodes: which ones its sessions may use.
+            say: called with a line for the user.
+        """
         self._settings = settings
         self._nodes = nodes
+        self._say = say
         self._next: World | None = None
         self._has_launched = False
         """True if a session holds its nodes."""
@@ -170,26 +188,31 @@ class NodeRequests:
             return (await self._nodes.choose(world, within_s=self._settings.node_timeout_s)).without
         self.withdraw()
         try:
-            try:
-                return await self._come(world)
-            except SessionError:
-                if not await self._nodes.reset(world):
-                    raise
-                return await self._come(world)
+            return await self._come_in_any_case(world)
         finally:
             self._wait = began, time.monotonic()
 
-    async def _come(self, world: World) -> list[str]:
-        without = (await self._nodes.choose(world, within_s=self._settings.node_timeout_s)).without
-        request = NodeRequest(world, self._settings, workers=world.workers, without=without)
+    async def _come_in_any_case(self, world: World) -> list[str]:
+        """Have all nodes come; failing ones are used again if none come in their place."""
         try:
-            await request.met()
+            return await self._come(world, is_patient=False)
+        except SessionError as error:
+            is_reset = await self._nodes.reset(world)
+            if not is_reset and not isinstance(error, NodesRefusedError):
+                raise
+        return await self._come(world, is_patient=True)
+
+    async def _come(self, world: World, *, is_patient: bool) -> list[str]:
+        chosen = await self._nodes.choose(world, within_s=self._settings.node_timeout_s)
+        request = NodeRequest(world, self._settings, workers=world.workers, without=chosen.without)
+        try:
+            await request.met(is_patient=is_patient or not chosen.failing, say=self._say)
             self._kept_alive = request.keep_alive()
             if self._kept_alive is not None:
                 await asyncio.to_thread(self._kept_alive.wait, LOOK_EVERY_S)
         finally:
             request.withdraw()
-        return without
+        return chosen.without
 
     async def launched(self) -> None:
         """Note that a session holds its nodes."""

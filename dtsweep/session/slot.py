@@ -65,7 +65,7 @@ class Slot:
         self._deaths = defaultdict[World, list[str]](list)
         """Sessions whose starts were ended by a death, one after the other, by their world."""
         self._nodes = NodeWatch(settings, failure_counts)
-        self._requests = NodeRequests(settings, self._nodes)
+        self._requests = NodeRequests(settings, self._nodes, say=self._say)
 
     async def prepare(self, group: str, world: World) -> None:
         """Begin to start the session of the first task; `run` reports the outcome."""
@@ -225,6 +225,10 @@ class Slot:
         named = self._named(session)
         if named is not None:
             self._lines.append(f"rank {named.in_world(rank)}: {text}")
+
+    def _say(self, line: str) -> None:
+        """Keep a line for the user."""
+        self._lines.append(line)
 
     async def take_lines(self) -> list[str]:
         """Hand over the lines for the user, once; also a sign of life."""

@@ -7,6 +7,7 @@ Any process; imports the standard library, and NumPy in a function of `axes`. In
     precision       the table of precisions: what each sets; ranks, FLOP counts and doctor read it
     secret          which environment variables are secret, and what is stored in their place
     values          values of axes and of a workload's fields, in their declared types
+    variables       names and values of environment variables, as `os.environ` takes them
     point           the axes, declared here (global_batch, workload.*, env.*: see `axes`); a point
     checks          validation of a sweep's workload and axes, before any point is built
     settings        `Measure`, `Resources` and `Sweep`: what a sweep file holds
@@ -14,5 +15,6 @@ Any process; imports the standard library, and NumPy in a function of `axes`. In
     constraints     why a point can't be measured; a cluster's size is judged in `driver.cluster`
     axes            from axes to points, the impossible ones with their reason
     file            reads a sweep file, and says what is wrong with file and line
+    travel          travel of a workload to other processes: which objects go by name
     task            the message that tells ranks what to measure
 """

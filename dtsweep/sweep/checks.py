@@ -11,6 +11,7 @@ from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
 from dtsweep.sweep.point import AXES
 from dtsweep.sweep.secret import has_credentials, is_secret, mark_in
 from dtsweep.sweep.values import Scalar, workload_fields
+from dtsweep.sweep.variables import check_variable_name, check_variable_value
 
 
 def check_workload(workload: Any) -> None:
@@ -81,6 +82,8 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
         SweepError: with the nearest name, or with what to write instead.
     """
     _check_name(name, [item.name for item in fields(workload) if _is_scalar_field(item, workload)])
+    if name.startswith("env."):
+        check_variable_name(name.removeprefix("env."), where="an axis env.NAME")
     if name.startswith("env.") and is_secret(name.removeprefix("env.")):
         raise SweepError(
             f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes "
@@ -162,8 +165,8 @@ def as_scalar(name: str, value: Any) -> Scalar:
     """Return a value that an axis may hold.
 
     Raises:
-        SweepError: for anything but a JSON scalar, a whole number that 64 bits can't hold, or a URL
-            with credentials.
+        SweepError: for anything but a JSON scalar, a whole number that 64 bits can't hold, a URL
+            with credentials, or what no environment variable can hold.
     """
     if value is not None and type(value) not in (str, int, float, bool):
         kind = type(value).__name__
@@ -198,4 +201,6 @@ def as_scalar(name: str, value: Any) -> Scalar:
             "set it in Resources(environment=…), which stores a hash of it",
             word=name,
         )
+    if isinstance(value, str) and name.startswith("env."):
+        check_variable_value(value, where=f"axis {name!r}", word=name)
     return value  # type: ignore[no-any-return]  # the lines above made sure

@@ -14,6 +14,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.secret import is_secret
 from dtsweep.sweep.values import coerced
+from dtsweep.sweep.variables import check_variable_name, check_variable_value
 
 LEAST_HALF_WIDTH = 0.005
 """Least half-width given, as a share of the mean; rare events may not have happened yet."""
@@ -53,7 +54,10 @@ class Measure:
     """Seconds per window, at least."""
 
     max_steps: int = 1000
-    """Steps per window, at most. A maximum beats a minimum; one sync period is always measured."""
+    """Steps per window, at most.
+
+    A maximum beats the default of a minimum; one sync period is always measured.
+    """
 
     max_seconds: float = 60.0
     """Seconds per window, at most; fewer than 3 steps by then is a `timeout`."""
@@ -108,6 +112,8 @@ class Measure:
             {"half_width": 0, "race": 0, "prune": 0, "canary": 0, "energy": 0, "check": 0, "gc": 0},
         )
         _fit(self, {"nested": 0, "fresh": 0})
+        _refuse_contradiction(self, "min_steps", "max_steps")
+        _refuse_contradiction(self, "min_seconds", "max_seconds")
         if self.exchange not in get_args(_EXCHANGE):
             choices = ", ".join(map(repr, get_args(_EXCHANGE)))
             raise SweepError(
@@ -181,12 +187,14 @@ class Resources:
                 word="environment",
             )
         for name, value in self.environment.items():
+            check_variable_name(name, where="environment")
             if not isinstance(value, str):
                 shown = f"={quoted(value)} must be a string, such as {str(value)!r}"
                 raise SweepError(
-                    f"environment {name}{' must be a string' if is_secret(str(name)) else shown}",
-                    word=str(name),
+                    f"environment {name}{' must be a string' if is_secret(name) else shown}",
+                    word=name,
                 )
+            check_variable_value(value, where=f"environment {name}", word=name)
         wanted = "must be FLOP/s by precision, such as {'bf16': 989e12}"
         word = "peak_flops_per_s"
         if not isinstance(self.peak_flops_per_s, Mapping):
@@ -297,3 +305,13 @@ def _fit(settings: Any, least: Mapping[str, float]) -> None:
         if value is not None and value < smallest:
             raise SweepError(f"{name}={value} must be at least {smallest}", word=name)
         object.__setattr__(settings, name, value)
+
+
+def _refuse_contradiction(measure: Measure, minimum: str, maximum: str) -> None:
+    """Refuse a minimum that was given and lies above its maximum."""
+    least, most = getattr(measure, minimum), getattr(measure, maximum)
+    if least > most and least != getattr(Measure, minimum):
+        raise SweepError(
+            f"{minimum}={least:g} is more than {maximum}={most:g}; lower it, or raise {maximum}",
+            word=minimum,
+        )

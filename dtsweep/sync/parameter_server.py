@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from dtsweep.compression.exchange import WATCHED
 from dtsweep.measure.clock import Clock
 from dtsweep.sweep.point import Point
+from dtsweep.sweep.travel import send_modules_by_name
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
 from dtsweep.sync.pushes import Pushes
@@ -159,6 +160,8 @@ class ParameterServer(SyncMode):
         ]
         if self._job.rank == 0:
             values = [[p.detach().cpu() for p in piece] for piece in self._pieces]
+            # The workload goes with its optimizer.
+            send_modules_by_name()
             resets = [
                 shard.reset.remote(value, make_optimizer, point)
                 for shard, value in zip(self._job.servers, values, strict=True)

@@ -349,6 +349,20 @@ def test_a_history_takes_runs_until_one_is_worse(tmp_path: Path) -> None:
     assert len(again["base"]) == 1
 
 
+def test_a_damaged_file_of_a_history_is_named_and_the_command_goes_on(
+    tmp_path: Path, base: Path, slower: Path
+) -> None:
+    history = tmp_path / "history"
+    arguments = ["--against", "LAST", "--history", history]
+    command("compare", base, *arguments)
+    (ranks,) = (history / "runs" / "ranks").iterdir()
+    ranks.write_bytes(ranks.read_bytes()[:-1])
+    done = command("compare", slower, *arguments)
+    assert done.exit_code == 1, done.output
+    assert f"{ranks} is damaged (" in done.stderr
+    assert "put the file back from a copy, or delete it" in done.stderr
+
+
 def test_the_same_run_is_stored_once(tmp_path: Path, base: Path) -> None:
     history = tmp_path / "history"
     against = ("--against", "LAST", "--history", history)

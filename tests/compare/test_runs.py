@@ -345,8 +345,29 @@ def test_a_damaged_file_of_a_history_is_left_out_and_named(tmp_path: Path) -> No
     )
     (file,) = (place / "runs" / "trials").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.warns(UserWarning, match=f"{file.name} is left out: its bytes differ"):
+    with pytest.warns(UserWarning, match=f"{file.name} is damaged .its bytes differ"):
         assert entries(place) == []
+
+
+def test_a_run_of_a_history_whose_ranks_are_damaged_counts_by_its_environment(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "history"
+    append(
+        place,
+        entry_for(tmp_path / "r", load_run(store_run(tmp_path / "r", STEADY)), is_start=False),
+    )
+    (file,) = (place / "runs" / "ranks").iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    lost = f"{file.name} is damaged .*, so the machine of its run is unknown, .*; put the file back"
+    with pytest.warns(UserWarning, match=lost):
+        (entry,) = entries(place)
+    run = run_of(entry)
+    assert run.machines == {}
+    same = load_run(store_run(tmp_path / "same", SLOWER, day=2))
+    other = load_run(store_run(tmp_path / "other", STEADY, env_id="c3d4", machine=NEWER, day=2))
+    assert of_machine([run], same) == [run]
+    assert of_machine([run], other) == []
 
 
 def test_runs_of_other_machines_in_a_history_are_left_out(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -33,6 +34,7 @@ from dtsweep.session.request import is_refused
 from tests.conftest import Command, without_ray
 
 KILLS = Path(__file__).parents[1] / "struck" / "kills.py"
+SHARED = KILLS.with_name("shared.py")
 
 HEAD_ID = "f" * 51 + "00000"
 """The node id that Ray's fake provider expects of a head."""
@@ -257,7 +259,7 @@ CPU = {"CPU": 1}
 
 class Slot:
     def __init__(self, seconds=60.0):
-        request.INFEASIBLE_S = 3.0
+        request.REFUSED_S = 3.0
         settings = Settings(
             code=Code(pickled=b"", folder=None),
             node_timeout_s=seconds,
@@ -269,7 +271,8 @@ class Slot:
             is_autoscaled=True,
         )
         self.watch = NodeWatch(settings)
-        self.requests = request.NodeRequests(settings, self.watch)
+        self.lines = []
+        self.requests = request.NodeRequests(settings, self.watch, say=self.lines.append)
 
     async def come(self, workers, placement="pack"):
         world = World(workers=workers, placement=placement, environment=())
@@ -295,6 +298,9 @@ class Slot:
 
     async def notes(self):
         return self.watch.take_notes()
+
+    async def said(self):
+        return self.lines
 
     async def hold(self, bundles):
         group = placement_group(bundles, strategy="STRICT_SPREAD")
@@ -323,8 +329,9 @@ GIVEN_UP = (
 slot = slot_of(1.0, name="brief")
 call(slot, "ask_ahead", 8)
 print(call(slot, "come", 9), asked())
-slot = slot_of()
+slot = slot_of(8.0)
 print(call(slot, "come", 9), asked())
+print(*call(slot, "said"))
 call(slot, "ask_ahead", 9)
 call(slot, "launched")
 print(asked())
@@ -338,7 +345,7 @@ SILENT = (
     REQUESTS
     + """
 import os, signal, threading
-slot = slot_of()
+slot = slot_of(25.0)
 head = int(sys.argv[2])
 coming = slot.come.remote(9)
 while not asked():
@@ -348,6 +355,11 @@ threading.Timer(13, os.kill, (head, signal.SIGCONT)).start()
 print(call(slot, "stays"))
 print(ray.get(coming))
 """
+)
+
+NOT_NOW = (
+    "no_nodes: nodes for 9 workers did not come in {} s: the autoscaler can't add them now; see "
+    "--node-timeout"
 )
 
 STRUCK = (
@@ -454,7 +466,8 @@ SHOWN = [
 def test_what_does_not_come_is_given_up_in_a_line_and_asked_for_no_more(growing: str) -> None:
     assert told_by(GIVEN_UP, growing).splitlines() == [
         "no_nodes: nodes for 9 workers did not come in 1 s; see --node-timeout 0",
-        "infeasible: the autoscaler can't add nodes for 9 workers: see `ray status` 0",
+        f"{NOT_NOW.format(8)} 0",
+        "waiting for nodes for 9 workers: the autoscaler can't add them now; see `ray status`",
         "1",
         "0",
     ]
@@ -473,7 +486,7 @@ def test_a_head_that_is_silent_for_some_seconds_fails_no_session(growing: str) -
     said = told_by(SILENT, growing, head)
     assert said.splitlines() == [
         "True",
-        "infeasible: the autoscaler can't add nodes for 9 workers: see `ray status`",
+        NOT_NOW.format(25),
     ]
     assert time.monotonic() - began > 13
 
@@ -534,6 +547,50 @@ def test_a_kill_costs_one_attempt_where_the_world_takes_all_that_the_autoscaler_
     }
     # The node stays, and what the killed ones held of it is free at once.
     assert rows["nodes_wait_s"].iloc[1:].max() < 15
+
+
+@pytest.mark.ray
+def test_two_sweeps_share_an_autoscaler_and_one_that_loses_a_node_waits_for_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DTSWEEP_TEST_MARK", str(tmp_path))
+    small = {**TYPES["small"], "max_workers": 3}
+    types = {"ray.head.default": TYPES["ray.head.default"], "small": small}
+    command = [sys.executable, "-m", "dtsweep", "run", SHARED, "--node-timeout", "200"]
+
+    def started(name: str, setting: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*command, "--address", address, "--results", tmp_path / name, "--set", setting],
+            cwd=tmp_path,
+            env=without_ray(RAY_AUTH_MODE="disabled"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    os.mkfifo(tmp_path / "raylet")
+    pipe = os.open(tmp_path / "raylet", os.O_RDWR)
+    with growing_head(tmp_path / "cluster.yaml", v2=True, most=3, types=types) as address:
+        losing = started("losing", "workload.loses_node=true")
+        assert select.select([pipe], [], [], 120)[0]
+        raylet = int(os.read(pipe, 4096))
+        other = started("other", "workload.loses_node=false")
+        assert other.stderr is not None
+        said = next((line for line in other.stderr if "waiting for nodes" in line), "no such line")
+        os.kill(raylet, signal.SIGKILL)
+        talk = [process.communicate(timeout=300)[1] for process in (losing, other)]
+    os.close(pipe)
+    assert "for 2 workers: the autoscaler can't add them now; see `ray status`" in said, talk
+    attempts = {
+        name: pd.read_parquet(tmp_path / name / "trials").sort_values("started_at")
+        for name in ("losing", "other")
+    }
+    # What the figures of docs/log/ are taken from; pytest shows it with -s.
+    print(*(rows[SHOWN].to_string() for rows in attempts.values()), sep="\n")
+    assert (losing.returncode, other.returncode) == (0, 0), talk
+    assert attempts["other"]["status"].tolist() == ["ok"] * 3
+    assert attempts["losing"]["status"].tolist() == ["node_lost", "ok", "ok", "ok"]
+    assert attempts["other"]["nodes_wait_s"].iloc[0] > 20
 
 
 @contextmanager

@@ -273,11 +273,11 @@ def joined(address, **variables):
     os.environ.update(variables)
     ray.__version__ = variables.get("VERSION", ray.__version__)
     try:
-        with connected(address, folder=Path(sys.argv[1])):
+        with connected(address, folder=Path(sys.argv[1])) as cluster:
             if address == "local":
                 return "joined"
             there, joined = ray.get(seen.remote([ray.put("joined")]), timeout=60)
-            return f"{joined} with {there}, Train asks {asked_by_train()}"
+            return f"{joined} with {there}, Train asks {asked_by_train()}; {cluster.notes}"
     except SweepError as error:
         return str(error)
     finally:
@@ -349,8 +349,11 @@ def test_a_cluster_is_joined_with_its_token_or_without_after_a_private_ray_too(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    for (_, _, expected), said in zip(cases, json.loads(done.stdout), strict=True):
+    for (address, _, expected), said in zip(cases, json.loads(done.stdout), strict=True):
         assert expected in said
+        if said.startswith("joined with"):
+            is_open = "asks for no token: anybody who reaches it can run code there" in said
+            assert is_open == (address.rpartition(":")[2] == bare.rpartition(":")[2])
     assert "Ray: 2.1.0 Python: " in json.loads(done.stdout)[-1]
     # Refusals of tokens are answers: Ray's lines about them tell the user nothing.
     assert "InvalidAuthToken" not in done.stderr

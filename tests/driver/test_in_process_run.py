@@ -296,7 +296,7 @@ def test_results_that_can_not_be_written_are_found_before_anything_starts(
         assert done.returncode == 5
         planned, said = done.stderr.splitlines()
         assert "to run" in planned
-        assert said.startswith(f"dtsweep: can't write results in {where}: ")
+        assert said.startswith(f"dtsweep: can't write results in {tmp_path / where}: ")
         assert said.endswith("; put that right and run the same command again")
     assert [path.name for path in tmp_path.iterdir() if path.name != "study.py"] == ["file"]
 

@@ -24,6 +24,8 @@ SWEEP = '''
 """Do all modes train the same?"""
 from dataclasses import dataclass
 
+import torch
+
 from dtsweep import Measure, Resources, Sweep
 from my_model import Net, targets
 
@@ -32,12 +34,17 @@ WEIGHTS = 3.0  # a global of the sweep file, which travels with the class
 @dataclass(frozen=True)
 class Regression:
     width: int = 16
+    # Names of torch's own modules, which can't be pickled.
+    classes: int = 1
+    ops: int = 1
+    backends: int = 1
 
     def build(self):
         return Net(self.width)
 
     def batch(self, samples, device):
-        return targets(samples, WEIGHTS)
+        ones = torch.tensor(self.classes * self.ops * self.backends)
+        return targets(samples, WEIGHTS * ones)
 
     def loss(self, model, batch):
         inputs, wanted = batch
@@ -59,6 +66,8 @@ sweep = Sweep(
     resources=Resources(environment={"DTSWEEP_EXAMPLE": "set", "HF_TOKEN": "hf_hunter2"}),
 )
 '''
+
+FIELDS = ("width", "classes", "ops", "backends")
 
 MODEL = """
 import os
@@ -317,7 +326,7 @@ def test_another_device_than_the_results_have_is_refused_and_no_trial_is_lost(
     (tmp_path / "sweep.py").write_text(SWEEP)
     (tmp_path / "my_model.py").write_text(MODEL)
     other = {**row, "attempt_id": "other", "trial_id": "other", "devices": "H100"}
-    Results(tmp_path / "r").commit(other, workload_types={"width": int})
+    Results(tmp_path / "r").commit(other, workload_types=dict.fromkeys(FIELDS, int))
     few = [
         "--set",
         "workers=1",

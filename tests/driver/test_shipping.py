@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from dtsweep.driver.shipping import UPLOAD_LIMIT_BYTES, shipped_modules
+from dtsweep.driver.shipping import UPLOAD_LIMIT_BYTES, pickled_workload, shipped_modules
 from dtsweep.errors import SweepError
+from dtsweep.sweep.file import read_sweep
 
 
 def test_python_files_and_packages_travel_and_data_secrets_and_history_stay(tmp_path: Path) -> None:
@@ -59,3 +62,73 @@ def test_only_what_travels_counts(tmp_path: Path) -> None:
     os.truncate(package / "weights.bin", UPLOAD_LIMIT_BYTES)
     with pytest.raises(SweepError, match=r"most of it \S+/net, Ray takes 512; move data elsewhere"):
         shipped_modules(tmp_path)
+
+
+LABELLED = '''
+"""Do names of torch's own modules reach the workers?"""
+from dataclasses import dataclass
+
+import torch
+
+from dtsweep import Sweep
+
+@dataclass(frozen=True)
+class Labelled:
+    classes: int = 3
+    ops: int = 4
+    backends: int = 5
+
+    def build(self):
+        return torch.nn.Linear(self.classes, self.ops)
+
+    def batch(self, samples, device):
+        return torch.ones(len(samples), self.classes) * self.backends
+
+    def loss(self, model, batch):
+        return model(batch).square().mean()
+
+    def _VF(self):
+        return torch.cudnn, torch.config, self.deterministic
+
+sweep = Sweep(workload=Labelled(), axes={"workers": [1, 2]})
+'''
+
+READ_BY_A_WORKER = """
+import sys
+from ray import cloudpickle
+
+workload = cloudpickle.loads(sys.stdin.buffer.read())
+assert workload.loss(workload.build(), workload.batch(range(2), None)).item() > 0
+import torch
+named = type(workload).batch.__globals__["torch"]
+assert named is torch and torch.classes.loaded_libraries is not None and torch.ops.aten
+print(workload)
+"""
+
+
+def test_a_field_with_the_name_of_one_of_torch_s_modules_travels(tmp_path: Path) -> None:
+    (tmp_path / "labelled.py").write_text(LABELLED)
+    sweep, _ = read_sweep(tmp_path / "labelled.py")
+    code = pickled_workload(sweep)
+    done = subprocess.run(
+        [sys.executable, "-c", READ_BY_A_WORKER],
+        input=code.pickled,
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == "Labelled(classes=3, ops=4, backends=5)\n"
+
+
+def test_what_can_t_travel_is_named_with_the_method_that_uses_it(tmp_path: Path) -> None:
+    lock = "import threading\n\nLOCK = threading.Lock()\n"
+    text = LABELLED.replace("import torch\n", f"import torch\n{lock}", 1)
+    (tmp_path / "locked.py").write_text(text.replace("return torch.cudnn,", "return LOCK,"))
+    sweep, _ = read_sweep(tmp_path / "locked.py")
+    with pytest.raises(SweepError) as caught:
+        pickled_workload(sweep)
+    assert str(caught.value) == (
+        "workload Labelled can't be sent to the workers: _VF() uses LOCK (cannot pickle "
+        "'_thread.lock' object); make it in a method"
+    )

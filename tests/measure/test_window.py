@@ -124,11 +124,8 @@ def test_a_dominated_point_has_a_short_window() -> None:
 
 
 def test_a_maximum_beats_a_minimum() -> None:
-    assert Rank(Measure(min_steps=50, max_steps=7), 0.01).run() == (7, "max_steps")
-    assert Rank(Measure(min_steps=50, min_seconds=9.0, max_seconds=3.0), 1.0).run() == (
-        3,
-        "max_seconds",
-    )
+    assert Rank(Measure(max_steps=7, min_seconds=9.0), 0.01).run() == (7, "max_steps")
+    assert Rank(Measure(min_steps=50, max_seconds=3.0), 1.0).run() == (3, "max_seconds")
 
 
 def test_a_window_that_never_gets_sure_ends_at_its_maximum() -> None:
@@ -169,12 +166,16 @@ def test_a_window_has_a_step_even_if_no_time_is_allowed() -> None:
     step_s=st.floats(1e-4, 30),
     guess=st.floats(0.2, 5),
     limits=st.builds(
-        Measure,
+        lambda half_width, steps, seconds: Measure(
+            half_width=half_width,
+            min_steps=steps[0],
+            max_steps=steps[1],
+            min_seconds=seconds[0],
+            max_seconds=seconds[1],
+        ),
         half_width=st.sampled_from([None, 0.02]),
-        min_steps=st.integers(1, 200),
-        min_seconds=st.floats(0, 20),
-        max_steps=st.integers(1, 300),
-        max_seconds=st.floats(0, 60),
+        steps=st.tuples(st.integers(1, 200), st.integers(1, 300)).map(sorted),
+        seconds=st.tuples(st.floats(0, 20), st.floats(0, 60)).map(sorted),
     ),
 )
 def test_with_ranks_in_step_a_window_overruns_its_limits_by_two_looks_at_most(

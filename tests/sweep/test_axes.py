@@ -408,6 +408,46 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
         ),  # type: ignore[arg-type]
         (lambda: Resources(environment={"A": 1}), "environment A=1 must be a string, such as '1'"),  # type: ignore[dict-item]
         (lambda: Resources(environment="A=1"), "must be names and values: {'NAME': 'value'}"),  # type: ignore[arg-type]
+        (
+            lambda: Measure(min_seconds=10, max_seconds=1),
+            "min_seconds=10 is more than max_seconds=1; lower it, or raise max_seconds",
+        ),
+        (lambda: Measure(min_seconds=120), "min_seconds=120 is more than max_seconds=60;"),
+        (
+            lambda: Measure(min_steps=64, max_steps=32),
+            "min_steps=64 is more than max_steps=32; lower it, or raise max_steps",
+        ),
+        *(
+            (
+                lambda name=name: Resources(environment={name: "1"}),
+                f"environment has {name!r}, which can't name a variable; use letters, digits and _",
+            )
+            for name in ("A B", "", "A\0B", "9A", "Ä", "A\n", 1)
+        ),
+        (lambda: Resources(environment={"HF_TOKEN=a": "b"}), "environment has 'HF_TOKEN=…', which"),
+        (
+            lambda: Resources(environment={"A": "x\0y"}),
+            "environment A has a value that no variable can hold: it has a NUL character",
+        ),
+        (
+            lambda: Resources(environment={"A": "\ud800"}),
+            "environment A has a value that no variable can hold: it can't be encoded",
+        ),
+        *(
+            (
+                lambda name=name: sweep({f"env.{name}": ["1"]}),
+                f"an axis env.NAME has {name!r}, which can't name a variable; use letters",
+            )
+            for name in ("LD PRELOAD", "9A")
+        ),
+        (
+            lambda: sweep({"env.A": ["1", "x\0y"]}),
+            "axis 'env.A' has a value that no variable can hold: it has a NUL character",
+        ),
+        (
+            lambda: candidates(sweep({"env.A": lambda _: "\ud800"})),
+            "axis 'env.A' has a value that no variable can hold: it can't be encoded",
+        ),
     ],
 )
 def test_what_can_not_be_meant_is_refused_with_the_next_step(make: Any, message: str) -> None:
@@ -419,6 +459,10 @@ def test_what_can_not_be_meant_is_refused_with_the_next_step(make: Any, message:
 def test_what_can_be_meant_is_taken() -> None:
     assert Measure(half_width=None).half_width is None
     assert Measure(half_width=0.005, race=True, canary=False).half_width == 0.005
+    # Minima that nobody gave say nothing against a maximum.
+    assert Measure(max_steps=7, max_seconds=0.5).min_steps == 20
+    assert Measure(min_steps=5, max_steps=5, min_seconds=60).max_seconds == 60
+    assert Resources(environment={"_a9": "", "HTTP_proxy": "ü\n"}).environment["_a9"] == ""
     resources = Resources(peak_flops_per_s={"bf16": 989e12, "fp32": 67_000_000_000_000})
     assert (resources.peak("bf16"), resources.peak("fp32"), resources.peak("tf32")) == (
         989e12,
