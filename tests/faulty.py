@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +16,25 @@ from dtsweep import Measure, Resources, Sweep
 
 STEP = 4
 
+SLOW_STEP = 11
+"""A step of the window, which begins after `warmup_steps`."""
+
 
 @dataclass(frozen=True)
 class Faulty:
     fault: str = "none"
 
     def build(self) -> nn.Module:
+        if self.fault == "hang_build" and _is_last():
+            time.sleep(3600)
         return nn.Linear(4, 1)
 
     def batch(self, samples: range, device: torch.device) -> torch.Tensor:
         step = samples.start // (len(samples) * distributed.get_world_size())
-        if step == STEP and distributed.get_rank() == distributed.get_world_size() - 1:
+        if step == STEP and _is_last():
             self._fail()
+        if self.fault == "slow" and step == SLOW_STEP and _is_last():
+            time.sleep(1)
         if self.fault == "raise_everywhere" and step == STEP:
             raise ValueError("wrong on every rank")
         if self.fault == "size":
@@ -40,18 +50,46 @@ class Faulty:
         print(f"about to {self.fault}")
         if self.fault == "raise":
             raise ValueError("wrong on one rank")
-        if (
-            self.fault == "kill"
-            and not (mark := Path(os.environ["DTSWEEP_TEST_MARK"], "killed")).exists()
-        ):
-            mark.touch()  # once: the next attempt goes well
+        if self.fault == "kill" and self._is_first():
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "fork_exit" and self._is_first():
+            if os.fork() == 0:
+                time.sleep(60)  # with copies of the sockets of its parent
+            os._exit(3)
+        if self.fault == "interrupt":
+            raise KeyboardInterrupt
         if self.fault == "hang":
             time.sleep(3600)
         if self.fault == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         if self.fault == "oom":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        if self.fault == "leave":
+            self._leave()
+
+    def _is_first(self) -> bool:
+        """True once: the next attempt goes well."""
+        mark = Path(os.environ["DTSWEEP_TEST_MARK"], self.fault)
+        is_first = not mark.exists()
+        mark.touch()
+        return is_first
+
+    def _leave(self) -> None:
+        os.environ["DTSWEEP_TEST_LEFT"] = "1"
+        os.chdir("/")
+        os.umask(0)
+        sys.stdout.close()
+        subprocess.Popen(["sleep", "300"])
+        threading.Thread(target=_spin, daemon=True).start()
+
+
+def _is_last() -> bool:
+    return distributed.get_rank() == distributed.get_world_size() - 1
+
+
+def _spin() -> None:
+    while True:
+        pass
 
 
 sweep = Sweep(
@@ -69,6 +107,11 @@ sweep = Sweep(
             "nan",
             "bypass",
             "size",
+            "fork_exit",
+            "interrupt",
+            "hang_build",
+            "slow",
+            "leave",
         ],
         "micro_batch": [1, 2],
     },

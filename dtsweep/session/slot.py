@@ -389,15 +389,9 @@ class Slot:
 def last_words(log: str) -> str:
     r"""Last line that a rank wrote in its last trial; empty if it wrote none.
 
-    >>> last_words("old
-    --- dtsweep: trial 1
-    out of paper
-    dtsweep: restored
-    ")
+    >>> last_words("old\n--- dtsweep: trial 1\nout of paper\ndtsweep: restored\n")
     'out of paper'
-    >>> last_words("old
-    --- dtsweep: trial 1
-    ")
+    >>> last_words("old\n--- dtsweep: trial 1\n")
     ''
     """
     words = ""

@@ -49,7 +49,10 @@ def faults(
         ("raise", "user_error", "rank 1: ValueError: wrong on one rank"),
         ("raise_everywhere", "user_error", "rank 0: ValueError: wrong on every rank"),
         ("kill", "rank_died", "rank 1 on "),
-        ("hang", "hang", "no answer from rank "),
+        ("fork_exit", "rank_died", "rank 1 on "),
+        ("interrupt", "user_error", "rank 1: KeyboardInterrupt (faulty.py:"),
+        ("hang", "hang", f"no answer from rank 1 on {socket.gethostname()} "),
+        ("hang_build", "hang", f"no answer from rank 1 on {socket.gethostname()} "),
         (
             "stop",
             "hang",
@@ -82,6 +85,26 @@ def test_a_fault_is_a_row_with_its_status_reason_and_log(
     assert f" workload.fault='{fault}'" in text
 
 
+def test_a_step_that_takes_most_of_the_window_is_flagged(
+    faults: tuple[pd.DataFrame, Path, str],
+) -> None:
+    assert "stalled" in faults[0].loc[("slow", 1)]["flags"]
+
+
+def test_what_a_trial_leaves_is_named_and_does_not_reach_the_next(
+    faults: tuple[pd.DataFrame, Path, str],
+) -> None:
+    frame, results, _ = faults
+    row = frame.loc[("leave", 1)]
+    assert "left_state" in row["flags"]
+    ranks = pd.read_parquet(results / "ranks").set_index(["attempt_id", "rank"])
+    named = ranks.loc[(row["attempt_id"], 1), "left_state"]
+    for change in ("DTSWEEP_TEST_LEFT", "working directory", "umask", "sleep", "_spin"):
+        assert change in named
+    others = frame[frame.index.get_level_values(0) != "leave"]
+    assert not any("left_state" in flags for flags in others["flags"].dropna())
+
+
 def test_the_trials_after_a_fault_are_measured(faults: tuple[pd.DataFrame, Path, str]) -> None:
     frame, _, _ = faults
     assert frame.loc[("none", 1)]["status"] == "ok"
@@ -98,7 +121,8 @@ def test_a_killed_rank_is_tried_again_and_its_last_words_are_kept(
     again = dtsweep.load(results).set_index("trial_id").loc[row["trial_id"]]
     assert (again["status"], again["attempt"]) == ("ok", 2)
     assert again["session"] != row["session"]
-    assert talk.count("measured again") == 1
+    # `fork_exit` is the other one.
+    assert talk.count("measured again") == 2
 
 
 def test_a_hang_leaves_the_stacks_of_all_ranks(faults: tuple[pd.DataFrame, Path, str]) -> None:

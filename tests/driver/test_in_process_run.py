@@ -366,6 +366,18 @@ def test_after_ctrl_c_what_is_measured_is_reported_and_the_way_to_go_on_is_named
     assert command(tmp_path, loss, *more).returncode == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_other_signals_that_end_a_run_have_what_is_measured_stored_too(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    loss = f"{STOPS.replace('SIGINT', number.name)}return model(batch).square().mean()"
+    stopped = command(tmp_path, loss, STOP="1")
+    assert stopped.returncode == 128 + number, stopped.stderr
+    assert "dtsweep: interrupted; what was done is stored" in stopped.stderr
+    rows = Results(tmp_path / "results" / "study-in-process").attempts()
+    assert "cancelled" in {row["status"] for row in rows}
+
+
 def test_another_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     assert command(tmp_path, f"{STOPS}return model(batch).square().mean()").returncode == 0
     process = subprocess.Popen(

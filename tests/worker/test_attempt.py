@@ -409,7 +409,7 @@ def test_the_warm_up_ends_a_sync_period_and_the_window_has_whole_ones(
     warmup: int, max_steps: int, timed: int
 ) -> None:
     measure = Measure(
-        half_width=None, warmup_steps=warmup, min_steps=6, min_seconds=0, max_steps=max_steps
+        half_width=None, warmup_steps=warmup, min_steps=5, min_seconds=0, max_steps=max_steps
     )
     measured = measured_in(tried(Line(), measure, sync="local_sgd", sync_period=4))
     assert (measured.skipped_steps, measured.window_steps) == (warmup, timed)

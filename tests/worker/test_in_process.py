@@ -122,9 +122,10 @@ def test_threads_and_environment_are_given_back_even_after_an_error(
 
 def test_a_start_that_fails_half_way_leaves_nothing_behind() -> None:
     environment = dict(os.environ)
-    resources = Resources(environment={"DTSWEEP_TEST": "its own", "NO_VARIABLE": "\0"})
+    variables = {"DTSWEEP_TEST": "its own", "CUDA_VISIBLE_DEVICES": ""}
+    resources = Resources(environment=variables, gpus_per_worker=1)
     with (
-        pytest.raises(ValueError, match="null byte"),
+        pytest.raises(SweepError, match="GPU"),
         only_rank(replace(SWEEP, resources=resources)),
     ):
         pass

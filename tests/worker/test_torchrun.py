@@ -142,7 +142,8 @@ def test_a_rank_that_fails_under_torchrun_ends_the_run_with_its_row(sweep_file: 
     assert done.returncode == 1
     (line,) = done.stdout.splitlines()
     row = json.loads(line)
-    assert (row["status"], row["reason"]) == ("user_error", "rank 1: ValueError: not on this rank")
+    reason = "rank 1: ValueError: not on this rank (line.py:26)"
+    assert (row["status"], row["reason"]) == ("user_error", reason)
     assert row["harness"] == "torchrun"
     assert "samples_per_s" not in row
 
