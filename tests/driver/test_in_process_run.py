@@ -366,7 +366,7 @@ def test_after_ctrl_c_what_is_measured_is_reported_and_the_way_to_go_on_is_named
     assert command(tmp_path, loss, *more).returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_other_signals_that_end_a_run_have_what_is_measured_stored_too(
     tmp_path: Path, number: signal.Signals
 ) -> None:
