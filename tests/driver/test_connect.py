@@ -399,6 +399,6 @@ def test_a_job_runs_as_the_docs_say_with_the_modules_that_it_brings(
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "results 'results/batchsize' would lie in this Ray job's copy of its code" in done.stdout
+    assert "/results/batchsize' would lie in this Ray job's copy of its code" in done.stdout
     trials = pd.read_parquet(tmp_path / "r" / "trials")
     assert trials["status"].tolist() == ["ok"], done.stdout
