@@ -52,7 +52,7 @@ class Recommendation:
 
     `ratio` is the objective of the recommended point divided by theirs (minus theirs where it may
     be 0 or negative). `ratio_low` and `ratio_high` are its 95 % interval, null without a test.
-    `is_tied` is true if the candidate does not differ significantly from the best one.
+    `is_tied` is true if the recommended point is not significantly better.
     """
     alternatives: pd.DataFrame
     """Points that are better by another column, or whose updates are not allowed.
@@ -77,7 +77,7 @@ class Recommendation:
 
     @property
     def tied(self) -> pd.DataFrame:
-        """The other candidates that are not significantly different from the best one."""
+        """The other candidates that the recommended point is not significantly better than."""
         return self.others[self.others["is_tied"]]
 
 
@@ -91,7 +91,7 @@ def recommend(
     updates is a candidate only where there is no other. No frontier is computed.
 
     The recommendation is the candidate with the fewest workers, of several the best, among those
-    close to the best one: not significantly different from it, and with means within 5 % of it.
+    whose means are within 5 % of the best one and that no other candidate significantly beats.
     Differences are tested by `inference.contrasts`; with one launch each, by the intervals within
     them and the machine's drift, not at all where that is unknown.
 
@@ -138,29 +138,27 @@ def _recommend_one(
     objective = read_goal(rows, goal)
     test = compare(objective)
     numbers = test.numbers_of(rows)
-    best = _best_place(test.cost, numbers)
-    excess = test.excess(numbers, numbers[[best]])
-    is_tied = ~(excess.estimate > excess.half_width)
-    is_tied[best] = excess.is_tested[best] = True
-    costs = test.cost.launches.point_means[numbers]
-    order = rows.assign(mean_cost=costs, is_tied=is_tied)
-    margin = WORTH_A_WORKER * (1.0 if objective.is_relative else abs(costs[best]))
-    near = order[order["is_tied"] & (order["mean_cost"] <= costs[best] + margin)]
-    # Of equal ones, as they are where what counts is set and not measured, the highest throughput.
-    near = near.sort_values("samples_per_s", ascending=False, kind="stable")
-    chosen = near.sort_values(["workers", "mean_cost"], kind="stable").index[:1]
+    place = _recommended_place(test, rows)
+    chosen = rows.index[[place]]
+    numbers = test.numbers_of(rows)
+    excess = test.excess(numbers, numbers[[place]])
+    order = rows.assign(
+        mean_cost=test.cost.launches.point_means[numbers],
+        is_tied=~(excess.estimate > excess.half_width),
+        is_tested=excess.is_tested,
+    )
     rivals = order.drop(index=chosen).sort_values("mean_cost", kind="stable")
-    rivals = rivals.drop(columns="mean_cost")
-    ratios = {
-        f"ratio{end}": values for end, values in test.ratios(rows.loc[chosen], rivals).items()
-    }
     sure = Certainty.SINGLE_LAUNCH
     if rivals.empty:
         sure = Certainty.ONLY_CANDIDATE
-    elif is_tied.sum() > 1:
+    elif rivals["is_tied"].any():
         sure = Certainty.TIED
-    elif excess.is_tested.all():
+    elif rivals["is_tested"].all():
         sure = Certainty.SIGNIFICANT
+    rivals = rivals.drop(columns=["mean_cost", "is_tested"])
+    ratios = {
+        f"ratio{end}": values for end, values in test.ratios(rows.loc[chosen], rivals).items()
+    }
     return Recommendation(
         goal=goal,
         objective=objective,
@@ -181,6 +179,25 @@ def _recommend_one(
         implausible=int((points["is_implausible"] & points["is_allowed"]).sum()),
         drift=test.drift,
     )
+
+
+def _recommended_place(test: PairTest, rows: pd.DataFrame) -> int:
+    """Position of the recommended one among the candidates of one model and environment."""
+    numbers = test.numbers_of(rows)
+    best = _best_place(test.cost, numbers)
+    costs = test.cost.launches.point_means[numbers]
+    margin = WORTH_A_WORKER
+    if not test.objective.is_relative:
+        margin *= abs(costs[best])
+    # Of equal ones, as they are where what counts is set and not measured, the highest throughput.
+    rates = rows["samples_per_s"].to_numpy("float64", na_value=0.0)
+    for place in np.lexsort((-rates, costs, rows["workers"].to_numpy("float64"))):
+        if costs[place] > costs[best] + margin:
+            continue
+        excess = test.excess(numbers, numbers[[place]])
+        if not (excess.estimate < -excess.half_width).any():
+            return int(place)
+    return best
 
 
 def _best_place(cost: Cost, numbers: Rows) -> int:

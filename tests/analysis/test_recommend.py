@@ -69,6 +69,49 @@ def test_of_points_that_can_not_be_told_apart_the_fewest_workers_are_taken() -> 
     assert found.others.set_index("point_id")["is_tied"].to_dict() == {"a": True, "c": False}
 
 
+def own_launches(point: str, rate: float, *, spread: float, workers: int) -> list[dict[str, Any]]:
+    """Eight launches of a point in sessions of its own, with this standard deviation."""
+    noise = np.random.default_rng(workers).normal(size=8)
+    noise = (noise - noise.mean()) / noise.std(ddof=1)
+    logs = np.log(rate) + spread * noise
+    return [
+        {
+            "point_id": point,
+            "session": f"{point}{number}",
+            "samples_per_s": measured,
+            "samples_per_s_error": 0.002 * measured,
+            "workers": workers,
+        }
+        for number, measured in enumerate(np.exp(logs))
+    ]
+
+
+def test_a_point_that_another_candidate_significantly_beats_is_not_recommended() -> None:
+    # The best mean is too noisy to beat either; b significantly beats c.
+    found = one(
+        own_launches("a", 1000, spread=0.04, workers=8),
+        own_launches("b", 995, spread=0.002, workers=4),
+        own_launches("c", 975, spread=0.002, workers=1),
+    )
+    assert (found.point["point_id"], found.sure) == ("b", "tied")
+    assert found.others.set_index("point_id")["is_tied"].to_dict() == {"a": True, "c": False}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tied_points_have_an_interval_that_holds_one_and_nobody_beats_the_recommended(
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    points = [
+        own_launches(f"{workers}", rng.uniform(950, 1050), spread=spread, workers=workers)
+        for workers, spread in zip(range(1, 9), rng.uniform(0.001, 0.05, 8), strict=True)
+    ]
+    others = one(*points).others
+    holds_one = others["ratio_low"].le(1) & others["ratio_high"].ge(1)
+    assert (others["is_tied"] == holds_one).all()
+    assert (others["ratio_high"] >= 1).all()
+
+
 def test_more_workers_that_bring_much_by_the_means_are_taken_though_launches_do_not_tell() -> None:
     found = one(
         launches("a", 100, count=1, noise=0.3, workers=1),
