@@ -12,7 +12,7 @@ from dtsweep.analysis.launches import check_asked
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import SweepError
 from dtsweep.inference.contrasts import contrasts
-from dtsweep.inference.power import Power, power_of, untested_because
+from dtsweep.inference.power import PowerAnalysis, power_of, untested_because
 from dtsweep.inference.spread import POINT, Launches, of_environment
 from dtsweep.inference.verdicts import Method, Reason, Verdict
 
@@ -132,7 +132,7 @@ def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> di
     counts = [0 if np.isnan(row) else int(launches.counts[int(row)]) for row in (a, b)]
     estimate = half_width = np.nan
     method = Method.NONE
-    power = Power(np.nan, None, Reason.NOT_MEASURED)
+    power = PowerAnalysis(np.nan, None, Reason.NOT_MEASURED)
     if all(counts):
         contrast = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
         drift_log = 0.0

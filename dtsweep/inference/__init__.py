@@ -8,6 +8,6 @@ Readers; imports pandas and SciPy in functions alone. Frames enter by `spread` a
     spread          means of launches by point, in one environment; `Launches` pools their variance
     contrasts       differences between points, each to each, with their intervals
     power           number of further launches that would distinguish two points
-    pareto          frontiers of numbers: rows that no other row dominates, volume below them, knee
+    pareto          frontiers of numbers: rows that no other row dominates, their hypervolume, knee
     fits            a curve through what was measured, with the intervals of its parameters
 """

@@ -48,8 +48,9 @@ def fitted(
     Args:
         curve: (cases, parameters) to logarithms (cases, values).
         values: (values,) measured logarithms, more than parameters.
-        covariance: (values, values), in squares of half-widths of 95 % intervals; nan is unknown:
-            then all values, and the base that they are compared with, have the same error.
+        covariance: (values, values) of the errors in units of 95 % half-widths: its diagonal has
+            squared half-widths. If any is nan, all values and their common base are assumed to have
+            the same error.
         parameters: how many.
     """
     free = len(values) - parameters
@@ -92,7 +93,8 @@ def _inverse_root(covariance: Numbers) -> Numbers:
 def _is_contradicted(least: float, free: int) -> bool:
     """True if the distance from the curve exceeds the 95 % quantile of noise.
 
-    Each half-width counts as 1.96 standard errors at least.
+    Each half-width is taken as 1.96 standard errors. With few degrees of freedom it is more, and
+    the test is conservative.
     """
     from scipy.stats import chi2
 

@@ -14,7 +14,7 @@ from dtsweep.inference.verdicts import Reason
 from dtsweep.measure.statistics import students_t
 
 POWER = 0.8
-"""Power: the probability to detect a difference, at 5 % error."""
+"""Power: the probability to detect a difference, at a two-sided significance level of 5 %."""
 
 MOST_LAUNCHES = 100
 """More of each point are not counted: nobody runs them."""
@@ -23,7 +23,7 @@ _MANY_DEGREES = 1e6
 """As good as a normal distribution."""
 
 
-class Power(NamedTuple):
+class PowerAnalysis(NamedTuple):
     """Power analysis of two points."""
 
     detectable: float
@@ -32,9 +32,9 @@ class Power(NamedTuple):
     It is nan without a test.
     """
     more_launches: int | None
-    """Launches per point for which the estimated ratio is significant with probability `POWER`.
+    """Further launches per point that detect such a true ratio with probability `POWER`.
 
-    0 if it already is.
+    0 if it is significant already.
     """
     reason: Reason | None
     """Reason for which that number is None."""
@@ -42,7 +42,7 @@ class Power(NamedTuple):
 
 def power_of(
     contrast: Contrasts, launches: Launches, a: int, b: int, *, drift: float = 0.0
-) -> Power:
+) -> PowerAnalysis:
     """Compute what the launches of two points can detect, by the present error of their contrast.
 
     Further launches are like the present ones: they measure both points where these are compared
@@ -54,17 +54,19 @@ def power_of(
         launches: logarithms of launch means.
         a: row of the first.
         b: row of the second.
-        drift: logarithm of the ratio that these launches can't detect, whatever their error;
-            further ones average it.
+        drift: systematic logarithm of a ratio that these launches can't rule out, added to the
+            half-width; further ones are assumed to average it out.
     """
     estimate, half_width, degrees = (
         float(matrix[0, 0]) for matrix in (contrast.estimate, contrast.half_width, contrast.degrees)
     )
     counts = launches.counts[[a, b]]
     if np.isnan(half_width):
-        return Power(np.nan, None, untested_because(counts.tolist()))
+        return PowerAnalysis(np.nan, None, untested_because(counts.tolist()))
     if abs(estimate) > half_width + drift:
-        return Power(float(detectable(half_width / students_t(degrees), degrees)) + drift, 0, None)
+        return PowerAnalysis(
+            float(detectable(half_width / students_t(degrees), degrees)) + drift, 0, None
+        )
     further = np.arange(MOST_LAUNCHES + 1)
     if contrast.paired[0, 0]:
         shared = int((launches.is_measured[a] & launches.is_measured[b]).sum())
@@ -91,7 +93,7 @@ def power_of(
     needed = detectable(
         half_width / students_t(degrees) * shares**0.5, degrees_after, error_degrees=degrees
     )
-    return Power(float(needed[0]) + drift, *enough(estimate, needed))
+    return PowerAnalysis(float(needed[0]) + drift, *enough(estimate, needed))
 
 
 def shares_after(counts: Any, further: Any) -> Numbers:
@@ -111,7 +113,7 @@ def enough(estimate: float, needed: Numbers) -> tuple[int | None, Reason | None]
 
     Args:
         estimate: of the effect.
-        needed: ratios that are significant with 0, 1, 2 … `MOST_LAUNCHES` more.
+        needed: smallest detectable logarithms of ratios with 0, 1, 2 … `MOST_LAUNCHES` more.
     """
     sufficient = (abs(estimate) > needed[1:]).nonzero()[0]
     if len(sufficient):
@@ -128,14 +130,15 @@ def detectable(
         errors: standard errors of the difference, or of what it will be.
         degrees: of freedom that the test has.
         error_degrees: degrees of freedom of the present errors; those of the test by default.
-        level: error of the test.
+        level: two-sided significance level of the test.
     """
     from scipy.special import chdtri
 
     if error_degrees is None:
         error_degrees = degrees
     free = np.minimum(np.asarray(error_degrees, dtype=np.float64), _MANY_DEGREES)
-    # An error of few degrees of freedom is mostly too small; so it is as likely too large.
+    # With few degrees of freedom a standard error is too small more often than not. This factor
+    # makes its median right.
     factor = np.asarray(free / chdtri(free, 0.5), dtype=np.float64) ** 0.5
     return np.asarray(errors * factor * noncentrality(degrees, level=level), dtype=np.float64)
 

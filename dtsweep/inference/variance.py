@@ -19,7 +19,7 @@ POOLED_FROM = 4
 WITHIN_DEGREES = 6
 """Degrees of freedom of windows' standard errors, however many steps they have.
 
-All of them may be off by a third.
+It stands for one common factor on all of them, with a relative standard deviation of 0.29.
 """
 
 _PRIOR_DEGREES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 1e6])
@@ -41,20 +41,23 @@ class VarianceComponents(NamedTuple):
     """
 
     between_variance: float
-    """Between-launch variance: variance that launches add to that within."""
+    """Between-launch variance; of a paired pool, without the launch effects."""
     information: float
-    """Degrees of freedom over the squared variance, summed over the points."""
+    """Twice the Fisher information of the between-launch variance, less where launches are shared.
+
+    Times a squared variance it gives degrees of freedom, as by Satterthwaite.
+    """
     within_variance: float
-    """Within-launch variance: weighted mean over the points, as in the fit of the other one."""
+    """Within-launch variance: mean over the points, weighted as in the fit."""
     prior_degrees: float
     """Prior degrees of freedom of the pooled variance: few if the points' variances disagree."""
     scale: float
-    """Factor on the variances: if the points disagree, it gives the typical one, not the mean."""
-    launch_degrees: int
-    """Degrees of freedom by the number of launches.
+    """Factor on the variances: Smyth's prior variance over the fitted one.
 
-    It ignores how the noise is divided over the points.
+    Below 1 if the points' variances differ.
     """
+    launch_degrees: int
+    """Degrees of freedom by the design alone, as if all points were equally noisy."""
 
     def variances(self, within_variance: Numbers) -> Numbers:
         """Give the variance of one launch mean from its within-launch variance."""
@@ -77,7 +80,7 @@ class VarianceEstimate(NamedTuple):
 def pool_unpaired(
     residual_ss: Numbers, degrees: Numbers, within_variance: Numbers, *, launch_degrees: int
 ) -> VarianceComponents:
-    """Pool the whole variance between launches.
+    """Pool the between-launch variance, with launch effects that all points share.
 
     Args:
         residual_ss: (points,) residual sum of squares of a point's launch means.
@@ -92,7 +95,7 @@ def pool_unpaired(
 def pool_paired(
     means: Numbers, within_variance: Numbers, *, launch_degrees: int
 ) -> VarianceComponents:
-    """Pool the variance between launches after removing each launch's own effect.
+    """Pool the launch-by-point variance, after removing launch effects that all points share.
 
     Args:
         means: (points, launches) launch means, nan where there is none; two or more in each row and
@@ -120,7 +123,7 @@ def moderated_variance(
     This is the moderated variance of Smyth (2004): the mean of both, weighted by degrees of
     freedom. The pooled variance has the pool's degrees of freedom. It has fewer where it rests on
     within-launch variances unlike those that the pool could check, or where the points disagree.
-    The pool holds these residuals too, so they are not counted twice.
+    The pool includes these residuals, so their degrees of freedom are subtracted from the pool's.
 
     Args:
         pool: of the environment.

@@ -34,6 +34,7 @@ class RunVerdict(StrEnum):
 
     REGRESSION = "regression"
     NO_REGRESSION = "no_regression"
+    """No significant one."""
     UNKNOWN = "unknown"
     """Nothing was tested."""
     FIRST = "first"
@@ -46,7 +47,7 @@ class Certainty(StrEnum):
     SIGNIFICANT = "significant"
     """It is significantly better than every other candidate."""
     TIED = "tied"
-    """It is not significantly better than each of the others."""
+    """At least one other is not significantly worse."""
     SINGLE_LAUNCH = "single_launch"
     """It is better by one launch each, and nothing says how far launches differ."""
     ONLY_CANDIDATE = "only_candidate"
