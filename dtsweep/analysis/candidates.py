@@ -9,6 +9,7 @@ from dtsweep.analysis.launches import setting_columns
 from dtsweep.analysis.objectives import Objective, read_objectives
 from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
+from dtsweep.inference.verdicts import ConditionVerdict
 from dtsweep.metrics.summary import P99_FROM
 from dtsweep.sweep.goal import Goal
 from dtsweep.sweep.modes import SEMANTICS
@@ -47,11 +48,15 @@ def with_candidates(
     Returns:
         The points with `is_allowed`, by semantics; `is_implausible`, whether their numbers
         contradict each other; `is_unknown`, whether what is asked for was not measured; `is_met`,
-        whether they are known to meet the condition; `is_candidate`.
+        whether they meet the condition by their means; `condition_verdict`, one of
+        `ConditionVerdict`; `is_candidate`. A point that misses the condition by its interval is not
+        a candidate.
     """
     met = condition.holds(points)
     is_known = met.notna() & points[objective.name].notna()
-    is_met = is_known & met.fillna(value=False).astype("bool")
+    verdicts = condition.verdicts(points)
+    is_missed = verdicts == ConditionVerdict.MISSES
+    is_met = is_known & met.fillna(value=False).astype("bool") & ~is_missed
     is_allowed = points["semantics"].isin(["exact", *goal.allow])
     is_implausible = points["caution"].str.contains("implausible", regex=False).astype("bool")
     return points.assign(
@@ -59,6 +64,7 @@ def with_candidates(
         is_implausible=is_implausible,
         is_unknown=~is_known,
         is_met=is_met,
+        condition_verdict=verdicts,
         is_candidate=is_allowed & ~is_implausible & is_met,
     )
 

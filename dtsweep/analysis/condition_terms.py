@@ -19,6 +19,36 @@ Truth = Any
 SIGNS = ("<=", ">=", "<", ">", "=", "==", "!=")
 
 
+def compared_interval(low: pd.Series[Any], high: pd.Series[Any], sign: str, value: float) -> Truth:
+    """Compare intervals with a number: null where it lies within one, or where there is none.
+
+    Args:
+        low: lower ends.
+        high: upper ends.
+        sign: one of `SIGNS`; no measured value is known to be equal.
+        value: the number.
+    """
+    import pandas as pd
+
+    match sign:
+        case "<=":
+            is_true, is_false = high <= value, low > value
+        case ">=":
+            is_true, is_false = low >= value, high < value
+        case "<":
+            is_true, is_false = high < value, low >= value
+        case ">":
+            is_true, is_false = low > value, high <= value
+        case "!=":
+            is_true, is_false = (low > value) | (high < value), low > high
+        case _:
+            is_true, is_false = low > high, (low > value) | (high < value)
+    truth = pd.Series(pd.NA, index=low.index, dtype="boolean")
+    truth[is_true] = True
+    truth[is_false] = False
+    return truth
+
+
 def compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool) -> Truth:
     """Compare each value of a column with another one.
 

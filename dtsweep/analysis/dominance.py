@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,12 +19,21 @@ Truth = NDArray[np.bool_]
 STANDINGS = {
     "frontier": "no other point beats it by the means over launches (of two points: over those "
     "that they share)",
-    "undecided": "another point does, but launches can't tell, or tell it of points in a circle",
-    "dominated": "launches can tell that another point beats it",
-    "untested": "another point beats it, both have one launch, and nothing else says how far "
-    "launches differ",
+    "undecided": "another point beats it by the means, but not significantly, or points beat each "
+    "other in a circle",
+    "dominated": "another point beats it significantly; of two points with one launch each, where "
+    "nothing else says how far launches differ, as if launches differed by 3 %",
 }
 """Relation of a point to the others."""
+
+ASSUMED_SIGMA = 0.03
+"""Assumed standard deviation between launches of single launches, as a share of the value.
+
+It counts where no point has two launches.
+"""
+
+_UNKNOWN_ERROR = 0.025
+"""Assumed standard error of a window that doesn't know its own, as a share of the value."""
 
 _EQUAL = 1e-12
 """Logarithms that differ by less are those of equal numbers."""
@@ -45,8 +54,6 @@ class Dominance(NamedTuple):
 
     significant: Truth
     """Significantly beaten."""
-    untested: Truth
-    """Beaten by the means of single launches, where nothing says how far launches differ."""
     by_estimate: Truth
     """Beaten by the estimates alone."""
     by_far: Truth
@@ -64,30 +71,38 @@ class PointCosts:
         """By objective how much more each of the first costs than each of the second."""
         return [cost.contrasts(first, second) for cost in self.costs]
 
+    def _excess_or_assumed(self, first: Rows, second: Rows) -> list[Contrasts]:
+        """As `excess`; two single launches without a test get an interval by `ASSUMED_SIGMA`."""
+        contrasts = self.excess(first, second)
+        counts = self.costs[0].launches.counts
+        is_single = np.logical_and.outer(*(counts[points] == 1 for points in (first, second)))
+        if all(contrast.tested[is_single].all() for contrast in contrasts):
+            return contrasts
+        return [
+            replace(
+                contrast,
+                half_width=np.where(
+                    is_single & ~contrast.tested,
+                    1.96 * _assumed_error(cost, first, second),
+                    contrast.half_width,
+                ),
+            )
+            for contrast, cost in zip(contrasts, self.costs, strict=True)
+        ]
+
     def dominance(self, first: Rows, second: Rows) -> Dominance:
         """Compare the first points with the second ones, without the machine's drift."""
-        contrasts = self.excess(first, second)
+        contrasts = self._excess_or_assumed(first, second)
         no_better = _in_all(contrast.estimate > -_EQUAL for contrast in contrasts)
         by_estimate = no_better & _in_any(contrast.estimate > _EQUAL for contrast in contrasts)
-        counts = self.costs[0].launches.counts
-        single = np.logical_and.outer(*(counts[points] == 1 for points in (first, second)))
         is_greater = self._in_measured(contrasts, lambda contrast: contrast.greater)
         is_far = self._in_measured(
             contrasts, lambda contrast: contrast.estimate > _FAR * contrast.half_width
         )
         return Dominance(
             significant=by_estimate & is_greater,
-            untested=by_estimate & ~_in_all(contrast.tested for contrast in contrasts) & single,
             by_estimate=by_estimate,
             by_far=by_estimate & is_far,
-        )
-
-    def has_tests(self, numbers: Rows) -> bool:
-        """True if any of these points can be tested."""
-        measured = [cost.launches for cost in self.costs if not cost.is_exact]
-        return not measured or any(
-            launches.unpaired_pool or launches.paired_pool or launches.counts[numbers].max() > 1
-            for launches in measured
         )
 
     def mean_costs(self, numbers: Rows) -> NDArray[np.float64]:
@@ -124,32 +139,26 @@ def compare_all(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Row
     """
     dominance = costs.dominance(numbers, numbers)
     is_beaten = _any_in_row(dominance.by_estimate)
-    names = _standings(dominance.significant, dominance.untested, is_beaten)
+    names = _standings(dominance.significant, is_beaten)
     return names, np.arange(len(numbers))
 
 
 def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
     """As `compare_all`, for many points, without comparing every pair.
 
-    Where nothing can be tested, no point counts as near.
-
     A point that is significantly and by far worse than an unbeaten one is dominated, whatever else
     there is. All others are compared with all points, and so are those that beat them, so that no
     circle is overlooked.
     """
     best = np.flatnonzero(on_frontier(costs.mean_costs(numbers)))
-    if not costs.has_tests(numbers):
-        is_beaten = costs.dominance_in_blocks(numbers, numbers[best]).by_estimate.any(axis=1)
-        return np.where(is_beaten, "untested", "frontier"), np.arange(0)
     dominance = costs.dominance_in_blocks(numbers[best], numbers)
-    unbeaten = best[~(dominance.significant | dominance.untested).any(axis=1)]
+    unbeaten = best[~dominance.significant.any(axis=1)]
     is_near = ~_any_in_row(costs.dominance_in_blocks(numbers, numbers[unbeaten]).by_far)
     is_near[unbeaten] = True
     order, dominance = _with_dominators(costs, numbers, np.flatnonzero(is_near))
     names = np.full(len(numbers), "dominated", dtype="<U10")
     names[order] = _standings(
         dominance.significant[:, order],
-        dominance.untested[:, order],
         _any_in_row(dominance.by_estimate),
     )
     return names, np.flatnonzero(is_near)
@@ -166,17 +175,16 @@ def _with_dominators(costs: PointCosts, numbers: Rows, pending: Rows) -> tuple[R
         is_compared[pending] = True
         order = np.concatenate([order, pending])
         parts.append(costs.dominance_in_blocks(numbers[pending], numbers))
-        is_dominator = (parts[-1].significant | parts[-1].untested).any(axis=0)
+        is_dominator = parts[-1].significant.any(axis=0)
         pending = np.flatnonzero(is_dominator & ~is_compared)
     return order, Dominance(*(np.concatenate(matrices) for matrices in zip(*parts, strict=True)))
 
 
-def _standings(significant: Truth, untested: Truth, is_beaten: Truth) -> NDArray[np.str_]:
+def _standings(significant: Truth, is_beaten: Truth) -> NDArray[np.str_]:
     """Name each point's relation to the others, one of `STANDINGS`.
 
     Args:
         significant: (points, points), True where a point is significantly beaten by another one.
-        untested: (points, points), True where it is beaten without a test.
         is_beaten: (points,), True where it is beaten by any other point's estimate.
     """
     from scipy.sparse.csgraph import connected_components
@@ -185,14 +193,24 @@ def _standings(significant: Truth, untested: Truth, is_beaten: Truth) -> NDArray
     # circle. That takes none of them off the frontier.
     circle = connected_components(significant, connection="strong")[1]
     significant = significant & (circle[:, None] != circle)
-    # The means of single launches can close such a circle, too.
-    circle = connected_components(significant | untested, connection="strong")[1]
-    untested = untested & (circle[:, None] != circle)
     return np.select(
-        [significant.any(axis=1), untested.any(axis=1), is_beaten],
-        ["dominated", "untested", "undecided"],
+        [significant.any(axis=1), is_beaten],
+        ["dominated", "undecided"],
         "frontier",
     )
+
+
+def _assumed_error(cost: Cost, first: Rows, second: Rows) -> NDArray[np.float64]:
+    """Standard error of differences of single launches, (first, second)."""
+    sizes = np.ones(len(cost.launches.point_means))
+    if not cost.is_relative:
+        sizes = np.abs(cost.launches.point_means)
+    within_variance = cost.launches.within_variance
+    is_unknown = np.isnan(within_variance)
+    within_variance = np.where(is_unknown, (_UNKNOWN_ERROR * sizes) ** 2, within_variance)
+    variance = within_variance + (ASSUMED_SIGMA * sizes) ** 2
+    error: NDArray[np.float64] = np.add.outer(variance[first], variance[second]) ** 0.5
+    return error
 
 
 def _any_in_row(truth: Truth) -> Truth:

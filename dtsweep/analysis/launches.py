@@ -40,7 +40,10 @@ _USED = (
 _MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")
 _FACTS = ("semantics", "global_batch", "devices", "backend", "harness", *_MODEL)
-_WITH_INTERVAL = {"latency_s": True, "samples_per_s": True, **dict.fromkeys(_OF_A_STEP, False)}
+_WITH_INTERVAL = {
+    **dict.fromkeys(("latency_s", "samples_per_s", *ASKED[2:]), True),
+    **dict.fromkeys(_OF_A_STEP, False),
+}
 """Columns with an interval over launches, and True if their between-launch variance is relative."""
 
 

@@ -55,6 +55,8 @@ class Cost:
     launches: Launches
     """Of costs; where it is exact, the same in each."""
     is_exact: bool = False
+    is_relative: bool = True
+    """True if costs are logarithms."""
 
     def contrasts(self, first: Rows, second: Rows) -> Contrasts:
         """Difference in cost of each of the first to each of the second."""
@@ -139,4 +141,4 @@ def cost_of(trials: pd.DataFrame, objective: Objective) -> Cost:
     launches = launches_of(columns, "cost")
     if objective.is_exact:
         launches = replace(launches, within_variance=np.zeros(len(launches.within_variance)))
-    return Cost(launches, objective.is_exact)
+    return Cost(launches, objective.is_exact, objective.is_relative)

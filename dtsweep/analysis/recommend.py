@@ -18,13 +18,15 @@ from dtsweep.analysis.candidates import (
 )
 from dtsweep.analysis.dominance import Rows
 from dtsweep.analysis.frontier import MODEL
+from dtsweep.analysis.launches import setting_columns
 from dtsweep.analysis.objectives import Cost, Objective, read_objectives
 from dtsweep.analysis.pairwise import PairTest, comparison_of
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
+from dtsweep.inference.power import power_of
 from dtsweep.inference.spread import of_environment
-from dtsweep.inference.verdicts import Certainty
+from dtsweep.inference.verdicts import Certainty, ConditionVerdict
 from dtsweep.sweep.goal import GOALS, Goal
 
 if TYPE_CHECKING:
@@ -52,7 +54,9 @@ class Recommendation:
 
     `ratio` is the objective of the recommended point divided by theirs (minus theirs where it may
     be 0 or negative). `ratio_low` and `ratio_high` are its 95 % interval, null without a test.
-    `is_tied` is true if the recommended point is not significantly better.
+    `is_tied` is true if the recommended point is not significantly better. Of a tied one,
+    `more_launches` is the number of further launches of both that would separate the two, null
+    where over 100 are needed or launches were not tested.
     """
     alternatives: pd.DataFrame
     """Points that are better by another column, or whose updates are not allowed.
@@ -69,6 +73,13 @@ class Recommendation:
     """Points left out because their rate is below the goal's `least_rate`."""
     implausible: int
     """Points left out because their numbers contradict each other."""
+    condition_columns: tuple[str, ...]
+    """Columns of the goal's condition that are measured, not set."""
+    undecided: pd.DataFrame
+    """Other allowed points whose intervals hold a limit of the condition, best first.
+
+    They may or may not meet it.
+    """
     drift: float | None
     """Possible drift of the machine, from `drift_of`.
 
@@ -155,6 +166,7 @@ def _recommend_one(
         sure = Certainty.TIED
     elif rivals["is_tested"].all():
         sure = Certainty.SIGNIFICANT
+    rivals["more_launches"] = _more_launches(test, rivals, rows.loc[chosen])
     rivals = rivals.drop(columns=["mean_cost", "is_tested"])
     ratios = {
         f"ratio{end}": values for end, values in test.ratios(rows.loc[chosen], rivals).items()
@@ -177,7 +189,40 @@ def _recommend_one(
             ).sum()
         ),
         implausible=int((points["is_implausible"] & points["is_allowed"]).sum()),
+        condition_columns=tuple(
+            name for name in condition.columns if name not in setting_columns(points)
+        ),
+        undecided=_undecided(points, chosen, objective),
         drift=test.drift,
+    )
+
+
+def _more_launches(
+    test: PairTest, rivals: pd.DataFrame, chosen: pd.DataFrame
+) -> pd.arrays.IntegerArray:
+    """Further launches that would separate each tied candidate from the chosen one."""
+    import pandas as pd
+
+    cost = test.cost
+    (reference,) = test.numbers_of(chosen)
+    counts: list[int | None] = []
+    for number, is_tied in zip(test.numbers_of(rivals), rivals["is_tied"], strict=True):
+        contrast = cost.contrasts(np.array([number]), np.array([reference]))
+        count = None
+        if is_tied and not cost.is_exact and contrast.tested.all():
+            count = power_of(contrast, cost.launches, number, reference).more_launches
+        counts.append(count)
+    return pd.array(counts, dtype="Int64")
+
+
+def _undecided(points: pd.DataFrame, chosen: pd.Index[int], objective: Objective) -> pd.DataFrame:
+    """Other allowed points that may or may not meet the condition, best first."""
+    is_undecided = points["condition_verdict"] == ConditionVerdict.UNDECIDED
+    others = points[is_undecided & points["is_allowed"] & ~points["is_implausible"]]
+    others = others.drop(index=chosen, errors="ignore").dropna(subset=[objective.name])
+    ascending = not objective.maximize
+    return others.sort_values(objective.name, ascending=ascending, kind="stable").reset_index(
+        drop=True
     )
 
 

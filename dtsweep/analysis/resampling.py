@@ -38,6 +38,8 @@ def probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> FrontierProba
         shares.frontier[near] = 1.0
     elif len(near):
         shares.frontier[near], shares.knee[near] = _probability(costs, numbers[near])
+        if np.isnan(shares.frontier[near]).all():
+            shares.frontier[:] = shares.knee[:] = np.nan
     return shares
 
 

@@ -149,8 +149,8 @@ def over_launches(frame: Frame) -> pd.DataFrame:
 
     Launches in another environment, or on another number of hosts, are another point (`POINT`).
 
-    `_low` and `_high` of `latency_s`, `samples_per_s`, `comm_share` with its two parts, and
-    `data_share` are a 95 % interval. `interval` says which:
+    `_low` and `_high` of `ASKED`, `comm_share` with its two parts, and `data_share` are a 95 %
+    interval. `interval` says which:
 
     - `launches`: Student's t over the point's own launch means.
     - `pooled`: with what launches add (`launch_sigma`), which all points of the environment have in

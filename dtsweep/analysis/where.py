@@ -8,14 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dtsweep.analysis.condition_terms import SIGNS, Truth, compared
+from dtsweep.analysis.condition_terms import SIGNS, Truth, compared, compared_interval
 from dtsweep.analysis.launches import setting_columns
 from dtsweep.errors import SweepError, nearest
+from dtsweep.inference.verdicts import ConditionVerdict
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Evaluate = Callable[["pd.DataFrame"], Truth]
+Evaluate = Callable[["pd.DataFrame", bool], Truth]
+"""Truth by row of points: of their means, or, where the flag is set, of their 95 % intervals."""
 
 UNITS = {
     "s": 1,
@@ -34,6 +36,16 @@ _TOKENS = re.compile(
     r"\s*(?:(?P<number>[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<unit>[A-Za-z]*)(?![\w.])"
     r"|(?P<sign><=|>=|==|!=|=|<|>|\(|\)|,)|(?P<text>'[^']*'|\"[^\"]*\")|(?P<word>[A-Za-z_][\w.]*))"
 )
+SHORT_NAMES = {
+    "memory": "memory_peak_bytes",
+    "step": "latency_s",
+    "throughput": "samples_per_s",
+    "tokens": "tokens_per_s",
+    "exchange": "exchange_share",
+    "wait": "wait_share",
+}
+"""Names of the report's tables for columns."""
+
 _NULLS = ("null", "none", "None")
 _KEYWORDS = ("and", "or", "not", "in")
 
@@ -70,7 +82,28 @@ class Condition:
         Raises:
             SweepError: a column is compared with what it can't hold.
         """
-        return self._evaluate(points)
+        return self._evaluate(points, False)  # noqa: FBT003  # as closures pass it on
+
+    def verdicts(self, points: pd.DataFrame) -> pd.Series[Any]:
+        """Judge the points by the 95 % intervals of what was measured.
+
+        Args:
+            points: rows with the columns that it names, and their `_low` and `_high`.
+
+        Returns:
+            By row one of `ConditionVerdict`. A column without `_low` and `_high`, as a setting or
+            the highest memory, is judged by its value.
+
+        Raises:
+            SweepError: as `holds`.
+        """
+        import pandas as pd
+
+        by_interval = self._evaluate(points, True)  # noqa: FBT003  # as closures pass it on
+        verdicts = pd.Series(ConditionVerdict.UNDECIDED, index=points.index, dtype=object)
+        verdicts[by_interval.fillna(value=False)] = ConditionVerdict.MEETS
+        verdicts[~by_interval.fillna(value=True)] = ConditionVerdict.MISSES
+        return verdicts.where(self.holds(points).notna(), ConditionVerdict.UNKNOWN)
 
 
 def parse_condition(text: str, points: pd.DataFrame) -> Condition:
@@ -83,7 +116,7 @@ def parse_condition(text: str, points: pd.DataFrame) -> Condition:
     Args:
         text: the condition; all points meet the empty one.
         points: their columns are what it may ask for; a field of the workload also as
-            `workload.<field>`.
+            `workload.<field>`, and some columns by `SHORT_NAMES`.
 
     Raises:
         SweepError: it can't be read, or asks for what is not a column.
@@ -96,7 +129,7 @@ def parse_condition(text: str, points: pd.DataFrame) -> Condition:
     return Condition(text, tuple(dict.fromkeys(parser.asked_columns)), evaluate)
 
 
-def _always(points: pd.DataFrame) -> Truth:
+def _always(points: pd.DataFrame, _: bool) -> Truth:
     import pandas as pd
 
     return pd.Series(data=True, index=points.index, dtype="boolean")
@@ -128,7 +161,7 @@ class _Parser:
     def _single(self) -> Evaluate:
         if self._takes("not"):
             inner = self._single()
-            return lambda points: ~inner(points)
+            return lambda points, by_interval: ~inner(points, by_interval)
         if self._takes("("):
             inside = self.disjunction()
             self.expect(")")
@@ -151,6 +184,8 @@ class _Parser:
         if token.kind != "word" or token.value in _KEYWORDS:
             self._refuse(token, "the name of a column")
         name = str(token.value).replace("workload.", "workload_", 1)
+        if name not in self._columns:
+            name = SHORT_NAMES.get(name, name)
         if name not in self._columns:
             hint = "docs/columns.md lists them"
             if suggestion := nearest(name, self._columns):
@@ -181,7 +216,15 @@ class _Parser:
 
     def _compared(self, column: str, sign: str, value: Any) -> Evaluate:
         is_setting = column in self._settings
-        return lambda points: compared(points[column], sign, value, is_setting=is_setting)
+
+        def evaluate(points: pd.DataFrame, by_interval: bool) -> Truth:
+            has_interval = f"{column}_low" in points and f"{column}_high" in points
+            if by_interval and has_interval and not is_setting and isinstance(value, float):
+                low, high = points[f"{column}_low"], points[f"{column}_high"]
+                return compared_interval(low, high, sign, value)
+            return compared(points[column], sign, value, is_setting=is_setting)
+
+        return evaluate
 
     def expect(self, what: str) -> None:
         """Take this token, or refuse the text."""
@@ -240,10 +283,10 @@ class _Parser:
 
 
 def _join(parts: Sequence[Evaluate], join: Callable[[Truth, Truth], Truth]) -> Evaluate:
-    def evaluate(points: pd.DataFrame) -> Truth:
-        truth = parts[0](points)
+    def evaluate(points: pd.DataFrame, by_interval: bool) -> Truth:
+        truth = parts[0](points, by_interval)
         for part in parts[1:]:
-            truth = join(truth, part(points))
+            truth = join(truth, part(points, by_interval))
         return truth
 
     return evaluate

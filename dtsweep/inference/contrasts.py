@@ -40,7 +40,7 @@ class Contrasts:
     paired: NDArray[np.bool_]
     """True where the launches that measured both are compared one by one."""
     pooled: NDArray[np.bool_]
-    """True where the pool is part of the error."""
+    """True where the pooled variance is part of the standard error."""
 
     @property
     def greater(self) -> NDArray[np.bool_]:

@@ -93,8 +93,8 @@ def _inverse_root(covariance: Numbers) -> Numbers:
 def _is_contradicted(least: float, free: int) -> bool:
     """True if the distance from the curve exceeds the 95 % quantile of noise.
 
-    Each half-width is taken as 1.96 standard errors. With few degrees of freedom it is more, and
-    the test is conservative.
+    Each half-width is taken as 1.96 standard errors. That is exact for known errors; with errors
+    that are estimated from few launches, the test rejects somewhat too often.
     """
     from scipy.stats import chi2
 

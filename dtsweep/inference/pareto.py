@@ -53,7 +53,7 @@ def hypervolume_of(costs: Costs, reference: NDArray[np.float64]) -> float:
 
 
 def knee_of(costs: Costs) -> int | None:
-    """Find the row of a frontier from which on more of one objective costs most of the others.
+    """Find the knee of a frontier: the row with the least sum of objectives scaled to [0, 1].
 
     It is the one of the least sum, when each objective goes from 0, its best on the frontier, to 1,
     its worst there. Of two objectives that is the one farthest from the straight line between both

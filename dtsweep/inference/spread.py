@@ -157,7 +157,7 @@ def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Lau
 
 
 def spread_of(trials: pd.DataFrame, of: str) -> pd.DataFrame:
-    """Describe by environment what `launch_sigma` returns.
+    """Summarize the relative standard deviation between launches, by environment.
 
     Args:
         trials: of all environments, as `launches_of` takes them.

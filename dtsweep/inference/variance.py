@@ -80,7 +80,7 @@ class VarianceEstimate(NamedTuple):
 def pool_unpaired(
     residual_ss: Numbers, degrees: Numbers, within_variance: Numbers, *, launch_degrees: int
 ) -> VarianceComponents:
-    """Pool the between-launch variance, with launch effects that all points share.
+    """Pool the between-launch variance, including launch effects that all points share.
 
     Args:
         residual_ss: (points,) residual sum of squares of a point's launch means.

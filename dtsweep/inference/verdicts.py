@@ -53,6 +53,17 @@ class Certainty(StrEnum):
     ONLY_CANDIDATE = "only_candidate"
 
 
+class ConditionVerdict(StrEnum):
+    """Result of a condition on a point, by the 95 % intervals of what was measured."""
+
+    MEETS = "meets"
+    MISSES = "misses"
+    UNDECIDED = "undecided"
+    """A limit lies within an interval, or a value has no interval."""
+    UNKNOWN = "unknown"
+    """A column of the condition was not measured."""
+
+
 class Reason(StrEnum):
     """Cause of an unknown verdict, or of a missing number."""
 

@@ -19,9 +19,12 @@ INPUT_BOUND = 0.05
 STALLED = 0.5
 """Share of a window from which on a single step of it is flagged."""
 
+LEFT_OUT = 0.25
+"""Share of a window's time from which on a row is flagged if it is left out as warm-up."""
+
 JUDGED = (
-    *("imprecise", "drift", "unstable", "stalled", "spiky", "bimodal", "autocorrelated"),
-    "input_bound",
+    *("imprecise", "drift", "unstable", "stalled", "slow_start"),
+    *("spiky", "bimodal", "autocorrelated", "input_bound"),
 )
 """Flags that are found here; ranks and the driver notice the others."""
 
@@ -52,6 +55,7 @@ def flags(
         row["steady_class"] in ("slowdown", "none"),
         is_unstable(row, ranks),
         len(steps) > FEWEST_STALLED and steps.max() > STALLED * steps.sum(),
+        max(map(_left_out, ranks), default=0.0) >= LEFT_OUT,
         is_spiky(periods),
         is_bimodal(periods),
         bool(correlated),
@@ -60,6 +64,12 @@ def flags(
     judged = [flag for flag, holds in zip(JUDGED, conditions, strict=True) if holds]
     seen = [flag for rank in ranks for flag in rank.flags]
     return list(dict.fromkeys([*judged, *seen]))
+
+
+def _left_out(rank: Measured) -> float:
+    """Share of a rank's window, in time, that is left out as warm-up."""
+    left_out_s = rank.of_part("step_s", "warmup")[rank.skipped_steps :].sum()
+    return float(left_out_s / (left_out_s + rank.of_part("step_s").sum()))
 
 
 def is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import drift_of
+from dtsweep.analysis.dominance import ASSUMED_SIGMA
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
-from dtsweep.analysis.study import Study
+from dtsweep.analysis.study import Study, launch_sigma
+from dtsweep.inference.power import MOST_LAUNCHES, launches_for, sigma_interval
 from dtsweep.report.labels import trial_label
 from dtsweep.text import count_of, percent_up
 
@@ -29,6 +31,12 @@ _MACHINE_COLUMNS = (
 
 _IMPLAUSIBLE_SHOWN = 8
 
+_DIFFERENCES = (0.02, 0.05, 0.10)
+"""Differences of two points for which the needed launches are named."""
+
+ONE_LAUNCH_SHOWS = 1.96 * 2**0.5 * ASSUMED_SIGMA
+"""Smallest difference of two single launches that is more than their assumed noise."""
+
 
 def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> list[str]:
     """Write what to know before reading any number of a report.
@@ -44,10 +52,13 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
     if points.empty:
         return []
     measured = without_canaries(study.frame[study.frame["status"] == "ok"])
+    drift = _drift_doubt(
+        study.canaries, trials=len(measured), launches=int(points["launches"].max())
+    )
     doubts = (
-        _drift_doubt(study.canaries, trials=len(measured), launches=int(points["launches"].max())),
+        drift,
         _failed_canary_doubt(study.frame),
-        _launch_doubt(points),
+        _noise(study, points, is_drift_known="Ignore differences" in drift),
         _implausible_doubt(measured, varying),
         _environment_doubt(measured),
     )
@@ -93,10 +104,39 @@ def _unknown_drift_doubt(canaries: pd.DataFrame) -> str:
     )
 
 
-def _launch_doubt(points: pd.DataFrame) -> str:
-    if len(points) < 2 or points["launches"].max() > 1:
+def _noise(study: Study, points: pd.DataFrame, *, is_drift_known: bool) -> str:
+    """State how much launches of a point differ, and the launches that differences take."""
+    if len(points) < 2:
         return ""
-    return "One launch of each point: no difference is tested, and ± is within that launch."
+    if points["launches"].max() == 1 and is_drift_known:
+        return "Noise: every point has one launch; `Measure(repeats=3)` measures the noise."
+    if points["launches"].max() == 1:
+        return (
+            f"Noise: every point has one launch. Ignore differences below {ONE_LAUNCH_SHOWS:.0%} "
+            f"(launches are assumed to differ by {ASSUMED_SIGMA:.0%}); `Measure(repeats=3)` "
+            "measures the noise."
+        )
+    spreads = launch_sigma(study)
+    spreads = spreads[(spreads["degrees"] > 0) & (spreads["spread"] > 0)]
+    return "\n".join(
+        _noise_of(row, f" in env_id {env_id}" if len(spreads) > 1 else "")
+        for env_id, row in spreads.iterrows()
+    )
+
+
+def _noise_of(row: pd.Series[Any], where: str) -> str:
+    """State the noise between launches of one environment, a row of `launch_sigma`."""
+    sigma = float(row["spread"])
+    low, high = sigma_interval(sigma, int(row["degrees"]))
+    needed = [launches_for(sigma, share) for share in _DIFFERENCES]
+    listed = ", ".join(
+        f"{share:.0%} takes {count or f'over {MOST_LAUNCHES}'}"
+        for share, count in zip(_DIFFERENCES, needed, strict=True)
+    )
+    return (
+        f"Noise{where}: samples/s of one point differ by {sigma:.1%} between launches (standard "
+        f"deviation, {low:.1%} to {high:.1%}). Launches of each point for a difference of {listed}."
+    )
 
 
 def _implausible_doubt(trials: pd.DataFrame, varying: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import difference
+from dtsweep.analysis.dominance import ASSUMED_SIGMA
 from dtsweep.analysis.study import Study
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.spread import of_environment
@@ -123,24 +124,20 @@ class Frontier:
 
     @property
     def dominated_count(self) -> str:
-        """Phrase that counts the dominated points, and those of them without a test."""
-        count = count_of(len(self.dominated), "dominated point")
-        if not (untested := int((self.points["standing"] == "untested").sum())):
-            return count
-        if untested < len(self.dominated):
-            return f"{count} ({untested} by the means alone: one launch each)"
-        return f"{count_of(untested, 'point')} beaten by the means, untested (one launch each)"
+        """Phrase that counts the dominated points."""
+        return count_of(len(self.dominated), "dominated point")
 
     @property
     def undecided(self) -> str:
-        """Sentence that counts the points on the frontier that launches leave undecided.
-
-        Empty if there are none.
-        """
-        count = int((self.points["standing"] == "undecided").sum())
+        """Sentence that counts the undecided points of the frontier; empty if there are none."""
+        is_undecided = self.points["standing"] == "undecided"
+        count = int(is_undecided.sum())
         if not count:
             return ""
-        return f"Beaten by the means, but launches don't decide: {count_of(count, 'point')}."
+        noise = "beaten, but not significantly"
+        if self.points["launches"].max() == 1:
+            noise = f"beaten by less than one launch each shows (assumed noise {ASSUMED_SIGMA:.0%})"
+        return f"Undecided: {count_of(count, 'point')} of these, {noise}."
 
 
 def frontiers_of(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.analysis.candidates import way_to_measure
-from dtsweep.inference.verdicts import Certainty
+from dtsweep.inference.verdicts import Certainty, ConditionVerdict
 from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
 from dtsweep.report.code import point_code, settings_of
 from dtsweep.report.labels import model_columns, model_label, trial_label
@@ -45,6 +45,7 @@ def print_all(recommendations: Sequence[Recommendation], *, console: Console) ->
             recommendation.point.to_frame().T,
             recommendation.others,
             recommendation.alternatives,
+            recommendation.undecided,
         )
         points = pd.concat([table.astype(object) for table in tables], ignore_index=True)
         counts = points[setting_columns(points)].nunique(dropna=False)
@@ -112,6 +113,7 @@ def in_words(
         f"Recommended for {goal_in_words(recommendation)}{f' ({name})' if name else ''}: "
         f"{trial_label(point, varying)}",
         f"{'; '.join(_figures(point, recommendation.objective.name))}.{doubt}",
+        *_condition(recommendation, varying),
         " ".join(filter(None, [certainty, _unmeasured(recommendation)])),
         *_left_out(recommendation),
         *alternatives(recommendation, varying),
@@ -161,7 +163,8 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
         in plain PyTorch or null, then `no_training` names the settings that torch alone does not
         have), `sure` (one of `dtsweep.inference.verdicts.Certainty`), `others` and `alternatives`
         (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible` (counts of points
-        left out), `unmeasured` (what the unknown ones lack), `drift`.
+        left out), `undecided` (rows of points at a limit of the condition), `unmeasured` (what the
+        unknown ones lack), `drift`.
     """
     code = {
         "point": point_code(recommendation.point),
@@ -184,8 +187,43 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
         "unmeasured": list(recommendation.unmeasured),
         "slow": recommendation.slow,
         "implausible": recommendation.implausible,
+        "undecided": records_of(recommendation.undecided),
         "drift": recommendation.drift,
     }
+
+
+def _condition(recommendation: Recommendation, varying: Sequence[str]) -> list[str]:
+    """Say whether the point meets the condition at 95 %, and name the points at its limits."""
+    names = recommendation.condition_columns
+    if not names:
+        return []
+    point = recommendation.point
+    figures = ", ".join(_with_interval(point, name) for name in names)
+    verdict = "It meets"
+    if point["condition_verdict"] == ConditionVerdict.UNDECIDED:
+        verdict = "Undecided at 95 % whether it meets"
+    lines = [f"{verdict} {recommendation.goal.where}: {figures}."]
+    at_limit = recommendation.undecided
+    if len(at_limit):
+        listed = [
+            f"{trial_label(row, varying)} ("
+            f"{', '.join(_with_interval(row, name) for name in names)})"
+            for _, row in at_limit.head(_SHOWN).iterrows()
+        ]
+        more = ""
+        if len(at_limit) > _SHOWN:
+            more = f"; and {len(at_limit) - _SHOWN} more"
+        lines.append(f"Also undecided: {'; '.join(listed)}{more}.")
+    return lines
+
+
+def _with_interval(point: pd.Series[Any], name: str) -> str:
+    """Write a column's name, value and interval."""
+    ends = [float(point.get(f"{name}{end}", math.nan)) for end in ("_low", "_high")]
+    words = quantity(name, float(point[name]), *ends)
+    if words.startswith(name):
+        return words
+    return f"{name} {words}"
 
 
 def _figures(point: pd.Series[Any], objective: str) -> list[str]:
@@ -214,16 +252,16 @@ def _certainty(recommendation: Recommendation, varying: Sequence[str], *, named:
         if len(rivals) != 1:
             than = f"each of {len(rivals)} other candidates"
         runner_up = _runner_up(recommendation, varying)
-        return f"Sure: launches tell that it is better than {than}. {runner_up}"
+        return f"Sure: significantly better than {than}. {runner_up}{_kinds(recommendation)}"
     if recommendation.sure is Certainty.SINGLE_LAUNCH:
         return (
-            "Best by one launch each: whether launches differ by as much, "
-            f"{_repeats(recommendation)} tell. {_runner_up(recommendation, varying)}"
+            "Best of one launch each. Launches of one point may differ by as much: "
+            f"{_repeats(recommendation)} would show it. {_runner_up(recommendation, varying)}"
         )
     if recommendation.objective.is_exact:
         return (
-            f"{count_of(len(tied), 'other candidate')} as good; of these it has the highest "
-            "samples_per_s."
+            f"{count_of(len(tied), 'other candidate')} with the same value. It has the highest "
+            "samples_per_s of these."
         )
     names = [
         f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(named).iterrows()
@@ -235,22 +273,56 @@ def _certainty(recommendation: Recommendation, varying: Sequence[str], *, named:
         is_best = tied["ratio"].ge(1).all()
     else:
         is_best = tied["ratio"].le(1).all()
-    why = "it holds the fewest workers, at a mean within 5 % of the best"
+    why = "It needs the fewest workers of these, and its mean is within 5 % of the best."
     if is_best:
-        why = "it has the best mean"
+        why = "It has the best mean of these."
     by = ""
     if tied["ratio_low"].isna().any():
         by = " by one launch each"
-    by += " and without canaries" if by and recommendation.drift is None else ""
-    way = f"More launches ({_repeats(recommendation)}) would tell."
-    return f"Can't tell it{by} from {'; '.join(names)}{unnamed}: of these {why}. {way}"
+    if by and recommendation.drift is None:
+        by += " without canaries"
+    return (
+        f"Not distinguishable{by} from {'; '.join(names)}{unnamed}. {why} "
+        f"{_way_to_separate(recommendation, varying)}"
+    )
+
+
+def _way_to_separate(recommendation: Recommendation, varying: Sequence[str]) -> str:
+    """Say how many more launches would separate the recommended point from the nearest one."""
+    import pandas as pd
+
+    tied = recommendation.tied
+    if tied["ratio_low"].isna().any():
+        return f"{_repeats(recommendation)} would test the difference."
+    # The largest difference needs the fewest launches.
+    nearest = tied.iloc[0]
+    label = trial_label(nearest, varying)
+    if pd.isna(nearest["more_launches"]):
+        return f"It is practically equal to {label}: over 100 more launches would be needed."
+    more = count_of(int(nearest["more_launches"]), "more launch")
+    return f"About {more} of each would separate it from {label}."
+
+
+def _kinds(recommendation: Recommendation) -> str:
+    """Explain a ± that is wider than the comparison; empty where it is not."""
+    point, objective = recommendation.point, recommendation.objective.name
+    runner_up = recommendation.others.iloc[0]
+    low, high = (float(point.get(f"{objective}{end}", math.nan)) for end in ("_low", "_high"))
+    own_width = (high - low) / abs(float(point[objective]))
+    compared_width = (runner_up["ratio_high"] - runner_up["ratio_low"]) / runner_up["ratio"]
+    if math.isnan(own_width) or own_width <= compared_width:
+        return ""
+    return (
+        " The comparison is more precise than ± above: it pools the launches of all points, and "
+        "what a launch does to all its points cancels."
+    )
 
 
 def _repeats(recommendation: Recommendation) -> str:
     """Name what gives more launches; runs in one process have one launch of each point."""
     if recommendation.point["harness"] == "in_process":
-        return "repeats on Ray"
-    return "repeats"
+        return "A run on Ray with `Measure(repeats=3)`"
+    return "`Measure(repeats=3)`"
 
 
 def _unmeasured(recommendation: Recommendation) -> str:
@@ -288,18 +360,15 @@ def _doubts(recommendation: Recommendation) -> list[str]:
         if is_tested:
             return []
         return [
-            "How far the machine drifted is not known: one launch each tells nothing until "
-            f"canaries say (canary=True), or {_repeats(recommendation)}."
+            "The drift of the machine is not known, so one launch each shows no difference. "
+            "Canaries (`Measure(canary=True)`) would show the drift."
         ]
     if is_tested and drift <= CANARY_DRIFT:
         return []
-    consequence = "one launch each tells no smaller difference"
+    consequence = "ignore smaller differences of single launches"
     if is_tested:
-        consequence = "the spread of launches has that in it"
-    return [
-        f"As far as its canaries tell, the machine drifted by at most {percent_up(drift)}: "
-        f"{consequence}."
-    ]
+        consequence = "the spread of launches contains it"
+    return [f"The machine drifted by at most {percent_up(drift)}: {consequence}."]
 
 
 def _runner_up(recommendation: Recommendation, varying: Sequence[str]) -> str:

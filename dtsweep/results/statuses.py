@@ -47,6 +47,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "unstable": "soon after the window the same steps took another time; found with "
         "exchange='precise' alone",
         "stalled": "one step took more than half of the window, as if its process had been stopped",
+        "slow_start": "the first steps, a quarter of the window's time or more, were slower: they "
+        "are left out of the numbers",
         "spiky": "surely more than 1 % of the steps stand out from their neighbours",
         "bimodal": "step times come in two clusters, so a median says little",
         "autocorrelated": "neighbouring steps resemble each other over more than five steps",
@@ -81,7 +83,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """Flags with the doubt that each casts on a row's numbers: a closed set."""
 
-CAUTIONS = ("implausible", "drift", "unstable", "stalled")
+CAUTIONS = ("implausible", "drift", "unstable", "stalled", "slow_start")
 """Flags of numbers that can't be true, and of a window unlike the rest of the job.
 
 A report shows them next to the numbers.

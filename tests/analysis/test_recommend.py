@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dtsweep.analysis import GOALS, Goal, Recommendation, recommend
+from dtsweep.analysis import GOALS, Goal, Recommendation, Study, recommend
 from dtsweep.errors import SweepError
 from tests.frames import trials
 
@@ -189,6 +189,79 @@ def test_a_condition_leaves_points_out_and_counts_those_it_is_unknown_of() -> No
     # The one beyond the limit is what it gives up; of the unknown one it is not known.
     more = found.alternatives[found.alternatives["better"] == "samples_per_s"]
     assert more["is_candidate"].tolist() == [False]
+
+
+LIMIT = Goal(maximize="samples_per_s", where="step_p99_s <= 200ms")
+
+
+def with_p99(value_s: float, *, half_width: float = 0.02) -> dict[str, Any]:
+    """A 99th percentile with its interval within a launch."""
+    half_s = value_s * half_width
+    return {
+        "step_p99_s": value_s,
+        "step_p99_s_low": value_s - half_s,
+        "step_p99_s_high": value_s + half_s,
+        "step_p99_s_error": half_s / 1.96,
+    }
+
+
+def test_a_limit_inside_an_interval_is_undecided_and_the_points_there_are_named() -> None:
+    found = one(
+        launches("a", 100, count=1, **with_p99(0.15)),
+        launches("b", 120, count=1, **with_p99(0.198)),
+        launches("c", 130, count=1, **with_p99(0.202)),
+        launches("d", 900, count=1, **with_p99(0.25)),
+        watched(1, 1),
+        goal=LIMIT,
+    )
+    assert (found.point["point_id"], found.point["condition_verdict"]) == ("b", "undecided")
+    assert found.undecided["point_id"].tolist() == ["c"]
+    assert found.others.set_index("point_id")["condition_verdict"].to_dict() == {"a": "meets"}
+
+
+def test_a_recommended_point_is_rarely_beyond_the_limit_without_a_mark() -> None:
+    rng = np.random.default_rng(0)
+    beyond = inside = marked = sweeps = 0
+    for _ in range(60):
+        true_s = 0.2 * np.exp(rng.normal(0, 0.1, 8))
+        points = [
+            launches(str(n), 100 * s, count=1, **with_p99(s * np.exp(0.01 * rng.normal())))
+            for n, s in enumerate(true_s)
+        ]
+        if true_s.min() > 0.18:
+            continue
+        found = one(*points, watched(1, 1), goal=LIMIT)
+        sweeps += 1
+        is_marked = found.point["condition_verdict"] == "undecided"
+        truth_s = true_s[int(found.point["point_id"])]
+        beyond += truth_s > 0.2 and not is_marked
+        inside += truth_s < 0.19
+        marked += truth_s < 0.19 and is_marked
+    assert sweeps > 30
+    assert beyond <= 0.05 * sweeps
+    assert marked <= 0.1 * inside
+
+
+@pytest.mark.parametrize(
+    ("where", "verdicts"),
+    [
+        ("step_p99_s <= 200ms", ["meets", "undecided", "misses", "unknown"]),
+        ("step_p99_s > 200ms", ["misses", "undecided", "meets", "unknown"]),
+        ("not step_p99_s > 200ms", ["meets", "undecided", "misses", "unknown"]),
+        ("step_p99_s <= 200ms or workers = 1", ["meets"] * 4),
+        ("step_p99_s <= 200ms and workers > 1", ["misses"] * 4),
+        ("memory <= 1GiB", ["unknown"] * 4),
+    ],
+)
+def test_conditions_are_judged_by_intervals(where: str, verdicts: list[str]) -> None:
+    rows = [
+        row
+        for name, value_s in (("a", 0.15), ("b", 0.199), ("c", 0.25))
+        for row in launches(name, 100, count=1, workers=1, **with_p99(value_s))
+    ]
+    rows += launches("d", 100, count=1, workers=1, step_p99_s=None)
+    study = Study(trials(*rows))
+    assert study.condition(where).verdicts(study.points).tolist() == verdicts
 
 
 def test_only_exact_updates_are_recommended_unless_others_are_allowed() -> None:

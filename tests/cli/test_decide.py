@@ -31,7 +31,7 @@ def test_recommend_names_a_point_how_sure_it_is_and_the_code(
         "Recommended for the highest samples_per_s: ddp workers=2 micro_batch=64"
     )
     assert "one launch each" in done.stdout
-    assert "How far the machine drifted is not known" in done.stdout
+    assert "The drift of the machine is not known" in done.stdout
     assert "Point(workers=2, micro_batch=64" in done.stdout
     assert "DistributedDataParallel(model)" in done.stdout
 
@@ -45,7 +45,7 @@ def test_recommend_keeps_to_a_condition_and_prints_json(
     (found,) = json.loads(done.stdout)
     assert set(found) == {
         *("goal", "point", "settings", "code", "sure", "others", "alternatives"),
-        *("unknown", "unmeasured", "slow", "implausible", "drift"),
+        *("unknown", "unmeasured", "slow", "implausible", "undecided", "drift"),
     }
     assert found["goal"] == {
         "maximize": "samples_per_s",

@@ -619,8 +619,16 @@ def flags_of(*ranks: Sent, **settings: Any) -> list[str]:
 def test_a_sound_window_has_no_flags() -> None:
     random = np.random.default_rng(0)
     assert flags_of(outcome(STEADY * 2)) == []
-    assert flags_of(outcome([3.0] * 10 + STEADY * 2)) == []
+    assert flags_of(outcome([3.0] * 5 + STEADY * 2)) == []
     assert flags_of(*[outcome(list(random.normal(1.0, 0.02, 300))) for _ in range(2)]) == []
+
+
+def test_a_slow_start_of_a_quarter_of_the_window_is_flagged() -> None:
+    slow = outcome([4.0] * 15 + STEADY * 2)
+    assert row_of([slow])["steady_class"] == "warmup"
+    assert "slow_start" in flags_of(slow)
+    assert "slow_start" in flags_of(outcome(STEADY * 2), slow)
+    assert "slow_start" not in flags_of(outcome([4.0] * 2 + STEADY * 2))
 
 
 def test_a_mean_that_is_known_less_well_than_wanted_is_flagged_imprecise() -> None:

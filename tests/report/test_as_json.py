@@ -36,7 +36,7 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert {row["semantics"] for row in report["differences"]} == {"exact", "stale", "local"}
     reasons = {(row["verdict"], row["verdict_reason"]) for row in report["differences"]}
     assert reasons == {("unknown", "one_launch_each")}
-    assert {row["standing"] for row in report["frontier"]} == {"frontier", "untested"}
+    assert {row["standing"] for row in report["frontier"]} == {"frontier", "undecided", "dominated"}
     assert report["canaries"] == []
     assert report["flags"] == {}
     assert {row["semantics"] for row in report["hypervolume"]} == {"exact", "stale", "local"}

@@ -29,7 +29,7 @@ ROWS: tuple[dict[str, Any], ...] = (
         "flags": ["implausible"],
     },
     BIG | {"latency_s": 0.3, "samples_per_s": 10.0},
-    BIG | {"latency_s": 0.5, "samples_per_s": 9.0, "workers": 2},
+    BIG | {"latency_s": 0.5, "samples_per_s": 5.0, "workers": 2},
     SMALL
     | {
         "latency_s": 0.01,

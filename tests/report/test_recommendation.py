@@ -25,10 +25,7 @@ def said(*points: list[dict[str, Any]], goal: Goal = GOALS["throughput"], width:
 def test_the_first_line_says_what_for_and_which() -> None:
     text = said(launches("a", 100, workers=1), launches("b", 140, workers=2))
     assert text.splitlines()[0] == "Recommended for the highest samples_per_s: ddp workers=2"
-    assert (
-        "Sure: launches tell that it is better than the other candidate. Runner-up: ddp workers=1"
-        in text
-    )
+    assert "Sure: significantly better than the other candidate. Runner-up: ddp workers=1" in text
 
 
 def test_what_can_not_be_told_apart_is_named() -> None:
@@ -38,9 +35,32 @@ def test_what_can_not_be_told_apart_is_named() -> None:
             for name, workers in (("a", 2), ("b", 1))
         )
     )
-    assert "Can't tell it from ddp workers=2 (" in text
-    assert "of these it" in text
+    assert "Not distinguishable from ddp workers=2 (" in text
+    assert "It needs the fewest workers of these" in text or "It has the best mean" in text
+    assert re.search(r"About \d+ more launch|It is practically equal to ddp workers=2", text)
     assert "Sure" not in text
+
+
+def test_a_limit_is_said_with_its_value_and_the_points_at_it_are_named() -> None:
+    goal = Goal(maximize="samples_per_s", where="step_p99_s <= 200ms")
+    points = [
+        launches(
+            name,
+            rate,
+            count=1,
+            workers=workers,
+            step_p99_s=p99_s,
+            step_p99_s_low=p99_s * 0.98,
+            step_p99_s_high=p99_s * 1.02,
+        )
+        for name, rate, workers, p99_s in (("a", 100, 1, 0.15), ("b", 120, 2, 0.202))
+    ]
+    text = " ".join(said(*points, goal=goal).split())
+    assert "It meets step_p99_s <= 200ms: step_p99_s 150.0 ± 3.0 ms." in text
+    assert "Also undecided: ddp workers=2 (step_p99_s 202.0 ± 4.0 ms)." in text
+    (edge,) = points[1:]
+    alone = " ".join(said([row | {"step_p99_s": 0.199} for row in edge], goal=goal).split())
+    assert "Undecided at 95 % whether it meets step_p99_s <= 200ms: step_p99_s" in alone
 
 
 @pytest.mark.parametrize(("rate", "why"), [(99, "fewest workers"), (101, "best mean")])
@@ -107,18 +127,16 @@ def test_a_point_that_is_too_slow_for_the_goal_is_said_to_be() -> None:
 
 def test_the_drift_that_a_verdict_rests_on_is_said() -> None:
     points = [launches(name, rate, count=1) for name, rate in (("a", 100), ("b", 140))]
-    assert "How far the machine drifted is not known: one launch each tells nothing" in said(
+    assert "The drift of the machine is not known, so one launch each shows no difference" in said(
         *points
     )
-    assert "Can't tell it by one launch each and without canaries from" in said(*points)
+    assert "Not distinguishable by one launch each without canaries from" in said(*points)
     calm, drifted = (said(*points, watched(1, last_s)) for last_s in (1, 1.2))
-    assert "the machine drifted by at most 1%: one launch each tells no smaller difference" in calm
-    assert (
-        "the machine drifted by at most 20%: one launch each tells no smaller difference" in drifted
-    )
+    assert "The machine drifted by at most 1%: ignore smaller differences" in calm
+    assert "The machine drifted by at most 20%: ignore smaller differences" in drifted
     several = [launches(name, rate) for name, rate in (("a", 100), ("b", 140))]
     assert "drifted" not in said(*several, watched(1, 1)) + said(*several)
-    assert "drifted by at most 20%: the spread of launches has that in it" in said(
+    assert "drifted by at most 20%: the spread of launches contains it" in said(
         *several, watched(1, 1.2)
     )
 
@@ -135,4 +153,6 @@ def test_of_points_that_are_set_alike_the_one_of_the_highest_throughput_is_taken
     ]
     text = said(*points, launches("d", 300, workers=2), goal=Goal(minimize="workers"))
     assert text.splitlines()[0].endswith("ddp workers=1 micro_batch=140")
-    assert "2 other candidates as good; of these it has the highest samples_per_s." in text
+    assert (
+        "2 other candidates with the same value. It has the highest samples_per_s of these." in text
+    )
