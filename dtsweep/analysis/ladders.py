@@ -92,7 +92,8 @@ def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.D
     batched = points.dropna(subset=["global_batch"])
     strong = _grouped(batched, kind="strong", keys=[*same, "global_batch"], size=size)
     strong["group"] += weak["group"].nunique()
-    measured_columns = ["launches", "samples_per_s", *COMPARED, "caution"]
+    rates = [f"samples_per_s{end}" for end in ENDS]
+    measured_columns = ["launches", *rates, *COMPARED, "caution"]
     shown = [
         "group",
         "kind",

@@ -107,7 +107,8 @@ def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataF
         where κ can't be distinguished from 0; `pays_to`, the smallest size from which one more adds
         less than `worth` by the law, null where it always adds more; `_low` and `_high` of each,
         its 95 % interval, null where there is no end; `peak_extrapolates`,
-        `pays_to_extrapolates`: True where it lies outside the sizes measured; `residual`, the
+        `pays_to_extrapolates`: True where it lies outside the sizes measured (both are null there
+        if the law is `contradicted`); `residual`, the
         distance of speed-ups from the law as a share; `errors`, what intervals go by: `launches`,
         or `residuals` where launches say nothing, or say that the law misses (`contradicted`, else
         False, or null); `reason`, why there is no fit, a code of `dtsweep.inference.verdicts`;
@@ -159,6 +160,11 @@ def _law_row(law: Law, sizes: Numbers, compared: Contrasts, *, worth: float) -> 
         )
     if "coherency" in law.parameters and row["coherency_low"] > 0:
         row |= _size_range("peak", _peak(fit.edge), sizes=sizes)
+    if fit.contradicted:
+        # What a wrong law says beyond the measured sizes is worth nothing.
+        for name in ("pays_to", "peak"):
+            if row.get(f"{name}_extrapolates"):
+                row |= dict.fromkeys((name, *(f"{name}_{end}" for end in ("low", "high"))))
     return row
 
 

@@ -16,8 +16,14 @@ from dtsweep.inference.variance import Numbers
 if TYPE_CHECKING:
     import pandas as pd
 
-_OF_A_SIZE = {"workers", "hosts", "point_id", "launches", "samples_per_s"}
+_OF_A_SIZE = {
+    *("workers", "hosts", "point_id", "launches"),
+    *(f"samples_per_s{end}" for end in ENDS),
+}
 """Columns of one size that a group does not share; by kind, the columns in which sizes differ."""
+ABOVE_LINEAR = 1.02
+"""Speed-up over the number of times more workers, above which it is doubtful."""
+
 _DIFFERING = {"weak": ["global_batch"], "strong": ["micro_batch", "accumulation"]}
 
 
@@ -42,14 +48,52 @@ def scaling(frame: Frame, *, per: Per = "worker") -> pd.DataFrame:
         (where it compares in pairs, that need not be the ratio of the two `samples_per_s`),
         `efficiency` = speed_up ÷ (size ÷ base), and `gain`: what each worker more than the next
         smaller size has adds, as a share of what one of the base does (null for the base); `_low`
-        and `_high` of the three, their 95 % intervals; `caution`, as in `over_launches`, of the row
-        and of its base. Groups of one size give no row.
+        and `_high` of the three, their 95 % intervals; `interval`, `launches`, or `launch` where
+        both have one launch and nothing says how far launches differ: then it is that of the
+        windows, widened by the machine's drift; `caution`, as in `over_launches`, of the row and of
+        its base, with `above_linear` and `machine_drift` where these make the speed-up doubtful.
+        Groups of one size give no row.
 
     Raises:
         SweepError: `per` is neither.
     """
-    ladders = study_of(frame).ladders(per)
-    return with_speed_ups(ladders.rows, size=ladders.size, compared=ladders.compared)
+    study = study_of(frame)
+    ladders = study.ladders(per)
+    rows = with_speed_ups(ladders.rows, size=ladders.size, compared=ladders.compared)
+    drifts = [study.drift(env_id) or 0.0 for env_id in rows["env_id"]]
+    return _with_window_intervals(rows, size=ladders.size, drifts=np.array(drifts))
+
+
+def _with_window_intervals(rows: pd.DataFrame, *, size: str, drifts: Numbers) -> pd.DataFrame:
+    """Give single launches the interval of their windows, and add cautions of speed-ups.
+
+    Args:
+        rows: of `with_speed_ups`.
+        size: column that sizes are counted by.
+        drifts: (rows,) of the machine, 0 where it is not known.
+    """
+    if rows.empty:
+        return rows.assign(interval=None)
+    groups = rows.groupby("group")
+    widths = (rows["samples_per_s_high"] - rows["samples_per_s_low"]) / 2 / rows["samples_per_s"]
+    base_widths = widths.groupby(rows["group"]).transform("first")
+    by_window = np.hypot(widths, base_widths)
+    half_width = np.maximum(by_window, np.log1p(drifts))
+    is_single = (rows["launches"] == 1) & (groups["launches"].transform("first") == 1)
+    is_filled = rows["speed_up_low"].isna() & is_single & ~np.isnan(half_width)
+    columns: dict[str, Any] = {"interval": np.where(is_filled, "launch", "launches")}
+    for name in ("speed_up", "efficiency"):
+        for end, sign in (("_low", -1), ("_high", 1)):
+            filled = rows[name] * np.exp(sign * half_width)
+            columns[f"{name}{end}"] = rows[f"{name}{end}"].where(~is_filled, filled)
+    is_above = rows["speed_up"] > ABOVE_LINEAR * rows[size] / rows["base"]
+    is_drift = is_filled & (np.log1p(drifts) > by_window)
+    above = np.where(is_above, " above_linear", "")
+    drifted = np.where(is_drift, " machine_drift", "")
+    columns["caution"] = (rows["caution"].astype(object) + above + drifted).str.strip()
+    rows = rows.assign(**columns)
+    rows["interval"] = rows["interval"].where(rows["speed_up_low"].notna(), None)
+    return rows
 
 
 def group_columns(rows: pd.DataFrame) -> list[str]:

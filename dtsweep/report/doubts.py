@@ -78,7 +78,7 @@ def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
     drifted = canaries[canaries["flagged"].fillna(value=False)]
     drift = drift_of(canaries)
     if drifted.empty or drift is None:
-        return _unknown_drift_doubt(canaries)
+        return _unknown_drift_doubt(canaries, launches=launches)
     percent = percent_up(drift)
     concerned = int(drifted["trials"].sum())
     untested = ""
@@ -92,10 +92,12 @@ def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
     )
 
 
-def _unknown_drift_doubt(canaries: pd.DataFrame) -> str:
-    """Say down to which drift canaries could tell, where that is worse than it should be."""
+def _unknown_drift_doubt(canaries: pd.DataFrame, *, launches: int) -> str:
+    """State the drift that canaries can't exclude, where it is larger than the noise."""
     unknown = canaries[canaries["flagged"].isna() & canaries["known_to"].notna()]
     if unknown.empty:
+        return ""
+    if launches == 1 and unknown["known_to"].max() <= ONE_LAUNCH_SHOWS:
         return ""
     percent = percent_up(unknown["known_to"].max())
     return (

@@ -134,10 +134,10 @@ class Frontier:
         count = int(is_undecided.sum())
         if not count:
             return ""
-        noise = "beaten, but not significantly"
+        noise = "not significantly"
         if self.points["launches"].max() == 1:
-            noise = f"beaten by less than one launch each shows (assumed noise {ASSUMED_SIGMA:.0%})"
-        return f"Undecided: {count_of(count, 'point')} of these, {noise}."
+            noise = f"within an assumed noise of {ASSUMED_SIGMA:.0%}"
+        return f"{count_of(count, 'point')} of these undecided: beaten {noise}."
 
 
 def frontiers_of(

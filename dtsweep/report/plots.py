@@ -41,6 +41,9 @@ _PARTS = {
 
 _FAINT = 0.35
 
+_SIDE_BY_SIDE = 1.02
+"""Factor between the places of neighbouring groups along an axis of sizes."""
+
 _LADDERS = 8
 """Largest number of scaling groups in a figure, those of the highest throughput.
 
@@ -111,10 +114,13 @@ def scaling(data: pd.DataFrame | Content) -> Figure:
     ]
     ladders.sort(key=lambda ladder: float(ladder[1]["samples_per_s"].max()), reverse=True)
     sizes = {1.0}
-    for part, rows in ladders[:_LADDERS]:
+    drawn = ladders[:_LADDERS]
+    for place, (part, rows) in enumerate(drawn):
         multiple = (rows["workers"] / rows["base"]).to_list()
+        # Side by side, the bars of several groups at one size can be told apart.
+        shift = _SIDE_BY_SIDE ** (place - (len(drawn) - 1) / 2)
         figure.add_scatter(
-            x=multiple,
+            x=[size * shift for size in multiple],
             y=rows["speed_up"].to_list(),
             error_y=_bars(rows, "speed_up"),
             mode="lines+markers",

@@ -125,4 +125,6 @@ def _size_words(fit: Mapping[Any, Any], name: str) -> str:
     beyond = ""
     if fit[f"{name}_extrapolates"] is True:
         beyond = ", extrapolated"
+        if fit["contradicted"] is not False:
+            beyond += ", untested"
     return f"{fit[name]:,.0f} ({low:,.0f} {to}{beyond})"

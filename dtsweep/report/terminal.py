@@ -29,18 +29,27 @@ from dtsweep.report.tables import (
     share_columns,
     standing_columns,
 )
-from dtsweep.text import count_of, fits_width, plain, print_table, say
+from dtsweep.text import (
+    count_of,
+    ends_of,
+    fits_width,
+    format_rate,
+    plain,
+    print_table,
+    say,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+_MORE = "--all shows all frontiers and columns, limits, scaling, and how it was measured."
+
 _COLOURS = ("blue", "red", "green", "magenta", "cyan", "yellow")
 """Of the markers of frontiers, in turn."""
-_GROUPS_SHOWN = 6
+_FRONTIERS_SHOWN = 5
 _REASONS_SHOWN = 8
 _ADVICE_SHOWN = 2
-_SENTENCES_SHOWN = 6
 
 
 def print_report(content: Content, *, console: Console, show_all: bool = False) -> None:
@@ -49,7 +58,8 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     Args:
         content: of the report.
         console: where to; its width decides how close the columns stand.
-        show_all: also dominated points, every scaling group and every reason.
+        show_all: also every frontier and point, what limits each, scaling, and how it was measured;
+            without it, what decides.
     """
     if not content.trials:
         say(console, "No trials in these results.")
@@ -62,29 +72,81 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     for doubt in content.doubts:
         say(console, doubt, style="yellow")
     _print_sketch(content, console=console)
-    if content.limits:
-        say(console, "\nWhat limits each point", style="bold")
-        count = len(content.recommendations)
-        lines = list(content.limits)
-        if count > _ADVICE_SHOWN and not show_all:
-            lines = lines[count:]
-            lines.append(f"{count_of(count, 'recommended point')}: --all says what limits each")
-        say(console, "\n".join(lines))
-    left_out = [
-        header
-        for frontier in content.frontiers
-        for header in _print_frontier(frontier, content, console=console, show_all=show_all)
-    ]
-    if left_out:
-        names = ", ".join(dict.fromkeys(header.replace("\n", " ") for header in left_out))
-        say(console, f"\nNo room for the columns {names}: --all shows them in tables of their own.")
-    for scaling in content.scaling:
-        _print_scaling(scaling, console=console, show_all=show_all)
-    _print_worth(content, console=console, show_all=show_all)
-    _print_unmeasured(content.unmeasured, console=console, show_all=show_all)
-    _print_notes(content, console=console, show_all=show_all)
+    if show_all:
+        _print_all(content, console=console)
+    else:
+        _print_what_decides(content, console=console)
     for section in content.sections:
         section.print(console=console)
+
+
+def _print_what_decides(content: Content, *, console: Console) -> None:
+    """Print the first frontier, a line for each other one and for scaling, and failures."""
+    if len(content.recommendations) == 1:
+        say(console, _limit_in_short(content))
+    if content.frontiers:
+        _print_frontier(content.frontiers[0], content, console=console, show_all=False)
+    lines = [_frontier_in_short(frontier) for frontier in content.frontiers[1:_FRONTIERS_SHOWN]]
+    hidden = len(content.frontiers) - _FRONTIERS_SHOWN
+    if hidden > 0:
+        lines.append(f"{count_of(hidden, 'more frontier')}.")
+    lines += [_scaling_in_short(scaling) for scaling in content.scaling]
+    if lines:
+        say(console, "\n" + "\n".join(lines))
+    rows = content.unmeasured
+    _print_unmeasured(rows[rows["status"] != "skipped"], console=console, show_all=False)
+    if content.frontiers:
+        say(console, _MORE, style="dim")
+
+
+def _limit_in_short(content: Content) -> str:
+    """State what limits the recommended point."""
+    point = content.recommendations[0].point.to_frame().T
+    limits = limit_columns(bounds_of(point, content.bounds)).get("limited by, %", [""])
+    if not limits[0]:
+        return content.limits[0]
+    return f"The recommended point is limited by {limits[0]} % of the step."
+
+
+def _print_all(content: Content, *, console: Console) -> None:
+    """Print all frontiers, limits, scaling, failures and notes."""
+    if content.limits:
+        say(console, "\nWhat limits each point", style="bold")
+        say(console, "\n".join(content.limits))
+    for frontier in content.frontiers:
+        _print_frontier(frontier, content, console=console, show_all=True)
+    for scaling in content.scaling:
+        _print_scaling(scaling, console=console)
+    _print_worth(content, console=console)
+    _print_unmeasured(content.unmeasured, console=console, show_all=True)
+    _print_notes(content, console=console)
+
+
+def _frontier_in_short(frontier: Frontier) -> str:
+    """Name a frontier, its number of points and the one of the highest throughput."""
+    rows = frontier.shown.dropna(subset=["samples_per_s"])
+    if rows.empty:
+        return f"{frontier.name}: {frontier.empty_because}"
+    best = rows.sort_values("samples_per_s").iloc[-1]
+    rate = format_rate(best["samples_per_s"], *ends_of(best, "samples_per_s"))
+    return f"{frontier.name}: {count_of(len(rows), 'point')}, up to {rate} samples/s."
+
+
+def _scaling_in_short(scaling: Scaling) -> str:
+    """State the speed-up of the group of the highest throughput."""
+    group = scaling.groups[0]
+    columns = scaling_columns(scaling, groups=[group])
+    sizes, speed_up, efficiency = (
+        columns[name][-1] for name in (f"{scaling.per}s", "speed-\nup", "effi-\nciency")
+    )
+    label = scaling.labels[group.index[-1]]
+    doubt = ""
+    if caution := group.iloc[-1]["caution"]:
+        doubt = f" (doubtful: {caution})"
+    return (
+        f"{scaling.title.partition(',')[0]}: {label} {sizes}: {speed_up} times, "
+        f"{efficiency}{doubt}."
+    )
 
 
 def _print_advice(content: Content, *, console: Console, show_all: bool) -> None:
@@ -119,8 +181,8 @@ def _print_sketch(content: Content, *, console: Console) -> None:
     console.print(text)
 
 
-def _print_notes(content: Content, *, console: Console, show_all: bool) -> None:
-    """Print how the numbers came about, in a line each; all lines on request."""
+def _print_notes(content: Content, *, console: Console) -> None:
+    """Print how the numbers came about."""
     if not content.frontiers:
         return
     say(console, "\nHow it was measured", style="bold")
@@ -131,50 +193,41 @@ def _print_notes(content: Content, *, console: Console, show_all: bool) -> None:
         + ".",
     )
     for note in content.notes:
-        first, *explained = note.splitlines()
-        say(
-            console,
-            "\n".join([first, *explained])
-            if show_all or not explained
-            else f"{first} --all explains them.",
-        )
+        say(console, note)
 
 
 def _print_frontier(
     frontier: Frontier, content: Content, *, console: Console, show_all: bool
-) -> list[str]:
-    """Print one frontier, and return the headers of columns that there was no room for."""
+) -> None:
+    """Print one frontier; `show_all` prints all its columns and dominated points."""
     say(console, f"\n{frontier.title}", style="bold")
     best = frontier.best if show_all else frontier.shown
     dominated = frontier.dominated
     if frontier.points["standing"].isna().all():
         say(console, frontier.empty_because)
-        return []
-    left_out = _print_points(frontier, best, content, console=console, show_all=show_all)
-    if frontier.undecided:
-        say(console, frontier.undecided)
-    if frontier.alone and not show_all:
-        say(console, frontier.alone)
+        return
+    _print_points(frontier, best, content, console=console, show_all=show_all)
+    sentences = [frontier.undecided]
+    if not show_all:
+        sentences.append(frontier.alone)
+    if len(dominated) and not show_all:
+        sentences.append(f"{frontier.dominated_count}: --all shows them.")
+    if any(sentences):
+        say(console, " ".join(filter(None, sentences)))
     if len(dominated) and show_all:
         say(console, f"{frontier.dominated_count}:", style="dim")
         _print_points(frontier, dominated, content, console=console, show_all=True)
-    elif len(dominated):
-        say(console, f"{frontier.dominated_count}: --all shows them")
-    if frontier.verdict_words is not None:
+    if frontier.verdict_words is not None and show_all:
         say(console, frontier.verdict_words)
-    return left_out
 
 
 def _print_points(
     frontier: Frontier, rows: pd.DataFrame, content: Content, *, console: Console, show_all: bool
-) -> list[str]:
+) -> None:
     """Print some of a frontier's points in one table, the columns that decide most first.
 
-    What puts a point in doubt stands in each table.
-
-    Returns:
-        Headers of the columns that there was no room for. With `show_all` they have tables of their
-        own, and the list is empty.
+    What puts a point in doubt stands in each table. With `show_all`, columns without room have
+    tables of their own.
     """
     labels = {}
     if frontier.labels.nunique() != 1:
@@ -188,42 +241,34 @@ def _print_points(
     columns |= knee_columns(rows) | limit_columns(bounds) | amount_columns(rows)
     columns |= share_columns(rows)
     doubt = caution_columns(rows["caution"].to_list())
-    tables, left_out = [keys], list[str]()
+    tables, is_full = [keys], False
     for header, column in columns.items():
         has_room = tables[-1] == keys or fits_width(
             tables[-1] | {header: column} | doubt, console=console
         )
-        if has_room and not left_out:
+        if has_room and not is_full:
             tables[-1] = tables[-1] | {header: column}
         elif show_all:
             tables.append(keys | {header: column})
         else:
-            left_out.append(header)
+            is_full = True
     tables += [keys | reason_columns(bounds)] if show_all else []
     style = "dim"
     if rows["on_frontier"].any():
         style = ""
     for table in tables:
         print_table(table | doubt, console=console, style=style)
-    return left_out
 
 
-def _print_scaling(scaling: Scaling, *, console: Console, show_all: bool) -> None:
+def _print_scaling(scaling: Scaling, *, console: Console) -> None:
     say(console, f"\n{scaling.title}", style="bold")
-    groups = scaling.groups
-    if show_all:
-        listed = groups
-    else:
-        listed = groups[:_GROUPS_SHOWN]
-    print_table(scaling_columns(scaling, groups=listed), console=console)
-    if hidden := len(groups) - len(listed):
-        say(console, f"{count_of(hidden, 'slower group')}: --all shows them")
+    print_table(scaling_columns(scaling, groups=scaling.groups), console=console)
 
 
-def _print_worth(content: Content, *, console: Console, show_all: bool) -> None:
+def _print_worth(content: Content, *, console: Console) -> None:
     """Print from how many workers on one more doesn't pay."""
     sentences = content.worth.sentences
-    if not sentences or not (content.worth.is_known or show_all):
+    if not sentences:
         return
     say(console, "\nFrom where one more worker doesn't pay", style="bold")
     say(
@@ -231,13 +276,7 @@ def _print_worth(content: Content, *, console: Console, show_all: bool) -> None:
         f"It pays where it adds at least {WORTH * 100:.0f} % of what a worker of the smallest "
         "world does.",
     )
-    if show_all:
-        listed = sentences
-    else:
-        listed = sentences[:_SENTENCES_SHOWN]
-    say(console, "\n".join(listed))
-    if hidden := len(sentences) - len(listed):
-        say(console, f"{count_of(hidden, 'more line')}: --all shows them")
+    say(console, "\n".join(sentences))
 
 
 def _print_unmeasured(rows: pd.DataFrame, *, console: Console, show_all: bool) -> None:

@@ -125,6 +125,15 @@ def test_a_law_that_misses_by_more_than_launches_differ_is_contradicted_and_know
     assert widths[1] > 5 * widths[0]
 
 
+def test_nothing_is_extrapolated_from_a_law_that_is_contradicted() -> None:
+    rng = np.random.default_rng(5)
+    logarithmic = {n: 100 * n / (1 + 0.03 * np.log2(n)) for n in SIZES}
+    found = law(ladder(logarithmic, launches=3, error=0.001, rng=rng), "usl")
+    assert found["contradicted"]
+    assert found["pays_to_extrapolates"]
+    assert found[["pays_to", "pays_to_low", "pays_to_high"]].isna().all()
+
+
 def test_the_peak_is_where_the_law_is_highest_and_says_whether_it_was_measured() -> None:
     within = law(ladder(universal((*SIZES, 32), contention=0.03, coherency=0.002)), "usl")
     assert within["peak"] == pytest.approx((0.97 / 0.002) ** 0.5, rel=1e-3)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -32,6 +33,35 @@ def test_a_published_ladder_has_the_published_efficiency() -> None:
     # Its authors cut some digits off where others are rounded.
     published = ladder["published_efficiency"].fillna(1.0).tolist()
     assert rows["efficiency"].tolist() == pytest.approx(published, abs=1e-3)
+
+
+def windows(workers: int, rate: float, *, share: float = 0.03, **fields: Any) -> dict[str, Any]:
+    """A point with the interval of its window."""
+    ends = {"samples_per_s_low": rate * (1 - share), "samples_per_s_high": rate * (1 + share)}
+    return point(workers, 4, rate, **ends, session="s", **fields)
+
+
+def canary(step_s: float, at: int) -> dict[str, Any]:
+    watch = {"role": "canary", "point_id": "watch", "session": "s", "half_width": 0.005}
+    return watch | {"step_mean_s": step_s, "started_at": at}
+
+
+def test_single_launches_have_the_interval_of_their_windows_and_of_the_drift() -> None:
+    rows = scaling(trials(windows(1, 10), windows(2, 16)))
+    assert rows["interval"].tolist() == ["launches", "launch"]
+    half = np.hypot(0.03, 0.03)
+    ends = rows[["speed_up_low", "speed_up_high"]].iloc[1].tolist()
+    assert ends == pytest.approx([1.6 * np.exp(-half), 1.6 * np.exp(half)])
+    assert rows["efficiency_low"].iloc[1] == pytest.approx(0.8 * np.exp(-half))
+    assert rows["caution"].tolist() == ["", ""]
+    drifted = scaling(trials(windows(1, 10), windows(2, 16), canary(1.0, 0), canary(1.3, 1)))
+    assert drifted["speed_up_low"].iloc[1] == pytest.approx(1.6 / 1.3, rel=0.01)
+    assert drifted["caution"].iloc[1] == "machine_drift"
+
+
+def test_a_speed_up_above_the_number_of_workers_is_doubtful() -> None:
+    assert scaling(trials(windows(1, 10), windows(2, 22)))["caution"].iloc[1] == "above_linear"
+    assert scaling(trials(windows(1, 10), windows(2, 20)))["caution"].iloc[1] == ""
 
 
 def test_weak_scaling_needs_equal_micro_batch_and_accumulation() -> None:

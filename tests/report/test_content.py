@@ -87,12 +87,10 @@ def test_what_launches_leave_open_is_said_of_a_frontier() -> None:
     assert (untested.dominated_count, untested.undecided) == ("1 dominated point", "")
     near = FAST | {"point_id": "near", "samples_per_s": 39}
     (single,) = content_of(trials(FAST, near)).frontiers
-    assert single.undecided == (
-        "Undecided: 1 point of these, beaten by less than one launch each shows (assumed noise 3%)."
-    )
+    assert single.undecided == ("1 point of these undecided: beaten within an assumed noise of 3%.")
     (undecided,) = content_of(trials(*noisy)).frontiers
     assert undecided.dominated.empty
-    assert undecided.undecided == "Undecided: 1 point of these, beaten, but not significantly."
+    assert undecided.undecided == "1 point of these undecided: beaten not significantly."
 
 
 def test_there_is_a_frontier_for_each_semantics_in_each_environment() -> None:

@@ -62,7 +62,7 @@ def test_a_knee_is_said_with_its_numbers(rates: dict[int, float], error: float, 
 def test_what_lies_beyond_the_sizes_measured_is_called_extrapolated() -> None:
     lines = sentences(ladder(published()))
     assert lines[0] == "ddp, weak scaling, 4 × 1 per worker: unknown: too few launches."
-    assert "from 240 (104 to 3,394, extrapolated) on one more doesn't pay" in lines[2]
+    assert "from 240 (104 to 3,394, extrapolated, untested) on one more doesn't pay" in lines[2]
     assert "highest" not in lines[2]
 
 
