@@ -32,6 +32,9 @@ from dtsweep.session.session_settings import Code, Settings
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.settings import Sweep
 
+LAST_WORDS_S = 5.0
+"""Time limit to store what waits where Ray hangs after its cluster has stopped."""
+
 
 def run_on_ray(planned: PlannedRun) -> RunTally:
     """Run a plan on the Ray that its options name."""
@@ -58,9 +61,12 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
         heartbeat = heartbeat_of_ray()
 
         def last_words() -> None:
-            planned.progress.say(
-                f"dtsweep: {stopped}; what was done is stored; the same command goes on"
-            )
+            stored = "what was done is stored; the same command goes on"
+            try:
+                planned.outbox.close(LAST_WORDS_S)
+            except StorageError as error:
+                stored = str(error)
+            planned.progress.say(f"dtsweep: {stopped}; {stored}")
             for left in filter(None, (storage, cluster.folder)):
                 remove_run_folder(left)
 

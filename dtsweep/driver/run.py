@@ -176,13 +176,15 @@ def _carried_out(planned: PlannedRun) -> RunTally:
     try:
         tally = carry_out(planned)
         # After a signal the user waits for the end.
-        if tally.storage_error is None and tally.signal_number is None:
-            planned.outbox.compact()
         if tally.signal_number is not None:
             wait_s = SOON_S
-    finally:
-        storage_error = _closed(planned.outbox, wait_s)
-    tally.storage_error = tally.storage_error or storage_error
+    except BaseException:
+        if (storage_error := _closed(planned.outbox, wait_s)) is not None:
+            planned.progress.say(f"dtsweep: {storage_error}")
+        raise
+    tally.storage_error = tally.storage_error or _closed(planned.outbox, wait_s)
+    if tally.storage_error is None and tally.signal_number is None:
+        planned.outbox.compact()
     return tally
 
 

@@ -60,15 +60,23 @@ class _Setting:
 class ProcessState:
     """State of this process when the object is made; `restore` returns to it, once."""
 
-    def __init__(self) -> None:
-        """Read the state."""
+    def __init__(self, *, is_shared: bool = False) -> None:
+        """Read the state.
+
+        Args:
+            is_shared: other code runs in this process, too, as in a notebook: only child processes
+                that this thread starts are those of the attempt.
+        """
         self._settings = [(setting, setting.read()) for setting in _settings()]
         self._environment = dict(os.environ)
         self._folder = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
         self._stream_objects = {name: getattr(sys, name) for name in ("stdout", "stderr")}
         self._stream_files = {number: os.dup(number) for number in (1, 2)}
         self._threads = set(threading.enumerate())
-        self._children = set(_child_pids())
+        self._tasks = "*"
+        if is_shared:
+            self._tasks = str(threading.get_native_id())
+        self._children = set(_child_pids(self._tasks))
 
     def restore(self) -> LeftState:
         """Restore what has changed, and end new child processes."""
@@ -88,7 +96,10 @@ class ProcessState:
             else:
                 changed.append(setting.name)
         until = time.monotonic() + END_S
-        changed += _ended(set(_child_pids()) - self._children, until=until)
+        pids = set(_child_pids(self._tasks)) - self._children
+        ended, alive = _end_children(pids, until=until)
+        changed += ended
+        remaining += alive
         remaining += _still_running(self._threads, until=until)
         return LeftState(restored=tuple(changed), remaining=tuple(remaining))
 
@@ -196,29 +207,45 @@ def _is_closed(stream: io.TextIOBase | None) -> bool:
     return stream is not None and stream.closed
 
 
-def _child_pids() -> Iterator[int]:
-    """Yield the direct child processes of this process, as the kernel lists them by thread."""
-    for task in Path("/proc/self/task").iterdir():
+def _child_pids(tasks: str) -> Iterator[int]:
+    """Yield the direct child processes of some threads of this process, as the kernel lists them.
+
+    Args:
+        tasks: id of a thread, or `*` for all.
+    """
+    for task in Path("/proc/self/task").glob(tasks):
         with suppress(OSError):  # the thread has ended, or the kernel has no such list
             yield from map(int, (task / "children").read_text().split())
 
 
-def _ended(pids: Collection[int], *, until: float) -> Iterator[str]:
-    """End child processes that an attempt has started; yield those that did not end by themselves.
+def _end_children(pids: Collection[int], *, until: float) -> tuple[list[str], list[str]]:
+    """End child processes that an attempt has started.
 
     Args:
         pids: of the new child processes.
         until: when they have to have ended by themselves, by the monotonic clock.
+
+    Returns:
+        Those that were ended, and those that can't be ended or take longer.
     """
     children = [child for pid in pids if (child := _own_child(pid)) is not None]
     _, alive = psutil.wait_procs(children, timeout=max(0.0, until - time.monotonic()))
+    ended, remaining = [], []
     for child in alive:
-        with suppress(psutil.NoSuchProcess):
-            name = child.name()
+        label = f"child process {child.pid}"
+        try:
+            label += f" ({child.name()})"
             for process in (*child.children(recursive=True), child):
-                process.kill()
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
             child.wait(END_S)
-            yield f"child process {child.pid} ({name})"
+        except psutil.NoSuchProcess:
+            continue
+        except psutil.Error:  # of another user, or it takes long to end
+            remaining.append(label)
+        else:
+            ended.append(label)
+    return ended, remaining
 
 
 def _own_child(pid: int) -> psutil.Process | None:
@@ -245,6 +272,6 @@ def _still_running(before: Collection[threading.Thread], *, until: float) -> Ite
 
 def _package_of(thread: threading.Thread) -> str:
     """Package whose code a thread runs, as far as it can be seen."""
-    target = getattr(thread, "_target", None)
+    target = getattr(thread, "_target", None) or getattr(thread, "function", None)
     module = getattr(target, "__module__", None) or type(thread).__module__
     return str(module).partition(".")[0]

@@ -132,12 +132,12 @@ def _noise_of(row: pd.Series[Any], where: str) -> str:
     low, high = sigma_interval(sigma, int(row["degrees"]))
     needed = [launches_for(sigma, share) for share in _DIFFERENCES]
     listed = ", ".join(
-        f"{share:.0%} takes {count or f'over {MOST_LAUNCHES}'}"
+        f"{count or f'over {MOST_LAUNCHES}'} for {share:.0%}"
         for share, count in zip(_DIFFERENCES, needed, strict=True)
     )
     return (
         f"Noise{where}: samples/s of one point differ by {sigma:.1%} between launches (standard "
-        f"deviation, {low:.1%} to {high:.1%}). Launches of each point for a difference of {listed}."
+        f"deviation, {low:.1%} to {high:.1%}). Launches of each point that show a difference: {listed}."
     )
 
 

@@ -35,6 +35,9 @@ BEAT_S = 20.0
 STALE_S = 100.0
 """Age of a lease from which on its run counts as ended, if nothing else shows that it lives."""
 
+JOINED_S = 5.0
+"""Time limit for a sign of life that is under way at the end of a run."""
+
 _HELD: set[str] = set()
 """Files of the leases that runs of this process hold."""
 
@@ -73,6 +76,7 @@ def leased(
         yield
     finally:
         ended.set()
+        beating.join(JOINED_S)
         lease.give_back()
 
 
@@ -102,6 +106,13 @@ class _Lease:
         A run first says that it wants the lease and looks at the others; then it says that it holds
         it, and looks again. Of two runs at least the one that writes later sees the other.
         """
+        try:
+            self._take()
+        except BaseException:
+            self.give_back()
+            raise
+
+    def _take(self) -> None:
         other = None
         for _ in range(TRIES):
             self._name = f"{uuid.uuid4().hex}{SUFFIX}"
@@ -128,7 +139,7 @@ class _Lease:
     def beat(self, ended: threading.Event, beat_s: float) -> None:
         """Show that the run lives, until it ends."""
         while not ended.wait(beat_s):
-            with suppress(StorageError):  # an outage; the outbox says so
+            with suppress(Exception):  # an outage; the outbox says so
                 if self._name not in self._storage.ages(FOLDER):
                     self._say(
                         f"another run has taken {self._storage.shown} over, since this one gave no "
@@ -136,6 +147,8 @@ class _Lease:
                     )
                     return
                 self._write(is_holder=True)
+                if ended.is_set():  # the run has given it back meanwhile
+                    self.give_back()
 
     def give_back(self) -> None:
         """Delete the file."""
@@ -208,6 +221,17 @@ def _process_of(pid: int) -> str:
     return f"{boot} {namespace} {pid} {started}"
 
 
+def _exists(pid: int) -> bool:
+    """True if a process with this id exists, also one that the kernel hides."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _owner(storage: Storage, name: str) -> dict[str, Any] | None:
     """Content of a lease; None if it is gone, under way or no lease."""
     if not name.endswith(SUFFIX):
@@ -235,7 +259,11 @@ def _lives(owner: dict[str, Any], name: str, *, age_s: float, stale_s: float) ->
     if process and own_process.split()[:2] == process.split()[:2]:
         if process == own_process:
             return name in _HELD
-        return _process_of(owner["pid"]) == process
+        if seen := _process_of(owner["pid"]):
+            return seen == process
+        if not _exists(owner["pid"]):
+            return False
+        # The kernel hides processes of other users (hidepid).
     return age_s < stale_s
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtsweep.errors import StorageError, error_line
-from dtsweep.results.spool import Spool, files_in, left_entries, remove_entry
+from dtsweep.results.spool import Spool, files_in, is_extra, left_entries, remove_entry
 from dtsweep.results.storage import StoredFile
 from dtsweep.results.store import Results
 from dtsweep.text import count_of
@@ -141,20 +141,26 @@ class Outbox:
         Raises:
             StorageError: some of it was not; it says where it is kept.
         """
-        with self._changed:
-            if self._waiting and self._failure is None:
-                self._say(f"waiting up to {within_s:.0f} s for {self._results}")
-            self._changed.wait_for(lambda: not self._waiting or bool(self._failure), within_s)
-            self._is_closed = True
-            self._changed.notify_all()
-            problems = [self._keep(parcel) for parcel in self._waiting if parcel.entry is None]
-            count = len(self._waiting)
-        folder = self._spool.folder
-        self._spool.close()
-        if count:
+        try:
+            with self._changed:
+                if self._waiting and self._failure is None:
+                    self._say(f"waiting up to {within_s:.0f} s for {self._results}")
+                self._changed.wait_for(lambda: not self._waiting or bool(self._failure), within_s)
+        finally:
+            with self._changed:
+                self._is_closed = True
+                self._changed.notify_all()
+                left = [parcel for parcel in self._waiting if parcel.name is None]
+                kept = [(p, self._keep(p)) for p in self._waiting if p.entry is None]
+                problems = [problem for p, problem in kept if problem and p.name is None]
+                # Another run may send them from now on.
+                self._waiting.clear()
+            folder = self._spool.folder
+            self._spool.close()
+        if count := len(left):
             reason = self._failure or f"{self._results} does not answer"
             where = f"wait in {folder}: the same command sends them"
-            if any(problems):
+            if problems:
                 where = f"could not be stored, and {problems[-1]}"
             raise StorageError(f"{reason}; {count_of(count, 'attempt')} {where}")
 
@@ -171,11 +177,16 @@ class Outbox:
             except (OSError, ValueError) as error:
                 self._say(f"left out: {error}")
                 continue
-            self._results.write(files)
+            try:
+                self._results.write(files)
+            except StorageError as error:
+                if error.may_pass or not is_extra(entry):
+                    raise
+                self._say(f"a log is not stored: {error}")
             remove_entry(entry)
-        if entries:
-            attempts = count_of(len(entries), "attempt")
-            self._say(f"stored {attempts} that an earlier run had kept in {entries[0].parent}")
+        if rows := [entry for entry in entries if not is_extra(entry)]:
+            attempts = count_of(len(rows), "attempt")
+            self._say(f"stored {attempts} that an earlier run had kept in {rows[0].parent}")
 
     def _is_over(self, parcel: _Parcel) -> bool:
         return parcel not in self._waiting or self._failure is not None
@@ -185,7 +196,7 @@ class Outbox:
         if not self._spool.has_room(parcel.files):
             return f"the local spool {self._spool.folder} is full"
         try:
-            parcel.entry = self._spool.add(parcel.files)
+            parcel.entry = self._spool.add(parcel.files, is_extra=parcel.name is not None)
         except StorageError as error:
             return str(error)
         return None
@@ -204,6 +215,14 @@ class Outbox:
         return StorageError(f"{self._failure}; the last attempt {where}")
 
     def _work(self) -> None:
+        try:
+            self._store_all()
+        except Exception as error:  # noqa: BLE001  # without this thread nothing would be stored
+            with self._changed:
+                self._failure = self._failure or StorageError(error_line(error))
+                self._changed.notify_all()
+
+    def _store_all(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._waiting) or self._is_closed)
@@ -218,6 +237,8 @@ class Outbox:
                 if error is not None:
                     self._failure = error
                     self._changed.notify_all()
+                    return
+                if self._is_closed:  # what is left is another run's
                     return
                 self._waiting.popleft()
                 if parcel.entry is not None:

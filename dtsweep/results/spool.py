@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import stat
 import tarfile
 import tempfile
 import time
@@ -22,6 +23,9 @@ from dtsweep.results.private import make_private
 from dtsweep.results.storage import StoredFile, write_local
 
 LOCK = "lock"
+
+EXTRA = "-extra"
+"""Ending of the names of entries without rows."""
 
 MOST_BYTES = 256 * 2**20
 """Size of all entries together; then measuring waits."""
@@ -68,14 +72,19 @@ class Spool:
         size = sum(len(file.data) for file in files)
         return not self._sizes or sum(self._sizes.values()) + size <= MOST_BYTES
 
-    def add(self, files: Sequence[StoredFile]) -> Path:
+    def add(self, files: Sequence[StoredFile], *, is_extra: bool = False) -> Path:
         """Keep files until `remove`; return their entry.
+
+        Args:
+            files: of one entry.
+            is_extra: they have no rows, as a log.
 
         Raises:
             StorageError: no folder can be written to; it names all of them.
         """
         archive = _packed(files)
-        name = f"{len(self._locks)}-{time.monotonic_ns():020d}.tar"
+        kind = EXTRA if is_extra else ""
+        name = f"{len(self._locks)}-{time.monotonic_ns():020d}{kind}.tar"
         errors = []
         while self._roots:
             try:
@@ -120,11 +129,35 @@ def left_entries(place: str, *, roots: Sequence[Path] | None = None) -> list[Pat
     """Entries that runs which have ended left for a place, the oldest first."""
     entries: list[Path] = []
     for root in roots or spool_roots():
-        runs = sorted((root / place).glob("run-*"), key=lambda run: run.stat().st_mtime_ns)
-        for run in runs:
-            if run.stat().st_uid == os.getuid() and not _is_held(run / LOCK):
+        # A folder of another user could lead to files that are none of ours.
+        if not _is_own_folder(root) or not _is_own_folder(root / place):
+            continue
+        runs = [run for run in (root / place).glob("run-*") if _is_own_folder(run)]
+        for run in sorted(runs, key=_changed_at):
+            if not _is_held(run / LOCK):
                 entries += sorted(run.glob("*.tar"))
     return entries
+
+
+def is_extra(entry: Path) -> bool:
+    """True if an entry has no rows."""
+    return entry.stem.endswith(EXTRA)
+
+
+def _is_own_folder(path: Path) -> bool:
+    """True for a folder of this user; a link is none."""
+    try:
+        info = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid()
+
+
+def _changed_at(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:  # another run has removed it meanwhile
+        return 0
 
 
 def remove_entry(entry: Path) -> None:

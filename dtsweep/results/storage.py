@@ -227,7 +227,7 @@ def write_local(path: Path, data: bytes, *, is_private: bool) -> None:
     """Write a local file: a reader sees all of it or nothing, after a power cut too."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # DuckDB and Polars read every *.parquet, hidden ones too.
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
     try:
         with open(temporary, "wb", opener=_private if is_private else None) as file:
             file.write(data)

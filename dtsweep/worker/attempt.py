@@ -73,7 +73,7 @@ def run_attempt(
         on_warm: called with the slowest warm-up step in seconds, just before the window.
     """
     with backend_flags_kept():
-        state = ProcessState()
+        state = ProcessState(is_shared=context.is_own_process)
         if context.watch is not None:
             context.watch.begin()
         try:

@@ -115,6 +115,48 @@ def test_a_child_process_is_ended_with_its_own_children() -> None:
     assert psutil.Process().children(recursive=True) == before
 
 
+def test_in_a_shared_process_children_of_other_threads_are_left_alone() -> None:
+    state = ProcessState(is_shared=True)
+    own = subprocess.Popen(["sleep", "600"])
+    others: list[subprocess.Popen[bytes]] = []
+    started = threading.Event()
+
+    def start() -> None:
+        others.append(subprocess.Popen(["sleep", "600"]))
+        started.wait()  # the kernel gives children of an ended thread to another one
+
+    thread = threading.Thread(target=start, daemon=True)
+    thread.start()
+    while not others:
+        os.sched_yield()
+    try:
+        left = state.restore()
+        assert left.restored == (f"child process {own.pid} (sleep)",)
+        assert others[0].poll() is None
+    finally:
+        started.set()
+        thread.join()
+        others[0].kill()
+        others[0].wait()
+        own.wait()
+
+
+def test_a_child_that_can_not_be_ended_is_left_and_costs_no_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)
+
+    state = ProcessState()
+    child = subprocess.Popen(["sleep", "600"])
+    with monkeypatch.context() as context:
+        context.setattr(psutil.Process, "kill", refuse)
+        left = state.restore()
+    assert left.remaining == (f"child process {child.pid} (sleep)",)
+    child.kill()
+    child.wait()
+
+
 def test_a_child_process_that_ends_by_itself_is_no_change() -> None:
     state = ProcessState()
     child = subprocess.Popen(["sleep", "0.1"])

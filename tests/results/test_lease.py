@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dtsweep.errors import SweepError
+from dtsweep.results import lease
 from dtsweep.results.lease import FOLDER, holder, leased
 from dtsweep.results.storage import Storage, StoredFile
 from tests.pages import ROOT
@@ -73,6 +74,61 @@ def test_the_lease_of_a_killed_run_on_this_machine_is_taken_over_at_once(tmp_pat
         assert len(list((tmp_path / FOLDER).iterdir())) == 1
     assert len(lines) == 1
     assert "from a run that ended without a word" in lines[0]
+
+
+def test_a_take_that_is_interrupted_leaves_no_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> dict[str, float]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(Storage, "ages", interrupt)
+        with pytest.raises(KeyboardInterrupt), leased(Storage(tmp_path), quiet):
+            pass
+    assert list((tmp_path / FOLDER).iterdir()) == []
+    with leased(Storage(tmp_path), quiet):
+        pass
+
+
+def test_a_holder_that_the_kernel_hides_lives_as_long_as_its_id_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        read = lease._process_of
+        monkeypatch.setattr(
+            lease, "_process_of", lambda pid: "" if pid == process.pid else read(pid)
+        )
+        assert holder(Storage(tmp_path)) is not None
+        process.kill()
+        process.wait()
+        assert holder(Storage(tmp_path)) is None
+
+
+def test_a_sign_of_life_that_comes_too_late_leaves_no_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "JOINED_S", 0.0)
+    write, is_beating, may_write = Storage.write, threading.Event(), threading.Event()
+
+    def late(storage: Storage, file: StoredFile) -> None:
+        if threading.current_thread().name == "dtsweep-lease":
+            is_beating.set()
+            may_write.wait()
+        write(storage, file)
+
+    monkeypatch.setattr(Storage, "write", late)
+    with leased(Storage(tmp_path), quiet, beat_s=0.01):
+        is_beating.wait()
+    may_write.set()
+    for thread in threading.enumerate():
+        if thread.name == "dtsweep-lease":
+            thread.join()
+    assert list((tmp_path / FOLDER).iterdir()) == []
 
 
 def test_elsewhere_the_age_of_the_last_sign_of_life_decides(tmp_path: Path) -> None:

@@ -218,3 +218,65 @@ def test_a_foreign_archive_in_the_spool_is_left_out(tmp_path: Path, lines: list[
     (folder / "1.tar").write_bytes(b"no archive")
     Outbox(results, lines.append, roots=[tmp_path / "s"]).send_left()
     assert lines[0].startswith(f"left out: {folder / '1.tar'} is damaged")
+
+
+def test_a_folder_of_somebody_else_in_the_way_is_not_looked_into(tmp_path: Path) -> None:
+    place, foreign = tmp_path / "spool" / "place", tmp_path / "foreign"
+    place.mkdir(parents=True)
+    foreign.mkdir()
+    (foreign / "0-1.tar").touch()
+    (place / "run-link").symlink_to(foreign)
+    assert left_entries("place", roots=[tmp_path / "spool"]) == []
+    (tmp_path / "link").symlink_to(tmp_path / "spool")
+    assert left_entries("place", roots=[tmp_path / "link"]) == []
+
+
+def test_a_log_that_an_earlier_run_kept_blocks_no_run(tmp_path: Path, lines: list[str]) -> None:
+    roots = [tmp_path / "spool"]
+    results = Gate(tmp_path / "r")
+    results.is_open.clear()
+    outbox = Outbox(results, lines.append, roots=roots)
+    outbox.put_extra("log", [StoredFile("logs", "log", b"line")])
+    outbox.close(within_s=0.1)
+    assert not [line for line in lines if "attempt" in line]
+    refusing = Gate(tmp_path / "r")
+    refusing.error = StorageError("refused")
+    Outbox(refusing, lines.append, roots=roots).send_left()
+    assert lines[-1] == "a log is not stored: refused"
+    assert left_entries(refusing.identity, roots=roots) == []
+    results.is_open.set()
+
+
+def test_an_error_of_any_kind_in_the_thread_ends_the_run_with_its_rows_kept(
+    tmp_path: Path, lines: list[str]
+) -> None:
+    results = Gate(tmp_path / "r")
+    results.error = ValueError("no error of storage")  # type: ignore[assignment]
+    outbox = Outbox(results, lines.append, roots=[tmp_path / "spool"])
+    with pytest.raises(StorageError, match="no error of storage"):
+        outbox.put(files_of(1))
+    assert len(left_entries(results.identity, roots=[tmp_path / "spool"])) == 0, "it is held"
+
+
+def test_after_a_close_that_was_interrupted_another_run_sends_what_waited(
+    tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots, results = [tmp_path / "spool"], Gate(tmp_path / "r")
+    results.is_open.clear()
+    outbox = Outbox(results, lines.append, roots=roots)
+    outbox.put(files_of(1))
+    outbox.put(files_of(2))
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(outbox._changed, "wait_for", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            outbox.close()
+    assert len(left_entries(results.identity, roots=roots)) == 2
+    results.is_open.set()
+    again = Results(tmp_path / "r")
+    Outbox(again, lines.append, roots=roots).send_left()
+    outbox._thread.join()
+    assert ids(again) == ["a1", "a2"]
