@@ -137,7 +137,8 @@ def _noise_of(row: pd.Series[Any], where: str) -> str:
     )
     return (
         f"Noise{where}: samples/s of one point differ by {sigma:.1%} between launches (standard "
-        f"deviation, {low:.1%} to {high:.1%}). Launches of each point that show a difference: {listed}."
+        f"deviation, {low:.1%} to {high:.1%}). Launches of each point that show a difference: "
+        f"{listed}."
     )
 
 

@@ -381,11 +381,11 @@ def _runner_up(recommendation: Recommendation, varying: Sequence[str]) -> str:
 
 
 def _ratio(row: pd.Series[Any], of: str = "") -> str:
-    """Write the ratio of the recommended point over another one: "1.07 times".
+    """Write the ratio of the recommended point over another one: "1.072 times".
 
     The interval follows if the difference is tested.
     """
     interval = ""
     if not math.isnan(row["ratio_low"]):
-        interval = f", {row['ratio_low']:.3g} to {row['ratio_high']:.3g}"
-    return f"{row['ratio']:.3g} times{of}{interval}"
+        interval = f", {row['ratio_low']:.4g} to {row['ratio_high']:.4g}"
+    return f"{row['ratio']:.4g} times{of}{interval}"
