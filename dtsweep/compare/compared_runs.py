@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dtsweep.compare.regressions import regressions
+from dtsweep.compare.regressions import RUN_SIGMA, regressions
 from dtsweep.compare.runs import (
     BROKEN,
     Run,
@@ -111,7 +111,8 @@ def compare_runs(
         half = len(launches) // 2
         questions["creep"] = (_joined(launches[:half]), _joined(launches[half:]))
     drift = _drift_of_one(base, new, by_run=by_run)
-    rows = regressions(questions, of=of, threshold=threshold, drift=drift)
+    run_sigma = 0.0 if by_run else RUN_SIGMA
+    rows = regressions(questions, of=of, threshold=threshold, drift=drift, run_sigma=run_sigma)
     if rows.empty and broken.empty:
         raise SweepError(_why_nothing(base[-1], new))
     return RunComparison(

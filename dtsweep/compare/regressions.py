@@ -6,12 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dtsweep.analysis.launches import check_asked, joined_cautions
-from dtsweep.inference.contrasts import half_width_of, launch_degrees_of, logarithms_of
-from dtsweep.inference.power import MOST_LAUNCHES, detectable, enough, shares_after
+from dtsweep.inference.contrasts import Rows, half_width_of, launch_degrees_of, logarithms_of
+from dtsweep.inference.power import MOST_LAUNCHES, POWER_Z, detectable, enough, shares_after
 from dtsweep.inference.spread import Launches
-from dtsweep.inference.variance import Numbers, VarianceEstimate, pooled_is_better
+from dtsweep.inference.variance import (
+    Numbers,
+    VarianceComponents,
+    VarianceEstimate,
+    pool_unpaired,
+    pooled_is_better,
+)
 from dtsweep.inference.verdicts import Reason, Verdict
 from dtsweep.measure.statistics import students_t
 
@@ -20,6 +27,18 @@ if TYPE_CHECKING:
 
 LEVEL = 0.05
 """Largest probability of any wrong difference in a family of comparisons."""
+
+RUN_SIGMA = 0.02
+"""Assumed standard deviation between runs without a change, as a share, where no history says it.
+
+It is common to all points of a run: another day, another neighbour on the machine.
+"""
+
+RUN_Z = 2.1
+"""Standard deviations of two runs' difference beyond which it is no noise."""
+
+FEWEST_POINTS = 4
+"""Points of a run from which on their median shows what all of them have in common."""
 
 COLUMNS = (
     *(
@@ -34,7 +53,7 @@ COLUMNS = (
         "p_value",
         "p_adjusted",
     ),
-    *("verdict", "verdict_reason", "is_worse", "is_regression", "detectable_ratio"),
+    *("verdict", "verdict_reason", "is_apart", "is_worse", "is_regression", "detectable_ratio"),
     *("more_launches", "more_launches_reason", "launches_base", "launches_new", "caution"),
 )
 
@@ -47,6 +66,7 @@ def regressions(
     of: str | Sequence[str],
     threshold: float,
     drift: float = 0.0,
+    run_sigma: float = 0.0,
 ) -> pd.DataFrame:
     """Compare the points of an earlier run with those of a later run.
 
@@ -60,6 +80,10 @@ def regressions(
     a machine that had drifted. A difference within the drift is then not significant, and intervals
     are wider by the drift.
 
+    Runs differ by more than their launches do, all points of a run alike. So a significant
+    difference also has to be larger than `run_sigma` explains, or the point has to differ
+    significantly from the median of its run's points, in the same direction.
+
     Args:
         questions: by name, the trials of the earlier and of the later run, as `measured` gives
             them, with equal `env_id` where they are of one machine. `launch` is what counts as one
@@ -67,12 +91,15 @@ def regressions(
         of: one of `ASKED`, or several.
         threshold: share by which a value must be worse to be a regression.
         drift: of the machine, as a share.
+        run_sigma: standard deviation between runs without a change, as a share; 0 where a run is
+            one draw, whose spread contains it.
 
     Returns:
         A row per question, point that both have, and `of`: `question`; `POINT`; `ratio`, of
         the later over the earlier, with `ratio_low` and `ratio_high`, its own 95 % interval;
         `p_value`, and `p_adjusted` by Holm; `verdict` on the later and `verdict_reason`, codes as
-        in `difference`; `is_worse`, by the estimate by more than `threshold`; `is_regression`, if
+        in `difference`; `is_apart`, if the point differs from the other points of its run;
+        `is_worse`, by the estimate by more than `threshold`; `is_regression`, if
         the verdict is slower as well; `detectable_ratio`, the smallest true ratio above 1 that is
         found with 80 % probability at the least level of the family; `more_launches` and
         `more_launches_reason`, as in `difference`, at that level; `launches_base`, `launches_new`;
@@ -88,20 +115,28 @@ def regressions(
     names = tuple(dict.fromkeys(of))
     check_asked(*names)
     tables = [
-        _tests_of(base, new, of=name, drift=drift).assign(question=question)
+        _tests_of(base, new, of=name, drift=drift, run_sigma=run_sigma).assign(question=question)
         for question, (base, new) in questions.items()
         for name in names
     ]
-    return _with_verdicts(pd.concat(tables, ignore_index=True), threshold=threshold)
+    rows = pd.concat(tables, ignore_index=True)
+    return _with_verdicts(rows, threshold=threshold, run_sigma=run_sigma)
 
 
-def _with_verdicts(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
+def _with_verdicts(rows: pd.DataFrame, *, threshold: float, run_sigma: float) -> pd.DataFrame:
     """Add the verdicts of a family of comparisons."""
     tested = rows["p_value"].notna()
     rows["p_adjusted"] = np.nan
     rows.loc[tested, "p_adjusted"] = holm(rows.loc[tested, "p_value"].to_numpy("float64"))
     is_rate = rows["of"] == "samples_per_s"
-    significant = rows["p_adjusted"] <= LEVEL
+    level = LEVEL / max(1, int(tested.sum()))
+    rows["is_apart"] = _are_apart(rows)
+    run_half = RUN_Z * 2**0.5 * run_sigma
+    own_half = rows["error"] * students_t(rows["degrees"], level=level) + rows["drifted"]
+    is_beyond_runs = rows["estimate"].abs() > np.hypot(run_half, own_half)
+    if not run_sigma:
+        is_beyond_runs[:] = True
+    significant = ((rows["p_adjusted"] <= LEVEL) & is_beyond_runs) | rows["is_apart"]
     worse = (rows["estimate"] < 0) == is_rate
     codes = [Verdict.UNKNOWN.value, Verdict.NOT_DISTINGUISHABLE.value, Verdict.SLOWER.value]
     rows["verdict"] = np.select([~tested, ~significant, worse], codes, Verdict.FASTER.value)
@@ -110,7 +145,26 @@ def _with_verdicts(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
         is_rate, rows["ratio"] < 1 - threshold, rows["ratio"] > 1 + threshold
     )
     rows["is_regression"] = (rows["verdict"] == Verdict.SLOWER) & rows["is_worse"]
-    return _with_power(rows, level=LEVEL / max(1, int(tested.sum())))
+    return _with_power(rows, level=level, run_sigma=run_sigma)
+
+
+def _are_apart(rows: pd.DataFrame) -> NDArray[np.bool_]:
+    """True where a point differs significantly from what its run's points have in common.
+
+    It does so in the direction in which it differs from the earlier run.
+    """
+    from scipy.special import stdtr
+
+    columns = ["apart", "apart_half_width", "apart_degrees"]
+    rows = rows.astype(dict.fromkeys(columns, "float64"))
+    errors = rows["apart_half_width"] / students_t(rows["apart_degrees"])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        beyond = (rows["apart"].abs() - rows["drifted"]).clip(lower=0)
+        p_values: Numbers = np.asarray(2 * stdtr(rows["apart_degrees"], -(beyond / errors)), float)
+    is_tested = ~np.isnan(p_values)
+    adjusted = np.ones(len(rows))
+    adjusted[is_tested] = holm(p_values[is_tested])
+    return np.asarray((adjusted <= LEVEL) & (rows["apart"] * rows["estimate"] > 0))
 
 
 def holm(p_values: Numbers) -> Numbers:
@@ -128,7 +182,9 @@ def holm(p_values: Numbers) -> Numbers:
     return adjusted
 
 
-def _tests_of(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -> pd.DataFrame:
+def _tests_of(
+    base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float, run_sigma: float
+) -> pd.DataFrame:
     """Rows of one quantity, without the columns that depend on the family."""
     import pandas as pd
 
@@ -146,6 +202,7 @@ def _tests_of(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -
         launch=trials["side"] + " " + trials["launch"],
     )
     names = ["estimate", "half_width", "degrees", "launches_base", "launches_new"]
+    names += ["apart", "apart_half_width", "apart_degrees"]
     tables = [
         _in_environment(environment, of)[[*_PAIR, *names]]
         for _, environment in trials.groupby("env_id", dropna=False)
@@ -160,7 +217,8 @@ def _tests_of(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -
         counts["launches_base"] == 0, Reason.NOT_MEASURED.value, Reason.ONE_LAUNCH_EACH.value
     )
     drifted = np.where(counts.min(axis="columns") == 1, np.log1p(drift), 0.0)
-    return _with_ratios(rows.assign(missing=missing, drifted=drifted, **counts))
+    rows = rows.assign(missing=missing, drifted=drifted, **counts)
+    return _with_ratios(rows, run_sigma=run_sigma)
 
 
 def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
@@ -173,23 +231,63 @@ def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
         rows[rows["side"] == "new"], on=list(_PAIR), suffixes=("_base", "_new")
     )
     base, new = (pairs[f"row_{side}"].to_numpy("int64") for side in ("base", "new"))
-    half_width, degrees, _ = _half_widths(launches, base, new)
+    half_width, degrees, _ = _half_widths(launches, base, new, pool=launches.unpaired_pool)
     return pairs.assign(
         estimate=launches.point_means[new] - launches.point_means[base],
         half_width=half_width,
         degrees=degrees,
         launches_base=launches.counts[base],
         launches_new=launches.counts[new],
+        **_apart(launches, base, new),
+    )
+
+
+def _apart(launches: Launches, base: Rows, new: Rows) -> dict[str, Numbers | float]:
+    """Differences without what all points of a launch have in common: the median of their shifts.
+
+    Args:
+        launches: of both runs, each with launches of its own.
+        base: rows of the points in the earlier run.
+        new: rows of the same points in the later one.
+    """
+    columns = ("apart", "apart_half_width", "apart_degrees")
+    if len(base) < FEWEST_POINTS:
+        return dict.fromkeys(columns, np.nan)
+    levels = np.full(len(launches.means), np.nan)
+    levels[base] = levels[new] = (launches.point_means[base] + launches.point_means[new]) / 2
+    shifts = launches.means - levels[:, None]
+    has_points = (~np.isnan(shifts)).sum(axis=0) >= FEWEST_POINTS
+    common = np.zeros(shifts.shape[1])
+    common[has_points] = np.nanmedian(shifts[:, has_points], axis=0)
+    centred = Launches(launches.points, launches.means - common, launches.within_variance)
+    half_width, degrees, _ = _half_widths(centred, base, new, pool=_centred_pool(centred))
+    estimate = centred.point_means[new] - centred.point_means[base]
+    return dict(zip(columns, (estimate, half_width, degrees), strict=True))
+
+
+def _centred_pool(launches: Launches) -> VarianceComponents | None:
+    """Between-launch variance of launches whose common shifts were removed."""
+    is_pooled = (launches.counts > 1) & ~np.isnan(launches.within_variance)
+    degrees = (launches.counts[is_pooled] - 1).astype("float64")
+    shared = int(launches.is_measured[is_pooled].any(axis=0).sum())
+    # Each launch but one of a run has lost a degree to its common shift.
+    launch_degrees = int(degrees.sum()) - max(0, shared - 2)
+    if launch_degrees < 1:
+        return None
+    return pool_unpaired(
+        launches.residual_ss[is_pooled],
+        degrees,
+        launches.within_variance[is_pooled],
+        launch_degrees=launch_degrees,
     )
 
 
 def _half_widths(
-    launches: Launches, base: Numbers, new: Numbers
+    launches: Launches, base: Rows, new: Rows, *, pool: VarianceComponents | None
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Apply `half_width_of` to the differences, with the common variance of both sides."""
     counts = launches.counts
     degrees = counts[base] + counts[new] - 2
-    pool = launches.unpaired_pool
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = (launches.residual_ss[base] + launches.residual_ss[new]) / degrees
         variance *= 1 / counts[base] + 1 / counts[new]
@@ -202,8 +300,8 @@ def _half_widths(
         )
 
 
-def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
-    """Turn logarithms into ratios and a p-value."""
+def _with_ratios(rows: pd.DataFrame, *, run_sigma: float) -> pd.DataFrame:
+    """Turn logarithms into ratios and a p-value; intervals contain the noise between runs."""
     from scipy.special import stdtr
 
     rows = rows.astype(dict.fromkeys(["estimate", "half_width", "degrees"], "float64"))
@@ -211,7 +309,7 @@ def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
     with np.errstate(divide="ignore", invalid="ignore"):
         beyond = (rows["estimate"].abs() - rows["drifted"]).clip(lower=0)
         p_values = 2 * stdtr(rows["degrees"], -(beyond / errors))
-    half_width = rows["half_width"] + rows["drifted"]
+    half_width = np.hypot(rows["half_width"], 1.96 * 2**0.5 * run_sigma) + rows["drifted"]
     ends = {
         "": rows["estimate"],
         "_low": rows["estimate"] - half_width,
@@ -224,14 +322,19 @@ def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _with_power(rows: pd.DataFrame, *, level: float) -> pd.DataFrame:
+def _with_power(rows: pd.DataFrame, *, level: float, run_sigma: float) -> pd.DataFrame:
     """Add the ratio detectable at this level, and how many more launches undecided rows need."""
     import pandas as pd
 
     further = np.arange(MOST_LAUNCHES + 1)
-    logs = detectable(rows["error"], rows["degrees"], level=level) + rows["drifted"]
+    counts = rows.groupby(["question", "of", "env_id"], dropna=False)["p_value"].transform("count")
+    # Where the median of many points shows what a run has in common, the noise of runs hides
+    # nothing of a single one.
+    by_run = np.where(counts < FEWEST_POINTS, (RUN_Z + POWER_Z) * 2**0.5 * run_sigma, 0.0)
+    own = detectable(rows["error"], rows["degrees"], level=level)
+    logs = np.hypot(own, by_run) + rows["drifted"]
     launches_needed: list[tuple[int | None, str | None]] = []
-    for row in rows.to_dict("records"):
+    for row, run_half in zip(rows.to_dict("records"), by_run, strict=True):
         if row["verdict"] == Verdict.UNKNOWN:
             launches_needed.append((None, row["missing"]))
             continue
@@ -245,7 +348,7 @@ def _with_power(rows: pd.DataFrame, *, level: float) -> pd.DataFrame:
             error_degrees=row["degrees"],
             level=level,
         )
-        launches_needed.append(enough(row["estimate"], needed))
+        launches_needed.append(enough(row["estimate"], np.hypot(needed, run_half)))
     rows = rows.assign(detectable_ratio=np.exp(logs))
     rows["more_launches"] = pd.array([number for number, _ in launches_needed], dtype="Int64")
     rows["more_launches_reason"] = pd.Series(

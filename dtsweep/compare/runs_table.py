@@ -67,7 +67,7 @@ def print_comparison(
         if hidden := len(rows) - len(shown):
             say(
                 console,
-                f"{count_of(hidden, 'comparison')} told nothing: --all shows "
+                f"{count_of(hidden, 'comparison')} without a significant difference: --all shows "
                 f"{'it' if hidden == 1 else 'them'}",
             )
     for where, name in (("only_base", "the earlier run"), ("only_new", "the new run")):
@@ -161,5 +161,5 @@ def _word(row: Mapping[str, Any], threshold: float) -> str:
     if row["verdict"] != Verdict.NOT_DISTINGUISHABLE:
         return VERDICT_WORDS[row["verdict"]]
     if row["p_value"] <= 0.05:
-        return "not told among so many"
-    return "not told"
+        return "not significant among so many"
+    return "not significant"

@@ -8,6 +8,7 @@ from typing import Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.compare.compared_runs import RUNS_FROM, RunComparison
+from dtsweep.compare.regressions import RUN_SIGMA
 from dtsweep.compare.runs import Run
 from dtsweep.inference.verdicts import Reason, RunVerdict, Verdict
 from dtsweep.report.difference_view import drift_notes
@@ -114,13 +115,16 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _way_to_tell(runs: Sequence[Run]) -> str:
-    """Say what would tell, where each run has one launch of each point."""
+    """Say what would show a difference, where each run has one launch of each point."""
     if all(run.tried["harness"].isin(["in_process"]).all() for run in runs):
         return (
-            "Runs --in-process have one launch of each point: a history of them would tell "
-            "(--against LAST)."
+            "Runs --in-process have one launch of each point: a history of them would show a "
+            "difference (--against LAST)."
         )
-    return "Measure(repeats=3) in both runs would tell, or a history of runs (--against LAST)."
+    return (
+        "Measure(repeats=3) in both runs would show a difference, or a history of runs (--against "
+        "LAST)."
+    )
 
 
 def _verdict(
@@ -137,7 +141,8 @@ def _verdict(
         if {row["question"] for row in worse} == {"creep"}:
             over = " over the history"
         regressions.append(
-            f"{points} slower by more than {share_in_percent(threshold)}{over}, told among {among}"
+            f"{points} slower by more than {share_in_percent(threshold)}{over}, significant among "
+            f"{among}"
         )
     if broken:
         regressions.append(f"{count_of(len(broken), 'point')} ran before and failed now")
@@ -148,7 +153,7 @@ def _verdict(
         return f"Regression: {'; '.join(regressions)}.{untested}"
     if not tested:
         reasons = list(dict.fromkeys(row["more_launches_reason"] for row in rows))
-        words = f"Nothing can be told: {'; '.join(LONG_REASON_WORDS[code] for code in reasons)}."
+        words = f"Nothing can be tested: {'; '.join(LONG_REASON_WORDS[code] for code in reasons)}."
         if Reason.ONE_LAUNCH_EACH in reasons:
             return f"{words} {way}"
         return words
@@ -161,8 +166,8 @@ def _verdict(
     if " to " in half_width:
         by_point = ", by point,"
     return (
-        f"No regression told by {among}; a slowdown of {half_width}{by_point} would mostly have "
-        f"been told.{untested}"
+        f"No regression found in {among}; a slowdown of {half_width}{by_point} would be found "
+        f"with a probability of 80 %.{untested}"
     )
 
 
@@ -189,13 +194,15 @@ def _notes(
         notes = [f"Each of {runs} counts as one launch: how far runs differ is in the intervals."]
     else:
         notes = [
-            f"{runs}: intervals are by launches. What changes from one run to the next for no "
-            f"reason is not in them; --against LAST learns it from {RUNS_FROM} runs on."
+            f"{runs}: runs without a change are assumed to differ by {RUN_SIGMA:.0%} (standard "
+            "deviation), which is in the intervals; --against LAST measures it from "
+            f"{RUNS_FROM} runs on. A point that is slower than the others of its run is found in "
+            "any case."
         ]
     if len(tested) > 1:
         notes.append(
-            f"Told means that any of the {len(tested)} comparisons is told wrongly in at most 5 % "
-            "of cases (Holm)."
+            f"Significant means: the risk of any wrong finding among {len(tested)} comparisons is "
+            "at most 5 % (Holm)."
         )
     doubtful = [
         row for row in tested if row["verdict"] == Verdict.NOT_DISTINGUISHABLE and row["is_worse"]
@@ -208,9 +215,12 @@ def _notes(
         needed = "more than 100"
         if None not in launches:
             needed = f"about {max(launches)}"
-        worse = f"Worse by more than {share_in_percent(threshold)} by the means and not told"
+        worse = (
+            f"Worse by more than {share_in_percent(threshold)} by the means, but not significantly"
+        )
         notes.append(
-            f"{worse}: {count_of(len(launches), 'comparison')}; {needed} more {unit} would tell."
+            f"{worse}: {count_of(len(launches), 'comparison')}; {needed} more {unit} would settle "
+            "it."
         )
     return [*_drift(compared), *notes, *_differences(compared)]
 
@@ -226,7 +236,7 @@ def _drift(compared: RunComparison) -> list[str]:
     if compared.drift:
         return [
             f"The machine drifted: by up to {percent_up(drift)} within the new run, more than "
-            "within any earlier one; a single run doesn't tell differences below that."
+            "within any earlier one; a single run shows no difference below that."
         ]
     within = f"The machine drifted: by up to {percent_up(drift)} within a run"
     if not drift:

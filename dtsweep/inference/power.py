@@ -16,6 +16,9 @@ from dtsweep.measure.statistics import students_t
 POWER = 0.8
 """Power: the probability to detect a difference, at a two-sided significance level of 5 %."""
 
+POWER_Z = 0.84
+"""Quantile of the normal distribution at `POWER`."""
+
 MOST_LAUNCHES = 100
 """More of each point are not counted: nobody runs them."""
 

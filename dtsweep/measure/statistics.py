@@ -289,8 +289,10 @@ def steps_in(ends: Series, seconds: Any) -> Any:
     return np.interp(seconds, np.concatenate([[0.0], ends]), np.arange(len(ends) + 1))
 
 
-def students_t(degrees: Any) -> Any:
+def students_t(degrees: Any, *, level: float = 0.05) -> Any:
     """Factor from a standard error to half of a 95 % interval; nan without degrees of freedom.
+
+    Another `level` than 5 % gives another interval.
 
     >>> round(float(students_t(2)), 3)
     4.303
@@ -298,7 +300,7 @@ def students_t(degrees: Any) -> Any:
     # scipy.stats.t takes a tenth of a millisecond for this: too long inside a window.
     from scipy.special import stdtrit
 
-    return stdtrit(np.asarray(degrees, dtype=np.float64), 0.975)
+    return stdtrit(np.asarray(degrees, dtype=np.float64), 1 - level / 2)
 
 
 def _batches(series: Series, count: int) -> Series:

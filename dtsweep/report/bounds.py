@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from dtsweep.analysis.next_axes import NextAxis
 
-UNKNOWN = "can't tell"
+UNKNOWN = "not known"
 """Text for a point without a bound."""
 
 
@@ -56,7 +56,7 @@ def bounds_sentence(rows: pd.DataFrame) -> str:
     if bounded:
         sentences.append(f"Limited by {', '.join(bounded)}.")
     if unknown := int(counts.get(UNKNOWN, 0)):
-        sentences.append(f"What limits {count_of(unknown, 'point')} can't be told.")
+        sentences.append(f"What limits {count_of(unknown, 'point')} is not known.")
     return " ".join(sentences)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HOW_OFTEN = "Tell means: with 80 % probability, at an error of 5 %."
 
-WAY_TO_TELL = "Measure(repeats=3) would tell how far launches differ."
+WAY_TO_TELL = "Measure(repeats=3) would show how far launches differ."
 NO_LAUNCHES = f"Runs --in-process have one launch of each point; on Ray {WAY_TO_TELL}"
 
 _METHODS = {
@@ -45,8 +45,8 @@ def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[s
 
     Returns:
         JSON values: `a` and `b` (`point_id`, `label`), `differences` (rows of `difference`, each
-        with `words`), `notes` (what would tell, the machine's drift, and what makes them no two
-        ways to the same), `drift` (a share).
+        with `words`), `notes` (further measurements needed, the machine's drift, and what makes them no
+        two ways to the same), `drift` (a share).
 
     Raises:
         SweepError: no trial ended ok; a name means no point, or several, or both mean one.
@@ -81,7 +81,7 @@ def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[s
 
 
 def _ways_to_tell(rows: Sequence[dict[str, Any]], harnesses: set[Any]) -> list[str]:
-    """Say which further measurement would tell, where launches are missing."""
+    """Say which further measurement is needed, where launches are missing."""
     if not any(row["verdict"] == Verdict.UNKNOWN and row["ratio"] is not None for row in rows):
         return []
     return [NO_LAUNCHES if harnesses == {"in_process"} else WAY_TO_TELL]
@@ -93,8 +93,8 @@ def drift_notes(drift: float | None) -> list[str]:
         return []
     percent = percent_up(drift)
     return [
-        f"The machine drifted: by up to {percent} within a run; single launches don't tell "
-        "differences below that."
+        f"The machine drifted: by up to {percent} within a run; single launches show no "
+        "difference below that."
     ]
 
 
@@ -128,7 +128,7 @@ def words_on(row: dict[str, Any]) -> str:
         detectable = f"a ratio of {ratio_above_1:.3f} or more"
     return (
         f"No difference found by {row['of']}: {ratio}. "
-        f"These launches tell {detectable}; {row['ratio']:.3f} takes {needed}."
+        f"These launches detect {detectable}; {row['ratio']:.3f} takes {needed}."
     )
 
 

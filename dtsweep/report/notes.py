@@ -99,7 +99,7 @@ def _interval_note(points: pd.DataFrame, *, in_process: bool) -> str:
         way = "a run on Ray with Measure(repeats=3)"
     advice = ""
     if not within:
-        advice = f", and {way} would tell how far launches differ"
+        advice = f", and {way} would show how far launches differ"
     kind = " over launches."
     if single_launch:
         kind = f"; intervals are within one launch{within}{advice}."
@@ -214,7 +214,7 @@ def _canary_note(canaries: pd.DataFrame) -> str:
         f"Drifted more than {limit}", canaries[canaries["flagged"].fillna(value=False)]
     )
     return note + _sessions(
-        f"Too imprecise to tell {limit}", canaries[canaries["flagged"].isna() & (counts > 1)]
+        f"Too imprecise to show {limit}", canaries[canaries["flagged"].isna() & (counts > 1)]
     )
 
 

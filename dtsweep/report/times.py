@@ -39,7 +39,8 @@ _UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
 """Of times, the largest first: taken where the longest has two of it."""
 
 _WITHOUT_INTERVAL = (
-    "A speed-up without ± is of too few launches: whether launches differ by as much, repeats tell."
+    "A speed-up without ± is of too few launches: launches may differ by as much, as repeats would "
+    "show."
 )
 
 _OF_THE_DATA_ALONE = (

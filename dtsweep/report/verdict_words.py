@@ -22,7 +22,7 @@ KNEE_WORDS: Mapping[str, str] = {
     KneeVerdict.FOUND: "from {size} the step to {next_size} doesn't pay{interval}",
     KneeVerdict.BEYOND_SIZES: "not within the sizes measured: up to {largest} each step pays",
     KneeVerdict.NOT_DISTINGUISHABLE: (
-        "not distinguishable: whether more than {pays_at_least} pay, launches can't tell"
+        "not distinguishable: launches don't show whether more than {pays_at_least} pay"
     ),
     KneeVerdict.UNKNOWN: "unknown: {reason}",
 }

@@ -82,7 +82,7 @@ def test_no_difference_found_and_unknown_are_different_words(tmp_path: Path, bas
         "Unknown by samples_per_s: 0.500 times by the means, but one launch each, "
         "and nothing says how far launches differ. Unknown by latency_s"
     )
-    assert "Measure(repeats=3) would tell how far launches differ." in said
+    assert "Measure(repeats=3) would show how far launches differ." in said
 
 
 def test_in_process_a_difference_is_not_said_to_be_told_by_repeats_that_this_mode_lacks(
@@ -90,13 +90,13 @@ def test_in_process_a_difference_is_not_said_to_be_told_by_repeats_that_this_mod
 ) -> None:
     place = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]}, harness="in_process")
     found = as_json("difference", place, "micro_batch=4", "micro_batch=16")
-    way = "on Ray Measure(repeats=3) would tell how far launches differ."
+    way = "on Ray Measure(repeats=3) would show how far launches differ."
     assert found["notes"] == [f"Runs --in-process have one launch of each point; {way}"]
     again = store_run(tmp_path / "again", {4: [100.0], 16: [200.0]}, harness="in_process")
     words = as_json("compare", place, again)["words"]
     assert words.endswith(
         "Runs --in-process have one launch of each point: "
-        "a history of them would tell (--against LAST)."
+        "a history of them would show a difference (--against LAST)."
     )
 
 
@@ -117,7 +117,7 @@ def test_what_is_told_and_what_would_be_are_ratios_of_one_direction(tmp_path: Pa
         row = as_json("difference", near, *names, "--of", "samples_per_s")["differences"][0]
         bound = row["detectable_ratio"] if word == "more" else 1 / row["detectable_ratio"]
         assert (
-            f"These launches tell a ratio of {bound:.3f} or {word}; {row['ratio']:.3f} takes"
+            f"These launches detect a ratio of {bound:.3f} or {word}; {row['ratio']:.3f} takes"
             in row["words"]
         )
 
@@ -134,7 +134,7 @@ def test_the_drift_of_the_machine_stands_beside_what_it_hides(tmp_path: Path, ba
     new = with_canaries(store_run(tmp_path / "new", {4: [80.0], 16: [200.0]}, day=2), 0.1, 0.15)
     note = (
         "The machine drifted: by up to 50% within a run; "
-        "single launches don't tell differences below that."
+        "single launches show no difference below that."
     )
     done = command("compare", base, new)
     assert done.exit_code == 0
@@ -187,7 +187,7 @@ def test_a_regression_is_exit_code_1_and_the_first_line(base: Path, slower: Path
     done = command("compare", base, slower)
     assert done.exit_code == 1
     assert in_one_line(done).startswith(
-        "Regression: 1 point slower by more than 2 %, told among 4 comparisons."
+        "Regression: 1 point slower by more than 2 %, significant among 4 comparisons."
     )
     assert "ddp micro_batch=4" in in_one_line(done)
     assert "2 launches" not in done.stdout
@@ -203,14 +203,14 @@ def test_where_nothing_is_told_the_words_say_what_would_have_been(
     assert done.exit_code == 0
     said = in_one_line(done)
     assert re.match(
-        r"No regression told by 4 comparisons; "
-        r"a slowdown of [\d.]+ % would mostly have been told\. ",
+        r"No regression found in 4 comparisons; "
+        r"a slowdown of [\d.]+ % would be found with a probability of 80 %\. ",
         said,
     )
-    assert "4 comparisons told nothing: --all shows them" in said
+    assert "4 comparisons without a significant difference: --all shows them" in said
     assert "ddp" not in said
-    assert in_one_line(command("compare", base, again, "--all")).count("not told") == 4
-    assert "for no reason is not in them; --against LAST learns it from 5 runs on." in said
+    assert in_one_line(command("compare", base, again, "--all")).count("not significant") == 4
+    assert "--against LAST measures it from 5 runs on." in said
 
 
 def test_where_nothing_can_be_told_that_is_said_and_not_that_nothing_changed(
@@ -222,7 +222,7 @@ def test_where_nothing_can_be_told_that_is_said_and_not_that_nothing_changed(
     assert done.exit_code == 0
     said = in_one_line(done)
     assert said.startswith(
-        "Nothing can be told: one launch each, and nothing says how far launches differ."
+        "Nothing can be tested: one launch each, and nothing says how far launches differ."
     )
     assert "No regression" not in said
     assert as_json("compare", once, half)["verdict"] == "unknown"

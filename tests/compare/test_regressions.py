@@ -186,3 +186,39 @@ def test_drift_widens_the_interval_of_single_launches_alone() -> None:
     )
     assert (within["p_value"] == 1).all()
     pd.testing.assert_frame_equal(compared(base, several, drift=0.5), compared(base, several))
+
+
+def between_runs(rng: np.random.Generator, *, slower: Any = 0.0) -> pd.DataFrame:
+    """A run of three launches of 12 points, all shifted by the noise of the run."""
+    logs = rng.normal(0, 0.01, (12, 3)) + rng.normal(0, 0.02) + np.linspace(0, 1, 12)[:, None]
+    return run(logs - slower)
+
+
+def exits(slower: Any, *, count: int = 40) -> float:
+    """Share of pairs of runs with a regression."""
+    rng = np.random.default_rng(0)
+    found = [
+        compared(between_runs(rng), between_runs(rng, slower=slower), run_sigma=0.02)
+        for _ in range(count)
+    ]
+    return float(np.mean([rows["is_regression"].any() for rows in found]))
+
+
+def test_noise_between_runs_is_no_regression_and_a_tenth_is_one() -> None:
+    first_alone = np.zeros((12, 1))
+    first_alone[0] = np.log(1.1)
+    assert exits(0.0) <= 0.03 + chance(0.03, 40)
+    assert exits(first_alone) >= 0.9
+    assert exits(np.log(1.1)) >= 0.9 - chance(0.9, 40)
+
+
+def test_a_point_apart_from_its_run_is_named_so_and_intervals_hold_the_noise_between_runs() -> None:
+    rng = np.random.default_rng(1)
+    first_alone = np.zeros((12, 1))
+    first_alone[0] = np.log(1.1)
+    pair = between_runs(rng), between_runs(rng, slower=first_alone)
+    rows = compared(*pair, run_sigma=0.02)
+    assert rows[rows["is_apart"]]["point_id"].unique().tolist() == ["0"]
+    narrow = compared(*pair)
+    widths = [np.log(table["ratio_high"] / table["ratio_low"]) / 2 for table in (rows, narrow)]
+    assert np.hypot(widths[1], 1.96 * 2**0.5 * 0.02).tolist() == pytest.approx(widths[0].tolist())

@@ -21,7 +21,7 @@ def rows(*points: dict[str, float]) -> pd.DataFrame:
 
 def test_a_table_says_what_limits_a_point_by_which_number_and_what_to_try() -> None:
     columns = bound_columns(rows(INPUT, OPEN))
-    assert columns["limited by"] == ["input", "can't tell"]
+    assert columns["limited by"] == ["input", "not known"]
     assert columns["because"][0] == "loading batches 60 % ± 2 of the step"
     assert columns["try next (share of the step)"] == ["workload 60 %, micro_batch 60 %", ""]
 
@@ -30,8 +30,8 @@ def test_a_table_says_what_limits_a_point_by_which_number_and_what_to_try() -> N
     ("points", "sentence"),
     [
         ((INPUT, INPUT), "Limited by input: 2 points."),
-        ((INPUT, OPEN), "Limited by input: 1 point. What limits 1 point can't be told."),
-        ((OPEN,), "What limits 1 point can't be told."),
+        ((INPUT, OPEN), "Limited by input: 1 point. What limits 1 point is not known."),
+        ((OPEN,), "What limits 1 point is not known."),
         ((), ""),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_ladder_is_said_in_a_line_for_the_measured_and_one_for_each_law() -> N
         (
             {1: 100.0, 2: 150.0, 4: 250.0},
             0.3,
-            "not distinguishable: whether more than 1 pay, launches can't tell",
+            "not distinguishable: launches don't show whether more than 1 pay",
         ),
     ],
 )

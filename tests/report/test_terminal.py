@@ -262,7 +262,7 @@ def test_intervals_within_one_launch_are_called_so() -> None:
     other = one | {"point_id": "b"}
     said = " ".join(printed(trials(one)).split())
     assert (
-        "intervals are within one launch, and Measure(repeats=3) would tell "
+        "intervals are within one launch, and Measure(repeats=3) would show "
         "how far launches differ." in said
     )
     assert "within one launch for 1 of 2 points" in printed(trials(one, again, other))
@@ -533,12 +533,12 @@ def test_a_session_whose_canaries_are_too_imprecise_to_tell_is_named_and_called_
     vague = told(row, canary("s", 0.1, half_width=0.03), canary("s", 0.104, half_width=0.03))
     assert (
         "largest drift inside a session 4.0% ±4.4%. "
-        "Too imprecise to tell 2 %: 1 session with 1 trial: s." in vague
+        "Too imprecise to show 2 %: 1 session with 1 trial: s." in vague
     )
     unknown = told(row, canary("s", 0.1, half_width=None), canary("s", 0.11, half_width=None))
     assert (
         "largest drift inside a session 10.0%. "
-        "Too imprecise to tell 2 %: 1 session with 1 trial: s." in unknown
+        "Too imprecise to show 2 %: 1 session with 1 trial: s." in unknown
     )
 
 
