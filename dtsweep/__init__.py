@@ -72,6 +72,11 @@ __all__ = [
     "workloads",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 if TYPE_CHECKING:
     from dtsweep import analysis
     from dtsweep.analysis.load import load

@@ -83,16 +83,16 @@ def report(results: str, **asked: Any) -> None:
 @json_option
 def recommend(results: str, compare_models: bool, as_json: bool, **asked: str | None) -> None:
     """Recommend one configuration per model and environment, with runner-up and trade-offs."""
+    from dtsweep.analysis import Study
     from dtsweep.analysis import recommend as recommended
     from dtsweep.report import recommendation
 
-    recommendations = recommended(
-        load_results(results), _goal(**asked), compare_models=compare_models
-    )
+    study = Study(load_results(results))
+    recommendations = recommended(study, _goal(**asked), compare_models=compare_models)
     if as_json:
         print_json([recommendation.as_json(one) for one in recommendations])
     else:
-        recommendation.print_all(recommendations, console=console())
+        recommendation.print_all(recommendations, points=study.points, console=console())
 
 
 def _goal(

@@ -90,8 +90,12 @@ class Progress:
         rate = row.get("samples_per_s") or 0.0
         doubt = row.get("implausible")
         if row["status"] == "ok":
+            statistic = "median"
+            if row["semantics"] == "local":
+                statistic = "mean"
             outcome = (
-                f"{format_number(row['latency_s'] * 1e3)} ms/step, {format_rate(rate)} samples/s"
+                f"{statistic} {format_number(row['latency_s'] * 1e3)} ms/step, {format_rate(rate)} "
+                "samples/s"
             )
             if doubt:
                 outcome += f"; implausible: {doubt}"
@@ -144,8 +148,8 @@ class Progress:
             # Of what was measured last: another model's, or a stale update, is another product.
             rate, name, is_doubtful = self._best[self._product]
             parts.append(
-                f"{'implausible ' if is_doubtful else ''}best {format_rate(rate)} samples/s "
-                f"({name})"
+                f"{'implausible ' if is_doubtful else ''}best {self._product[0]} "
+                f"{format_rate(rate)} samples/s ({name})"
             )
         if not self._has_begun:
             parts.append("starting the first session")

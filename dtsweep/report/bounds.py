@@ -33,11 +33,13 @@ def bound_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
 def next_words(axes: Sequence[NextAxis]) -> str:
     """Name axes with the share of the step that each attacks: the most that it can save.
 
+    A share above the whole step is noise.
+
     >>> from dtsweep.analysis.next_axes import NextAxis
     >>> next_words([NextAxis("precision", 0.5, ""), NextAxis("workers", 0.98, "")])
     'precision 50 %, workers 98 %'
     """
-    return ", ".join(f"{axis.axis} {axis.at_most_share * 100:.0f} %" for axis in axes)
+    return ", ".join(f"{axis.axis} {min(1.0, axis.at_most_share) * 100:.0f} %" for axis in axes)
 
 
 def bounds_sentence(rows: pd.DataFrame) -> str:

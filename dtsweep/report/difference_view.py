@@ -45,7 +45,7 @@ def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[s
 
     Returns:
         JSON values: `a` and `b` (`point_id`, `label`), `differences` (rows of `difference`, each
-        with `words`), `notes` (further measurements needed, the machine's drift, and what makes them no
+        with `words`), `notes` (further measurements, the machine's drift, and what makes them
         two ways to the same), `drift` (a share).
 
     Raises:

@@ -36,20 +36,20 @@ _SHOWN = 3
 """Number of points to name, of those that can't be distinguished."""
 
 
-def print_all(recommendations: Sequence[Recommendation], *, console: Console) -> None:
-    """Print recommendations, each with the code to use it."""
-    import pandas as pd
+def print_all(
+    recommendations: Sequence[Recommendation], *, points: pd.DataFrame, console: Console
+) -> None:
+    """Print recommendations, each with the code to use it.
 
+    Args:
+        recommendations: of one goal.
+        points: all that were measured: settings that vary among them name a point.
+        console: where to.
+    """
+    counts = points[setting_columns(points)].nunique(dropna=False)
+    varying = list(counts.index[counts > 1])
     for recommendation, name in zip(recommendations, names_of(recommendations), strict=True):
-        tables = (
-            recommendation.point.to_frame().T,
-            recommendation.others,
-            recommendation.alternatives,
-            recommendation.undecided,
-        )
-        points = pd.concat([table.astype(object) for table in tables], ignore_index=True)
-        counts = points[setting_columns(points)].nunique(dropna=False)
-        first, *lines = in_words(recommendation, varying=list(counts.index[counts > 1]), name=name)
+        first, *lines = in_words(recommendation, varying=varying, name=name)
         say(console, first, style="bold")
         say(console, "\n".join([*lines, *_doubts(recommendation)]))
         _print_code(recommendation.point, console=console)
@@ -235,7 +235,10 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
         for name in names
     }
     measured = [name for name in names if pd.notna(point[name])]
-    words = {"latency_s": "a step ", "memory_peak_bytes": "memory "}
+    step = "a median step "
+    if point["semantics"] == "local":
+        step = "a mean step "
+    words = {"latency_s": step, "memory_peak_bytes": "memory "}
     return [
         words.get(name, "") + quantity(name, float(point[name]), *ends[name]) for name in measured
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dtsweep.analysis import GOALS, Goal, recommend
+from dtsweep.analysis import GOALS, Goal, Study, recommend
 from dtsweep.report.recommendation import print_all
 from tests.analysis.test_recommend import launches, watched
 from tests.frames import trials
@@ -17,8 +17,9 @@ from tests.frames import trials
 
 def said(*points: list[dict[str, Any]], goal: Goal = GOALS["throughput"], width: int = 400) -> str:
     out = StringIO()
-    found = recommend(trials(*(row for point in points for row in point)), goal)
-    print_all(found, console=Console(file=out, width=width))
+    study = Study(trials(*(row for point in points for row in point)))
+    found = recommend(study, goal)
+    print_all(found, points=study.points, console=Console(file=out, width=width))
     return out.getvalue()
 
 
@@ -26,6 +27,16 @@ def test_the_first_line_says_what_for_and_which() -> None:
     text = said(launches("a", 100, workers=1), launches("b", 140, workers=2))
     assert text.splitlines()[0] == "Recommended for the highest samples_per_s: ddp workers=2"
     assert "Sure: significantly better than the other candidate. Runner-up: ddp workers=1" in text
+
+
+def test_the_headline_names_what_varies_among_all_points_not_among_candidates_alone() -> None:
+    points = [
+        launches("a", 40, workers=1, micro_batch=16, step_p50_s=0.1),
+        launches("b", 45, workers=2, micro_batch=16, step_p50_s=0.2),
+        launches("c", 5, workers=1, micro_batch=4, step_p50_s=0.01),
+    ]
+    text = said(*points, goal=GOALS["fast-validation"])
+    assert text.splitlines()[0].endswith("ddp workers=1 micro_batch=16")
 
 
 def test_what_can_not_be_told_apart_is_named() -> None:
