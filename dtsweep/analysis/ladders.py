@@ -81,7 +81,7 @@ def compared_sizes(rows: pd.DataFrame, launches: Callable[[Any], Launches]) -> d
         )
         for group, places in env_rows.reset_index().groupby("group").indices.items():
             points = numbers["row"].to_numpy()[places]
-            compared[group] = contrasts(env_launches, points, points)
+            compared[group] = contrasts(env_launches, points, points, assumes_equal=True)
     return compared
 
 

@@ -76,19 +76,23 @@ def logarithms_of(trials: pd.DataFrame, of: str) -> Launches:
     return launches_of(trials[[*POINT, "launch"]].assign(**logs), "log")
 
 
-def contrasts(launches: Launches, first: Rows, second: Rows) -> Contrasts:
+def contrasts(
+    launches: Launches, first: Rows, second: Rows, *, assumes_equal: bool = False
+) -> Contrasts:
     """Compare points of one environment, each of the first with each of the second.
 
     Args:
         launches: logarithms of launch means.
         first: rows of `launches`.
         second: rows of `launches`, which may be the same.
+        assumes_equal: use the pooled variance also for points whose launches vary more than those
+            of the others, as a fit to all points needs it.
     """
     # Pairs without a shared launch give 0 / 0 in the paired contrasts, and points with one launch
     # in the unpaired ones.
     with np.errstate(invalid="ignore", divide="ignore"):
-        shared, by_launch = _paired_contrasts(launches, first, second)
-        by_mean = _unpaired_contrasts(launches, first, second)
+        shared, by_launch = _paired_contrasts(launches, first, second, assumes_equal=assumes_equal)
+        by_mean = _unpaired_contrasts(launches, first, second, assumes_equal=assumes_equal)
     fewest = np.minimum.outer(launches.counts[first], launches.counts[second])
     # One shared launch says something where others say how far its points differ.
     one_suffices = (
@@ -105,7 +109,7 @@ def contrasts(launches: Launches, first: Rows, second: Rows) -> Contrasts:
 
 
 def _paired_contrasts(
-    launches: Launches, first: Rows, second: Rows
+    launches: Launches, first: Rows, second: Rows, *, assumes_equal: bool
 ) -> tuple[Numbers, tuple[Numbers, ...]]:
     """Number of launches that measured both points, the estimate, and its `half_width_of`."""
     # A launch of one point pairs it with nothing.
@@ -124,12 +128,14 @@ def _paired_contrasts(
         - 2 * first_residuals @ second_residuals.T
     )
     variance = np.maximum(squares / shared - shift**2, 0) / (shared - 1)
+    pool = launches.paired_pool
+    pooled = pooled_is_better(shared - 1, pooled=launch_degrees_of(pool), launches=shared)
+    if not assumes_equal:
+        pooled &= ~is_unlike(pool, *np.ix_(first, second))
     intervals = half_width_of(
-        launches.paired_pool,
+        pool,
         VarianceEstimate(variance, np.maximum(shared - 1, 0)),
-        pooled=pooled_is_better(
-            shared - 1, pooled=launch_degrees_of(launches.paired_pool), launches=shared
-        ),
+        pooled=pooled,
         within_variance=launches.within_variance,
         total=lambda variances: np.add.outer(variances[first], variances[second]) / shared,
     )
@@ -138,7 +144,9 @@ def _paired_contrasts(
     return shared, (estimate, *intervals)
 
 
-def _unpaired_contrasts(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, ...]:
+def _unpaired_contrasts(
+    launches: Launches, first: Rows, second: Rows, *, assumes_equal: bool
+) -> tuple[Numbers, ...]:
     """Estimate and its `half_width_of`, from all launches of both points as independent."""
     counts = launches.counts
     variances = launches.residual_ss / (counts - 1) / counts
@@ -152,18 +160,27 @@ def _unpaired_contrasts(launches: Launches, first: Rows, second: Rows) -> tuple[
         sums: Numbers = np.add.outer((variances / counts)[first], (variances / counts)[second])
         return sums
 
+    pool = launches.unpaired_pool
+    pooled = pooled_is_better(degrees, pooled=launch_degrees_of(pool), launches=fewest)
+    if not assumes_equal:
+        pooled &= ~is_unlike(pool, *np.ix_(first, second))
     intervals = half_width_of(
-        launches.unpaired_pool,
+        pool,
         VarianceEstimate(sums, np.where(fewest > 1, welch_degrees, 0)),
-        pooled=pooled_is_better(
-            degrees, pooled=launch_degrees_of(launches.unpaired_pool), launches=fewest
-        ),
+        pooled=pooled,
         within_variance=launches.within_variance,
         total=total,
     )
     means = launches.point_means
     estimate: Numbers = np.subtract.outer(means[first], means[second])
     return estimate, *intervals
+
+
+def is_unlike(pool: VarianceComponents | None, *rows: Rows) -> NDArray[np.bool_]:
+    """`VarianceComponents.is_unlike`; False without a pool."""
+    if not pool:
+        return np.zeros((), dtype=np.bool_)
+    return pool.is_unlike(*rows)
 
 
 def launch_degrees_of(pool: VarianceComponents | None) -> int:

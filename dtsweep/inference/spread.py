@@ -74,7 +74,7 @@ class Launches:
             (self.counts[is_pooled] - 1).astype("float64"),
             self.within_variance[is_pooled],
             launch_degrees=degrees_of(self.is_measured[is_pooled]),
-        )
+        ).of_all(is_pooled)
 
     @cached_property
     def paired_pool(self) -> VarianceComponents | None:
@@ -88,7 +88,7 @@ class Launches:
             before = is_pooled.sum()
             is_pooled = is_pooled & (is_pooled.sum(axis=0) > 1)
             is_pooled = is_pooled & (is_pooled.sum(axis=1, keepdims=True) > 1)
-        rows = is_pooled.any(axis=1)
+        rows = np.asarray(is_pooled.any(axis=1))
         columns = is_pooled.any(axis=0)
         if not rows.any():
             return None
@@ -96,7 +96,8 @@ class Launches:
         # One degree less for each point's mean, and for each launch but one of its set.
         launch_degrees = int(is_pooled.sum()) - len(is_pooled) - degrees_of(is_pooled)
         means = np.where(is_pooled, self.means[rows][:, columns], np.nan)
-        return pool_paired(means, self.within_variance[rows], launch_degrees=launch_degrees)
+        pool = pool_paired(means, self.within_variance[rows], launch_degrees=launch_degrees)
+        return pool.of_all(rows)
 
 
 def of_environment(trials: pd.DataFrame, env_id: Any) -> pd.DataFrame:

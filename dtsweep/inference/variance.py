@@ -22,11 +22,8 @@ WITHIN_DEGREES = 6
 It stands for one common factor on all of them, with a relative standard deviation of 0.29.
 """
 
-_PRIOR_DEGREES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 1e6])
-"""Candidates for the prior degrees of freedom of the pooled variance.
-
-The last one means that all points have the pooled variance.
-"""
+UNLIKE_LEVEL = 0.2
+"""Significance level of the test of `is_unlike`: a missed difference is worse than a false one."""
 
 _LEAST = 1e-16
 """Smallest variance, for equal values whose windows report no error."""
@@ -49,25 +46,60 @@ class VarianceComponents(NamedTuple):
     """
     within_variance: float
     """Within-launch variance: mean over the points, weighted as in the fit."""
-    prior_degrees: float
-    """Prior degrees of freedom of the pooled variance: few if the points' variances disagree."""
-    scale: float
-    """Factor on the variances: Smyth's prior variance over the fitted one.
-
-    Below 1 if the points' variances differ.
-    """
     launch_degrees: int
     """Degrees of freedom by the design alone, as if all points were equally noisy."""
+    ratios: Numbers
+    """(points,) observed over fitted variance of each point; nan where it was not pooled."""
+    point_degrees: Numbers
+    """(points,) degrees of freedom of the observed ones; 0 where a point was not pooled."""
+
+    def of_all(self, is_pooled: NDArray[np.bool_]) -> VarianceComponents:
+        """Number the pooled points as all points of the environment are.
+
+        Args:
+            is_pooled: (points,) True where a point is one of the pooled ones.
+        """
+        ratios = np.full(len(is_pooled), np.nan)
+        ratios[is_pooled] = self.ratios
+        point_degrees = np.zeros(len(is_pooled))
+        point_degrees[is_pooled] = self.point_degrees
+        return self._replace(ratios=ratios, point_degrees=point_degrees)
+
+    def is_unlike(self, *rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """True where launches of the points vary more than those of all other points.
+
+        The largest of their variances is compared with the mean of the others (F test). Such
+        points are tested by their own launches.
+
+        Args:
+            rows: numbers of the first point, of the second, …; arrays that broadcast.
+        """
+        from scipy.special import fdtrc
+
+        sums = np.nan_to_num(self.ratios) * self.point_degrees
+        other_degrees = self.point_degrees.sum() - sum(self.point_degrees[row] for row in rows)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            others = (sums.sum() - sum(sums[row] for row in rows)) / other_degrees
+            p_values = [
+                fdtrc(self.point_degrees[row], other_degrees, self.ratios[row] / others)
+                for row in rows
+            ]
+        tests = sum((self.point_degrees[row] > 0).astype("int64") for row in rows)
+        # A point with one launch has no p-value.
+        least = np.fmin.reduce(np.broadcast_arrays(1.0, *p_values))
+        level = 1 - (1 - UNLIKE_LEVEL) ** (1 / np.maximum(tests, 1))
+        is_unlike: NDArray[np.bool_] = least < level
+        return is_unlike
 
     def variances(self, within_variance: Numbers) -> Numbers:
         """Give the variance of one launch mean from its within-launch variance."""
-        return self.scale * _variances(within_variance, self.between_variance)
+        return _variances(within_variance, self.between_variance)
 
     @property
     def degrees(self) -> float:
         """Degrees of freedom of the between-launch variance."""
         variance = float(_variances(np.array(self.within_variance), self.between_variance))
-        return min(self.prior_degrees, variance**2 * self.information)
+        return variance**2 * self.information
 
 
 class VarianceEstimate(NamedTuple):
@@ -122,8 +154,8 @@ def moderated_variance(
 
     This is the moderated variance of Smyth (2004): the mean of both, weighted by degrees of
     freedom. The pooled variance has the pool's degrees of freedom. It has fewer where it rests on
-    within-launch variances unlike those that the pool could check, or where the points disagree.
-    The pool includes these residuals, so their degrees of freedom are subtracted from the pool's.
+    within-launch variances unlike those that the pool could check. The pool includes these
+    residuals, so their degrees of freedom are subtracted from the pool's.
 
     Args:
         pool: of the environment.
@@ -132,13 +164,11 @@ def moderated_variance(
         within_variance: part of `expected` that windows give.
         unpooled: variance of the estimate by its own residuals; 0 degrees where there are none.
     """
-    # By the scaled variance: where the points disagree, the pool knows less of the small ones than
-    # of their mean.
     informed = expected**2 * pool.information / weight**2
     unchecked = (within_variance - weight * pool.within_variance) ** 2 / (
         WITHIN_DEGREES * expected**2
     )
-    prior = np.minimum(1 / (1 / informed + unchecked), pool.prior_degrees)
+    prior = 1 / (1 / informed + unchecked)
     has_residuals = unpooled.degrees > 0
     prior = np.where(has_residuals, np.clip(informed - unpooled.degrees, 0, prior), prior)
     degrees = prior + unpooled.degrees
@@ -196,15 +226,14 @@ def _pooled(
         # Half a step: a whole one can swing between two values.
         between_variance = (between_variance + estimate) / 2
     share = launch_degrees / float(degrees.sum())
-    prior_degrees, scale = _fitted_prior(residual_ss / degrees / variances, degrees, share=share)
     weights *= degrees
     return VarianceComponents(
         between_variance=between_variance,
         information=float(weights.sum()) * share,
         within_variance=float((weights * within_variance).sum() / weights.sum()),
-        prior_degrees=prior_degrees,
-        scale=scale,
         launch_degrees=launch_degrees,
+        ratios=residual_ss / degrees / variances,
+        point_degrees=degrees,
     )
 
 
@@ -230,37 +259,3 @@ def _two_way_residual_ss(means: Numbers, variances: Numbers) -> tuple[Numbers, N
     degrees = np.where(is_measured, 1 - leverage, 0.0).sum(axis=1) * (1 - 1 / counts[:, 0])
     # A point so quiet that it alone sets the launch effects has almost none.
     return (residuals**2).sum(axis=1), np.maximum(degrees, 1e-6)
-
-
-def _fitted_prior(ratios: Numbers, degrees: Numbers, *, share: float) -> tuple[float, float]:
-    """Prior degrees of freedom of the pooled variance, and its scale.
-
-    The ratios of observed to expected variances follow a scaled F distribution (Smyth 2004, here by
-    maximum likelihood). The prior degrees are infinite unless fewer make the ratios likelier by
-    Akaike's criterion.
-
-    Args:
-        ratios: (points,) observed over expected variances.
-        degrees: (points,) degrees of freedom of the observed ones.
-        share: of the degrees that count as independent.
-    """
-    from scipy.special import gammaln
-
-    z = np.maximum(ratios, 1e-9)
-    d = degrees
-    f = _PRIOR_DEGREES[:, None]
-    scales = np.ones(f.shape)
-    for _ in range(15):
-        parts = d * (d + f) / (f + d * z / scales) * z / scales
-        scales *= parts.sum(axis=1, keepdims=True) / d.sum()
-    log_likelihoods = (
-        gammaln((d + f) / 2)
-        - gammaln(d / 2)
-        - gammaln(f / 2)
-        + d / 2 * np.log(d / f * z / scales)
-        - (d + f) / 2 * np.log1p(d * z / scales / f)
-    ).sum(axis=1) * share
-    best = int(log_likelihoods.argmax())
-    if log_likelihoods[best] <= log_likelihoods[-1] + 1:
-        return float("inf"), float(scales[-1, 0])
-    return float(_PRIOR_DEGREES[best]), float(scales[best, 0])

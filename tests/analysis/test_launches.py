@@ -171,19 +171,31 @@ def test_what_launches_add_is_estimated_without_bias() -> None:
     assert found == pytest.approx([0.02**2] * 2, rel=0.06)
 
 
-def test_where_points_vary_unlike_the_pool_counts_for_few_degrees_and_the_typical_variance() -> (
-    None
-):
-    rng = np.random.default_rng(0)
-    degrees, within = np.full(60, 4.0), np.full(60, 1e-12)
-    alike = pool_unpaired(rng.chisquare(degrees), degrees, within, launch_degrees=240)
-    assert (alike.prior_degrees, alike.scale) == (np.inf, pytest.approx(1, abs=0.01))
-    # Variances from an inverse chi-squared distribution of 4 degrees, with mean 2.
-    unlike = pool_unpaired(
-        rng.chisquare(degrees) * 4 / rng.chisquare(4, 60), degrees, within, launch_degrees=240
+def test_a_point_is_unlike_the_others_where_its_launches_vary_much_more() -> None:
+    squares = np.array([2.0, 2.0, 60.0, 2.0, 2.0, 2.0])
+    degrees, within = np.full(6, 2.0), np.full(6, 1e-12)
+    pool = pool_unpaired(squares, degrees, within, launch_degrees=12).of_all(
+        np.array([True] * 6 + [False] * 2)
     )
-    assert unlike.prior_degrees in (2, 4, 8)
-    assert 0.3 < unlike.scale < 0.8
+    every = np.arange(8)
+    assert pool.is_unlike(every).nonzero()[0].tolist() == [2]
+    pairs = pool.is_unlike(*np.ix_(every, every))
+    # Points 6 and 7 have one launch each, which says nothing of how much they vary.
+    assert not pairs[6, 7]
+    assert pairs[2, [0, 1, 3, 4, 5, 6, 7]].all()
+    assert not np.delete(np.delete(pairs, 2, 0), 2, 1).any()
+
+
+def test_a_fifth_of_equally_noisy_points_is_tested_by_their_own_launches() -> None:
+    rng = np.random.default_rng(0)
+    degrees, within = np.full(6, 3.0), np.full(6, 1e-12)
+    pools = [
+        pool_unpaired(rng.chisquare(degrees), degrees, within, launch_degrees=18)
+        for _ in range(400)
+    ]
+    for rows in [(np.arange(1),), np.ix_([0], [1])]:
+        share = np.mean([pool.is_unlike(*rows).item() for pool in pools])
+        assert abs(share - 0.2) <= chance(0.2, 400)
 
 
 def test_one_drifting_launch_says_nothing_of_the_error_within_and_spoils_no_other() -> None:
