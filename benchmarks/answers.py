@@ -7,6 +7,7 @@ question is a function that returns a table's rows. Nothing is trained.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from benchmarks.log_entry import heading, table
 from dtsweep.analysis import Goal, frontier, recommend
 from dtsweep.errors import SweepError
 from dtsweep.inference.verdicts import ConditionVerdict
+from tests.analysis.test_difference import significant
 
 LATENCY_S = np.geomspace(0.005, 0.160, 8)
 """Of eight points, each the best at its latency; a ninth one is worse than the fifth in both."""
@@ -110,6 +112,47 @@ def limit_rows(sweeps: int, rng: np.random.Generator) -> list[list[str]]:
     return rows
 
 
+QUIET, NOISY = 0.005, 0.04
+"""Standard deviations of what launches add, as shares: the noisy ones add eight times as much."""
+
+WINDOW = 0.005
+"""Standard error of a window."""
+
+UNEQUAL: dict[str, tuple[list[float], bool]] = {
+    "2 of 6 points noisy": ([NOISY] * 2 + [QUIET] * 4, True),
+    "2 of 20 points noisy": ([NOISY] * 2 + [QUIET] * 18, True),
+    "1 of 6 points noisy": ([NOISY] + [QUIET] * 5, True),
+    "1 of 12 points noisy": ([NOISY] + [QUIET] * 11, True),
+    "2 of 12 points noisy, own launches": ([NOISY] * 2 + [QUIET] * 10, False),
+    "1 of 12 points noisy, own launches": ([NOISY] + [QUIET] * 11, False),
+    "10 of 12 points noisy, the pair quiet": ([QUIET] * 2 + [NOISY] * 10, True),
+    "6 points alike": ([0.01] * 6, True),
+    "20 points alike": ([0.01] * 20, True),
+}
+"""Standard deviations of what launches add to each point, and whether points share launches.
+
+The first two points are compared.
+"""
+
+LAUNCHES = (2, 3, 4, 6)
+
+
+def unequal_rows(sweeps: int) -> list[list[str]]:
+    """Wrong verdicts on two equal points, and verdicts found where points are alike."""
+    rows = []
+    for name, (sigmas, together) in UNEQUAL.items():
+        for apart in (0.0, 0.03, 0.05) if "alike" in name else (0.0,):
+            drawn: dict[str, Any] = {
+                "together": together,
+                "added": sigmas,
+                "apart": apart,
+                "count": sweeps,
+            }
+            shares = [significant([WINDOW] * len(sigmas), launches=n, **drawn) for n in LAUNCHES]
+            rows.append([name, f"{apart:.0%}", *(f"{share:.1%}" for share in shares)])
+    return rows
+
+
 def main() -> None:
     """Simulate and print the entry."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -124,6 +167,9 @@ def main() -> None:
     print("\nLimits of a condition:\n")
     names = ["error of a value", "recommended, over the limit, unmarked", "5 % inside, undecided"]
     print(table(names, limit_rows(options.sweeps, rng)))
+    print("\nSignificant differences of two points, by the number of launches:\n")
+    names = ["points", "apart", *(str(launches) for launches in LAUNCHES)]
+    print(table(names, unequal_rows(options.sweeps)))
 
 
 if __name__ == "__main__":

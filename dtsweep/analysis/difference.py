@@ -39,7 +39,9 @@ def difference(
       point adds its within-launch variance, and its own launches moderate the sum.
     - `none`: too few launches; there is no interval.
 
-    If one of the two has a single launch, the drift that the canaries show widens the interval.
+    The drift that the canaries show widens the interval if one of the two has a single launch, or
+    if the points have launches of their own and those of one followed each other
+    (`adjacent_launches`): a drift is then no noise that more launches average out.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it with canaries, or a study of it.
@@ -110,24 +112,31 @@ def _rows_of(
     env_id = trials["env_id"].iloc[0]
     launches = study.launches(env_id, of)
     drift = significant_drift(of_environment(study.canaries, env_id)) or 0.0
-    pair = (
-        trials[trials["point_id"].isin([a, b])]
-        .groupby(list(POINT), dropna=False, sort=False)[["caution"]]
-        .first()
-    )
+    of_pair = trials[trials["point_id"].isin([a, b])]
+    is_adjacent = any("adjacent_launches" in flags for flags in of_pair["flags"].dropna())
+    pair = of_pair.groupby(list(POINT), dropna=False, sort=False)[["caution"]].first()
     pair = pair.astype(object).where(pair.notna(), None).reset_index().astype({"env_id": object})
     pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
     rows_a, rows_b = (pair[pair["point_id"] == point].to_dict("records") for point in (a, b))
     return [
         {"env_id": row_a["env_id"], "hosts_a": row_a["hosts"], "hosts_b": row_b["hosts"], "of": of}
-        | _row(launches, row_a["row"], row_b["row"], of=of, drift=drift)
+        | _row(
+            launches,
+            row_a["row"],
+            row_b["row"],
+            of=of,
+            drift=drift,
+            is_adjacent=is_adjacent,
+        )
         | {"caution_a": row_a["caution"], "caution_b": row_b["caution"]}
         for row_a in rows_a
         for row_b in rows_b
     ]
 
 
-def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> dict[str, object]:
+def _row(
+    launches: Launches, a: float, b: float, *, of: str, drift: float, is_adjacent: bool
+) -> dict[str, object]:
     """Row of `difference` for two rows of `launches`; nan where a point was not measured."""
     counts = [0 if np.isnan(row) else int(launches.counts[int(row)]) for row in (a, b)]
     estimate = half_width = np.nan
@@ -136,7 +145,7 @@ def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> di
     if all(counts):
         contrast = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
         drift_log = 0.0
-        if min(counts) == 1:
+        if min(counts) == 1 or (is_adjacent and not contrast.paired[0, 0]):
             drift_log = float(np.log1p(drift))
         estimate = float(contrast.estimate[0, 0])
         half_width = float(contrast.half_width[0, 0]) + drift_log

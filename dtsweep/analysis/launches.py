@@ -11,6 +11,7 @@ from dtsweep.analysis.utilization import by_best_peak
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import POINT, Launches, launches_of
 from dtsweep.inference.variance import (
+    WITHIN_DEGREES,
     Numbers,
     VarianceEstimate,
     moderated_variance,
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 
 ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s", "step_p99_s")
 """Rates and times that can be asked for by name: what `measured` has a standard error of."""
+
+AGREEMENT_LEVEL = 0.3
+"""Significance level at which launches of a share vary more than their windows explain (F test).
+
+`benchmarks/answers.py` has the coverage of intervals that rest on it.
+"""
 
 _OF_A_STEP = ("comm_share", "exchange_share", "wait_share", "data_share")
 _WITH_ERRORS = (*ASKED, *_OF_A_STEP)
@@ -174,15 +181,19 @@ def _intervals(
         .mean()
         .set_axis(["mean", "low", "high"], axis=1)
     )
-    rows[["half", "beyond", "pooled"]] = np.nan
+    rows[["half", "beyond", "pooled", "agrees"]] = np.nan
     for _, env_trials in launch_rows.groupby("env_id", dropna=False):
         half_widths = _half_widths(launches_of(env_trials, name, relative=relative))
         places = numbers[env_trials.index].unique()
-        rows.loc[places, ["half", "beyond", "pooled"]] = half_widths
+        rows.loc[places, ["half", "beyond", "pooled", "agrees"]] = half_widths
     half = rows["half"]
     beyond = rows["beyond"]
     if relative:
         half, beyond = half * rows["mean"], beyond * rows["mean"]
+    else:
+        # Student's t of two or three launches would say less of a share than one launch does.
+        of_window = np.maximum(rows["mean"] - rows["low"], rows["high"] - rows["mean"])
+        half = half.mask(rows["agrees"] == 1, np.fmin(half, of_window))
     several = groups["launch"].nunique() > 1
     low = (rows["mean"] - np.hypot(rows["mean"] - rows["low"], beyond)).mask(
         several, rows["mean"] - half
@@ -202,8 +213,11 @@ def _half_widths(launches: Launches) -> Numbers:
     """Intervals of points over launches, and how they were obtained.
 
     Columns: half-width over several launches; half-width that the between-launch variance adds to a
-    single launch; 1 where the variance is pooled.
+    single launch; 1 where the variance is pooled; 1 where the launches vary no more than their
+    windows explain.
     """
+    from scipy.special import fdtrc
+
     counts = launches.counts
     pool = launches.unpaired_pool
     degrees = np.maximum(counts - 1, 0).astype("float64")
@@ -226,4 +240,7 @@ def _half_widths(launches: Launches) -> Numbers:
         )
         beyond[pooled] = students_t(pool.degrees) * max(0.0, pool.between_variance) ** 0.5
     half_width = students_t(estimates.degrees) * estimates.variance**0.5
-    return np.column_stack([half_width, beyond, pooled])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratios = launches.residual_ss / degrees / launches.within_variance
+    agrees = fdtrc(degrees, WITHIN_DEGREES, ratios) > AGREEMENT_LEVEL
+    return np.column_stack([half_width, beyond, pooled, agrees])

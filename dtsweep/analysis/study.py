@@ -152,7 +152,8 @@ def over_launches(frame: Frame) -> pd.DataFrame:
     `_low` and `_high` of `ASKED`, `comm_share` with its two parts, and `data_share` are a 95 %
     interval. `interval` says which:
 
-    - `launches`: Student's t over the point's own launch means.
+    - `launches`: Student's t over the point's own launch means. Of a share it is at most as wide
+      as within one launch, if the launches vary no more than their windows explain.
     - `pooled`: with what launches add (`launch_sigma`), which all points of the environment have in
       common, where it is known with at least twice the degrees of freedom of the point's own
       launches. Several launches: that and the point's own variance within a launch, moderated by

@@ -25,7 +25,7 @@ def sweeps(
     *,
     launches: int,
     together: bool,
-    added: float = 0.0,
+    added: float | Sequence[float] = 0.0,
     apart: float = 0.0,
     count: int = 250,
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
@@ -36,7 +36,7 @@ def sweeps(
         launches: of each point.
         together: a launch measures all points, and shifts them all alike by 3 %; else each point
             has its own.
-        added: standard deviation of what a launch adds to each point by itself.
+        added: standard deviation of what a launch adds to each point by itself, or one for each.
         apart: logarithm of the first point's true rate over the others'.
         count: sweeps.
 

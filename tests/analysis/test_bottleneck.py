@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -118,6 +119,28 @@ def test_parts_that_noise_does_not_tell_apart_have_no_verdict() -> None:
     assert found["bound_reason"] == "can't tell exposed exchange 55 % ± 8 from device work 43 % ± 8"
     assert (found["second"], found["next_axes"]) == ("compute", [])
     assert pd.isna(found["bound_share"])
+
+
+def named_of(launches: int, *, points: int) -> tuple[int, int]:
+    """Points with a bound, and with a wrong one, of points that each session measured.
+
+    Work takes 60 % of each step and the exchange 30 %, known to 16 points by a window.
+    """
+    rng = np.random.default_rng(0)
+    rows = [
+        together(0.30 + noise, 0.05, 1.96 * 0.08, compute_share=0.3)
+        | {"point_id": str(point), "session": str(launch)}
+        for point in range(points)
+        for launch, noise in enumerate(rng.normal(0, 0.08, launches))
+    ]
+    bounds = bottleneck(trials(*rows))["bound"]
+    return int(bounds.notna().sum()), int((bounds.dropna() != "compute").sum())
+
+
+def test_three_launches_name_more_bounds_than_one() -> None:
+    one, three = (named_of(launches, points=60) for launches in (1, 3))
+    assert three[0] > one[0]
+    assert three[1] == 0
 
 
 def test_a_share_of_unknown_noise_must_be_far_ahead() -> None:

@@ -349,6 +349,18 @@ def test_quiet_points_beside_a_noisy_pair_make_its_difference_no_surer(
     assert by_throughput(frame_of(logs, errors), "0", "1")["verdict"] not in ("faster", "slower")
 
 
+@pytest.mark.parametrize(
+    ("points", "noisy", "together"), [(6, 2, True), (12, 1, True), (12, 1, False), (6, 1, True)]
+)
+def test_points_whose_launches_vary_eight_times_as_much_are_seldom_told_apart(
+    points: int, noisy: int, together: bool
+) -> None:
+    """`benchmarks/answers.py` has the rates of many sweeps, for other numbers of launches."""
+    added = [0.04] * noisy + [0.005] * (points - noisy)
+    drawn = {"launches": 3, "together": together, "added": added, "count": 150}
+    assert significant([0.005] * points, **drawn) <= 0.08 + chance(0.08, 150)
+
+
 def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_only() -> None:
     others = [*point("b", SLOW, error=0.001), *point("c", FAST, error=0.001)]
 
@@ -366,6 +378,18 @@ def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_onl
     assert within["detectable_ratio"] > 1.5
     assert (quiet["more_launches"], beyond["more_launches"]) == (0, 0)
     assert within["more_launches"] > 0
+    adjacent = [
+        by_throughput(
+            trials(
+                *point("a", FAST, sessions=sessions, flags=["adjacent_launches"]),
+                *point("b", SLOW, sessions=sessions),
+                *drifted,
+            )
+        )["verdict"]
+        for sessions in (None, "pqrs")
+    ]
+    # In the same launches a drift is in both points.
+    assert adjacent == ["not_distinguishable", "faster"]
     several = by_throughput(trials(*point("a", FAST), *point("b", SLOW), *drifted))
     assert (
         several["ratio_low"]
