@@ -37,6 +37,17 @@ a warm-up: what is left of it may well still fall.
 """
 
 
+AT_START, AT_START_STEPS = 0.1, 12
+"""The start of a window: this share of its steps, or these steps if they are more."""
+
+DECAYED = 0.5
+"""Share of the difference to the rest that a decay leaves in the second half of the first steps.
+
+If more steps than the start are left out and don't decay, it is no warm-up: the level has shifted,
+and may shift again.
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Steadiness:
     """Steady part of a window, and its drift."""
@@ -53,13 +64,19 @@ class Steadiness:
     unsettled: float = 0.0
     """Difference of the first half of the steps to the second, as a share, if no part is steady."""
 
+    shift: float = 0.0
+    """Difference of the steps that are left out to the rest, as a share, if they are no warm-up."""
+
     is_sure: bool
     """True if the drift is more than noise."""
 
     @property
     def moves(self) -> float:
         """By how much, as a share, the step time surely still rose or fell."""
-        return max(abs(self.drift or 0.0) if self.is_sure else 0.0, self.unsettled)
+        drift = 0.0
+        if self.is_sure:
+            drift = abs(self.drift or 0.0)
+        return max(drift, self.unsettled, self.shift)
 
     def drifts(self, *, within: float) -> bool:
         """True if the step time was still changing at the end, by more than a share of it."""
@@ -79,7 +96,7 @@ class Steadiness:
 
         Returns:
             `flat`; `warmup`: steady after its first steps; `slowdown`: it rises to its end; `none`:
-            it falls to its end, or no part is steady.
+            it falls to its end, its level shifted, or no part is steady.
         """
         if self.drifts(within=within):
             if self.is_sure and (self.drift or 0.0) > within:
@@ -106,7 +123,26 @@ def steadiness(series: Series) -> Steadiness:
         return Steadiness(start=start, drift=None, is_sure=False, unsettled=unsettled)
     rise, error = drift(rest)
     needed = (SURE_AFTER_WARMUP if start else SURE) * error
-    return Steadiness(start=start, drift=rise, is_sure=abs(rise) > needed, unsettled=unsettled)
+    return Steadiness(
+        start=start,
+        drift=rise,
+        is_sure=abs(rise) > needed,
+        unsettled=unsettled,
+        shift=_shift(series[: start or 0], rest),
+    )
+
+
+def _shift(left_out: Series, rest: Series) -> float:
+    """Difference of a part that is left out to the rest, as a share; 0 if it is a warm-up."""
+    if len(left_out) <= max(AT_START * (len(left_out) + len(rest)), AT_START_STEPS):
+        return 0.0
+    half = len(left_out) // 2
+    level = float(np.median(rest))
+    first = float(np.median(left_out[:half])) - level
+    second = float(np.median(left_out[half:])) - level
+    if abs(second) <= DECAYED * abs(first):
+        return 0.0
+    return abs(float(np.median(left_out)) / level - 1)
 
 
 def spikes(series: Series) -> NDArray[np.bool_]:

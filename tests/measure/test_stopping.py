@@ -137,8 +137,14 @@ def test_twenty_steady_steps_are_the_least() -> None:
 
 
 def test_the_warm_up_is_left_out_of_what_must_be_precise() -> None:
-    series = np.concatenate([np.full(30, 2.0), np.ones(70)])
+    series = np.concatenate([np.linspace(2.0, 1.1, 30), np.ones(70)])
     assert looked(Rule(ADAPTIVE), series) == ["precise"]
+
+
+def test_a_window_goes_on_after_a_shift_until_nine_tenths_of_it_are_steady() -> None:
+    # Steps that are all 20 % longer don't settle: the level has shifted.
+    shifted = np.concatenate([np.full(30, 1.2), np.ones(300)])
+    assert looked(Rule(ADAPTIVE), shifted[:290], shifted) == [None, "precise"]
 
 
 def test_a_window_goes_on_while_no_part_is_steady() -> None:

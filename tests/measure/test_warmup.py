@@ -23,9 +23,21 @@ def kind(series: NDArray[np.float64], *, within: float = 0.02) -> str:
 
 
 def test_slow_first_steps_are_warm_up_and_the_rest_is_kept() -> None:
-    series = np.concatenate([np.full(20, 2.0), np.ones(80)])
-    assert steady_from(series) == 20
+    series = np.concatenate([np.full(10, 2.0), np.ones(80)])
+    assert steady_from(series) == 10
     assert kind(series) == "warmup"
+
+
+@pytest.mark.parametrize("first", [1.25, 0.8])
+def test_a_shift_of_the_level_is_no_warm_up_but_at_the_start(first: float) -> None:
+    late, at_start = (np.append(np.full(steps, first), np.ones(160)) for steps in (40, 15))
+    assert (steady_from(late), steady_from(at_start)) == (40, 15)
+    assert (kind(late), kind(at_start)) == ("none", "warmup")
+    assert steadiness(late).moves == pytest.approx(abs(first - 1))
+    # As long, but it decays.
+    decaying = np.append(np.linspace(first, 1.0, 40), np.ones(160))
+    assert steadiness(decaying).shift == 0
+    assert kind(decaying) == "warmup"
 
 
 @pytest.mark.parametrize("seconds", [1.0, 0.1, 0.7])

@@ -624,9 +624,12 @@ def test_a_sound_window_has_no_flags() -> None:
 
 
 def test_a_slow_start_of_a_quarter_of_the_window_is_flagged() -> None:
-    slow = outcome([4.0] * 15 + STEADY * 2)
+    slow = outcome([4.0] * 10 + STEADY * 2)
     assert row_of([slow])["steady_class"] == "warmup"
     assert "slow_start" in flags_of(slow)
+    shifted = outcome([4.0] * 15 + STEADY * 2)
+    assert row_of([shifted])["steady_class"] == "none"
+    assert {"slow_start", "drift"} <= {*flags_of(shifted)}
     assert "slow_start" in flags_of(outcome(STEADY * 2), slow)
     assert "slow_start" not in flags_of(outcome([4.0] * 2 + STEADY * 2))
 
