@@ -59,6 +59,7 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
         drift,
         _failed_canary_doubt(study.frame),
         _noise(study, points, is_drift_known="Ignore differences" in drift),
+        _windows(measured),
         _implausible_doubt(measured, varying),
         _environment_doubt(measured),
     )
@@ -140,6 +141,21 @@ def _noise_of(row: pd.Series[Any], where: str) -> str:
         f"deviation, {low:.1%} to {high:.1%}). Launches of each point that show a difference: "
         f"{listed}."
     )
+
+
+def _windows(trials: pd.DataFrame) -> str:
+    """State the steps and seconds that the intervals within one launch speak of."""
+    windows = trials[["measured_steps", "window_s"]].dropna()
+    if windows.empty:
+        return ""
+    steps, seconds = (_span(windows[name]) for name in ("measured_steps", "window_s"))
+    return f"Windows: {steps} steps, {seconds} s. Changes that are slower are in no interval."
+
+
+def _span(column: pd.Series[Any]) -> str:
+    """Smallest and largest value in three digits, one where they are equal."""
+    ends = [f"{float(f'{end:.3g}'):,g}" for end in (column.min(), column.max())]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def _implausible_doubt(trials: pd.DataFrame, varying: Sequence[str]) -> str:

@@ -613,6 +613,15 @@ def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_plot() -
     assert screen.splitlines()[-1].endswith("ms")
 
 
+def test_the_steps_and_seconds_of_the_windows_are_said() -> None:
+    windows = [(20, 0.81234), (1000, 2.0)]
+    rows = [
+        {"point_id": str(steps), "measured_steps": steps, "window_s": seconds, "step_p50_s": 0.1}
+        for steps, seconds in windows
+    ]
+    assert "Windows: 20 to 1,000 steps, 0.812 to 2 s." in printed(trials(*rows))
+
+
 def test_what_drift_makes_doubtful_is_said_above_all_tables() -> None:
     rows = [{"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}]
     text = printed(trials(*rows, canary("s", 0.139), canary("s", 0.1)))
