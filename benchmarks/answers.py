@@ -14,9 +14,16 @@ import pandas as pd
 
 from benchmarks.log_entry import heading, table
 from dtsweep.analysis import Goal, frontier, recommend
+from dtsweep.compare.regressions import regressions
 from dtsweep.errors import SweepError
+from dtsweep.inference.pareto import knee_of
+from dtsweep.inference.power import POWER
 from dtsweep.inference.verdicts import ConditionVerdict
+from tests.analysis.noise import launches_in
+from tests.analysis.noise import sweeps as simulated
 from tests.analysis.test_difference import significant
+from tests.compare.test_regressions import BOTH, compared, run
+from tests.inference.test_power import more_needed
 
 LATENCY_S = np.geomspace(0.005, 0.160, 8)
 """Of eight points, each the best at its latency; a ninth one is worse than the fifth in both."""
@@ -81,34 +88,161 @@ def _with_columns(frame: pd.DataFrame) -> pd.DataFrame:
 def limit_rows(sweeps: int, rng: np.random.Generator) -> list[list[str]]:
     """Recommended points beyond a limit without a mark, and points inside it with one."""
     rows = []
-    for error in (0.01, 0.03):
-        beyond = inside = marked = count = 0
-        for _ in range(sweeps):
-            true_s = LIMIT_S * np.exp(rng.normal(0, 0.1, 24))
-            seen_s = true_s * np.exp(rng.normal(0, error, 24))
-            made = [
-                {
-                    **{"point_id": str(n), "micro_batch": n + 1, "samples_per_s": 100 * true_s[n]},
-                    **{"samples_per_s_error": 0.1 * true_s[n], "latency_s": seen_s[n]},
-                    **{"step_p99_s": seen_s[n], "step_p99_s_error": error * seen_s[n]},
-                    "step_p99_s_low": seen_s[n] * (1 - 1.96 * error),
-                    "step_p99_s_high": seen_s[n] * (1 + 1.96 * error),
-                }
-                for n in range(24)
-            ]
-            goal = Goal(maximize="samples_per_s", where=f"step_p99_s <= {LIMIT_S}")
-            try:
-                (answer,) = recommend(_with_columns(trials(made)), goal)
-            except SweepError:
-                continue
-            count += 1
-            is_marked = answer.point["condition_verdict"] == ConditionVerdict.UNDECIDED
-            beyond += true_s[int(answer.point["point_id"])] > LIMIT_S and not is_marked
-            undecided = {*answer.undecided["point_id"]}
-            for number in np.flatnonzero(true_s < 0.95 * LIMIT_S):
-                inside += 1
-                marked += str(number) in undecided
-        rows.append([f"{error:.0%}", f"{beyond / count:.1%}", f"{marked / inside:.1%}"])
+    for launches in (1, 3):
+        for error in (0.01, 0.03):
+            beyond = inside = marked = count = 0
+            for _ in range(sweeps):
+                true_s = LIMIT_S * np.exp(rng.normal(0, 0.1, 24))
+                made = [
+                    row
+                    for launch in range(launches)
+                    for row in _made_limit(true_s, error, launch, rng)
+                ]
+                goal = Goal(maximize="samples_per_s", where=f"step_p99_s <= {LIMIT_S}")
+                try:
+                    (answer,) = recommend(_with_columns(trials(made)), goal)
+                except SweepError:
+                    continue
+                count += 1
+                is_marked = answer.point["condition_verdict"] == ConditionVerdict.UNDECIDED
+                beyond += true_s[int(answer.point["point_id"])] > LIMIT_S and not is_marked
+                undecided = {*answer.undecided["point_id"]}
+                for number in np.flatnonzero(true_s < 0.95 * LIMIT_S):
+                    inside += 1
+                    marked += str(number) in undecided
+            shares = (f"{beyond / count:.1%}", f"{marked / inside:.1%}")
+            rows.append([str(launches), f"{error:.0%}", *shares])
+    return rows
+
+
+def _made_limit(
+    true_s: np.ndarray, error: float, launch: int, rng: np.random.Generator
+) -> list[dict[str, object]]:
+    """Trials of one launch of 24 points, each with a p99 and its interval."""
+    seen_s = true_s * np.exp(rng.normal(0, error, 24))
+    rate = 100 * true_s
+    return [
+        {
+            **{"point_id": str(n), "micro_batch": n + 1, "session": f"{launch}-{n}"},
+            **{"samples_per_s": rate[n], "samples_per_s_error": 0.001 * rate[n]},
+            **{"latency_s": seen_s[n], "step_p99_s": seen_s[n]},
+            "step_p99_s_error": error * seen_s[n],
+            "step_p99_s_low": seen_s[n] * (1 - 1.96 * error),
+            "step_p99_s_high": seen_s[n] * (1 + 1.96 * error),
+        }
+        for n in range(24)
+    ]
+
+
+def knee_rows(sweeps: int, rng: np.random.Generator) -> list[list[str]]:
+    """Shares of sweeps that find the true knee of `RATE`, and one at most a point away."""
+    costs = np.column_stack([np.log(LATENCY_S), -np.log(RATE)])
+    true_knee = knee_of(costs) or 0
+    rows = []
+    for noise in (0.01, 0.03):
+        for launches in (1, 3):
+            away = []
+            for _ in range(sweeps):
+                drawn = costs + rng.normal(0, noise / launches**0.5, costs.shape)
+                away.append(abs((knee_of(drawn) or 0) - true_knee))
+            shares = [f"{np.mean(np.array(away) <= most):.0%}" for most in (0, 1)]
+            rows.append([f"{noise:.0%}", str(launches), *shares])
+    return rows
+
+
+RUN_SIGMA = 0.02
+"""Standard deviation between runs, and noise of a launch of one point."""
+
+LAUNCH_SIGMA = 0.01
+
+CREEP, HISTORY = 0.01, 8
+"""Share by which each run is slower than the one before, and the number of runs."""
+
+
+def compare_rows(sweeps: int, rng: np.random.Generator) -> list[list[str]]:
+    """Pairs of runs with a regression, and histories with one, by the number of points."""
+    rows = []
+    for count in (12, 100):
+        alike = np.zeros((count, 1))
+        first = alike.copy()
+        cells = [_with_regression(alike, sweeps, rng), _with_regression(alike, sweeps, rng, 0.1)]
+        for slower in (0.03, 0.05, 0.1):
+            first[0] = slower
+            cells.append(_with_regression(first, sweeps, rng))
+        cells.append(_with_creep(count, 0.0, sweeps, rng))
+        cells.append(_with_creep(count, CREEP, sweeps, rng))
+        rows.append([str(count), *(f"{share:.1%}" for share in cells)])
+    return rows
+
+
+def _one_run(
+    count: int, rng: np.random.Generator, *, slower: np.ndarray | float = 0.0, missing: float = 0.0
+) -> pd.DataFrame:
+    """A run of three launches."""
+    logs = rng.normal(0, LAUNCH_SIGMA, (count, 3)) + rng.normal(0, RUN_SIGMA) - slower
+    logs[rng.random(count) < missing] = np.nan
+    return run(logs)
+
+
+def _with_regression(
+    slower: np.ndarray, sweeps: int, rng: np.random.Generator, missing: float = 0.0
+) -> float:
+    found = 0
+    for _ in range(sweeps):
+        base = _one_run(len(slower), rng)
+        new = _one_run(len(slower), rng, slower=slower, missing=missing)
+        rows = compared(base, new, run_sigma=RUN_SIGMA)
+        found += bool(rows["is_regression"].any())
+    return found / sweeps
+
+
+def _with_creep(count: int, creep: float, sweeps: int, rng: np.random.Generator) -> float:
+    """Share of histories, each run one draw, in which `compare --history` tells a regression."""
+    found = 0
+    for _ in range(sweeps):
+        runs = [
+            _one_run(count, rng, slower=creep * number).assign(launch=str(number))
+            for number in range(HISTORY)
+        ]
+        half = HISTORY // 2
+        questions = {
+            "jump": (pd.concat(runs[:-1]), runs[-1]),
+            "creep": (pd.concat(runs[:half]), pd.concat(runs[half:])),
+        }
+        rows = regressions(questions, of=BOTH, threshold=0.02)
+        found += bool(rows["is_regression"].any())
+    return found / sweeps
+
+
+def needed_rows(sweeps: int) -> list[list[str]]:
+    """Launches that `difference` asks for, and those that tell in four sweeps of five.
+
+    What is significant by three launches already asks for none, and is not counted.
+    """
+    rows = []
+    for points, apart, together in (
+        (6, 0.02, True),
+        (6, 0.02, False),
+        (20, 0.02, True),
+        (20, 0.015, False),
+        (2, 0.03, True),
+    ):
+        windows = [WINDOW] * points
+        drawn: dict[str, Any] = {"together": together, "added": LAUNCH_SIGMA * 1.5}
+        asked = [
+            3 + more_needed(launches_in(*sweep), apart=apart)
+            for sweep in simulated(windows, launches=3, count=sweeps, **drawn)
+        ]
+        asked = [launches for launches in asked if launches > 3]
+        needed = next(
+            launches
+            for launches in range(2, 60)
+            if significant(windows, launches=launches, apart=apart, count=sweeps, **drawn) >= POWER
+        )
+        where = "same launches" if together else "own launches"
+        ratio = f"{np.median(asked) / needed:.2f}"
+        rows.append([f"{points}, {where}", f"{apart:.0%}", f"{np.median(asked):.0f}", str(needed)])
+        rows[-1].append(ratio)
     return rows
 
 
@@ -165,11 +299,27 @@ def main() -> None:
     names = ["launch noise", "worse by", "an optimal point left off", "the worse point left off"]
     print(table(names, frontier_rows(options.sweeps, rng)))
     print("\nLimits of a condition:\n")
-    names = ["error of a value", "recommended, over the limit, unmarked", "5 % inside, undecided"]
+    names = [
+        "launches",
+        "error of a value",
+        "recommended, over the limit, unmarked",
+        "5 % inside, undecided",
+    ]
     print(table(names, limit_rows(options.sweeps, rng)))
     print("\nSignificant differences of two points, by the number of launches:\n")
     names = ["points", "apart", *(str(launches) for launches in LAUNCHES)]
     print(table(names, unequal_rows(options.sweeps)))
+    print("\nKnee of eight points:\n")
+    names = ["launch noise", "launches", "the true knee", "at most one point away"]
+    print(table(names, knee_rows(options.sweeps, rng)))
+    print("\nRuns of three launches that differ by 2 %; a regression in:\n")
+    names = ["points", "no change", "no change, 10 % of points missing"]
+    names += [f"one point {slower} % slower" for slower in (3, 5, 10)]
+    names += [f"history of {HISTORY} runs, no change", "each run 1 % slower"]
+    print(table(names, compare_rows(options.sweeps, rng)))
+    print("\nLaunches that tell a difference, from three:\n")
+    names = ["points", "apart", "asked for (median)", "needed", "ratio"]
+    print(table(names, needed_rows(options.sweeps)))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.analysis.launches import check_asked, joined_cautions
-from dtsweep.inference.contrasts import (
-    Rows,
-    half_width_of,
-    is_unlike,
-    launch_degrees_of,
-    logarithms_of,
-)
+from dtsweep.inference.contrasts import Rows, half_width_of, launch_degrees_of, logarithms_of
 from dtsweep.inference.power import MOST_LAUNCHES, POWER_Z, detectable, enough, shares_after
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import (
@@ -285,7 +279,7 @@ def _centred_pool(launches: Launches) -> VarianceComponents | None:
         degrees,
         launches.within_variance[is_pooled],
         launch_degrees=launch_degrees,
-    ).of_all(is_pooled)
+    )
 
 
 def _half_widths(
@@ -300,8 +294,7 @@ def _half_widths(
         return half_width_of(
             pool,
             VarianceEstimate(variance, np.asarray(degrees, dtype=np.float64)),
-            pooled=pooled_is_better(degrees, pooled=launch_degrees_of(pool), launches=degrees + 1)
-            & ~is_unlike(pool, base, new),
+            pooled=pooled_is_better(degrees, pooled=launch_degrees_of(pool), launches=degrees + 1),
             within_variance=launches.within_variance,
             total=lambda variances: (variances / counts)[base] + (variances / counts)[new],
         )
