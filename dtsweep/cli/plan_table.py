@@ -64,18 +64,32 @@ def print_plan(
         say(console, f"to measure points that have no {name}, add {default!r} to its values")
     if plan.to_run:
         sessions = count_of(plan.session_starts, "session")
-        say(console, f"about {duration(plan.seconds)} with {sessions} to start, in the order above")
+        low, high = (duration(end) for end in plan.duration[:2])
+        say(
+            console,
+            f"{low} to {high} with {sessions} to start, in the order above; {_basis(plan)}",
+        )
     if misfits is None:
         say(console, "feasibility not checked: --address asks a cluster")
     else:
         say(console, f"{len(misfits)} trials don't fit")
 
 
+def _basis(plan: Plan) -> str:
+    """Say what the expected duration rests on."""
+    measured = plan.duration.measured
+    if measured:
+        return f"as {count_of(measured, 'measured trial')} took"
+    return "a guess: no trial is measured yet"
+
+
 def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
     """Give the plan as JSON values; `feasible` is None where no cluster was asked."""
     return {
         **counts(plan),
-        "expected_s": plan.seconds,
+        "expected_low_s": plan.duration.low_s,
+        "expected_high_s": plan.duration.high_s,
+        "expected_from_trials": plan.duration.measured,
         "session_starts": plan.session_starts,
         "trials": [
             {

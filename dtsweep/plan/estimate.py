@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dtsweep.plan.canary_choice import CANARY_TRIALS
 from dtsweep.plan.trial import Trial, group_launches, groups_of
@@ -18,8 +18,30 @@ TRIAL_REST_S = 0.5
 """Time of a trial without its window, until results give a better value."""
 
 
-def expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
-    """Expect what finished trials took, else a window between the shortest and the longest."""
+ASSUMED_FACTOR, MEASURED_FACTOR = 3**0.5, 1.5
+"""Factors from the expected duration to both ends of its range: without results, and with some."""
+
+
+class Duration(NamedTuple):
+    """Range of the expected duration of a run."""
+
+    low_s: float
+    high_s: float
+    measured: int
+    """Number of measured trials that it rests on; 0: it rests on the limits of windows."""
+
+
+def expected_duration(
+    sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]
+) -> Duration:
+    """Expect what finished trials took, else windows between the shortest and the longest."""
+    measured = len(_measured(rows))
+    factor = MEASURED_FACTOR if measured else ASSUMED_FACTOR
+    seconds = _expected_s(sweep, trials, rows)
+    return Duration(seconds / factor, seconds * factor, measured)
+
+
+def _expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
     sessions = _trials_of_sessions(sweep, trials)
     windows = (
         len(trials) + 2 * sum(count >= CANARY_TRIALS for count in sessions) * sweep.measure.canary

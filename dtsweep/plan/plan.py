@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import Any
 
 from dtsweep.errors import SweepError, quoted
-from dtsweep.plan.estimate import expected_s, starts
+from dtsweep.plan.estimate import Duration, expected_duration, starts
 from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.sources import sources_of
@@ -65,7 +65,7 @@ class Plan:
     skipped: Sequence[Candidate]
     """Each with its reason."""
 
-    seconds: float
+    duration: Duration
     """Expected duration of the run."""
 
     session_starts: int
@@ -130,7 +130,7 @@ def make_plan(
         to_run=to_run,
         done=done,
         skipped=skipped,
-        seconds=expected_s(sweep, to_run, rows),
+        duration=expected_duration(sweep, to_run, rows),
         session_starts=starts(sweep, to_run),
         rows=rows,
         fine=fine,

@@ -66,8 +66,8 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
 
     mode = str(row["sync"])
     values = {name: row[name] if pd.notna(row[name]) else None for name in MODES[mode].reads}
-    mode_settings = MODES[mode].label(
-        {name: value for name, value in values.items() if not is_left_out(name, value)}
+    mode_settings = " ".join(
+        f"{name}={value}" for name, value in values.items() if not is_left_out(name, value)
     )
     further_axes = [
         axis

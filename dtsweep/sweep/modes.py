@@ -32,10 +32,6 @@ def latency_column(semantics: str) -> str:
     return "step_p50_s"
 
 
-def _settings_by_name(fields: Fields) -> str:
-    return " ".join(f"{name}={value}" for name, value in fields.items())
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModeInfo:
     """Declaration of a mode; all fields but the first three have defaults."""
@@ -48,9 +44,6 @@ class ModeInfo:
 
     reads: Mapping[str, Any]
     """The fields of a point that only some modes read, with this mode's own defaults."""
-
-    label: Callable[[Fields], str] = _settings_by_name
-    """The fields that it reads, as tables show them behind the mode's name."""
 
     needs_ray: bool = False
     """True if it works in a Ray session alone."""
@@ -190,7 +183,6 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.local_sgd:LocalSgd",
         semantics=lambda _: "local",
         reads={"sync_period": 8},
-        label=lambda fields: f"H={fields['sync_period']}",
         can_exchange_alone=True,
         carries=EXCHANGES,
         sends="2 (n−1)/n S every `sync_period` steps",
@@ -200,9 +192,6 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.parameter_server:ParameterServer",
         semantics=lambda fields: "exact" if fields["staleness"] == 0 else "stale",
         reads={"staleness": None, "shards": 1},
-        label=lambda fields: "s={staleness} shards={shards}".format_map(
-            {name: "∞" if value is None else value for name, value in fields.items()}
-        ),
         needs_ray=True,
         servers=lambda fields: int(fields["shards"]),
         carries=EXCHANGES,

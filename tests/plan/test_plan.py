@@ -14,7 +14,7 @@ from dtsweep.cli.plan_table import plan_json
 from dtsweep.metrics.rows import point_row
 from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.estimate import SESSION_START_S, TRIAL_REST_S
-from dtsweep.plan.plan import make_plan, unread_everywhere
+from dtsweep.plan.plan import Plan, make_plan, unread_everywhere
 from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
@@ -289,12 +289,27 @@ def test_canaries_leave_open_what_is_to_run() -> None:
     assert plan(sweep, [ran]) == (2, 0)
 
 
+def expected_s_of(planned: Plan) -> float:
+    """Middle of the range of the expected duration."""
+    return (planned.duration.low_s * planned.duration.high_s) ** 0.5
+
+
+def test_the_range_of_the_expected_duration_is_narrower_with_results() -> None:
+    guess, by_results = (
+        make_plan(SWEEP, candidates(SWEEP), stored, rerun="all").duration
+        for stored in ([], rows(window_s=1.0, trial_s=1.0, overhead_s=0.0))
+    )
+    assert guess.high_s == pytest.approx(3 * guess.low_s)
+    assert by_results.high_s < 2.5 * by_results.low_s
+    assert (guess.measured, by_results.measured) == (0, len(rows()))
+
+
 def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
     seconds = Measure(half_width=None, min_seconds=10)
 
     def expected_s(measure: Measure, axes: dict[str, Any]) -> float:
         sweep = Sweep(workload=workloads.Gpt(), axes=axes, measure=measure)
-        return make_plan(sweep, candidates(sweep), []).seconds
+        return expected_s_of(make_plan(sweep, candidates(sweep), []))
 
     several = {"workers": [1, 2], "micro_batch": [1, 2, 3]}
     each = 10 + TRIAL_REST_S
@@ -320,7 +335,8 @@ def test_a_start_is_expected_to_take_the_median_of_sessions_starts_not_of_server
             for session, seconds in started
         ]
         trials = make_plan(sweep, candidates(sweep), stored, rerun="all")
-        return trials.seconds - make_plan(sweep, candidates(sweep), stored[:1], rerun="all").seconds
+        first = make_plan(sweep, candidates(sweep), stored[:1], rerun="all")
+        return expected_s_of(trials) - expected_s_of(first)
 
     # The first has no start of its own: what is expected without any is the same in all.
     base = ("early", None)
@@ -334,7 +350,7 @@ def test_a_start_is_expected_to_take_the_median_of_sessions_starts_not_of_server
 def test_a_plan_expects_windows_that_are_long_enough_for_energy() -> None:
     def expected_s(**measure: Any) -> float:
         sweep = replace(SWEEP, measure=Measure(half_width=None, min_seconds=1, **measure))
-        return make_plan(sweep, candidates(sweep), []).seconds
+        return expected_s_of(make_plan(sweep, candidates(sweep), []))
 
     # Four trials of two worlds in one session, and two canaries.
     assert expected_s(energy=True) - expected_s() == pytest.approx(6 * 4)
@@ -465,8 +481,8 @@ def test_results_of_another_harness_neither_refuse_a_sweep_nor_say_how_long_it_t
     other = rows(harness="in_process", torch_version="2.0.0", window_s=1e6)
     assert plan(SWEEP, other) == (4, 0)
     assert (
-        make_plan(SWEEP, candidates(SWEEP), other).seconds
-        == make_plan(SWEEP, candidates(SWEEP), []).seconds
+        make_plan(SWEEP, candidates(SWEEP), other).duration
+        == make_plan(SWEEP, candidates(SWEEP), []).duration
     )
 
 

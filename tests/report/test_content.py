@@ -121,7 +121,7 @@ def test_labels_name_what_the_batch_columns_do_not() -> None:
     content = content_of(
         trials(FAST | {"precision": "bf16"}, LARGE | {"sync": "local_sgd", "sync_period": 8})
     )
-    assert content.frontiers[0].labels.to_list() == ["ddp bf16", "local_sgd H=8 fp32"]
+    assert content.frontiers[0].labels.to_list() == ["ddp bf16", "local_sgd sync_period=8 fp32"]
 
 
 def test_labels_leave_quiet_settings_out_where_they_are_the_default() -> None:

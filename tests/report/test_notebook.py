@@ -97,7 +97,7 @@ def test_models_have_names_lines_and_marks_of_their_own(
     assert list(lines) == [
         "exact updates · workload.layers=1 · ddp",
         "exact updates · workload.layers=2 · ddp",
-        "local updates, latency is the mean step · workload.layers=1 · local_sgd H=8",
+        "local updates, latency is the mean step · workload.layers=1 · local_sgd sync_period=8",
     ]
     small, big, local = lines.values()
     assert small["marker"]["symbol"] == local["marker"]["symbol"] != big["marker"]["symbol"]

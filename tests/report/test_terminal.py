@@ -59,8 +59,9 @@ def test_each_semantics_has_a_table_named_with_its_mode() -> None:
     titles = [line for line in printed(swept()).splitlines() if line.startswith("Frontier")]
     assert titles == [
         "Frontier · exact updates",
-        "Frontier · stale updates, a step is one worker's push · parameter_server s=∞ shards=2",
-        "Frontier · local updates, latency is the mean step · local_sgd H=8",
+        "Frontier · stale updates, a step is one worker's push · "
+        "parameter_server staleness=None shards=2",
+        "Frontier · local updates, latency is the mean step · local_sgd sync_period=8",
     ]
 
 
@@ -156,7 +157,10 @@ def test_a_long_setting_wraps_between_words_and_leaves_the_numbers_whole() -> No
     lines = printed(frame, width=80, show_all=True).split("Frontier")[1].splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("parameter_server"))
     assert lines[first].split()[-3:] == ["119.8", "±", "1.2"]
-    assert [line.strip() for line in lines[first + 1 : first + 3]] == ["shards=1", "strict_spread"]
+    assert [line.strip() for line in lines[first + 1 : first + 3]] == [
+        "staleness=0 shards=1",
+        "strict_spread",
+    ]
     assert sum(line.split()[-2:-1] == ["516"] for line in lines) == 2
 
 

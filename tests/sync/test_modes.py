@@ -460,7 +460,6 @@ def test_what_an_entry_leaves_out_has_its_default() -> None:
         semantics=lambda _: "exact",
         reads={"sync_period": 8, "shards": 1},
     )
-    assert info.label({"sync_period": 4, "shards": 2}) == "sync_period=4 shards=2"
     assert info.servers({"shards": 2}) == 0
     assert (info.needs_ray, info.can_skip_exchange, info.can_exchange_alone) == (
         False,
@@ -468,18 +467,6 @@ def test_what_an_entry_leaves_out_has_its_default() -> None:
         False,
     )
     assert info.can_restart
-
-
-def test_tables_show_the_fields_that_a_mode_reads_in_short() -> None:
-    labels = {
-        name: MODES[name].label(MODES[name].reads) for name in ("local_sgd", "parameter_server")
-    }
-    assert labels == {"local_sgd": "H=8", "parameter_server": "s=∞ shards=1"}
-    assert (
-        MODES["hierarchical"].label({"node_size": 4, "bucket_bytes": 9})
-        == "node_size=4 bucket_bytes=9"
-    )
-    assert MODES["parameter_server"].label({"staleness": 0, "shards": 2}) == "s=0 shards=2"
 
 
 def test_the_parameter_server_alone_has_servers_and_ends_with_its_window() -> None:
