@@ -47,7 +47,7 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
     if len(of_trials):
         changes = "; ".join(of_trials.unique())
         warnings.warn(
-            f"{count_of(len(of_trials), 'older trial')} of {store} left out, measured with "
+            f"{count_of(len(of_trials), 'older trial')} of {store} left out, measured "
             f"{changes}; "
             "the next run measures again what its sweep has of them",
             stacklevel=2,

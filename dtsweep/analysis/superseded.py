@@ -17,7 +17,7 @@ FIELD = "field "
 
 
 def superseded(frame: pd.DataFrame) -> pd.Series[Any]:
-    """Give the reason why each row is superseded; null where it is not.
+    """Say before or with what each superseded row was measured; null where it is not superseded.
 
     An interrupted `--rerun all` leaves rows of two jobs: with another source of the workload
     (`older_source`), or with other environment variables of the sweep's resources, which are not
@@ -26,18 +26,18 @@ def superseded(frame: pd.DataFrame) -> pd.Series[Any]:
     Args:
         frame: one row per trial, canaries included.
     """
-    reasons = older_source(frame)
+    reasons = older_source(frame).map("before {}".format, na_action="ignore")
     is_trial = (frame["status"] == "ok") & (frame["role"] != "canary")
     ended = frame[is_trial & reasons.isna() & frame["environment"].notna()]
     ended = ended.sort_values(ORDER, kind="stable", na_position="first")
     newest = ended.groupby(list(POINT), dropna=False)["environment"].transform("last")
     older = ended.index[ended["environment"] != newest]
-    reasons.loc[older] = "another environment"
+    reasons.loc[older] = "with another environment"
     return reasons
 
 
 def older_source(frame: pd.DataFrame) -> pd.Series[Any]:
-    """Describe how each row's source differs from the newest one of its workload.
+    """Say what changed between each row's source and the newest one of its workload.
 
     Sources are the workload's code, the packages that it imports and its data (`sources`). The
     newest one belongs to the newest `ok` trial. Workloads are distinguished by their names.

@@ -164,8 +164,11 @@ def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
     measured = [row for row in current if row["status"] == "ok"]
     for row in measured:
         now = {**settings, **_environment(sweep, row)}
-        if difference := _other_setting(row, now) or sources.differ_from(row):
-            differ[row["trial_id"]] = difference
+        changes = sources.differ_from(row)
+        if setting := _other_setting(row, now):
+            differ[row["trial_id"]] = f"with {setting}"
+        elif changes:
+            differ[row["trial_id"]] = f"before {changes}"
     newest = None
     if measured:
         newest = measured[-1]["trial_id"]
@@ -173,20 +176,20 @@ def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
         # Under another name the old rows stay next to the new ones.
         keep = "keep both with another --results"
         again = "measure everything again with --rerun all, or "
-        if differ[newest].startswith("workload "):
+        if differ[newest].startswith("with workload "):
             ways = keep
         else:
             ways = again + keep
-        raise SweepError(f"these results have {differ[newest]}; {ways}")
+        raise SweepError(f"these results were measured {differ[newest]}; {ways}")
     failed = [row for row in current if row["status"] in FINAL - {"ok"}]
     mended = {row["trial_id"]: (row["status"], sources.differ_from(row)) for row in failed}
     return {
         **{
-            trial_id: f"was {status}, with {difference}"
-            for trial_id, (status, difference) in mended.items()
-            if difference
+            trial_id: f"was {status} before {changes}"
+            for trial_id, (status, changes) in mended.items()
+            if changes
         },
-        **{trial_id: f"measured with {difference}" for trial_id, difference in differ.items()},
+        **{trial_id: f"measured {difference}" for trial_id, difference in differ.items()},
     }
 
 

@@ -86,10 +86,7 @@ class Sources:
         return dict(sorted({**self.digests, **readable}.items()))
 
     def differ_from(self, row: Mapping[str, Any]) -> str | None:
-        """Say in a line what a row's sources have that these have not.
-
-        None where the two are the same.
-        """
+        """Say in a line what changed between a row's sources and these; None where nothing did."""
         return in_a_line(changes_of_row(row, self.columns(row)), place=self.place) or None
 
     def columns(self, row: Mapping[str, Any]) -> dict[str, str | None]:
@@ -282,13 +279,13 @@ def _digest(text: str) -> str:
 
 
 def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """List what differs between the sources of results and those of a sweep.
+    """List what changed between the sources of results and those of a sweep, a clause for each.
 
     A package or file that only one of the two could see is not a difference.
 
     >>> then = {"a.py": "1", "package timm": "1.0", "field data": "2"}
     >>> changes(then, {"a.py": "3", "package timm": "1.1"})
-    ['another a.py', 'timm 1.0 (1.1 now)']
+    ['a.py changed', 'timm 1.0 became 1.1']
     """
     differences = []
     for name in sorted({*then, *now}):
@@ -298,15 +295,17 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         is_seen = None not in (before, after) or kind not in ("package", "field")
         if before != after and is_seen:
             if kind == "package":
-                differences.append(f"{rest} {before} ({after} now)")
+                differences.append(f"{rest} {before} became {after}")
             elif kind == "field":
-                differences.append(f"other contents of the field {rest}")
+                differences.append(f"the contents of the field {rest} changed")
             elif before is None:
-                differences.append(f"no {name}")
+                differences.append(f"{name} was added")
             elif after is None:
-                differences.append(f"{name} in use")
+                differences.append(f"{name} was removed")
+            elif kind == "class":
+                differences.append(f"the class {rest} changed")
             else:
-                differences.append(f"another {name}")
+                differences.append(f"{name} changed")
     return differences
 
 
@@ -328,9 +327,9 @@ def in_a_line(differences: list[str], *, place: str) -> str:
         differences: by `changes`.
         place: file of the class.
 
-    >>> differences = ["another class Net", "another a.py", "no b.py", "no c.py", "no d.py"]
+    >>> differences = ["the class Net changed", "a.py changed", "b.py was added", "c.py changed"]
     >>> in_a_line(differences, place="net.py")
-    'another class Net (net.py), another a.py, no b.py and 2 more'
+    'the class Net changed (net.py), a.py changed, b.py was added and 1 more'
     """
     named = differences[:MOST_NAMED]
     if place:

@@ -40,6 +40,8 @@ from dtsweep.text import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
     from rich.console import Console
 
@@ -85,7 +87,7 @@ def _print_what_decides(content: Content, *, console: Console) -> None:
     if len(content.recommendations) == 1:
         say(console, _limit_in_short(content))
     if content.frontiers:
-        _print_frontier(content.frontiers[0], content, console=console, show_all=False)
+        _print_frontiers(content.frontiers[:1], content, console=console, show_all=False)
     lines = [_frontier_in_short(frontier) for frontier in content.frontiers[1:_FRONTIERS_SHOWN]]
     hidden = len(content.frontiers) - _FRONTIERS_SHOWN
     if hidden > 0:
@@ -113,8 +115,7 @@ def _print_all(content: Content, *, console: Console) -> None:
     if content.limits:
         say(console, "\nWhat limits each point", style="bold")
         say(console, "\n".join(content.limits))
-    for frontier in content.frontiers:
-        _print_frontier(frontier, content, console=console, show_all=True)
+    _print_frontiers(content.frontiers, content, console=console, show_all=True)
     for scaling in content.scaling:
         _print_scaling(scaling, console=console)
     _print_worth(content, console=console)
@@ -196,17 +197,29 @@ def _print_notes(content: Content, *, console: Console) -> None:
         say(console, note)
 
 
-def _print_frontier(
-    frontier: Frontier, content: Content, *, console: Console, show_all: bool
+def _print_frontiers(
+    frontiers: Sequence[Frontier], content: Content, *, console: Console, show_all: bool
 ) -> None:
-    """Print one frontier; `show_all` prints all its columns and dominated points."""
-    say(console, f"\n{frontier.title}", style="bold")
-    best = frontier.best if show_all else frontier.shown
+    """Print frontiers in tables of the same columns; `show_all` prints all their points."""
+    with_points = [frontier for frontier in frontiers if frontier.points["standing"].notna().any()]
+    tables = []
+    if with_points:
+        tables = _tables_of(with_points, content, console=console, show_all=show_all)
+    for frontier in frontiers:
+        say(console, f"\n{frontier.title}", style="bold")
+        if frontier in with_points:
+            _print_frontier(frontier, tables, console=console, show_all=show_all)
+        else:
+            say(console, frontier.empty_because)
+
+
+def _print_frontier(
+    frontier: Frontier, tables: Sequence[pd.DataFrame], *, console: Console, show_all: bool
+) -> None:
+    """Print one frontier; `show_all` also prints its dominated points."""
+    best = _best_of(frontier, show_all=show_all)
     dominated = frontier.dominated
-    if frontier.points["standing"].isna().all():
-        say(console, frontier.empty_because)
-        return
-    _print_points(frontier, best, content, console=console, show_all=show_all)
+    _print_points(frontier, best, tables, console=console)
     sentences = [frontier.undecided]
     if not show_all:
         sentences.append(frontier.alone)
@@ -216,23 +229,59 @@ def _print_frontier(
         say(console, " ".join(filter(None, sentences)))
     if len(dominated) and show_all:
         say(console, f"{frontier.dominated_count}:", style="dim")
-        _print_points(frontier, dominated, content, console=console, show_all=True)
+        _print_points(frontier, dominated, tables, console=console)
     if frontier.verdict_words is not None and show_all:
         say(console, frontier.verdict_words)
 
 
+def _best_of(frontier: Frontier, *, show_all: bool) -> pd.DataFrame:
+    """Points on the frontier; without `show_all`, those that a user may choose."""
+    if show_all:
+        return frontier.best
+    return frontier.shown
+
+
 def _print_points(
-    frontier: Frontier, rows: pd.DataFrame, content: Content, *, console: Console, show_all: bool
+    frontier: Frontier, rows: pd.DataFrame, tables: Sequence[pd.DataFrame], *, console: Console
 ) -> None:
-    """Print some of a frontier's points in one table, the columns that decide most first.
+    """Print the cells of some of a frontier's points; columns of words without any are left out."""
+    style = "dim"
+    if rows["on_frontier"].any():
+        style = ""
+    for table in tables:
+        cells = table.loc[rows.index]
+        has_words = {
+            "sync": frontier.labels.nunique() != 1,
+            "caution": "caution" in cells and cells["caution"].any(),
+        }
+        columns = {
+            str(name): cells[name].to_list() for name in cells if has_words.get(str(name), True)
+        }
+        print_table(columns, console=console, style=style)
+
+
+def _tables_of(
+    frontiers: Sequence[Frontier], content: Content, *, console: Console, show_all: bool
+) -> list[pd.DataFrame]:
+    """Arrange the cells of all printed points in tables, the columns that decide most first.
 
     What puts a point in doubt stands in each table. With `show_all`, columns without room have
     tables of their own.
+
+    Returns:
+        tables of header to cell, a row for each point, with the index of the points.
     """
-    labels = {}
-    if frontier.labels.nunique() != 1:
-        labels = {"sync": frontier.labels[rows.index].to_list()}
-    keys = labels | batch_columns(rows, varying=content.varying)
+    import pandas as pd
+
+    points = [_best_of(frontier, show_all=show_all) for frontier in frontiers]
+    if show_all:
+        points += [frontier.dominated for frontier in frontiers]
+    rows = pd.concat([some for some in points if len(some)])
+    labels = pd.concat([frontier.labels for frontier in frontiers])
+    keys = {"sync": labels[rows.index].to_list()}
+    if all(frontier.labels.nunique() == 1 for frontier in frontiers):
+        keys = {}
+    keys |= batch_columns(rows, varying=content.varying)
     bounds = bounds_of(rows, content.bounds)
     columns = measured_columns(rows, varying=content.varying) | objective_columns(
         rows, content.objectives
@@ -252,12 +301,9 @@ def _print_points(
             tables.append(keys | {header: column})
         else:
             is_full = True
-    tables += [keys | reason_columns(bounds)] if show_all else []
-    style = "dim"
-    if rows["on_frontier"].any():
-        style = ""
-    for table in tables:
-        print_table(table | doubt, console=console, style=style)
+    if show_all:
+        tables.append(keys | reason_columns(bounds))
+    return [pd.DataFrame(table | doubt, index=rows.index) for table in tables]
 
 
 def _print_scaling(scaling: Scaling, *, console: Console) -> None:

@@ -29,16 +29,19 @@ def made_of(entries: dict[str, str], **row: Any) -> dict[str, Any]:
     ("rows", "expected"),
     [
         ([NET, NET], [None, None]),
-        ([NET, OTHER], ["another class Net", None]),
+        ([NET, OTHER], ["the class Net changed", None]),
         # An edit that was taken back.
-        ([NET, OTHER, NET], [None, "another class Net", None]),
+        ([NET, OTHER, NET], [None, "the class Net changed", None]),
         # A file or package that only one of the machines could see is no change.
         ([NET, NET | {"package timm": "1.0"}], [None, None]),
         (
             [NET | {"package timm": "0.9"}, NET | {"package timm": "1.0"}],
-            ["timm 0.9 (1.0 now)", None],
+            ["timm 0.9 became 1.0", None],
         ),
-        ([NET, OTHER, {"class Net": "3"}], ["another class Net", "another class Net", None]),
+        (
+            [NET, OTHER, {"class Net": "3"}],
+            ["the class Net changed", "the class Net changed", None],
+        ),
     ],
 )
 def test_a_row_says_what_the_newest_row_of_its_workload_has_otherwise(
@@ -50,7 +53,7 @@ def test_a_row_says_what_the_newest_row_of_its_workload_has_otherwise(
 
 def test_an_unknown_source_is_not_called_older_and_another_digest_is() -> None:
     frame = trials({"workload_digest": None}, made_of(OTHER), made_of(NET))
-    assert older_source(frame).tolist() == [None, "another class Net", None]
+    assert older_source(frame).tolist() == [None, "the class Net changed", None]
 
 
 def test_other_data_are_no_other_source_and_data_that_changed_are() -> None:
@@ -58,8 +61,8 @@ def test_other_data_are_no_other_source_and_data_that_changed_are() -> None:
     changed = {"workload_data": "/data/a", "entries": {"field data": "changed"}}
     for rows, expected in (
         ([a, b], [None, None]),
-        ([a, changed, b], ["other contents of the field data /data/a", None, None]),
-        ([a, b, changed], ["other contents of the field data /data/a", None, None]),
+        ([a, changed, b], ["the contents of the field data /data/a changed", None, None]),
+        ([a, b, changed], ["the contents of the field data /data/a changed", None, None]),
     ):
         frame = trials(
             *(made_of(NET | row["entries"], workload_data=row["workload_data"]) for row in rows)
@@ -105,7 +108,7 @@ def test_the_newest_is_by_time_whatever_the_frame_s_order_and_labels() -> None:
 
 def test_what_watches_the_machine_makes_no_trial_an_older_one() -> None:
     canary = made_of(OTHER, role="canary", step_mean_s=0.1, session="s")
-    assert older_source(trials(made_of(NET), canary)).tolist() == [None, "another class Net"]
+    assert older_source(trials(made_of(NET), canary)).tolist() == [None, "the class Net changed"]
 
 
 def test_rows_that_did_not_end_ok_make_no_newer_source() -> None:
@@ -123,7 +126,7 @@ def test_launches_of_a_point_in_an_older_environment_of_the_resources_are_supers
     )
     another_point = made_of(NET, point_id="b", environment='{"ALGO": "ring"}')
     assert superseded(trials(before, another_point, after)).tolist() == [
-        "another environment",
+        "with another environment",
         None,
         None,
     ]
@@ -136,7 +139,7 @@ def test_load_keeps_the_newest_source_and_says_how_many_older_trials_it_left_out
     store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
     store_run(tmp_path, {4: [150]}, day=2, **made_of(OTHER))
     with pytest.warns(
-        UserWarning, match=r"^1 older trial of .* left out, measured with another class Net;"
+        UserWarning, match=r"^1 older trial of .* left out, measured before the class Net changed;"
     ):
         frame = load(tmp_path)
     assert frame["samples_per_s"].tolist() == [150]

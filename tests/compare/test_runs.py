@@ -107,7 +107,7 @@ def test_another_source_of_the_workload_is_said_and_not_refused(tmp_path: Path) 
         load_run(store_run(tmp_path / each["workload_digest"], STEADY, **each)) for each in sources
     )
     found = comparison(base, new)
-    assert found.source == ["another net.py"]
+    assert found.source == ["net.py changed"]
     assert found.rows["verdict"].tolist() == ["not_distinguishable"] * 2
 
 

@@ -320,14 +320,15 @@ def test_an_edit_of_a_module_that_a_method_imports_refuses_to_go_on_and_says_whi
     (tmp_path / "my_sizes.py").write_text("SIZE = 2\n")
     done = command(tmp_path, loss)
     line = (
-        "dtsweep: these results have another my_sizes.py; "
+        "dtsweep: these results were measured before my_sizes.py changed; "
         "measure everything again with --rerun all, or keep both"
     )
     assert done.returncode == 2
     assert [said.startswith(line) for said in done.stderr.splitlines()] == [True], done.stderr
     done = command(tmp_path, loss + " + 1")
     assert (
-        "another class Net (study.py), another my_sizes.py; measure everything again" in done.stderr
+        "the class Net changed (study.py), my_sizes.py changed; measure everything again"
+        in done.stderr
     )
     assert len(results.attempts()) == len(rows)
 

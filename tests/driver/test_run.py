@@ -288,7 +288,7 @@ def test_results_of_another_workload_are_refused(
     )
     assert refused.returncode == 2
     assert len(refused.stderr.splitlines()) == 1
-    assert "these results have another my_model.py" in refused.stderr
+    assert "these results were measured before my_model.py changed" in refused.stderr
     assert "--rerun all" in refused.stderr
 
 

@@ -506,14 +506,14 @@ def test_results_of_another_source_are_refused_by_the_name_of_what_has_changed()
     old = rows(workload_digest="old", sources=json.dumps(edited))
     with pytest.raises(
         SweepError,
-        match=r"^these results have another dtsweep/workloads/gpt\.py; measure everything again",
+        match=r"^these results were measured before dtsweep/workloads/gpt\.py changed; measure",
     ):
         plan(SWEEP, old)
     assert plan(SWEEP, old, "all") == (4, 0)
     assert plan(SWEEP, old + rows()[:2]) == (2, 2)
     made = make_plan(SWEEP, candidates(SWEEP), old + rows()[:2])
     assert {trial.why for trial in made.to_run} == {
-        "measured with another dtsweep/workloads/gpt.py"
+        "measured before dtsweep/workloads/gpt.py changed"
     }
     # What only one of the two machines has installed is no other source.
     installed = rows(workload_digest="old", sources=json.dumps({**sources, "package timm": "1.0"}))
@@ -547,7 +547,7 @@ def test_only_the_points_whose_data_have_changed_are_measured_by_other_data(tmp_
     texts["one"].write_text("another text of some length")
     by_text = sorted(stored, key=lambda row: row["workload_data"] == str(texts["one"]))
     with pytest.raises(
-        SweepError, match=r"other contents of the field data; measure everything again"
+        SweepError, match=r"the contents of the field data changed; measure everything again"
     ):
         plan(sweep, by_text)
     # The newest row agrees: what does not is measured again.

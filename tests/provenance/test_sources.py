@@ -519,10 +519,13 @@ def test_what_has_changed_is_named_in_a_line() -> None:
         place="net.py",
     )
     assert then.differ_from(stored(then)) is None
-    line = "another layers.py, no new.py, old.py in use and 1 more"
+    line = "layers.py changed, new.py was added, old.py was removed and 1 more"
     assert now.differ_from(stored(then)) == line
     other = Sources({**then.digests, "class Net": "2", "package timm": "1.0.11"}, place="net.py")
-    assert other.differ_from(stored(then)) == "another class Net (net.py), timm 1.0.9 (1.0.11 now)"
+    assert (
+        other.differ_from(stored(then))
+        == "the class Net changed (net.py), timm 1.0.9 became 1.0.11"
+    )
 
 
 def test_data_and_packages_that_only_one_machine_can_see_are_no_change(tmp_path: Path) -> None:
@@ -534,7 +537,7 @@ def test_data_and_packages_that_only_one_machine_can_see_are_no_change(tmp_path:
     written(tmp_path, {"a": "22"})
     # Within a run all rows are of what it began with.
     assert stored(run, workload_data=data) == row
-    assert sources().differ_from(row) == "other contents of the field data"
+    assert sources().differ_from(row) == "the contents of the field data changed"
     Path(data).unlink()
     assert sources().differ_from(row) is None
     assert Sources({"class Net": "1", "package timm": "1"}).differ_from(stored(sources())) is None

@@ -467,20 +467,28 @@ def test_where_the_exchange_is_empty_a_line_says_why() -> None:
     )
 
 
-@pytest.mark.parametrize(("width", "tables"), [(80, 2), (140, 1)])
-def test_exchange_and_mfu_are_a_table_of_their_own_where_one_is_too_wide(
+@pytest.mark.parametrize(("width", "tables"), [(80, 3), (140, 2)])
+def test_columns_without_room_have_tables_of_their_own_alike_in_all_frontiers(
     width: int, tables: int
 ) -> None:
     known = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "mfu": 0.4567}
     text = printed(swept(**known), width=width, show_all=True)
-    best = text.split("Frontier · exact")[1].split("dominated point")[0]
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
-    assert best.count("workers") == tables + 1  # and what limits points
-    assert len(re.findall("^ddp .*12.3 ± 0.5 +45.7$", best, re.MULTILINE)) == best.count(
-        "ddp "
-    ) // (tables + 1)
-    assert "parameter_server" in text.split("Frontier · stale")[0]
+    exact, stale, local = (
+        part.split("dominated point")[0] for part in text.split("\nFrontier · ")[1:]
+    )
+    headers = [
+        [line.removeprefix("sync").split() for line in part.splitlines() if "workers batch" in line]
+        for part in (
+            re.sub(" +", " ", section).split("because")[0] for section in (exact, stale, local)
+        )
+    ]
+    assert [len(lines) for lines in headers] == [tables + 1] * 3  # and what limits points
+    assert [lines[:tables] for lines in headers] == [headers[0][:tables]] * 3
+    assert len(re.findall("^ddp .* 12.3 ± 0.5$", exact, re.MULTILINE)) == 5
+    assert len(re.findall("^ddp .* 45.7$", exact, re.MULTILINE)) == 5
+    assert "parameter_server" in exact
 
 
 def test_the_highest_throughput_is_compared_with_the_runner_up() -> None:
