@@ -69,7 +69,32 @@ def print_table(columns: Mapping[str, Sequence[str]], *, console: Console, style
     console.print(table)
 
 
-def fits_width(columns: Mapping[str, Sequence[str]], *, console: Console) -> bool:
+def tables_that_fit(
+    keys: Mapping[str, Sequence[str]],
+    columns: Mapping[str, Sequence[str]],
+    last: Mapping[str, Sequence[str]],
+    *,
+    console: Console,
+) -> list[dict[str, Sequence[str]]]:
+    """Divide columns into tables that `print_table` breaks between words at most.
+
+    Args:
+        keys: columns that each table begins with.
+        columns: the others, in order; each table has at least one.
+        last: columns that each table ends with.
+        console: whose width counts.
+    """
+    parts: list[dict[str, Sequence[str]]] = [{}]
+    for header, column in columns.items():
+        wider = parts[-1] | {header: column}
+        if not parts[-1] or _fits({**keys, **wider, **last}, console=console):
+            parts[-1] = wider
+        else:
+            parts.append({header: column})
+    return [{**keys, **part, **last} for part in parts]
+
+
+def _fits(columns: Mapping[str, Sequence[str]], *, console: Console) -> bool:
     """True if `print_table` breaks these columns between words at most."""
     parts = {header: str.split if header in TEXT_COLUMNS else str.splitlines for header in columns}
     widths = [

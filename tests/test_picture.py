@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from docs.picture import picture
-from dtsweep.report.content import content_of
+from dtsweep.report import content_of
 from tests.frames import trials
 from tests.report.study import sweep
 

@@ -19,6 +19,12 @@ from dtsweep.text import duration, format_number, format_rate, plain
 LONG_S = 15.0
 """Seconds after which the live line names an attempt; most such attempts wait for nodes."""
 
+REPEATED = 3
+"""Number of trials that end in the same way, other than well, at which a line says what to do."""
+
+FINE = ("ok", "skipped", "oom_device")
+"""Statuses that answer the question of a sweep: what runs out of memory is an answer."""
+
 Product = tuple[str, str | None]
 """Semantics and model: more of one is not a substitute for another."""
 
@@ -113,6 +119,13 @@ class Progress:
         self.say(
             f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}", by_words=True
         )
+        status = row["status"]
+        if not again and status not in FINE and self._counts[status] == REPEATED:
+            self.say(
+                f"{REPEATED} trials have ended as {status}. Ctrl-C stops the run and keeps what is "
+                "measured; the same command continues after a change of the sweep.",
+                by_words=True,
+            )
 
     def canary(self, point: Point, row: Mapping[str, Any]) -> None:
         """Name a canary that ended; it is none of the trials that are counted."""
@@ -127,9 +140,7 @@ class Progress:
     def _line(self) -> Text:
         done = sum(self._counts.values())
         now = time.monotonic()
-        # What ran out of memory is an answer.
-        fine = ("ok", "skipped", "oom_device")
-        failed = sum(count for status, count in self._counts.items() if status not in fine)
+        failed = sum(count for status, count in self._counts.items() if status not in FINE)
         parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
         # The remaining time comes before what the edge of the terminal may cut off. The first trial
         # waited for a start.

@@ -26,3 +26,10 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     plots           the report as Plotly figures
     difference_view  a comparison of two points, in words and as JSON values
 """
+
+from __future__ import annotations
+
+from dtsweep.report.content import Content, content_of
+from dtsweep.report.labels import axis_name
+
+__all__ = ["Content", "axis_name", "content_of"]

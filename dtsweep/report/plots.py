@@ -15,6 +15,13 @@ from dtsweep.report.labels import trial_label
 from dtsweep.report.plot_axes import axis_for, tick_label
 from dtsweep.text import count_of
 
+__all__ = ["frontier", "scaling", "shares"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure

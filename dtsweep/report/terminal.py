@@ -32,11 +32,11 @@ from dtsweep.report.tables import (
 from dtsweep.text import (
     count_of,
     ends_of,
-    fits_width,
     format_rate,
     plain,
     print_table,
     say,
+    tables_that_fit,
 )
 
 if TYPE_CHECKING:
@@ -290,20 +290,12 @@ def _tables_of(
     columns |= knee_columns(rows) | limit_columns(bounds) | amount_columns(rows)
     columns |= share_columns(rows)
     doubt = caution_columns(rows["caution"].to_list())
-    tables, is_full = [keys], False
-    for header, column in columns.items():
-        has_room = tables[-1] == keys or fits_width(
-            tables[-1] | {header: column} | doubt, console=console
-        )
-        if has_room and not is_full:
-            tables[-1] = tables[-1] | {header: column}
-        elif show_all:
-            tables.append(keys | {header: column})
-        else:
-            is_full = True
+    tables = tables_that_fit(keys, columns, doubt, console=console)
     if show_all:
-        tables.append(keys | reason_columns(bounds))
-    return [pd.DataFrame(table | doubt, index=rows.index) for table in tables]
+        tables.append({**keys, **reason_columns(bounds), **doubt})
+    else:
+        tables = tables[:1]
+    return [pd.DataFrame(table, index=rows.index) for table in tables]
 
 
 def _print_scaling(scaling: Scaling, *, console: Console) -> None:

@@ -24,6 +24,7 @@ from dtsweep.text import (
     is_lopsided,
     print_table,
     say,
+    tables_that_fit,
 )
 
 if TYPE_CHECKING:
@@ -81,13 +82,15 @@ class TrainingTimes:
         for _, table in self.rows.groupby("group"):
             labels = [point_label(row, varying) for _, row in table.iterrows()]
             title = _titles(table, self.rows)
-            columns = _columns(table)
+            keys = _key_columns(table)
             if len(set(labels)) == 1:
                 title.append(labels[0])
             else:
-                columns = {"sync": labels} | columns
+                keys = {"sync": labels} | keys
             say(console, "\n" + " · ".join(title), style="bold")
-            print_table(columns, console=console)
+            cautions = caution_columns(table["caution"].to_list())
+            for columns in tables_that_fit(keys, _columns(table), cautions, console=console):
+                print_table(columns, console=console)
         for note in _notes(self.rows):
             say(console, note)
 
@@ -125,6 +128,15 @@ def _titles(table: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     return [*filter(None, parts)]
 
 
+def _key_columns(table: pd.DataFrame) -> dict[str, list[str]]:
+    return {
+        "workers": format_integers(table["workers"]),
+        "micro_batch ×\naccumulation": [
+            f"{row['micro_batch']} × {row['accumulation']}" for _, row in table.iterrows()
+        ],
+    }
+
+
 def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
     longest = table["training_time_s"].max()
     unit, seconds = next(
@@ -132,10 +144,6 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
     )
     times = zip(table["training_time_s"], *ends_of(table, "training_time_s"), strict=True)
     columns = {
-        "workers": format_integers(table["workers"]),
-        "micro_batch ×\naccumulation": [
-            f"{row['micro_batch']} × {row['accumulation']}" for _, row in table.iterrows()
-        ],
         f"time\n{unit}": [
             format_ends(*(value / seconds for value in interval)) for interval in times
         ],
@@ -148,7 +156,7 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
     for name, header in {"energy_j": "devices\nkJ", "cpu_energy_j": "CPUs\nkJ"}.items():
         if table[name].notna().any():
             columns[header] = [format_number(joules / 1000) for joules in table[name]]
-    return columns | caution_columns(table["caution"].to_list())
+    return columns
 
 
 def _with_halves(table: pd.DataFrame, name: str, *, unit: float, digits: int) -> list[str]:

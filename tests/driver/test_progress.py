@@ -66,6 +66,21 @@ def test_an_attempt_that_ended_is_named_by_what_is_swept() -> None:
     )
 
 
+def test_the_third_failure_of_a_kind_says_that_the_run_may_be_stopped() -> None:
+    out = StringIO()
+    progress = Progress(axes=["workers"], console=console_of(out, width=200))
+    progress.total = 9
+    for status in ("ok", "timeout", "timeout", "oom_device", "oom_device", "oom_device", "timeout"):
+        row = OK | {"status": status, "samples_per_s": 40.0, "reason": "2 steps in max_seconds=1"}
+        progress.ended(Point(), row)
+    hints = [line for line in out.getvalue().splitlines() if "Ctrl-C" in line]
+    assert hints == [
+        "3 trials have ended as timeout. Ctrl-C stops the run and keeps what is measured; "
+        "the same command continues after a change of the sweep."
+    ]
+    assert out.getvalue().splitlines()[-1] == hints[0]
+
+
 def lines_of(out: StringIO) -> tuple[list[str], list[str]]:
     """What was printed, without what moves the cursor: the lines that stay, and the live lines."""
     plain = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", out.getvalue())
