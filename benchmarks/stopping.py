@@ -25,6 +25,7 @@ after the window, as blocks of steps in turn with others that are left out: what
 does to see what its exchange costs.
 
 `--check` plays kinds of noise that the rule was not made with, other seeds, and steps of 300 ms.
+`--events` plays pauses, level shifts and drifts.
 """
 
 from __future__ import annotations
@@ -463,6 +464,84 @@ def replay(
     return f"{covers:.2f} / {steps:.0f} / {away.mean() * 100:.1f} % / {np.mean(away > WRONG):.2f}"
 
 
+# Single events, which may fall into a window or beside it.
+
+
+class Event(NamedTuple):
+    """Step times with one event, as shares of a step, and what is known of them."""
+
+    steps: Series
+    truth: float
+    """Mean of many steps."""
+    contains: Callable[[int], bool]
+    """Tell from the number of steps until the end of a window whether it contains the event."""
+
+
+def pause(random: np.random.Generator, steps: int) -> Event:
+    """Every 200th step takes 20 steps more."""
+    first = int(random.integers(200))
+    pauses = np.arange(steps) % 200 == first
+    series = noisy(random, (1, steps), cv=0.01)[0] + 20 * pauses
+    places = np.flatnonzero(pauses)
+    begin = MEASURE.warmup_steps
+    return Event(series, 1.1, lambda end: bool(((places >= begin) & (places < end)).any()))
+
+
+def shift(random: np.random.Generator, steps: int) -> Event:
+    """Steps are 25 % longer from one of the steps 40 to 400 on."""
+    at = int(random.integers(40, 400))
+    longer = np.where(np.arange(steps) >= at, 1.25, 1.0)
+    return Event(noisy(random, (1, steps), cv=0.01)[0] * longer, 1.25, lambda end: end > at)
+
+
+def slow_start(random: np.random.Generator, steps: int) -> Event:
+    """The first 120 steps are 15 % longer."""
+    longer = np.where(np.arange(steps) < 120, 1.15, 1.0)
+    return Event(noisy(random, (1, steps), cv=0.01)[0] * longer, 1.0, lambda end: end > 120)
+
+
+def drift(random: np.random.Generator, steps: int) -> Event:
+    """Each step is 0.005 % of the first longer than the one before, for 1000 steps.
+
+    A window contains it if the drift over its steps is larger than what it is known to.
+    """
+    longer = 1 + 0.05 * np.arange(steps) / 1000
+    series = noisy(random, (1, steps), cv=0.01)[0] * longer
+    return Event(series, 1.025, lambda end: 0.05 * end / 1000 > WRONG)
+
+
+EVENTS = {
+    "every 200th step takes 20 steps more": pause,
+    "25 % longer from a step between 40 and 400 on": shift,
+    "the first 120 steps 15 % longer": slow_start,
+    "5 % longer over 1000 steps": drift,
+}
+
+
+def with_events(*, repetitions: int) -> str:
+    """A table of windows that contain an event: how many, and how many are precise and wrong."""
+    rows = []
+    for number, (name, draw) in enumerate(EVENTS.items()):
+        cells = [name]
+        for step_s in (0.0005, *STEP_S[:2], STEP_S[-1]):
+            random = np.random.default_rng(number)
+            seen = []
+            for _ in range(repetitions):
+                event = draw(random, MEASURE.warmup_steps + 1000 + BLOCKS * 2 * BLOCK_STEPS)
+                stopped = by_dtsweep(event.steps * step_s)
+                is_off = abs(stopped.mean / step_s - event.truth) > WRONG * event.truth
+                seen.append((event.contains(stopped.steps), stopped.is_precise and is_off))
+            contains, is_wrong = np.array(seen).T
+            wrong = f"{is_wrong[contains].mean():.3f}" if contains.any() else "–"
+            cells.append(f"{contains.mean():.2f} / {wrong}")
+        rows.append(cells)
+    return table(["step times", *map(length, (0.0005, *STEP_S[:2], STEP_S[-1]))], rows)
+
+
+OF_AN_EVENT = (
+    "How many windows contain the event / how many of these end `precise` with a mean that is off "
+    "by more than 2 %."
+)
 OF_A_CELL = (
     "How often the interval covers the true mean or there is none (the steps drift, which is "
     "flagged) / mean steps / how many end `precise` / how many of these have a mean that is off by "
@@ -483,9 +562,12 @@ OF_REAL = (
 )
 
 
-def tables(repetitions: int, *, check: bool) -> Iterator[str]:
+def tables(repetitions: int, *, check: bool, events: bool) -> Iterator[str]:
     """Yield the tables, each with what stands in its cells."""
     count = f"{repetitions} series each."
+    if events:
+        yield with_events(repetitions=repetitions) + f"\n\n{count} {OF_AN_EVENT}"
+        return
     if check:
         yield (
             by_length(CHECKS, CHECK_STEP_S, repetitions=repetitions, seed=1000)
@@ -513,10 +595,13 @@ def main() -> None:
     parser.add_argument(
         "--check", action="store_true", help="kinds of noise that the rule was not made with, alone"
     )
+    parser.add_argument(
+        "--events", action="store_true", help="pauses, shifts and drifts in a window, alone"
+    )
     options = parser.parse_args()
     print(
         heading("When may a window end?"),
-        *tables(options.repetitions, check=options.check),
+        *tables(options.repetitions, check=options.check, events=options.events),
         sep="\n\n",
     )
 
