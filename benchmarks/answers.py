@@ -155,8 +155,8 @@ RUN_SIGMA = 0.02
 
 LAUNCH_SIGMA = 0.01
 
-CREEP, HISTORY = 0.01, 8
-"""Share by which each run is slower than the one before, and the number of runs."""
+CREEP, HISTORIES = 0.01, (8, 16)
+"""Share by which each run is slower than the one before, and numbers of runs."""
 
 
 def compare_rows(sweeps: int, rng: np.random.Generator) -> list[list[str]]:
@@ -169,8 +169,8 @@ def compare_rows(sweeps: int, rng: np.random.Generator) -> list[list[str]]:
         for slower in (0.03, 0.05, 0.1):
             first[0] = slower
             cells.append(_with_regression(first, sweeps, rng))
-        cells.append(_with_creep(count, 0.0, sweeps, rng))
-        cells.append(_with_creep(count, CREEP, sweeps, rng))
+        cells.append(_with_creep(count, HISTORIES[0], 0.0, sweeps, rng))
+        cells += [_with_creep(count, runs, CREEP, sweeps, rng) for runs in HISTORIES]
         rows.append([str(count), *(f"{share:.1%}" for share in cells)])
     return rows
 
@@ -196,15 +196,17 @@ def _with_regression(
     return found / sweeps
 
 
-def _with_creep(count: int, creep: float, sweeps: int, rng: np.random.Generator) -> float:
+def _with_creep(
+    count: int, runs_stored: int, creep: float, sweeps: int, rng: np.random.Generator
+) -> float:
     """Share of histories, each run one draw, in which `compare --history` tells a regression."""
     found = 0
     for _ in range(sweeps):
         runs = [
             _one_run(count, rng, slower=creep * number).assign(launch=str(number))
-            for number in range(HISTORY)
+            for number in range(runs_stored)
         ]
-        half = HISTORY // 2
+        half = runs_stored // 2
         questions = {
             "jump": (pd.concat(runs[:-1]), runs[-1]),
             "creep": (pd.concat(runs[:half]), pd.concat(runs[half:])),
@@ -315,7 +317,8 @@ def main() -> None:
     print("\nRuns of three launches that differ by 2 %; a regression in:\n")
     names = ["points", "no change", "no change, 10 % of points missing"]
     names += [f"one point {slower} % slower" for slower in (3, 5, 10)]
-    names += [f"history of {HISTORY} runs, no change", "each run 1 % slower"]
+    names.append(f"history of {HISTORIES[0]} runs, no change")
+    names += [f"each of {runs} runs 1 % slower" for runs in HISTORIES]
     print(table(names, compare_rows(options.sweeps, rng)))
     print("\nLaunches that tell a difference, from three:\n")
     names = ["points", "apart", "asked for (median)", "needed", "ratio"]
