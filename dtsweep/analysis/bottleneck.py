@@ -10,6 +10,7 @@ from dtsweep.analysis.next_axes import next_axes
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.spread import POINT
 from dtsweep.sweep.modes import MODES
+from dtsweep.text import format_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,11 +70,11 @@ class Part(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Name, size and margin of error: "exposed exchange 41 % ± 3"."""
+        """Name, size and margin of error: "exposed exchange 41 ± 3 %"."""
         if self.share is None:
             return f"{self.words} unknown"
-        half = max(self.share - self.low, self.high - self.share) * 100
-        return f"{self.words} {self.share * 100:.0f} %" + (f" ± {half:.0f}" if half >= 0.5 else "")
+        half = max(self.share - self.low, self.high - self.share)
+        return f"{self.words} {format_share(self.share, half)} %"
 
 
 def bottleneck(frame: Frame) -> pd.DataFrame:

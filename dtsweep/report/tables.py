@@ -18,6 +18,7 @@ from dtsweep.text import (
     format_number,
     format_rate,
     format_rates,
+    format_share,
     half_of,
 )
 
@@ -124,7 +125,7 @@ def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     if rows["comm_share"].notna().any():
         half = half_of(rows, "comm_share")
         columns["exchange\n+ wait %"] = [
-            _format_percent(*pair) for pair in zip(rows["comm_share"], half, strict=True)
+            format_share(*pair, decimals=1) for pair in zip(rows["comm_share"], half, strict=True)
         ]
     if rows["wait_share"].notna().any():
         columns["wait\n%"] = [_format_percent(value) for value in rows["wait_share"]]
@@ -141,12 +142,8 @@ def limit_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
     """
     if not bounds["bound"].notna().any():
         return {}
-    # Half of an interval that would be written as 0 is left out.
     half = half_of(bounds, "bound_share")
-    half = half.where(half >= 0.005)
-    shares = [
-        _format_percent(*pair, digits=0) for pair in zip(bounds["bound_share"], half, strict=True)
-    ]
+    shares = [format_share(*pair) for pair in zip(bounds["bound_share"], half, strict=True)]
     limits = zip(bound_columns(bounds)["limited by"], shares, strict=True)
     return {"limited by, %": [f"{limit} {share}".rstrip() for limit, share in limits]}
 
@@ -217,10 +214,8 @@ def _format_efficiency(row: pd.Series[Any]) -> str:
     return format_interval(row["efficiency"] * 100, half * 100) + "%"
 
 
-def _format_percent(share: float, half: float = math.nan, *, digits: int = 1) -> str:
-    """Write a share in percent, with half of its interval; unknown is empty."""
-    if math.isnan(half):
-        if math.isnan(share):
-            return ""
-        return f"{share * 100:.{digits}f}"
-    return format_interval(share * 100, half * 100, decimals=digits)
+def _format_percent(share: float, *, digits: int = 1) -> str:
+    """Write a share in percent; unknown is empty."""
+    if math.isnan(share):
+        return ""
+    return f"{share * 100:.{digits}f}"

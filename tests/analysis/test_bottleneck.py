@@ -75,12 +75,12 @@ def axes(found: pd.Series[Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("row", "bound", "reason"),
     [
-        (together(0.55, 0.02, 0.03), "exchange", "exposed exchange 55 % ± 3 of the step"),
-        (alone(**known("data_share", 0.7)), "input", "loading batches 70 % ± 1 of the step"),
+        (together(0.55, 0.02, 0.03), "exchange", "exposed exchange 55 ± 3 % of the step"),
+        (alone(**known("data_share", 0.7)), "input", "loading batches 70 ± 1 % of the step"),
         (
             together(0.05, 0.45, straggler="rank 1 on b"),
             "straggler",
-            "waiting for rank 1 on b 90 % ± 2 of the step",
+            "waiting for rank 1 on b 90 ± 2 % of the step",
         ),
         (
             alone(),
@@ -116,7 +116,7 @@ def test_parts_that_noise_does_not_tell_apart_have_no_verdict() -> None:
     assert judged(together(0.55, 0.0, 0.02))["bound"] == "exchange"
     found = judged(together(0.55, 0.0, 0.08))
     assert found["bound"] is None
-    assert found["bound_reason"] == "can't tell exposed exchange 55 % ± 8 from device work 43 % ± 8"
+    assert found["bound_reason"] == "can't tell exposed exchange 55 ± 8 % from device work 43 ± 8 %"
     assert (found["second"], found["next_axes"]) == ("compute", [])
     assert pd.isna(found["bound_share"])
 

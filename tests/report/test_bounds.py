@@ -22,7 +22,7 @@ def rows(*points: dict[str, float]) -> pd.DataFrame:
 def test_a_table_says_what_limits_a_point_by_which_number_and_what_to_try() -> None:
     columns = bound_columns(rows(INPUT, OPEN))
     assert columns["limited by"] == ["input", "not known"]
-    assert columns["because"][0] == "loading batches 60 % ± 2 of the step"
+    assert columns["because"][0] == "loading batches 60 ± 2 % of the step"
     assert columns["try next (share of the step)"] == ["workload 60 %, micro_batch 60 %", ""]
 
 
