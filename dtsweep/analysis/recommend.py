@@ -36,7 +36,13 @@ Compare = Callable[[Objective], PairTest]
 """Comparison of the points of one environment by an objective."""
 
 WORTH_A_WORKER = 0.05
-"""Least gain in the means, as a share, for more workers whose gain is not significant."""
+"""Least gain in the means, as a share, for more workers whose gain is not significant.
+
+The same holds for a step that is longer by more than `SHORTER`.
+"""
+
+SHORTER = 0.5
+"""Step time, relative to that of a better mean, at which the shorter step counts more."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,8 +107,9 @@ def recommend(
     goal's `least_rate`, and their numbers don't contradict each other; one worker with inexact
     updates is a candidate only where there is no other. No frontier is computed.
 
-    The recommendation is the candidate with the fewest workers, of several the best, among those
-    whose means are within 5 % of the best one and that no other candidate significantly beats.
+    The recommendation is the candidate with the fewest workers among those whose means are within
+    5 % of the best one and that no other candidate significantly beats. Of several with as few
+    workers it is the best one, or one with steps at most half as long.
     Differences are tested by `inference.contrasts`; with one launch each, by the intervals within
     them and the machine's drift, not at all where that is unknown.
 
@@ -236,13 +243,23 @@ def _recommended_place(test: PairTest, rows: pd.DataFrame) -> int:
         margin *= abs(costs[best])
     # Of equal ones, as they are where what counts is set and not measured, the highest throughput.
     rates = rows["samples_per_s"].to_numpy("float64", na_value=0.0)
-    for place in np.lexsort((-rates, costs, rows["workers"].to_numpy("float64"))):
+    workers = rows["workers"].to_numpy("float64")
+    latency_s = rows["latency_s"].to_numpy("float64", na_value=np.nan)
+    chosen = None
+    for place in np.lexsort((-rates, costs, workers)):
         if costs[place] > costs[best] + margin:
             continue
         excess = test.excess(numbers, numbers[[place]])
-        if not (excess.estimate < -excess.half_width).any():
-            return int(place)
-    return best
+        if (excess.estimate < -excess.half_width).any():
+            continue
+        if chosen is None:
+            chosen = int(place)
+        has_as_few = workers[place] == workers[chosen]
+        if has_as_few and latency_s[place] <= SHORTER * latency_s[chosen]:
+            chosen = int(place)
+    if chosen is None:
+        return best
+    return chosen
 
 
 def _best_place(cost: Cost, numbers: Rows) -> int:

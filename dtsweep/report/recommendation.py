@@ -272,22 +272,33 @@ def _certainty(recommendation: Recommendation, varying: Sequence[str], *, named:
     unnamed = ""
     if len(tied) > named:
         unnamed = f" and {len(tied) - named} more"
-    if recommendation.objective.maximize:
-        is_best = tied["ratio"].ge(1).all()
-    else:
-        is_best = tied["ratio"].le(1).all()
-    why = "It needs the fewest workers of these, and its mean is within 5 % of the best."
-    if is_best:
-        why = "It has the best mean of these."
     by = ""
     if tied["ratio_low"].isna().any():
         by = " by one launch each"
     if by and recommendation.drift is None:
         by += " without canaries"
     return (
-        f"Not distinguishable{by} from {'; '.join(names)}{unnamed}. {why} "
+        f"Not distinguishable{by} from {'; '.join(names)}{unnamed}. {_why(recommendation)} "
         f"{_way_to_separate(recommendation, varying)}"
     )
+
+
+def _why(recommendation: Recommendation) -> str:
+    """Say why the recommended point is taken of those that are not distinguishable."""
+    tied = recommendation.tied
+    if recommendation.objective.maximize:
+        better = tied[tied["ratio"] < 1]
+    else:
+        better = tied[tied["ratio"] > 1]
+    reasons = []
+    workers = recommendation.point["workers"]
+    if (better["workers"] > workers).any():
+        reasons.append("it needs fewer workers")
+    if (better["workers"] == workers).any():
+        reasons.append("its steps are at most half as long")
+    if better.empty:
+        return "It has the best mean of these."
+    return f"It is taken because {' or '.join(reasons)}; its mean is within 5 % of the best."
 
 
 def _way_to_separate(recommendation: Recommendation, varying: Sequence[str]) -> str:

@@ -69,6 +69,18 @@ def test_of_points_that_can_not_be_told_apart_the_fewest_workers_are_taken() -> 
     assert found.others.set_index("point_id")["is_tied"].to_dict() == {"a": True, "c": False}
 
 
+@pytest.mark.parametrize(("latency_s", "chosen"), [(0.4, "short"), (0.6, "long")])
+def test_of_equal_points_one_with_half_the_step_time_is_taken(
+    latency_s: float, chosen: str
+) -> None:
+    found = one(
+        launches("long", 101, noise=0.02, step_p50_s=1.0),
+        launches("short", 100, noise=0.02, step_p50_s=latency_s),
+        launches("worse", 90, noise=0.02, step_p50_s=0.1),
+    )
+    assert (found.point["point_id"], found.sure) == (chosen, "tied")
+
+
 def own_launches(point: str, rate: float, *, spread: float, workers: int) -> list[dict[str, Any]]:
     """Eight launches of a point in sessions of its own, with this standard deviation."""
     noise = np.random.default_rng(workers).normal(size=8)
