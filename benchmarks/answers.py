@@ -7,7 +7,7 @@ question is a function that returns a table's rows. Nothing is trained.
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -89,7 +89,7 @@ def limit_rows(sweeps: int, rng: np.random.Generator) -> list[list[str]]:
     """Recommended points beyond a limit without a mark, and points inside it with one."""
     rows = []
     for launches in (1, 3):
-        for error in (0.01, 0.03):
+        for error in (0.01, 0.02, 0.03):
             beyond = inside = marked = count = 0
             for _ in range(sweeps):
                 true_s = LIMIT_S * np.exp(rng.normal(0, 0.1, 24))
@@ -150,10 +150,8 @@ def knee_rows(sweeps: int, rng: np.random.Generator) -> list[list[str]]:
     return rows
 
 
-RUN_SIGMA = 0.02
-"""Standard deviation between runs, and noise of a launch of one point."""
-
-LAUNCH_SIGMA = 0.01
+RUN_SIGMA, LAUNCH_SIGMA = 0.02, 0.01
+"""Standard deviations between runs, and between launches of one point."""
 
 CREEP, HISTORIES = 0.01, (8, 16)
 """Share by which each run is slower than the one before, and numbers of runs."""
@@ -236,14 +234,12 @@ def needed_rows(sweeps: int) -> list[list[str]]:
             for sweep in simulated(windows, launches=3, count=sweeps, **drawn)
         ]
         asked = [launches for launches in asked if launches > 3]
-        needed = next(
-            launches
-            for launches in range(2, 60)
-            if significant(windows, launches=launches, apart=apart, count=sweeps, **drawn) >= POWER
-        )
+        needed = 2
+        while significant(windows, launches=needed, apart=apart, count=sweeps, **drawn) < POWER:
+            needed += 1
         where = "same launches" if together else "own launches"
         ratio = f"{np.median(asked) / needed:.2f}"
-        rows.append([f"{points}, {where}", f"{apart:.0%}", f"{np.median(asked):.0f}", str(needed)])
+        rows.append([f"{points}, {where}", f"{apart:.1%}", f"{np.median(asked):.0f}", str(needed)])
         rows[-1].append(ratio)
     return rows
 
@@ -254,21 +250,40 @@ QUIET, NOISY = 0.005, 0.04
 WINDOW = 0.005
 """Standard error of a window."""
 
-UNEQUAL: dict[str, tuple[list[float], bool]] = {
-    "2 of 6 points noisy": ([NOISY] * 2 + [QUIET] * 4, True),
-    "2 of 20 points noisy": ([NOISY] * 2 + [QUIET] * 18, True),
-    "1 of 6 points noisy": ([NOISY] + [QUIET] * 5, True),
-    "1 of 12 points noisy": ([NOISY] + [QUIET] * 11, True),
-    "2 of 12 points noisy, own launches": ([NOISY] * 2 + [QUIET] * 10, False),
-    "1 of 12 points noisy, own launches": ([NOISY] + [QUIET] * 11, False),
-    "10 of 12 points noisy, the pair quiet": ([QUIET] * 2 + [NOISY] * 10, True),
-    "6 points alike": ([0.01] * 6, True),
-    "20 points alike": ([0.01] * 20, True),
-}
-"""Standard deviations of what launches add to each point, and whether points share launches.
 
-The first two points are compared.
-"""
+class Design(NamedTuple):
+    """A sweep of which the first two points are compared."""
+
+    name: str
+    sigmas: list[float]
+    """Standard deviation of what launches add to each point."""
+    together: bool
+    """Whether points share launches."""
+    apart: tuple[float, ...] = (0.0,)
+    """True differences of the two points."""
+
+
+POWER_OF = (0.0, 0.03, 0.05)
+
+DESIGNS = (
+    Design("2 of 6 points noisy", [NOISY] * 2 + [QUIET] * 4, together=True),
+    Design("2 of 20 points noisy", [NOISY] * 2 + [QUIET] * 18, together=True),
+    Design("1 of 6 points noisy", [NOISY] + [QUIET] * 5, together=True),
+    Design("1 of 12 points noisy", [NOISY] + [QUIET] * 11, together=True),
+    Design("2 of 12 points noisy, own launches", [NOISY] * 2 + [QUIET] * 10, together=False),
+    Design("1 of 12 points noisy, own launches", [NOISY] + [QUIET] * 11, together=False),
+    Design(
+        "10 of 12 points noisy, the pair quiet",
+        [QUIET] * 2 + [NOISY] * 10,
+        together=True,
+        apart=POWER_OF,
+    ),
+    Design(
+        "1 of 6 points noisy, the pair quiet", [QUIET] * 5 + [NOISY], together=True, apart=POWER_OF
+    ),
+    Design("6 points alike", [0.01] * 6, together=True, apart=POWER_OF),
+    Design("20 points alike", [0.01] * 20, together=True, apart=POWER_OF),
+)
 
 LAUNCHES = (2, 3, 4, 6)
 
@@ -276,8 +291,8 @@ LAUNCHES = (2, 3, 4, 6)
 def unequal_rows(sweeps: int) -> list[list[str]]:
     """Wrong verdicts on two equal points, and verdicts found where points are alike."""
     rows = []
-    for name, (sigmas, together) in UNEQUAL.items():
-        for apart in (0.0, 0.03, 0.05) if "alike" in name else (0.0,):
+    for name, sigmas, together, differences in DESIGNS:
+        for apart in differences:
             drawn: dict[str, Any] = {
                 "together": together,
                 "added": sigmas,

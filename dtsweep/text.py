@@ -181,29 +181,32 @@ def format_interval(value: float, half: float, *, decimals: int = 9) -> str:
     return f"{value:,.{min(_decimals(value, 4), certain)}f} ± {half:,.{certain}f}"
 
 
-def format_share(share: float, half: float, *, decimals: int = 0) -> str:
-    """Write a share in percent with half of its interval, or the ends that a share can have.
+def format_share(share: float, low: float, high: float, *, decimals: int = 0) -> str:
+    """Write a share in percent with half of its interval, or with the ends that a share can have.
 
     Args:
         share: of a whole; noise may bring it below 0 or above 1. Unknown is empty.
-        half: of its interval; one that would be written as 0 is left out.
+        low: lower end of its interval; unknown is left out.
+        high: upper end.
         decimals: behind the point, at most.
 
-    >>> format_share(0.41, 0.03), format_share(1.04, 0.30), format_share(-0.04, 0.30)
-    ('41 ± 3', '74–100', '0–26')
-    >>> format_share(0.98, 0.001), format_share(1.02, math.nan)
-    ('98', '100')
+    >>> format_share(0.41, 0.38, 0.44), format_share(1.04, 0.74, 1.34)
+    ('41 ± 3', '74–100')
+    >>> format_share(1.04, 1.02, 1.06), format_share(0.98, 0.979, 0.981)
+    ('100', '98')
     """
     if math.isnan(share):
         return ""
-    if not half >= 0.5 * 10 ** -(decimals + 2):
-        half = math.nan
-    low, high = (min(1.0, max(0.0, end)) * 100 for end in (share - half, share + half))
-    if math.isnan(half):
-        return f"{min(1.0, max(0.0, share)) * 100:.{decimals}f}"
-    if share - half >= 0 and share + half <= 1:
-        return format_interval(share * 100, half * 100, decimals=decimals)
-    return f"{low:.0f}–{high:.0f}"
+    value, low, high = (min(100.0, max(0.0, end * 100)) for end in (share, low, high))
+    if math.isnan(low) or math.isnan(high):
+        return f"{value:.{decimals}f}"
+    if low in (0.0, 100.0) or high in (0.0, 100.0):
+        ends = [f"{end:.{decimals}f}" for end in (low, high)]
+        return "–".join(dict.fromkeys(ends))
+    half = (high - low) / 2
+    if half < 0.5 * 10**-decimals:
+        return f"{value:.{decimals}f}"
+    return format_interval(value, half, decimals=decimals)
 
 
 def format_ends(value: float, low: float, high: float) -> str:

@@ -73,8 +73,7 @@ class Part(NamedTuple):
         """Name, size and margin of error: "exposed exchange 41 ± 3 %"."""
         if self.share is None:
             return f"{self.words} unknown"
-        half = max(self.share - self.low, self.high - self.share)
-        return f"{self.words} {format_share(self.share, half)} %"
+        return f"{self.words} {format_share(self.share, self.low, self.high)} %"
 
 
 def bottleneck(frame: Frame) -> pd.DataFrame:

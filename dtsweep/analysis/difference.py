@@ -25,8 +25,8 @@ def difference(
 ) -> pd.DataFrame:
     """Compare two points over launches: by throughput and latency, or by other columns.
 
-    The logarithms of the launch means are compared. The method depends on the launches and on
-    whether windows know their own error, never on the values:
+    The logarithms of the launch means are compared. The method depends on the launches, on whether
+    windows know their own error, and on how far launches of one point differ:
 
     - `paired`: launch by launch, where two or more launches measured both points (or the only
       launch of one of them did, and other points show how far points of a launch differ). Effects
@@ -35,8 +35,9 @@ def difference(
     - `welch`: Welch's t, where each point has launches of its own, at least two.
     - `paired_pooled` and `pooled`: as these two, with the between-launch variance pooled over all
       points of the environment (of pairs: over the points that share launches). This is so where
-      the pool has at least twice the degrees of freedom, and where a point has one launch. Each
-      point adds its within-launch variance, and its own launches moderate the sum.
+      the pool has at least twice the degrees of freedom, and where a point has one launch, unless
+      launches of the two differ significantly more than those of the other points. Each point adds
+      its within-launch variance, and its own launches moderate the sum.
     - `none`: too few launches; there is no interval.
 
     The drift that the canaries show widens the interval if one of the two has a single launch, or
@@ -145,12 +146,15 @@ def _row(
     if all(counts):
         contrast = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
         drift_log = 0.0
-        if min(counts) == 1 or (is_adjacent and not contrast.paired[0, 0]):
+        drift_stays = is_adjacent and not contrast.paired[0, 0]
+        if min(counts) == 1 or drift_stays:
             drift_log = float(np.log1p(drift))
         estimate = float(contrast.estimate[0, 0])
         half_width = float(contrast.half_width[0, 0]) + drift_log
         method = contrast.method(0, 0)
-        power = power_of(contrast, launches, int(a), int(b), drift=drift_log)
+        power = power_of(
+            contrast, launches, int(a), int(b), drift=drift_log, drift_stays=drift_stays
+        )
     with np.errstate(over="ignore"):
         logs = [estimate, estimate - half_width, estimate + half_width, power.detectable]
         ratio, low, high, detectable = np.exp(logs).tolist()

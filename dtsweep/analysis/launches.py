@@ -29,10 +29,7 @@ ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s"
 """Rates and times that can be asked for by name: what `measured` has a standard error of."""
 
 AGREEMENT_LEVEL = 0.3
-"""Significance level at which launches of a share vary more than their windows explain (F test).
-
-`benchmarks/answers.py` has the coverage of intervals that rest on it.
-"""
+"""Significance level at which launches of a share vary more than their windows explain (F test)."""
 
 _OF_A_STEP = ("comm_share", "exchange_share", "wait_share", "data_share")
 _WITH_ERRORS = (*ASKED, *_OF_A_STEP)

@@ -45,7 +45,7 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
         return frame
     of_trials = reasons[frame["role"] != "canary"]
     if len(of_trials):
-        changes = "; ".join(of_trials.unique())
+        changes = ", or ".join(of_trials.unique())
         warnings.warn(
             f"{count_of(len(of_trials), 'older trial')} of {store} left out, measured "
             f"{changes}; "

@@ -45,6 +45,10 @@ class PairTest:
     """
     drift: float | None
     """As `drift_of` gives it."""
+    is_adjacent: Truth
+    """(points,) True if launches followed each other, so that they may share a drift."""
+    significant_drift: float
+    """Drift that canaries show significantly, as a share."""
 
     def numbers_of(self, points: pd.DataFrame) -> Rows:
         """Rows of `cost.launches` of these points; -1 for a point that was not measured."""
@@ -60,7 +64,7 @@ class PairTest:
         Two points with one launch each, where nothing says how far launches differ, are
         distinguished by the intervals within them and by the drift of the machine: not at all where
         that is unknown. An unknown interval counts as the widest known one; where there is none, as
-        `UNKNOWN_HALF`.
+        `UNKNOWN_HALF`. The drift also widens the intervals of launches that followed each other.
         """
         contrast = self.cost.contrasts(numbers, reference)
         is_tested = contrast.tested[:, 0]
@@ -74,22 +78,30 @@ class PairTest:
         halves = np.where(np.isnan(self.within_half_widths), widest, self.within_half_widths)
         by_one_launch = np.maximum(
             np.hypot(halves[numbers], halves[reference]),
-            self._drift_effect(sizes[numbers], sizes[reference]),
+            self._drift_effect(self.drift, sizes[numbers], sizes[reference]),
+        )
+        by_launches = contrast.half_width[:, 0]
+        shares_drift = self.is_adjacent[numbers] | self.is_adjacent[reference]
+        shares_drift &= ~contrast.paired[:, 0]
+        by_launches = by_launches + np.where(
+            shares_drift,
+            self._drift_effect(self.significant_drift, sizes[numbers], sizes[reference]),
+            0.0,
         )
         return Excess(
-            contrast.estimate[:, 0],
-            np.where(is_tested, contrast.half_width[:, 0], by_one_launch),
-            is_tested,
+            contrast.estimate[:, 0], np.where(is_tested, by_launches, by_one_launch), is_tested
         )
 
-    def _drift_effect(self, sizes: Numbers, reference_sizes: Numbers) -> Numbers:
-        """Effect of the machine's drift on values of these sizes, in units of `cost`."""
+    def _drift_effect(
+        self, drift: float | None, sizes: Numbers, reference_sizes: Numbers
+    ) -> Numbers:
+        """Effect of a drift on values of these sizes, in units of `cost`; infinite if unknown."""
         larger = np.maximum(sizes, reference_sizes)
-        if self.drift is None:
+        if drift is None:
             return np.full(larger.shape, np.inf)
         if not self.objective.is_relative:
-            return self.drift * larger
-        return np.full(larger.shape, np.log1p(self.drift))
+            return drift * larger
+        return np.full(larger.shape, np.log1p(drift))
 
     def ratios(self, points: pd.DataFrame, reference: pd.DataFrame) -> dict[str, Numbers]:
         """Ratio of points to reference points in the objective, with its 95 % interval.
@@ -123,13 +135,20 @@ def _point_index(points: pd.DataFrame) -> pd.MultiIndex:
     return pd.MultiIndex.from_frame(points[[*POINT]].astype(object).fillna(""))
 
 
-def comparison_of(trials: pd.DataFrame, objective: Objective, *, drift: float | None) -> PairTest:
+def comparison_of(
+    trials: pd.DataFrame,
+    objective: Objective,
+    *,
+    drift: float | None,
+    significant_drift: float = 0.0,
+) -> PairTest:
     """Prepare to compare points by an objective.
 
     Args:
         trials: of one environment, as `measured` gives them.
         objective: one of its columns.
-        drift: of the machine.
+        drift: of the machine, with what canaries can't exclude; None where it is unknown.
+        significant_drift: what they show.
     """
     name = objective.name
     trials = trials.dropna(subset=[name])
@@ -148,6 +167,8 @@ def comparison_of(trials: pd.DataFrame, objective: Objective, *, drift: float | 
     cost = cost_of(trials, objective)
     groups = halves.groupby([trials[key] for key in POINT], dropna=False, sort=False)
     half_widths = groups.mean().to_numpy()
+    is_flagged = trials["flags"].map(lambda flags: "adjacent_launches" in (flags or ()))
+    flagged = is_flagged.groupby([trials[key] for key in POINT], dropna=False, sort=False)
     if objective.is_exact:
         half_widths = np.zeros(len(half_widths))
     return PairTest(
@@ -155,4 +176,6 @@ def comparison_of(trials: pd.DataFrame, objective: Objective, *, drift: float | 
         cost=cost,
         within_half_widths=half_widths,
         drift=drift,
+        is_adjacent=flagged.any().to_numpy("bool"),
+        significant_drift=significant_drift,
     )

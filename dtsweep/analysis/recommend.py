@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dtsweep.analysis.canaries import significant_drift
 from dtsweep.analysis.candidates import (
     narrowed,
     read_goal,
@@ -36,13 +37,12 @@ Compare = Callable[[Objective], PairTest]
 """Comparison of the points of one environment by an objective."""
 
 WORTH_A_WORKER = 0.05
-"""Least gain in the means, as a share, for more workers whose gain is not significant.
-
-The same holds for a step that is longer by more than `SHORTER`.
+"""Least gain in the means, as a share, for more workers, or for steps of twice the time, whose gain
+is not significant.
 """
 
 SHORTER = 0.5
-"""Step time, relative to that of a better mean, at which the shorter step counts more."""
+"""Largest step time, relative to that of a better mean, at which the shorter step counts more."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,7 +135,10 @@ def recommend(
     @functools.cache
     def compare(env_id: object, objective: Objective) -> PairTest:
         trials = of_environment(study.trials, env_id)
-        return comparison_of(trials, objective, drift=study.drift(env_id))
+        shown = significant_drift(of_environment(study.canaries, env_id))
+        return comparison_of(
+            trials, objective, drift=study.drift(env_id), significant_drift=shown or 0.0
+        )
 
     recommendations = []
     keys = ["env_id"] if compare_models else [*MODEL, "env_id"]
@@ -245,21 +248,24 @@ def _recommended_place(test: PairTest, rows: pd.DataFrame) -> int:
     rates = rows["samples_per_s"].to_numpy("float64", na_value=0.0)
     workers = rows["workers"].to_numpy("float64")
     latency_s = rows["latency_s"].to_numpy("float64", na_value=np.nan)
-    chosen = None
+    chosen, longest_s = None, np.inf
     for place in np.lexsort((-rates, costs, workers)):
-        if costs[place] > costs[best] + margin:
-            continue
-        excess = test.excess(numbers, numbers[[place]])
-        if (excess.estimate < -excess.half_width).any():
-            continue
-        if chosen is None:
-            chosen = int(place)
-        has_as_few = workers[place] == workers[chosen]
-        if has_as_few and latency_s[place] <= SHORTER * latency_s[chosen]:
-            chosen = int(place)
+        if chosen is not None and workers[place] > workers[chosen]:
+            break
+        is_candidate = costs[place] <= costs[best] + margin
+        if chosen is not None:
+            is_candidate &= bool(latency_s[place] <= longest_s)
+        if is_candidate and not _is_beaten(test, numbers, int(place)):
+            chosen, longest_s = int(place), SHORTER * latency_s[place]
     if chosen is None:
         return best
     return chosen
+
+
+def _is_beaten(test: PairTest, numbers: Rows, place: int) -> bool:
+    """True if any of the points is significantly better than one of them."""
+    excess = test.excess(numbers, numbers[[place]])
+    return bool((excess.estimate < -excess.half_width).any())
 
 
 def _best_place(cost: Cost, numbers: Rows) -> int:

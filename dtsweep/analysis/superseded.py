@@ -17,7 +17,9 @@ FIELD = "field "
 
 
 def superseded(frame: pd.DataFrame) -> pd.Series[Any]:
-    """Say before or with what each superseded row was measured; null where it is not superseded.
+    """Give the reason why a row is superseded, as in "measured before a.py changed".
+
+    Null where it is not.
 
     An interrupted `--rerun all` leaves rows of two jobs: with another source of the workload
     (`older_source`), or with other environment variables of the sweep's resources, which are not
@@ -26,7 +28,8 @@ def superseded(frame: pd.DataFrame) -> pd.Series[Any]:
     Args:
         frame: one row per trial, canaries included.
     """
-    reasons = older_source(frame).map("before {}".format, na_action="ignore")
+    changes = older_source(frame)
+    reasons = ("before " + changes).where(changes.notna(), None)
     is_trial = (frame["status"] == "ok") & (frame["role"] != "canary")
     ended = frame[is_trial & reasons.isna() & frame["environment"].notna()]
     ended = ended.sort_values(ORDER, kind="stable", na_position="first")

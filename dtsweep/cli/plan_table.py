@@ -64,7 +64,7 @@ def print_plan(
         say(console, f"to measure points that have no {name}, add {default!r} to its values")
     if plan.to_run:
         sessions = count_of(plan.session_starts, "session")
-        low, high = (duration(end) for end in plan.duration[:2])
+        low, high = duration(plan.duration.low_s), duration(plan.duration.high_s)
         say(
             console,
             f"{low} to {high} with {sessions} to start, in the order above; {_basis(plan)}",
@@ -79,7 +79,7 @@ def _basis(plan: Plan) -> str:
     """Say what the expected duration rests on."""
     measured = plan.duration.measured
     if measured:
-        return f"as {count_of(measured, 'measured trial')} took"
+        return f"estimated from {count_of(measured, 'measured trial')}"
     return "a guess: no trial is measured yet"
 
 

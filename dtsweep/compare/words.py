@@ -249,6 +249,6 @@ def _differences(compared: RunComparison) -> list[str]:
     differs = {
         "Software differs": compared.software,
         "Machine differs": compared.machine,
-        "Since the earlier run the workload's source changed": compared.source,
+        "Changed in the workload since the earlier run": compared.source,
     }
     return [f"{subject}: {'; '.join(changes)}." for subject, changes in differs.items() if changes]

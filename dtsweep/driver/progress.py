@@ -20,7 +20,7 @@ LONG_S = 15.0
 """Seconds after which the live line names an attempt; most such attempts wait for nodes."""
 
 REPEATED = 3
-"""Number of trials that end in the same way, other than well, at which a line says what to do."""
+"""Number of trials with one status of a failure at which a line says what to do."""
 
 FINE = ("ok", "skipped", "oom_device")
 """Statuses that answer the question of a sweep: what runs out of memory is an answer."""
@@ -122,8 +122,8 @@ class Progress:
         status = row["status"]
         if not again and status not in FINE and self._counts[status] == REPEATED:
             self.say(
-                f"{REPEATED} trials have ended as {status}. Ctrl-C stops the run and keeps what is "
-                "measured; the same command continues after a change of the sweep.",
+                f"{REPEATED} trials have ended as {status}. Ctrl-C stops the run and keeps its "
+                "results. After a change of the sweep file, `--rerun failed` measures them again.",
                 by_words=True,
             )
 

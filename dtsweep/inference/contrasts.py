@@ -91,7 +91,9 @@ def contrasts(
     # Pairs without a shared launch give 0 / 0 in the paired contrasts, and points with one launch
     # in the unpaired ones.
     with np.errstate(invalid="ignore", divide="ignore"):
-        shared, by_launch = _paired_contrasts(launches, first, second, assumes_equal=assumes_equal)
+        shared, is_one_enough, by_launch = _paired_contrasts(
+            launches, first, second, assumes_equal=assumes_equal
+        )
         by_mean = _unpaired_contrasts(launches, first, second, assumes_equal=assumes_equal)
     fewest = np.minimum.outer(launches.counts[first], launches.counts[second])
     # One shared launch says something where others say how far its points differ.
@@ -99,7 +101,7 @@ def contrasts(
         launch_degrees_of(launches.paired_pool) >= POOLED_FROM
         or launch_degrees_of(launches.unpaired_pool) < POOLED_FROM
     )
-    paired = (shared > 1) | ((shared == 1) & (fewest == 1) & one_suffices)
+    paired = (shared > 1) | (is_one_enough & (fewest == 1) & one_suffices)
     estimate, half_width, degrees, pooled = (
         np.where(paired, *arrays) for arrays in zip(by_launch, by_mean, strict=True)
     )
@@ -110,8 +112,13 @@ def contrasts(
 
 def _paired_contrasts(
     launches: Launches, first: Rows, second: Rows, *, assumes_equal: bool
-) -> tuple[Numbers, tuple[Numbers, ...]]:
-    """Number of launches that measured both points, the estimate, and its `half_width_of`."""
+) -> tuple[Numbers, NDArray[np.bool_], tuple[Numbers, ...]]:
+    """Contrasts launch by launch.
+
+    Returns:
+        The number of launches that measured both points; whether the pool says something about the
+        only one; the estimate and its `half_width_of`.
+    """
     # A launch of one point pairs it with nothing.
     columns = launches.is_measured.sum(axis=0) > 1
     first_measured, second_measured = (
@@ -131,7 +138,7 @@ def _paired_contrasts(
     pool = launches.paired_pool
     pooled = pooled_is_better(shared - 1, pooled=launch_degrees_of(pool), launches=shared)
     if not assumes_equal:
-        pooled &= ~is_unlike(pool, *np.ix_(first, second))
+        pooled &= ~_unlike_pairs(pool, first, second, among=pooled)
     intervals = half_width_of(
         pool,
         VarianceEstimate(variance, np.maximum(shared - 1, 0)),
@@ -141,7 +148,7 @@ def _paired_contrasts(
     )
     means = launches.point_means
     estimate = np.subtract.outer(means[first], means[second]) + shift
-    return shared, (estimate, *intervals)
+    return shared, (shared == 1) & pooled, (estimate, *intervals)
 
 
 def _unpaired_contrasts(
@@ -162,11 +169,14 @@ def _unpaired_contrasts(
 
     pool = launches.unpaired_pool
     pooled = pooled_is_better(degrees, pooled=launch_degrees_of(pool), launches=fewest)
+    unpooled = VarianceEstimate(sums, np.where(fewest > 1, welch_degrees, 0))
     if not assumes_equal:
-        pooled &= ~is_unlike(pool, *np.ix_(first, second))
+        unlike = _unlike_pairs(pool, first, second, among=pooled)
+        pooled &= ~unlike
+        unpooled = _by_the_other(launches, first, second, unpooled, where=unlike & (fewest == 1))
     intervals = half_width_of(
         pool,
-        VarianceEstimate(sums, np.where(fewest > 1, welch_degrees, 0)),
+        unpooled,
         pooled=pooled,
         within_variance=launches.within_variance,
         total=total,
@@ -176,11 +186,41 @@ def _unpaired_contrasts(
     return estimate, *intervals
 
 
-def is_unlike(pool: VarianceComponents | None, *rows: Rows) -> NDArray[np.bool_]:
-    """`VarianceComponents.is_unlike`; False without a pool."""
-    if not pool:
-        return np.zeros((), dtype=np.bool_)
-    return pool.is_unlike(*rows)
+def _by_the_other(
+    launches: Launches,
+    first: Rows,
+    second: Rows,
+    unpooled: VarianceEstimate,
+    *,
+    where: NDArray[np.bool_],
+) -> VarianceEstimate:
+    """Give points with one launch the variance of the other point of the pair.
+
+    Args:
+        launches: logarithms of launch means.
+        first: rows of the first points.
+        second: rows of the second points.
+        unpooled: variances of the estimates by the points' own launches.
+        where: (first, second) pairs in which this is so.
+    """
+    counts, residual_ss = launches.counts, launches.residual_ss
+    degrees = np.add.outer(counts[first], counts[second]) - 2.0
+    of_a_launch = np.add.outer(residual_ss[first], residual_ss[second]) / degrees
+    variance = of_a_launch * np.add.outer(1 / counts[first], 1 / counts[second])
+    return VarianceEstimate(
+        np.where(where, variance, unpooled.variance), np.where(where, degrees, unpooled.degrees)
+    )
+
+
+def _unlike_pairs(
+    pool: VarianceComponents | None, first: Rows, second: Rows, *, among: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """(first, second) `VarianceComponents.is_unlike` of the pairs among some; False elsewhere."""
+    unlike = np.zeros(among.shape, dtype=np.bool_)
+    if pool:
+        rows, columns = np.nonzero(among)
+        unlike[rows, columns] = pool.is_unlike(first[rows], second[columns])
+    return unlike
 
 
 def launch_degrees_of(pool: VarianceComponents | None) -> int:

@@ -44,7 +44,13 @@ class PowerAnalysis(NamedTuple):
 
 
 def power_of(
-    contrast: Contrasts, launches: Launches, a: int, b: int, *, drift: float = 0.0
+    contrast: Contrasts,
+    launches: Launches,
+    a: int,
+    b: int,
+    *,
+    drift: float = 0.0,
+    drift_stays: bool = False,
 ) -> PowerAnalysis:
     """Compute what the launches of two points can detect, by the present error of their contrast.
 
@@ -58,7 +64,9 @@ def power_of(
         a: row of the first.
         b: row of the second.
         drift: systematic logarithm of a ratio that these launches can't rule out, added to the
-            half-width; further ones are assumed to average it out.
+            half-width.
+        drift_stays: whether further launches have it too, as launches that follow each other; else
+            they average it out.
     """
     estimate, half_width, degrees = (
         float(matrix[0, 0]) for matrix in (contrast.estimate, contrast.half_width, contrast.degrees)
@@ -96,6 +104,8 @@ def power_of(
     needed = detectable(
         half_width / students_t(degrees) * shares**0.5, degrees_after, error_degrees=degrees
     )
+    if drift_stays:
+        return PowerAnalysis(float(needed[0]) + drift, *enough(estimate, needed + drift))
     return PowerAnalysis(float(needed[0]) + drift, *enough(estimate, needed))
 
 

@@ -51,7 +51,12 @@ class VarianceComponents(NamedTuple):
     ratios: Numbers
     """(points,) observed over fitted variance of each point; nan where it was not pooled."""
     point_degrees: Numbers
-    """(points,) degrees of freedom of the observed ones; 0 where a point was not pooled."""
+    """(points,) degrees of freedom of the observed ones; 0 where a point was not pooled.
+
+    Fewer than launches less one where a point itself sets much of the launch effects.
+    """
+    own_degrees: Numbers
+    """(points,) launches less one; 0 where a point was not pooled."""
 
     def of_all(self, is_pooled: NDArray[np.bool_]) -> VarianceComponents:
         """Number the pooled points as all points of the environment are.
@@ -61,15 +66,17 @@ class VarianceComponents(NamedTuple):
         """
         ratios = np.full(len(is_pooled), np.nan)
         ratios[is_pooled] = self.ratios
-        point_degrees = np.zeros(len(is_pooled))
+        point_degrees, own_degrees = np.zeros((2, len(is_pooled)))
         point_degrees[is_pooled] = self.point_degrees
-        return self._replace(ratios=ratios, point_degrees=point_degrees)
+        own_degrees[is_pooled] = self.own_degrees
+        return self._replace(ratios=ratios, point_degrees=point_degrees, own_degrees=own_degrees)
 
     def is_unlike(self, *rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """True where launches of the points vary more than those of all other points.
 
         The largest of their variances is compared with the mean of the others (F test). Such
-        points are tested by their own launches.
+        points are tested by their own launches. A point that sets most of the launch effects is not
+        tested: it is the quietest one.
 
         Args:
             rows: numbers of the first point, of the second, …; arrays that broadcast.
@@ -81,10 +88,12 @@ class VarianceComponents(NamedTuple):
         with np.errstate(invalid="ignore", divide="ignore"):
             others = (sums.sum() - sum(sums[row] for row in rows)) / other_degrees
             p_values = [
-                fdtrc(self.point_degrees[row], other_degrees, self.ratios[row] / others)
+                fdtrc(self.own_degrees[row], other_degrees, self.ratios[row] / others)
                 for row in rows
             ]
-        tests = sum((self.point_degrees[row] > 0).astype("int64") for row in rows)
+        is_tested = [self.point_degrees[row] > self.own_degrees[row] / 2 for row in rows]
+        p_values = [np.where(*pair, np.nan) for pair in zip(is_tested, p_values, strict=True)]
+        tests = sum(tested.astype("int64") for tested in is_tested)
         # A point with one launch has no p-value.
         least = np.fmin.reduce(np.broadcast_arrays(1.0, *p_values))
         level = 1 - (1 - UNLIKE_LEVEL) ** (1 / np.maximum(tests, 1))
@@ -121,7 +130,12 @@ def pool_unpaired(
         launch_degrees: degrees of freedom of all; fewer than the sum of `degrees` where launches
             are shared.
     """
-    return _pooled(lambda _: (residual_ss, degrees), within_variance, launch_degrees=launch_degrees)
+    return _pooled(
+        lambda _: (residual_ss, degrees),
+        within_variance,
+        own_degrees=degrees,
+        launch_degrees=launch_degrees,
+    )
 
 
 def pool_paired(
@@ -138,6 +152,7 @@ def pool_paired(
     return _pooled(
         lambda variances: _two_way_residual_ss(means, variances),
         within_variance,
+        own_degrees=(~np.isnan(means)).sum(axis=1) - 1.0,
         launch_degrees=launch_degrees,
     )
 
@@ -202,6 +217,7 @@ def _pooled(
     residual_ss_of: Callable[[Numbers], tuple[Numbers, Numbers]],
     within_variance: Numbers,
     *,
+    own_degrees: Numbers,
     launch_degrees: int,
 ) -> VarianceComponents:
     """Fit the between-launch variance by residual maximum likelihood.
@@ -212,6 +228,7 @@ def _pooled(
         residual_ss_of: gives, for the points' variances, their residual sums of squares and degrees
             of freedom.
         within_variance: (points,) variance within a launch.
+        own_degrees: (points,) launches less one.
         launch_degrees: degrees of freedom by the number of launches.
     """
     between_variance = 0.0
@@ -234,6 +251,7 @@ def _pooled(
         launch_degrees=launch_degrees,
         ratios=residual_ss / degrees / variances,
         point_degrees=degrees,
+        own_degrees=own_degrees,
     )
 
 

@@ -72,20 +72,20 @@ class Steadiness:
 
     @property
     def moves(self) -> float:
-        """By how much, as a share, the step time surely still rose or fell."""
+        """By how much, as a share, the step time surely rose, fell or shifted."""
         drift = 0.0
         if self.is_sure:
             drift = abs(self.drift or 0.0)
         return max(drift, self.unsettled, self.shift)
 
     def drifts(self, *, within: float) -> bool:
-        """True if the step time was still changing at the end, by more than a share of it."""
+        """True if the step time surely changed by more than a share of it, but for a warm-up."""
         return self.moves > within
 
     def widen(self, share: float, *, within: float) -> float | None:
-        """Widen the half-width of the mean, a share of it, by a sure drift; None where it `drifts`.
+        """Widen the half-width of the mean, a share of it, by what `moves`; None where it `drifts`.
 
-        Of what still moves the mean that comes in the end is not known.
+        The mean that it comes to in the end is not known then.
         """
         if self.drifts(within=within):
             return None

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dtsweep.plan.canary_choice import CANARY_TRIALS
 from dtsweep.plan.trial import Trial, group_launches, groups_of
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
+LEAST_S = 0.5
+"""Shortest window that is expected, in seconds."""
+
 SESSION_START_S = 15.0
 """Time of a session's start, until results give a better value."""
 
-TRIAL_REST_S = 0.5
-"""Time of a trial without its window, until results give a better value."""
+TRIAL_REST_S, AFTER_SHARE = 1.5, 0.25
+"""Time of a trial without its window: seconds, and a share of the window for what follows it.
+
+Until results give a better value.
+"""
+
+TOWARDS_LONGEST = 0.75
+"""Place of the expected window between the shortest and the longest possible one.
+
+On the geometric scale, where 0.5 is the middle. Windows of the example sweeps on two busy cores end
+nearer to their longest.
+"""
 
 
-ASSUMED_FACTOR, MEASURED_FACTOR = 3**0.5, 1.5
+ASSUMED_FACTOR, MEASURED_FACTOR = 1.7, 1.5
 """Factors from the expected duration to both ends of its range: without results, and with some."""
 
 
@@ -35,7 +48,7 @@ def expected_duration(
     sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]
 ) -> Duration:
     """Expect what finished trials took, else windows between the shortest and the longest."""
-    measured = len(_measured(rows))
+    measured = sum(row["role"] != "canary" for row in _measured(rows))
     factor = MEASURED_FACTOR if measured else ASSUMED_FACTOR
     seconds = _expected_s(sweep, trials, rows)
     return Duration(seconds / factor, seconds * factor, measured)
@@ -43,10 +56,9 @@ def expected_duration(
 
 def _expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
     sessions = _trials_of_sessions(sweep, trials)
-    windows = (
-        len(trials) + 2 * sum(count >= CANARY_TRIALS for count in sessions) * sweep.measure.canary
-    )
-    seconds = windows * _trial_s(sweep, rows) + len(sessions) * _start_s(rows)
+    canaries = 2 * sum(count >= CANARY_TRIALS for count in sessions) * sweep.measure.canary
+    seconds = len(trials) * _trial_s(sweep, rows) + canaries * _canary_s(sweep, rows)
+    seconds += len(sessions) * _start_s(rows)
     return seconds / sweep.resources.concurrent
 
 
@@ -84,13 +96,24 @@ def _workers(group: Sequence[Trial]) -> int:
 
 
 def _trial_s(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> float:
-    took = [
-        float((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0))
-        for row in _measured(rows)
-    ]
+    took = _took_s(row for row in _measured(rows) if row["role"] != "canary")
     if took:
         return sum(took) / len(took)
-    return _window_s(sweep.measure) + TRIAL_REST_S
+    return _window_s(sweep.measure) * (1 + AFTER_SHARE) + TRIAL_REST_S
+
+
+def _canary_s(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> float:
+    """Expected time of a canary, which is measured to a higher precision than a trial."""
+    took = _took_s(row for row in _measured(rows) if row["role"] == "canary")
+    if took:
+        return sum(took) / len(took)
+    if sweep.measure.half_width is None:
+        return _window_s(sweep.measure) + TRIAL_REST_S
+    return sweep.measure.max_seconds + TRIAL_REST_S
+
+
+def _took_s(rows: Iterable[Mapping[str, Any]]) -> list[float]:
+    return [float((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0)) for row in rows]
 
 
 def _start_s(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -118,4 +141,7 @@ def _window_s(measure: Measure) -> float:
     shortest = min(least, measure.max_seconds)
     if measure.half_width is None:
         return shortest
-    return math.sqrt(max(shortest, TRIAL_REST_S) * measure.max_seconds)
+    least_s = max(shortest, LEAST_S)
+    return math.exp(
+        (1 - TOWARDS_LONGEST) * math.log(least_s) + TOWARDS_LONGEST * math.log(measure.max_seconds)
+    )

@@ -20,6 +20,7 @@ from dtsweep.provenance.modules import find_module
 from dtsweep.provenance.syntax import as_text, imported, tree_of
 from dtsweep.provenance.typed import typed
 from dtsweep.provenance.versions import package_versions
+from dtsweep.text import count_of
 
 COMPARED_ELSEWHERE = frozenset({"dtsweep", "torch", "ray", "__main__"})
 """Packages whose versions are columns of their own, and what is not a package."""
@@ -298,14 +299,16 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
                 differences.append(f"{rest} {before} became {after}")
             elif kind == "field":
                 differences.append(f"the contents of the field {rest} changed")
-            elif before is None:
-                differences.append(f"{name} was added")
-            elif after is None:
-                differences.append(f"{name} was removed")
-            elif kind == "class":
-                differences.append(f"the class {rest} changed")
             else:
-                differences.append(f"{name} changed")
+                verb = "changed"
+                if before is None:
+                    verb = "was added"
+                elif after is None:
+                    verb = "was removed"
+                named = name
+                if kind == "class":
+                    named = f"the class {rest}"
+                differences.append(f"{named} {verb}")
     return differences
 
 
@@ -329,12 +332,12 @@ def in_a_line(differences: list[str], *, place: str) -> str:
 
     >>> differences = ["the class Net changed", "a.py changed", "b.py was added", "c.py changed"]
     >>> in_a_line(differences, place="net.py")
-    'the class Net changed (net.py), a.py changed, b.py was added and 1 more'
+    'the class Net changed (net.py), a.py changed, b.py was added and 1 more change'
     """
     named = differences[:MOST_NAMED]
     if place:
         named = [f"{words} ({place})" if " class " in words else words for words in named]
     suffix = ""
     if len(differences) > MOST_NAMED:
-        suffix = f" and {len(differences) - MOST_NAMED} more"
+        suffix = f" and {count_of(len(differences) - MOST_NAMED, 'more change')}"
     return ", ".join(named) + suffix

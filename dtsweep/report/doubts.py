@@ -12,7 +12,7 @@ from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.study import Study, launch_sigma
 from dtsweep.inference.power import MOST_LAUNCHES, launches_for, sigma_interval
 from dtsweep.report.labels import trial_label
-from dtsweep.text import count_of, percent_up
+from dtsweep.text import count_of, format_integers, format_number, percent_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,13 +148,20 @@ def _windows(trials: pd.DataFrame) -> str:
     windows = trials[["measured_steps", "window_s"]].dropna()
     if windows.empty:
         return ""
-    steps, seconds = (_span(windows[name]) for name in ("measured_steps", "window_s"))
-    return f"Windows: {steps} steps, {seconds} s. Changes that are slower are in no interval."
+    steps = _span(format_integers(_ends(windows["measured_steps"])))
+    seconds = _span([format_number(end, digits=3) for end in _ends(windows["window_s"])])
+    return (
+        f"Each trial was timed for {steps} steps ({seconds} s). Slower changes are in no interval "
+        "of a single launch."
+    )
 
 
-def _span(column: pd.Series[Any]) -> str:
-    """Smallest and largest value in three digits, one where they are equal."""
-    ends = [f"{float(f'{end:.3g}'):,g}" for end in (column.min(), column.max())]
+def _ends(column: pd.Series[Any]) -> pd.Series[Any]:
+    return column.sort_values().iloc[[0, -1]]
+
+
+def _span(ends: Sequence[str]) -> str:
+    """Join two ends, or give one where they are equal."""
     return " to ".join(dict.fromkeys(ends))
 
 

@@ -15,16 +15,17 @@ from dtsweep.report.labels import trial_label
 from dtsweep.report.plot_axes import axis_for, tick_label
 from dtsweep.text import count_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
 __all__ = ["frontier", "scaling", "shares"]
 
 
 def __dir__() -> list[str]:
+    """Offer the figures alone, as in a notebook's completion."""
     return sorted(__all__)
 
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from plotly.graph_objects import Figure
 
 COLOURS = {"exact": "#0072B2", "lossy": "#CC79A7", "stale": "#D55E00", "local": "#009E73"}
 """Colour of each semantics, from the colour-blind-safe palette of Okabe and Ito."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.analysis.candidates import way_to_measure
+from dtsweep.analysis.recommend import SHORTER
 from dtsweep.inference.verdicts import Certainty, ConditionVerdict
 from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
 from dtsweep.report.code import point_code, settings_of
@@ -290,15 +291,17 @@ def _why(recommendation: Recommendation) -> str:
         better = tied[tied["ratio"] < 1]
     else:
         better = tied[tied["ratio"] > 1]
-    reasons = []
-    workers = recommendation.point["workers"]
-    if (better["workers"] > workers).any():
-        reasons.append("it needs fewer workers")
-    if (better["workers"] == workers).any():
-        reasons.append("its steps are at most half as long")
     if better.empty:
         return "It has the best mean of these."
-    return f"It is taken because {' or '.join(reasons)}; its mean is within 5 % of the best."
+    point = recommendation.point
+    reasons = []
+    if (better["workers"] > point["workers"]).any():
+        reasons.append("it needs fewer workers")
+    if (better["latency_s"] * SHORTER >= point["latency_s"]).any():
+        reasons.append("its steps are at most half as long")
+    if not reasons:
+        return "Points of better means are themselves significantly worse than another one."
+    return f"It is taken because {' and '.join(reasons)}; its mean is within 5 % of the best."
 
 
 def _way_to_separate(recommendation: Recommendation, varying: Sequence[str]) -> str:

@@ -123,10 +123,8 @@ def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Columns of the shares of a step's time and of the peak FLOP rate, where they are known."""
     columns = {}
     if rows["comm_share"].notna().any():
-        half = half_of(rows, "comm_share")
-        columns["exchange\n+ wait %"] = [
-            format_share(*pair, decimals=1) for pair in zip(rows["comm_share"], half, strict=True)
-        ]
+        shares = zip(rows["comm_share"], *ends_of(rows, "comm_share"), strict=True)
+        columns["exchange\n+ wait %"] = [format_share(*ends, decimals=1) for ends in shares]
     if rows["wait_share"].notna().any():
         columns["wait\n%"] = [_format_percent(value) for value in rows["wait_share"]]
     if rows["mfu"].notna().any():
@@ -142,8 +140,8 @@ def limit_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
     """
     if not bounds["bound"].notna().any():
         return {}
-    half = half_of(bounds, "bound_share")
-    shares = [format_share(*pair) for pair in zip(bounds["bound_share"], half, strict=True)]
+    ends = zip(bounds["bound_share"], *ends_of(bounds, "bound_share"), strict=True)
+    shares = [format_share(*interval) for interval in ends]
     limits = zip(bound_columns(bounds)["limited by"], shares, strict=True)
     return {"limited by, %": [f"{limit} {share}".rstrip() for limit, share in limits]}
 

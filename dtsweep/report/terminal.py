@@ -244,7 +244,10 @@ def _best_of(frontier: Frontier, *, show_all: bool) -> pd.DataFrame:
 def _print_points(
     frontier: Frontier, rows: pd.DataFrame, tables: Sequence[pd.DataFrame], *, console: Console
 ) -> None:
-    """Print the cells of some of a frontier's points; columns of words without any are left out."""
+    """Print the cells of some of a frontier's points; labels and cautions only where there are any.
+
+    Labels stand in the title where all points of the frontier share one.
+    """
     style = "dim"
     if rows["on_frontier"].any():
         style = ""

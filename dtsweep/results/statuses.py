@@ -43,7 +43,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         "implausible": "numbers that can't all be true: the column `implausible` says which",
         "imprecise": "the mean step time is known less well than `half_width` asked for",
-        "drift": "the step time still rose or fell when the window ended: its mean has no interval",
+        "drift": "the step time still rose or fell when the window ended, or its level shifted: "
+        "its mean has no interval",
         "unstable": "soon after the window the same steps took another time; found with "
         "exchange='precise' alone",
         "stalled": "one step took more than half of the window, as if its process had been stopped",

@@ -361,6 +361,19 @@ def test_points_whose_launches_vary_eight_times_as_much_are_seldom_told_apart(
     assert significant([0.005] * points, **drawn) <= 0.08 + chance(0.08, 150)
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_one_launch_is_compared_with_noisy_ones_by_their_noise(together: bool) -> None:
+    added = [0.04] * 2 + [0.0025] * 10
+    told = []
+    for logs, within in sweeps([0.0025] * 12, launches=4, together=together, added=added, count=80):
+        # The second point has the first launch of its own alone.
+        kept = (~np.isnan(logs[1])).nonzero()[0][0]
+        logs[1, np.arange(logs.shape[1]) != kept] = np.nan
+        found = contrasts(launches_in(logs, within), np.array([0]), np.array([1]))
+        told.append(abs(found.estimate[0, 0]) > found.half_width[0, 0])
+    assert np.mean(told) <= 0.08 + chance(0.08, 80)
+
+
 def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_only() -> None:
     others = [*point("b", SLOW, error=0.001), *point("c", FAST, error=0.001)]
 
@@ -390,6 +403,15 @@ def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_onl
     ]
     # In the same launches a drift is in both points.
     assert adjacent == ["not_distinguishable", "faster"]
+    close = by_throughput(
+        trials(
+            *point("a", FAST, flags=["adjacent_launches"]),
+            *point("b", [rate * 1.05 for rate in SLOW], flags=["adjacent_launches"]),
+            *drifted,
+        )
+    )
+    # More launches that follow each other have the same drift.
+    assert close["more_launches_reason"] == "over_100_launches"
     several = by_throughput(trials(*point("a", FAST), *point("b", SLOW), *drifted))
     assert (
         several["ratio_low"]

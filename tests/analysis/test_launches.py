@@ -198,6 +198,16 @@ def test_a_fifth_of_equally_noisy_points_is_tested_by_their_own_launches() -> No
         assert abs(share - 0.2) <= chance(0.2, 400)
 
 
+def test_the_quietest_point_of_shared_launches_is_not_the_noisiest() -> None:
+    added = [0.0005] + [0.03] * 5
+    found = []
+    for logs, within in sweeps([0.0005] * 6, launches=3, together=True, added=added, count=100):
+        pool = launches_in(logs, within).paired_pool
+        assert pool
+        found.append(pool.is_unlike(np.arange(1)).item())
+    assert np.mean(found) <= 0.2
+
+
 def test_one_drifting_launch_says_nothing_of_the_error_within_and_spoils_no_other() -> None:
     rows = [
         row | {"samples_per_s_error": 1.0} for row in two_launches("a", 99, 101, 100, half=None)

@@ -519,7 +519,7 @@ def test_what_has_changed_is_named_in_a_line() -> None:
         place="net.py",
     )
     assert then.differ_from(stored(then)) is None
-    line = "layers.py changed, new.py was added, old.py was removed and 1 more"
+    line = "layers.py changed, new.py was added, old.py was removed and 1 more change"
     assert now.differ_from(stored(then)) == line
     other = Sources({**then.digests, "class Net": "2", "package timm": "1.0.11"}, place="net.py")
     assert (

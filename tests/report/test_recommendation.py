@@ -47,7 +47,7 @@ def test_what_can_not_be_told_apart_is_named() -> None:
         )
     )
     assert "Not distinguishable from ddp workers=2 (" in text
-    assert "it needs fewer workers" in text or "It has the best mean" in text
+    assert "it needs fewer workers; its mean is within 5 % of the best." in text
     assert re.search(r"About \d+ more launch|It is practically equal to ddp workers=2", text)
     assert "Sure" not in text
 
@@ -84,6 +84,17 @@ def test_why_one_of_several_is_taken_is_said(rate: float, why: str) -> None:
         for name, mean, workers in (("a", 100, 2), ("b", rate, 1))
     )
     assert why in said(many, few)
+
+
+@pytest.mark.parametrize(("workers", "why"), [(2, "its steps"), (1, "it needs fewer workers and")])
+def test_a_step_of_half_the_time_is_a_reason(workers: int, why: str) -> None:
+    long, short = (
+        launches(name, rate, noise=0.02, workers=of, step_p50_s=step_s)
+        for name, rate, of, step_s in (("long", 102, 2, 1.0), ("short", 100, workers, 0.4))
+    )
+    text = said(long, short)
+    assert f"It is taken because {why}" in text
+    assert "at most half as long; its mean is within 5 % of the best." in text
 
 
 def test_other_updates_are_offered_with_the_option_that_takes_them() -> None:

@@ -631,7 +631,9 @@ def test_the_steps_and_seconds_of_the_windows_are_said() -> None:
         {"point_id": str(steps), "measured_steps": steps, "window_s": seconds, "step_p50_s": 0.1}
         for steps, seconds in windows
     ]
-    assert "Windows: 20 to 1,000 steps, 0.812 to 2 s." in printed(trials(*rows))
+    assert "timed for 20 to 1,000 steps (0.812 to 2.00 s)." in " ".join(
+        printed(trials(*rows)).split()
+    )
 
 
 def test_what_drift_makes_doubtful_is_said_above_all_tables() -> None:
