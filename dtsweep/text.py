@@ -194,11 +194,14 @@ def format_share(share: float, low: float, high: float, *, decimals: int = 0) ->
     ('41 ± 3', '74–100')
     >>> format_share(1.04, 1.02, 1.06), format_share(0.98, 0.979, 0.981)
     ('100', '98')
+    >>> format_share(1.02, math.nan, math.nan)
+    '100'
     """
     if math.isnan(share):
         return ""
+    has_interval = not (math.isnan(low) or math.isnan(high))
     value, low, high = (min(100.0, max(0.0, end * 100)) for end in (share, low, high))
-    if math.isnan(low) or math.isnan(high):
+    if not has_interval:
         return f"{value:.{decimals}f}"
     if low in (0.0, 100.0) or high in (0.0, 100.0):
         ends = [f"{end:.{decimals}f}" for end in (low, high)]

@@ -167,7 +167,9 @@ def comparison_of(
     cost = cost_of(trials, objective)
     groups = halves.groupby([trials[key] for key in POINT], dropna=False, sort=False)
     half_widths = groups.mean().to_numpy()
-    is_flagged = trials["flags"].map(lambda flags: "adjacent_launches" in (flags or ()))
+    is_flagged = trials["flags"].map(
+        lambda flags: flags is not None and "adjacent_launches" in flags
+    )
     flagged = is_flagged.groupby([trials[key] for key in POINT], dropna=False, sort=False)
     if objective.is_exact:
         half_widths = np.zeros(len(half_widths))

@@ -73,10 +73,11 @@ def test_of_points_that_can_not_be_told_apart_the_fewest_workers_are_taken() -> 
 def test_of_equal_points_one_with_half_the_step_time_is_taken(
     latency_s: float, chosen: str
 ) -> None:
+    loud: dict[str, Any] = {"count": 1, "noise": 0.0, "samples_per_s_error": 3.0}
     found = one(
-        launches("long", 101, noise=0.02, step_p50_s=1.0),
-        launches("short", 100, noise=0.02, step_p50_s=latency_s),
-        launches("worse", 90, noise=0.02, step_p50_s=0.1),
+        launches("long", 101, step_p50_s=1.0, **loud),
+        launches("short", 100, step_p50_s=latency_s, **loud),
+        launches("worse", 90, step_p50_s=0.1, **loud),
     )
     assert (found.point["point_id"], found.sure) == (chosen, "tied")
 
