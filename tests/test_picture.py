@@ -35,7 +35,7 @@ def test_what_to_ignore_stands_below_the_picture() -> None:
         {"micro_batch": size, "step_p50_s": size / 100, "samples_per_s": 10.0 * size}
         for size in (4, 8)
     ]
-    assert "every point has one launch" in picture(content_of(trials(*rows)))
+    assert "every point was started once" in picture(content_of(trials(*rows)))
 
 
 def test_a_point_without_an_interval_is_drawn_without_bars() -> None:

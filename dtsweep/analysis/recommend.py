@@ -79,6 +79,8 @@ class Recommendation:
     """Points left out because their rate is below the goal's `least_rate`."""
     implausible: int
     """Points left out because their numbers contradict each other."""
+    has_other_semantics: bool
+    """True if points were left out because their updates are not allowed."""
     condition_columns: tuple[str, ...]
     """Columns of the goal's condition that are measured, not set."""
     undecided: pd.DataFrame
@@ -199,6 +201,7 @@ def _recommend_one(
             ).sum()
         ),
         implausible=int((points["is_implausible"] & points["is_allowed"]).sum()),
+        has_other_semantics=not points["is_allowed"].all(),
         condition_columns=tuple(
             name for name in condition.columns if name not in setting_columns(points)
         ),

@@ -112,12 +112,12 @@ def _noise(study: Study, points: pd.DataFrame, *, is_drift_known: bool) -> str:
     if len(points) < 2:
         return ""
     if points["launches"].max() == 1 and is_drift_known:
-        return "Noise: every point has one launch; `Measure(repeats=3)` measures the noise."
+        return "Noise: every point was started once; `Measure(repeats=3)` measures the noise."
     if points["launches"].max() == 1:
         return (
-            f"Noise: every point has one launch. Ignore differences below {ONE_LAUNCH_SHOWS:.0%} "
-            f"(launches are assumed to differ by {ASSUMED_SIGMA:.0%}); `Measure(repeats=3)` "
-            "measures the noise."
+            "Noise: every point was started once. Ignore differences below "
+            f"{ONE_LAUNCH_SHOWS:.0%}: two starts may differ by that much, if one varies by an "
+            f"assumed {ASSUMED_SIGMA:.0%}. `Measure(repeats=3)` measures the noise."
         )
     spreads = launch_sigma(study)
     spreads = spreads[(spreads["degrees"] > 0) & (spreads["spread"] > 0)]
@@ -151,8 +151,8 @@ def _windows(trials: pd.DataFrame) -> str:
     steps = _span(format_integers(_ends(windows["measured_steps"])))
     seconds = _span([format_number(end, digits=3) for end in _ends(windows["window_s"])])
     return (
-        f"Each trial was timed for {steps} steps ({seconds} s). Slower changes are in no interval "
-        "of a single launch."
+        f"Each trial was timed for {steps} steps ({seconds} s). ± is half of a 95 % interval; with "
+        "one launch it does not cover slower changes."
     )
 
 

@@ -125,19 +125,17 @@ class Frontier:
     @property
     def dominated_count(self) -> str:
         """Phrase that counts the dominated points."""
-        return count_of(len(self.dominated), "dominated point")
+        return count_of(len(self.dominated), "beaten point")
 
     @property
     def undecided(self) -> str:
-        """Sentence that counts the undecided points of the frontier; empty if there are none."""
-        is_undecided = self.points["standing"] == "undecided"
-        count = int(is_undecided.sum())
-        if not count:
+        """Sentence on the undecided points of the frontier; empty if there are none."""
+        if not (self.points["standing"] == "undecided").any():
             return ""
         noise = "not significantly"
         if self.points["launches"].max() == 1:
             noise = f"within an assumed noise of {ASSUMED_SIGMA:.0%}"
-        return f"{count_of(count, 'point')} of these undecided: beaten {noise}."
+        return f"? is undecided: another point is better in all numbers, but {noise}."
 
 
 def frontiers_of(

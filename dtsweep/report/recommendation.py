@@ -132,6 +132,8 @@ def goal_in_words(recommendation: Recommendation) -> str:
     goal = recommendation.goal
     objective = recommendation.objective
     words = f"the {'highest' if objective.maximize else 'lowest'} {objective.name}"
+    if recommendation.has_other_semantics:
+        words += f" of {' and '.join(('exact', *goal.allow))} updates"
     share = ""
     if goal.least_rate:
         share = f", with at least {goal.least_rate:.0%} of the best samples_per_s"
@@ -267,8 +269,9 @@ def _certainty(recommendation: Recommendation, varying: Sequence[str], *, named:
             f"{count_of(len(tied), 'other candidate')} with the same value. It has the highest "
             "samples_per_s of these."
         )
+    of = f" its {recommendation.objective.name}"
     names = [
-        f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(named).iterrows()
+        f"{trial_label(row, varying)} ({_ratio(row, of)})" for _, row in tied.head(named).iterrows()
     ]
     unnamed = ""
     if len(tied) > named:

@@ -89,7 +89,7 @@ def _legend(drawn: Sequence[Frontier], letters: set[str], *, left_out: int) -> I
         for frontier, (_, marker) in zip(drawn, MARKERS, strict=False)
         if len(frontier.dominated)
     ]
-    yield from [f"{beaten[0]} beaten"] if beaten else []
+    yield from [f"{beaten[0]} hollow: beaten"] if beaten else []
     yield from [
         f"{letter} {word}"
         for letter, word in (("k", "knee"), ("R", "recommended"))
@@ -116,7 +116,7 @@ def _plot(
     step_ms, rate = axes
     *labels, last = map(tick_label, step_ms.ticks)
     for name, axis, texts in (
-        ("x", step_ms, [*labels, f"{last} ms"]),
+        ("x", step_ms, [*labels, f"{last} ms/step"]),
         ("y", rate, [*map(tick_label, rate.ticks)]),
     ):
         # Shares of an axis and not values: plotext writes logarithmic ticks as powers.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
+from dtsweep.inference.spread import POINT
 from dtsweep.report.bounds import bound_columns
 from dtsweep.report.labels import BATCH_SHAPE, trial_label
 from dtsweep.report.recommendation import IN_SHORT, names_of, quantity
@@ -102,13 +103,23 @@ def standing_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     return {"frontier\n%": [_format_percent(value, digits=0) for value in probabilities]}
 
 
-def knee_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
-    """Column of the probability that a point is the knee, where it is known; else of knees."""
+def mark_columns(rows: pd.DataFrame, recommended: Sequence[pd.Series[Any]]) -> dict[str, list[str]]:
+    """Column of marks (R recommended, k knee, ? undecided), and of the probability of the knee."""
+    names = [tuple(point[column] for column in POINT) for point in recommended]
+    marks = []
+    for _, row in rows.iterrows():
+        is_marked = {
+            "R": tuple(row[column] for column in POINT) in names,
+            "k": bool(row["knee"]) and row["on_frontier"],
+            "?": row["standing"] == "undecided",
+        }
+        marks.append("".join(mark for mark, is_so in is_marked.items() if is_so))
+    columns = {}
+    if any(marks):
+        columns["mark"] = marks
     if (probabilities := rows["knee_probability"]).notna().any():
-        return {"knee\n%": [_format_percent(value, digits=0) for value in probabilities]}
-    if not rows["knee"].any():
-        return {}
-    return {"knee": ["k" if is_knee else "" for is_knee in rows["knee"]]}
+        columns["knee\n%"] = [_format_percent(value, digits=0) for value in probabilities]
+    return columns
 
 
 def error_columns(rows: pd.DataFrame) -> dict[str, list[str]]:

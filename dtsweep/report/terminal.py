@@ -19,8 +19,8 @@ from dtsweep.report.tables import (
     batch_columns,
     caution_columns,
     error_columns,
-    knee_columns,
     limit_columns,
+    mark_columns,
     measured_columns,
     objective_columns,
     reason_columns,
@@ -92,7 +92,8 @@ def _print_what_decides(content: Content, *, console: Console) -> None:
     hidden = len(content.frontiers) - _FRONTIERS_SHOWN
     if hidden > 0:
         lines.append(f"{count_of(hidden, 'more frontier')}.")
-    lines += [_scaling_in_short(scaling) for scaling in content.scaling]
+    recommended = [recommendation.point["point_id"] for recommendation in content.recommendations]
+    lines += [_scaling_in_short(scaling, recommended) for scaling in content.scaling]
     if lines:
         say(console, "\n" + "\n".join(lines))
     rows = content.unmeasured
@@ -133,9 +134,13 @@ def _frontier_in_short(frontier: Frontier) -> str:
     return f"{frontier.name}: {count_of(len(rows), 'point')}, up to {rate} samples/s."
 
 
-def _scaling_in_short(scaling: Scaling) -> str:
-    """State the speed-up of the group of the highest throughput."""
+def _scaling_in_short(scaling: Scaling, recommended: Sequence[str]) -> str:
+    """State the speed-up of the group of a recommended point, else of the highest throughput."""
     group = scaling.groups[0]
+    for other in scaling.groups:
+        if other["point_id"].iloc[1:].isin(recommended).any():
+            group = other
+            break
     columns = scaling_columns(scaling, groups=[group])
     sizes, speed_up, efficiency = (
         columns[name][-1] for name in (f"{scaling.per}s", "speed-\nup", "effi-\nciency")
@@ -224,7 +229,7 @@ def _print_frontier(
     if not show_all:
         sentences.append(frontier.alone)
     if len(dominated) and not show_all:
-        sentences.append(f"{frontier.dominated_count}: --all shows them.")
+        sentences.append(f"{frontier.dominated_count} not shown: --all shows them.")
     if any(sentences):
         say(console, " ".join(filter(None, sentences)))
     if len(dominated) and show_all:
@@ -290,7 +295,8 @@ def _tables_of(
         rows, content.objectives
     )
     columns |= error_columns(rows) | standing_columns(rows)
-    columns |= knee_columns(rows) | limit_columns(bounds) | amount_columns(rows)
+    recommended = [recommendation.point for recommendation in content.recommendations]
+    columns |= mark_columns(rows, recommended) | limit_columns(bounds) | amount_columns(rows)
     columns |= share_columns(rows)
     doubt = caution_columns(rows["caution"].to_list())
     tables = tables_that_fit(keys, columns, doubt, console=console)

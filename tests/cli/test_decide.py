@@ -27,8 +27,8 @@ def test_recommend_names_a_point_how_sure_it_is_and_the_code(
 ) -> None:
     done = forked_command("recommend", "results/batchsize", folder=study)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(
-        "Recommended for the highest samples_per_s: ddp workers=2 micro_batch=64"
+    assert " ".join(done.stdout.split()).startswith(
+        "Recommended for the highest samples_per_s of exact updates: ddp workers=2 micro_batch=64"
     )
     assert "one launch each" in done.stdout
     assert "The drift of the machine is not known" in done.stdout

@@ -31,7 +31,7 @@ def test_each_semantics_has_a_marker_and_what_is_beaten_is_hollow() -> None:
         {"semantics": name, "point_id": name, "step_mean_s": 0.1} for name in ("stale", "local")
     )
     legend, *plot = lines(trials(FAST, LARGE, SLOW, FAST | stale, FAST | local))
-    assert legend == "samples/s  ● exact  ▲ stale  ■ local  ○ beaten  R recommended"
+    assert legend == "samples/s  ● exact  ▲ stale  ■ local  ○ hollow: beaten  R recommended"
     assert sum(line.count("○") for line in plot) == 1
     assert "beaten" not in lines(trials(FAST, LARGE))[0]
 
@@ -54,9 +54,9 @@ def test_the_knee_is_marked_where_there_is_one() -> None:
 
 def test_steps_that_span_more_than_ten_times_have_ticks_by_ratios() -> None:
     *_, ticks = lines(trials(FAST, LARGE | {"step_p50_s": 2.0}))
-    assert ticks.split() == ["100", "200", "500", "1,000", "2,000", "ms"]
+    assert ticks.split() == ["100", "200", "500", "1,000", "2,000", "ms/step"]
     *_, ticks = lines(trials(FAST, LARGE))
-    assert ticks.split() == ["100", "120", "140", "160", "180", "200", "ms"]
+    assert ticks.split() == ["100", "120", "140", "160", "180", "200", "ms/step"]
 
 
 def test_less_than_two_points_are_not_drawn() -> None:

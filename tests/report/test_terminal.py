@@ -77,7 +77,17 @@ def test_a_row_of_the_frontier_has_all_its_figures() -> None:
         trials(known, {"workers": 2, "samples_per_s": 20, "step_p50_s": 0.06})
     ).splitlines()
     header = next(n for n, line in enumerate(lines) if line.lstrip().startswith("workers "))
-    assert lines[header + 2].split() == ["1", "4", "50.0", "±", "2.0", "80.00", "1.50", "102.4k"]
+    assert lines[header + 2].split() == [
+        "1",
+        "4",
+        "50.0",
+        "±",
+        "2.0",
+        "80.00",
+        "R",
+        "1.50",
+        "102.4k",
+    ]
     assert lines[header - 1].split() == ["global", "step", "samples", "memory", "tokens"]
 
 
@@ -126,9 +136,9 @@ def test_dominated_points_are_counted_and_shown_on_request() -> None:
     good = {"step_p50_s": 0.1, "samples_per_s": 42}
     frame = content_of(trials(good, {"step_p50_s": 0.2, "samples_per_s": 17, "micro_batch": 8}))
     brief = printed(frame, show_all=False)
-    assert "1 dominated point: --all shows them." in brief
+    assert "1 beaten point not shown: --all shows them." in brief
     assert "17.00" not in brief
-    assert "1 dominated point:\n" in printed(frame, show_all=True)
+    assert "1 beaten point:\n" in printed(frame, show_all=True)
     assert "17.00" in printed(frame, show_all=True)
 
 
@@ -327,10 +337,10 @@ def test_a_point_whose_window_was_not_the_job_as_it_goes_on_says_so_beside_its_n
     }
     lines = [line.split() for line in printed(trials(doubted, again, other)).splitlines()]
     assert ["1", "drift", "unstable"] in [[*line[:1], *line[-2:]] for line in lines]
-    assert ["2", "60.00", "90.00"] in lines
+    assert ["2", "60.00", "90.00", "R"] in lines
     assert "caution" not in printed(trials(other))
     unknown = printed(trials(doubted | {"env_id": None}))
-    assert ["50.00", "80.00", "drift"] in [line.split() for line in unknown.splitlines()]
+    assert ["50.00", "80.00", "R", "drift"] in [line.split() for line in unknown.splitlines()]
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -422,7 +432,10 @@ def test_a_frontier_is_printed_where_each_point_is_beaten_by_another_one() -> No
         for n, (pair, speed) in enumerate(zip(pairs, speeds, strict=True))
         for point, factor in zip(pair, (1.01, 1.0), strict=True)
     ]
-    assert "3 points of these undecided: beaten not significantly." in printed(trials(*rows))
+    assert (
+        "? is undecided: another point is better in all numbers, but not significantly."
+        in " ".join(printed(trials(*rows)).split())
+    )
 
 
 def test_what_ended_the_windows_is_counted() -> None:
@@ -476,7 +489,7 @@ def test_columns_without_room_have_tables_of_their_own_alike_in_all_frontiers(
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
     exact, stale, local = (
-        part.split("dominated point")[0] for part in text.split("\nFrontier · ")[1:]
+        part.split("beaten point")[0] for part in text.split("\nFrontier · ")[1:]
     )
     headers = [
         [line.removeprefix("sync").split() for line in part.splitlines() if "workers batch" in line]
@@ -618,11 +631,11 @@ def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_plot() -
         [sweep(session="s"), trials(canary("s", 0.1), canary("s", 0.139))], ignore_index=True
     )
     screen = first_screen(frame)
-    assert "Recommended for the highest samples_per_s: ddp workers=2" in screen
+    assert "Recommended for the highest samples_per_s of exact updates: ddp workers=2" in screen
     assert "Ignore differences below 39%." in screen
-    assert "Noise: every point has one launch; `Measure(repeats=3)`" in screen
-    assert "samples/s  ● exact  ▲ stale  ■ local  ○ beaten" in screen
-    assert screen.splitlines()[-1].endswith("ms")
+    assert "Noise: every point was started once; `Measure(repeats=3)`" in screen
+    assert "samples/s  ● exact  ▲ stale  ■ local  ○ hollow: beaten" in screen
+    assert screen.splitlines()[-1].endswith("ms/step")
 
 
 def test_the_steps_and_seconds_of_the_windows_are_said() -> None:
