@@ -194,8 +194,8 @@ def format_share(share: float, low: float, high: float, *, decimals: int = 0) ->
     ('41 ± 3', '74–100')
     >>> format_share(1.04, 1.02, 1.06), format_share(0.98, 0.979, 0.981)
     ('100', '98')
-    >>> format_share(1.02, math.nan, math.nan)
-    '100'
+    >>> format_share(1.02, math.nan, math.nan), format_share(0.30, 0.28, 0.60)
+    ('100', '28–60')
     """
     if math.isnan(share):
         return ""
@@ -207,6 +207,8 @@ def format_share(share: float, low: float, high: float, *, decimals: int = 0) ->
         ends = [f"{end:.{decimals}f}" for end in (low, high)]
         return "–".join(dict.fromkeys(ends))
     half = (high - low) / 2
+    if is_lopsided(value, low, high):
+        return f"{low:.{decimals}f}–{high:.{decimals}f}"
     if half < 0.5 * 10**-decimals:
         return f"{value:.{decimals}f}"
     return format_interval(value, half, decimals=decimals)

@@ -32,7 +32,8 @@ def difference(
       launch of one of them did, and other points show how far points of a launch differ). Effects
       of a launch then cancel out. This is so for points of one world, which a session measures one
       after the other.
-    - `welch`: Welch's t, where each point has launches of its own, at least two.
+    - `welch`: Welch's t, where each point has launches of its own, at least two. A single launch is
+      taken to vary as the other point's do, if those vary more than the other points' launches.
     - `paired_pooled` and `pooled`: as these two, with the between-launch variance pooled over all
       points of the environment (of pairs: over the points that share launches). This is so where
       the pool has at least twice the degrees of freedom, and where a point has one launch, unless

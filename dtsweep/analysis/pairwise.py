@@ -10,6 +10,7 @@ import numpy as np
 
 from dtsweep.analysis.dominance import Rows, Truth
 from dtsweep.analysis.objectives import Cost, Objective, cost_of
+from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.spread import POINT
 from dtsweep.inference.variance import Numbers
 
@@ -64,14 +65,11 @@ class PairTest:
         Two points with one launch each, where nothing says how far launches differ, are
         distinguished by the intervals within them and by the drift of the machine: not at all where
         that is unknown. An unknown interval counts as the widest known one; where there is none, as
-        `UNKNOWN_HALF`. The drift also widens the intervals of launches that followed each other.
+        `UNKNOWN_HALF`. Intervals by launches are wider by `drift_in`.
         """
         contrast = self.cost.contrasts(numbers, reference)
         is_tested = contrast.tested[:, 0]
-        if self.objective.is_relative:
-            sizes = np.ones(len(self.within_half_widths))
-        else:
-            sizes = np.abs(self.cost.launches.point_means)
+        sizes = self._sizes
         widest = UNKNOWN_HALF * sizes
         if np.isfinite(self.within_half_widths).any():
             widest = np.nanmax(self.within_half_widths, keepdims=True)
@@ -80,17 +78,42 @@ class PairTest:
             np.hypot(halves[numbers], halves[reference]),
             self._drift_effect(self.drift, sizes[numbers], sizes[reference]),
         )
-        by_launches = contrast.half_width[:, 0]
-        shares_drift = self.is_adjacent[numbers] | self.is_adjacent[reference]
-        shares_drift &= ~contrast.paired[:, 0]
-        by_launches = by_launches + np.where(
-            shares_drift,
-            self._drift_effect(self.significant_drift, sizes[numbers], sizes[reference]),
-            0.0,
-        )
+        by_launches = (contrast.half_width + self.drift_in(contrast, numbers, reference))[:, 0]
         return Excess(
             contrast.estimate[:, 0], np.where(is_tested, by_launches, by_one_launch), is_tested
         )
+
+    @property
+    def _sizes(self) -> Numbers:
+        """(points,) sizes of values that shares are of; 1 where costs are logarithms."""
+        if self.objective.is_relative:
+            return np.ones(len(self.within_half_widths))
+        return np.abs(self.cost.launches.point_means)
+
+    def has_lasting_drift(self, contrast: Contrasts, first: Rows, second: Rows) -> Truth:
+        """(first, second) True if launches of one point followed each other.
+
+        Further launches then have the drift too. Launches that measured both points share it.
+        """
+        is_adjacent = np.logical_or.outer(self.is_adjacent[first], self.is_adjacent[second])
+        lasting: Truth = is_adjacent & ~contrast.paired & (not self.cost.is_exact)
+        return lasting
+
+    def drift_in(self, contrast: Contrasts, first: Rows, second: Rows) -> Numbers:
+        """(first, second) significant drift that the launches of two points can't average out.
+
+        As in `difference`: that of a single launch, and of launches that followed each other.
+        """
+        counts = self.cost.launches.counts
+        is_single = np.logical_or.outer(counts[first] == 1, counts[second] == 1)
+        is_drifted = self.has_lasting_drift(contrast, first, second)
+        if not self.cost.is_exact:
+            is_drifted |= is_single
+        sizes = self._sizes
+        effect = self._drift_effect(
+            self.significant_drift, sizes[first][:, None], sizes[second][None, :]
+        )
+        return np.where(is_drifted, effect, 0.0)
 
     def _drift_effect(
         self, drift: float | None, sizes: Numbers, reference_sizes: Numbers
@@ -121,7 +144,7 @@ class PairTest:
         if self.objective.maximize:
             sign = -1
         estimate = sign * contrast.estimate.ravel()
-        half_width = contrast.half_width.ravel()
+        half_width = (contrast.half_width + self.drift_in(contrast, rows, columns)).ravel()
         ends = {"": estimate, "_low": estimate - half_width, "_high": estimate + half_width}
         return {
             end: np.exp(value) if self.objective.is_relative else value

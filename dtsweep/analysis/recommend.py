@@ -220,10 +220,19 @@ def _more_launches(
     (reference,) = test.numbers_of(chosen)
     counts: list[int | None] = []
     for number, is_tied in zip(test.numbers_of(rivals), rivals["is_tied"], strict=True):
-        contrast = cost.contrasts(np.array([number]), np.array([reference]))
+        pair = np.array([number]), np.array([reference])
+        contrast = cost.contrasts(*pair)
         count = None
         if is_tied and not cost.is_exact and contrast.tested.all():
-            count = power_of(contrast, cost.launches, number, reference).more_launches
+            power = power_of(
+                contrast,
+                cost.launches,
+                number,
+                reference,
+                drift=float(test.drift_in(contrast, *pair)[0, 0]),
+                drift_stays=bool(test.has_lasting_drift(contrast, *pair)[0, 0]),
+            )
+            count = power.more_launches
         counts.append(count)
     return pd.array(counts, dtype="Int64")
 
@@ -257,7 +266,9 @@ def _recommended_place(test: PairTest, rows: pd.DataFrame) -> int:
             break
         is_candidate = costs[place] <= costs[best] + margin
         if chosen is not None:
-            is_candidate &= bool(latency_s[place] <= longest_s)
+            # Not at the price of throughput, which a goal of memory or energy does not ask for.
+            is_candidate &= bool(latency_s[place] <= longest_s) and not test.objective.is_exact
+            is_candidate &= bool(rates[place] >= (1 - WORTH_A_WORKER) * rates[chosen])
         if is_candidate and not _is_beaten(test, numbers, int(place)):
             chosen, longest_s = int(place), SHORTER * latency_s[place]
     if chosen is None:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from dtsweep.inference.spread import POINT, Launches, launches_of
 from dtsweep.inference.variance import (
-    POOLED_FROM,
     Numbers,
     VarianceComponents,
     VarianceEstimate,
@@ -96,12 +95,7 @@ def contrasts(
         )
         by_mean = _unpaired_contrasts(launches, first, second, assumes_equal=assumes_equal)
     fewest = np.minimum.outer(launches.counts[first], launches.counts[second])
-    # One shared launch says something where others say how far its points differ.
-    one_suffices = (
-        launch_degrees_of(launches.paired_pool) >= POOLED_FROM
-        or launch_degrees_of(launches.unpaired_pool) < POOLED_FROM
-    )
-    paired = (shared > 1) | (is_one_enough & (fewest == 1) & one_suffices)
+    paired = (shared > 1) | (is_one_enough & (fewest == 1))
     estimate, half_width, degrees, pooled = (
         np.where(paired, *arrays) for arrays in zip(by_launch, by_mean, strict=True)
     )
@@ -116,8 +110,8 @@ def _paired_contrasts(
     """Contrasts launch by launch.
 
     Returns:
-        The number of launches that measured both points; whether the pool says something about the
-        only one; the estimate and its `half_width_of`.
+        The number of launches that measured both points; whether there is one, and others say how
+        far its points differ; the estimate and its `half_width_of`.
     """
     # A launch of one point pairs it with nothing.
     columns = launches.is_measured.sum(axis=0) > 1

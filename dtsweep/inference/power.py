@@ -104,6 +104,8 @@ def power_of(
     needed = detectable(
         half_width / students_t(degrees) * shares**0.5, degrees_after, error_degrees=degrees
     )
+    if drift_stays and abs(estimate) <= drift:
+        return PowerAnalysis(float(needed[0]) + drift, None, Reason.WITHIN_DRIFT)
     if drift_stays:
         return PowerAnalysis(float(needed[0]) + drift, *enough(estimate, needed + drift))
     return PowerAnalysis(float(needed[0]) + drift, *enough(estimate, needed))

@@ -75,8 +75,8 @@ class VarianceComponents(NamedTuple):
         """True where launches of the points vary more than those of all other points.
 
         The largest of their variances is compared with the mean of the others (F test). Such
-        points are tested by their own launches. A point that sets most of the launch effects is not
-        tested: it is the quietest one.
+        points are tested by their own launches. A point that alone sets the launch effects is not
+        tested: by its windows it is the quietest one.
 
         Args:
             rows: numbers of the first point, of the second, …; arrays that broadcast.
@@ -91,7 +91,7 @@ class VarianceComponents(NamedTuple):
                 fdtrc(self.own_degrees[row], other_degrees, self.ratios[row] / others)
                 for row in rows
             ]
-        is_tested = [self.point_degrees[row] > self.own_degrees[row] / 2 for row in rows]
+        is_tested = [self.point_degrees[row] > self.own_degrees[row] / 4 for row in rows]
         p_values = [np.where(*pair, np.nan) for pair in zip(is_tested, p_values, strict=True)]
         tests = sum(tested.astype("int64") for tested in is_tested)
         # A point with one launch has no p-value.

@@ -73,6 +73,8 @@ class Reason(StrEnum):
     """One of the two points was launched once; or no step of a group of sizes was tested."""
     OVER_100_LAUNCHES = "over_100_launches"
     """Counts of further launches end at `dtsweep.inference.power.MOST_LAUNCHES`."""
+    WITHIN_DRIFT = "within_drift"
+    """The difference is smaller than a drift that further launches have too."""
     TOO_FEW_SIZES = "too_few_sizes"
     """A law has too many parameters for the number of sizes."""
     NOT_COMPARABLE = "not_comparable"

@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import difference
-from dtsweep.analysis.dominance import ASSUMED_SIGMA
 from dtsweep.analysis.study import Study
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.spread import of_environment
 from dtsweep.inference.verdicts import Method, Verdict
+from dtsweep.report.doubts import ONE_LAUNCH_SHOWS
 from dtsweep.report.labels import model_columns, model_label, point_label, trial_label
 from dtsweep.report.verdict_words import REASON_WORDS, VERDICT_WORDS
 from dtsweep.text import count_of
@@ -129,13 +129,13 @@ class Frontier:
 
     @property
     def undecided(self) -> str:
-        """Sentence on the undecided points of the frontier; empty if there are none."""
+        """Meaning of the mark of undecided points; empty if there are none."""
         if not (self.points["standing"] == "undecided").any():
             return ""
         noise = "not significantly"
         if self.points["launches"].max() == 1:
-            noise = f"within an assumed noise of {ASSUMED_SIGMA:.0%}"
-        return f"? is undecided: another point is better in all numbers, but {noise}."
+            noise = f"by less than the assumed noise of single launches ({ONE_LAUNCH_SHOWS:.0%})"
+        return f"undecided: another point is better in all objectives, but {noise}"
 
 
 def frontiers_of(

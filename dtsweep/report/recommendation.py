@@ -289,21 +289,22 @@ def _certainty(recommendation: Recommendation, varying: Sequence[str], *, named:
 
 def _why(recommendation: Recommendation) -> str:
     """Say why the recommended point is taken of those that are not distinguishable."""
-    tied = recommendation.tied
+    tied, point = recommendation.tied, recommendation.point
+    name = recommendation.objective.name
     if recommendation.objective.maximize:
-        better = tied[tied["ratio"] < 1]
+        better = tied[tied[name] > point[name]]
     else:
-        better = tied[tied["ratio"] > 1]
+        better = tied[tied[name] < point[name]]
     if better.empty:
         return "It has the best mean of these."
-    point = recommendation.point
     reasons = []
     if (better["workers"] > point["workers"]).any():
         reasons.append("it needs fewer workers")
-    if (better["latency_s"] * SHORTER >= point["latency_s"]).any():
+    alike = better[better["workers"] == point["workers"]]
+    if (alike["latency_s"] * SHORTER >= point["latency_s"]).any():
         reasons.append("its steps are at most half as long")
     if not reasons:
-        return "Points of better means are themselves significantly worse than another one."
+        return "Points of better means are left out: another candidate significantly beats them."
     return f"It is taken because {' and '.join(reasons)}; its mean is within 5 % of the best."
 
 

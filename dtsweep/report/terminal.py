@@ -225,7 +225,12 @@ def _print_frontier(
     best = _best_of(frontier, show_all=show_all)
     dominated = frontier.dominated
     _print_points(frontier, best, tables, console=console)
-    sentences = [frontier.undecided]
+    marks = "".join(tables[0].loc[best.index].get("mark", []))
+    meanings = {"R": "recommended", "k": "knee", "?": frontier.undecided}
+    named = [f"{mark} {words}" for mark, words in meanings.items() if mark in marks]
+    sentences = []
+    if named:
+        sentences.append(f"{', '.join(named)}.")
     if not show_all:
         sentences.append(frontier.alone)
     if len(dominated) and not show_all:

@@ -33,6 +33,7 @@ REASON_WORDS: Mapping[str, str] = {
     Reason.ONE_LAUNCH_EACH: "one launch each",
     Reason.TOO_FEW_LAUNCHES: "too few launches",
     Reason.OVER_100_LAUNCHES: "more than 100 of each",
+    Reason.WITHIN_DRIFT: "launches that don't follow each other: the machine's drift hides it",
     Reason.TOO_FEW_SIZES: "too few sizes",
     Reason.NOT_COMPARABLE: "a size can't be compared with the base",
     Reason.NO_SHARED_TRIAL: "no trial ran on it and on another node",

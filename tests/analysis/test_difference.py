@@ -411,7 +411,7 @@ def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_onl
         )
     )
     # More launches that follow each other have the same drift.
-    assert close["more_launches_reason"] == "over_100_launches"
+    assert close["more_launches_reason"] == "within_drift"
     several = by_throughput(trials(*point("a", FAST), *point("b", SLOW), *drifted))
     assert (
         several["ratio_low"]

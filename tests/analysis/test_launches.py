@@ -199,9 +199,9 @@ def test_a_fifth_of_equally_noisy_points_is_tested_by_their_own_launches() -> No
 
 
 def test_the_quietest_point_of_shared_launches_is_not_the_noisiest() -> None:
-    added = [0.0005] + [0.03] * 5
+    windows = [0.0005] + [0.03] * 5
     found = []
-    for logs, within in sweeps([0.0005] * 6, launches=3, together=True, added=added, count=100):
+    for logs, within in sweeps(windows, launches=3, together=True, count=100):
         pool = launches_in(logs, within).paired_pool
         assert pool
         found.append(pool.is_unlike(np.arange(1)).item())

@@ -82,6 +82,32 @@ def test_of_equal_points_one_with_half_the_step_time_is_taken(
     assert (found.point["point_id"], found.sure) == (chosen, "tied")
 
 
+def test_launches_that_followed_each_other_are_told_apart_beyond_the_drift_only() -> None:
+    points = [
+        [
+            row | {"session": f"{name}{number}", "flags": ["adjacent_launches"]}
+            for number, row in enumerate(launches(name, rate, workers=workers))
+        ]
+        for name, rate, workers in (("a", 100, 2), ("b", 105, 4))
+    ]
+    drifted = watched(0.1, 0.12)
+    found = one(*points, drifted)
+    assert (found.point["point_id"], found.sure) == ("a", "tied")
+    (other,) = found.others.to_dict("records")
+    assert other["ratio_low"] < 1 < other["ratio_high"]
+    assert pd.isna(other["more_launches"])
+    assert one(*points, drifted, goal=Goal(minimize="workers")).tied.empty
+
+
+def test_a_shorter_step_does_not_count_where_what_is_asked_for_is_set() -> None:
+    found = one(
+        launches("fast", 140, workers=2, step_p50_s=0.2),
+        launches("slow", 20, workers=2, step_p50_s=0.05),
+        goal=Goal(minimize="workers"),
+    )
+    assert found.point["point_id"] == "fast"
+
+
 def own_launches(point: str, rate: float, *, spread: float, workers: int) -> list[dict[str, Any]]:
     """Eight launches of a point in sessions of its own, with this standard deviation."""
     noise = np.random.default_rng(workers).normal(size=8)

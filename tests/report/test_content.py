@@ -87,11 +87,12 @@ def test_what_launches_leave_open_is_said_of_a_frontier() -> None:
     assert (untested.dominated_count, untested.undecided) == ("1 beaten point", "")
     near = FAST | {"point_id": "near", "samples_per_s": 39}
     (single,) = content_of(trials(FAST, near)).frontiers
-    words = "? is undecided: another point is better in all numbers, but"
-    assert single.undecided == f"{words} within an assumed noise of 3%."
+    words = "undecided: another point is better in all objectives, but"
+    noise = "by less than the assumed noise of single launches (8%)"
+    assert single.undecided == f"{words} {noise}"
     (undecided,) = content_of(trials(*noisy)).frontiers
     assert undecided.dominated.empty
-    assert undecided.undecided == f"{words} not significantly."
+    assert undecided.undecided == f"{words} not significantly"
 
 
 def test_there_is_a_frontier_for_each_semantics_in_each_environment() -> None:

@@ -433,7 +433,7 @@ def test_a_frontier_is_printed_where_each_point_is_beaten_by_another_one() -> No
         for point, factor in zip(pair, (1.01, 1.0), strict=True)
     ]
     assert (
-        "? is undecided: another point is better in all numbers, but not significantly."
+        "? undecided: another point is better in all objectives, but not significantly."
         in " ".join(printed(trials(*rows)).split())
     )
 
