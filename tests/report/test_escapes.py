@@ -56,7 +56,7 @@ def test_an_error_that_quotes_what_is_stored_is_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(**_: object) -> None:
-        raise SweepError(f"these results have devices {HOSTILE}")
+        raise SweepError(f"these results were measured with devices {HOSTILE}")
 
     monkeypatch.setattr(commands, "cli", refuse)
     with pytest.raises(SystemExit):

@@ -240,7 +240,7 @@ def test_a_row_has_the_hash_and_another_value_refuses_to_mix_without_showing_eit
     assert json.loads(row["environment"])["NCCL_ALGO"] == "Ring"
     row |= {"status": "ok", "trial_id": "a"}
     assert outdated(swept("hf_one"), [row]) == {}
-    with pytest.raises(SweepError, match="these results have environment") as caught:
+    with pytest.raises(SweepError, match="these results were measured with environment") as caught:
         outdated(swept("hf_other"), [row])
     assert "hf_o" not in str(caught.value)
 
