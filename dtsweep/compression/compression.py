@@ -36,6 +36,10 @@ class Layout:
     seed: int = 0
     """Seed of the random numbers that all workers share."""
 
+    def __post_init__(self) -> None:
+        """Refuse shapes that don't fill the tensor."""
+        assert not self.shapes or sum(shape.numel() for shape in self.shapes) == self.numel
+
 
 class Compression:
     """Compress a tensor's values into the payload that is sent."""

@@ -17,13 +17,17 @@ class ErrorFeedback(Compression):
         self._residual: Tensor | None = None
 
     def compress(self, values: Tensor) -> Tensor:
-        """Compress values and what was left out before; keep what is left out now."""
+        """Compress values and what was left out before; keep what is left out now.
+
+        What is not finite is forgotten: kept, it would be in all later payloads.
+        """
         if self._residual is None:
             self._residual = values.clone()
         else:
             self._residual.add_(values)
         payload = self._compress(self._residual)
         self.add_to(self._residual, payload, -float(self._layout.ranks))
+        self._residual.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         return payload
 
     def _compress(self, values: Tensor) -> Tensor:

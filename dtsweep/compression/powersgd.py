@@ -29,7 +29,8 @@ class PowerSgd(Compression):
         self._groups, self._places = _divided(layout, point.compression_rank)
         random = torch.Generator().manual_seed(layout.seed)
         for group in self._groups:
-            group.q = torch.randn(group.q.shape, generator=random).to(group.q)
+            group.first_q = torch.randn(group.q.shape, generator=random).to(group.q)
+            group.q = group.first_q
         self._uncompressed = torch.empty(0)
         self._is_halfway = False
 
@@ -71,10 +72,12 @@ class PowerSgd(Compression):
             parts = payload.split([group.q.numel() for group in self._groups])
         for group, part in zip(self._groups, parts, strict=True):
             assert group.residual is not None
-            group.q = part.view(group.q.shape).clone()
-            product = torch.bmm(group.p, group.q.transpose(1, 2))
+            q = part.view(group.q.shape)
+            product = torch.bmm(group.p, q.transpose(1, 2))
             torch._foreach_copy_(group.views(values), list(product.unbind()))
-            group.residual.sub_(product)
+            group.residual.sub_(product).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+            # Values that are not finite are sent once, and leave nothing for the next step.
+            group.q = torch.where(torch.isfinite(q), q, group.first_q)
 
     def compress_alone(self, values: Tensor) -> Tensor:
         """Make a payload of the uncompressed tensors, the P's and the Q's."""
@@ -103,6 +106,7 @@ class _Matrices:
         self._shape = shape
         new = torch.empty(0, dtype=layout.dtype, device=layout.device).new_zeros
         self.p, self.q = (new(len(begins), size, rank) for size in shape)
+        self.first_q = self.q
         self.residual: Tensor | None = None
 
     def views(self, flat: Tensor) -> list[Tensor]:

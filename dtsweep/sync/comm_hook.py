@@ -96,6 +96,10 @@ class CommHook:
         kept = self._buckets.get(index)
         if kept is not None and list(map(id, kept.parameters)) == list(map(id, parameters)):
             return replace(kept, values=values)
-        shapes = [parameter.shape for parameter in parameters]
+        # DDP puts complex numbers into its buckets as pairs of real ones.
+        shapes = [
+            torch.view_as_real(parameter).shape if parameter.is_complex() else parameter.shape
+            for parameter in parameters
+        ]
         mean = mean_for(self._point, values, self._collectives, shapes=shapes, seed=index)
         return _Bucket(parameters=parameters, values=values, mean=mean)

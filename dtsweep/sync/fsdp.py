@@ -20,6 +20,13 @@ from dtsweep.sync.model_blocks import blocks_of, described
 from dtsweep.sync.passes import passes, share_weights
 
 
+FREED = (
+    "backward needs parameters that were freed after forward, for example of a block that returns "
+    "an object of its own class, or with create_graph=True; use sync=fsdp_grad"
+)
+"""What to do where a block's parameters are used after they were freed."""
+
+
 class Fsdp(SyncMode):
     """Mode on torch's `fully_shard`: a block's parameters are whole only while it computes."""
 
@@ -38,6 +45,9 @@ class Fsdp(SyncMode):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Shard the blocks, and what is left of the model by itself."""
         mesh = self.mesh()
+        _refuse_unshardable(model)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.contiguous()
         share_weights(model)
         blocks = blocks_of(self._job.point.workload, model)
         # In words while they are what the workload made: `fully_shard` gives them classes of its
@@ -58,7 +68,12 @@ class Fsdp(SyncMode):
         """Pass, each with gathers and a reduce-scatter behind its work; update the own shards."""
         if exchange != self._exchanges:
             self._switch(exchange=exchange)
-        loss = passes(self._job, self._model, batches, clock)
+        try:
+            loss = passes(self._job, self._model, batches, clock)
+        except RuntimeError as error:
+            if self.reshards and "setStorage" in str(error):
+                raise RuntimeError(FREED) from error
+            raise
         if not exchange:
             self._give_shards()
         self._optimizer.step()
@@ -84,6 +99,26 @@ class Fsdp(SyncMode):
             parameter.grad = None
         for shard in self._parameters:
             shard.grad = torch.zeros_like(shard)
+
+
+def _refuse_unshardable(model: nn.Module) -> None:
+    """Refuse what FSDP2 can't shard, by its name.
+
+    Raises:
+        ValueError: names the parameter or module, and the way out.
+    """
+    for name, parameter in model.named_parameters():
+        if not parameter.numel():
+            raise ValueError(
+                f"the parameter {name} has no elements, which FSDP can't shard; leave it out of "
+                "the model, or use sync=ddp"
+            )
+    for name, module in model.named_modules():
+        if getattr(module, "sparse", False) is True:
+            raise ValueError(
+                f"{name} has sparse gradients, which FSDP can't exchange; leave sparse=True out, "
+                "or use sync=ddp"
+            )
 
 
 class FsdpGrad(Fsdp):

@@ -12,8 +12,9 @@ from torch import nn
 def blocks_of(workload: Any, model: nn.Module) -> list[nn.Module]:
     """Blocks of a model: the workload's own, else its repeated modules; none shares a parameter.
 
-    Tied parameters must be gathered together: blocks that have one in common with the rest are left
-    to the model.
+    Repeated modules are the outermost ones made of others that have siblings of their class; in a
+    model without such, its layers. Tied parameters must be gathered together: modules that have one
+    in common with the rest are left to the model, and blocks are looked for inside them.
 
     Args:
         workload: may have `blocks(model)`, which gives modules of the model, none inside another.
@@ -24,7 +25,10 @@ def blocks_of(workload: Any, model: nn.Module) -> list[nn.Module]:
     """
     blocks_method = getattr(workload, "blocks", None)
     if not callable(blocks_method):
-        return _with_own_parameters(_repeated(model), model)
+        uses = _uses(model)
+        return _siblings(model, uses, made_of_others=True) or _siblings(
+            model, uses, made_of_others=False
+        )
     blocks = list(blocks_method(model))
     parts = set(model.modules()) - {model}
     inside = {
@@ -39,16 +43,21 @@ def blocks_of(workload: Any, model: nn.Module) -> list[nn.Module]:
         raise ValueError(
             f"{name}.blocks(model) must give modules inside the model, none inside another"
         )
-    return _with_own_parameters(blocks, model)
-
-
-def _with_own_parameters(blocks: Sequence[nn.Module], model: nn.Module) -> list[nn.Module]:
     uses = _uses(model)
-    return [
-        block
-        for block in blocks
-        if all(uses[parameter] == count for parameter, count in _uses(block).items())
-    ]
+    return [block for block in blocks if _has_own_parameters(block, uses)]
+
+
+def has_repeated_modules(model: nn.Module) -> bool:
+    """Tell whether a model has modules next to others of their class, which could be blocks."""
+    return any(
+        count > 1
+        for module in model.modules()
+        for count in Counter(map(type, _with_parameters(module))).values()
+    )
+
+
+def _has_own_parameters(block: nn.Module, uses: Counter[int]) -> bool:
+    return all(uses[parameter] == count for parameter, count in _uses(block).items())
 
 
 def _uses(module: nn.Module) -> Counter[int]:
@@ -68,23 +77,33 @@ def described(blocks: Sequence[nn.Module]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items()) or "the whole model"
 
 
-def _repeated(model: nn.Module) -> list[nn.Module]:
-    """Find the outermost modules with siblings of their class: composite modules, or layers."""
-    return _siblings(model, made_of_others=True) or _siblings(model, made_of_others=False)
+def _siblings(
+    module: nn.Module, uses: Counter[int], *, made_of_others: bool
+) -> list[nn.Module]:
+    """Find the outermost modules with siblings of their class and no shared parameter.
 
+    Those that share a parameter may have such modules inside.
 
-def _siblings(module: nn.Module, *, made_of_others: bool) -> list[nn.Module]:
-    children = [child for child in module.children() if any(True for _ in child.parameters())]
+    Args:
+        module: in which.
+        uses: places of each parameter in the whole model.
+        made_of_others: composite modules; else layers.
+    """
+    children = _with_parameters(module)
     counts = Counter(
         type(child) for child in children if _can_be(child, made_of_others=made_of_others)
     )
     blocks = []
     for child in children:
-        if counts[type(child)] > 1:
+        if counts[type(child)] > 1 and _has_own_parameters(child, uses):
             blocks.append(child)
         else:
-            blocks += _siblings(child, made_of_others=made_of_others)
+            blocks += _siblings(child, uses, made_of_others=made_of_others)
     return blocks
+
+
+def _with_parameters(module: nn.Module) -> list[nn.Module]:
+    return [child for child in module.children() if any(True for _ in child.parameters())]
 
 
 def _can_be(module: nn.Module, *, made_of_others: bool) -> bool:

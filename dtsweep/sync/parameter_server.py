@@ -27,8 +27,8 @@ from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
 from dtsweep.sync.pushes import Pushes
 
-Flat = NDArray[np.float32]
-"""The values of a shard's parameters one after another."""
+Flat = NDArray[np.float32] | NDArray[np.float64]
+"""The values of a shard's parameters one after another, as `flat_dtype` says."""
 
 
 class Shard:
@@ -48,19 +48,25 @@ class Shard:
         """Serve a new trial.
 
         Args:
-            parameters: the initial values.
+            parameters: all of the model, in its order, so that an optimizer divides them as it
+                would in one place. Those of this shard have their initial values; those of other
+                shards are on the meta device.
             make_optimizer: from parameters to their optimizer.
             point: of the trial, without its workload.
 
         Returns:
             Name of the optimizer.
         """
-        self._parameters = [nn.Parameter(value.clone()) for value in parameters]
-        self._optimizer = make_optimizer(self._parameters)
+        everyone = [nn.Parameter(value.clone()) for value in parameters]
+        self._optimizer = make_optimizer(everyone)
+        for group in self._optimizer.param_groups:
+            group["params"] = [p for p in group["params"] if not p.is_meta]
+        self._parameters = [parameter for parameter in everyone if not parameter.is_meta]
+        self._dtype = flat_dtype(self._parameters)
         self._workers = point.workers
         self._bound = point.staleness
-        shapes = [value.shape for value in parameters]
-        self._pushes = [Pushes(point, shapes) for _ in range(self._workers)]
+        shapes = [real_view(parameter).shape for parameter in self._parameters]
+        self._pushes = [Pushes(point, shapes, dtype=self._dtype) for _ in range(self._workers)]
         self._clocks = dict.fromkeys(range(self._workers), 0)
         self._waiting: dict[int, Tensor] = {}
         self._version = 0
@@ -117,14 +123,17 @@ class Shard:
         return True
 
     def _update(self, gradient: Tensor) -> None:
-        parts = gradient.split([parameter.numel() for parameter in self._parameters])
-        for parameter, part in zip(self._parameters, parts, strict=True):
-            parameter.grad = part.view_as(parameter).to(parameter.dtype)
+        for parameter, part in zip(
+            self._parameters, _split(gradient, self._parameters), strict=True
+        ):
+            parameter.grad = torch.empty_like(parameter)
+            real_view(parameter.grad).copy_(part)
         self._optimizer.step()
         self._version += 1
 
     def _flat(self) -> Flat:
-        flat: Flat = _flatten([parameter.detach() for parameter in self._parameters]).numpy()
+        values = [parameter.detach() for parameter in self._parameters]
+        flat: Flat = _flatten(values, self._dtype).numpy()
         return flat
 
     async def _notify(self) -> None:
@@ -150,16 +159,17 @@ class ParameterServer(SyncMode):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Spread the parameters over the shards; rank 0's values are everybody's."""
         self._model = model
-        self._pieces = deal(
-            [p for p in model.parameters() if p.requires_grad], len(self._job.servers)
-        )
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self._pieces = deal(trained, len(self._job.servers))
+        self._dtypes = [flat_dtype(piece) for piece in self._pieces]
         self._versions = [0] * len(self._pieces)
         point = replace(self._job.point, workload=None)
         self._pushes = [
-            Pushes(point, [p.shape for p in piece], self._job.device) for piece in self._pieces
+            Pushes(point, [real_view(p).shape for p in piece], self._job.device, dtype=dtype)
+            for piece, dtype in zip(self._pieces, self._dtypes, strict=True)
         ]
         if self._job.rank == 0:
-            values = [[p.detach().cpu() for p in piece] for piece in self._pieces]
+            values = [_with_places(trained, piece) for piece in self._pieces]
             # The workload goes with its optimizer.
             send_modules_by_name()
             resets = [
@@ -177,12 +187,12 @@ class ParameterServer(SyncMode):
                 "the update happens on the server: a step without exchange trains nothing"
             )
         loss = passes(self._job, self._model, batches, clock)
-        gradients = [_flatten([_gradient(p) for p in piece]) for piece in self._pieces]
         if self._is_watched:
-            self._compare(gradients)
+            self._compare([self._gradients(place) for place in range(len(self._pieces))])
             return loss
+        # One shard's after another: a second copy of all gradients would take as much memory again.
         packed = [
-            pushes.pack(gradient) for pushes, gradient in zip(self._pushes, gradients, strict=True)
+            pushes.pack(self._gradients(place)) for place, pushes in enumerate(self._pushes)
         ]
         if self._job.point.compression:
             clock.mark("compress")
@@ -199,6 +209,10 @@ class ParameterServer(SyncMode):
         self._model.zero_grad()
         clock.mark("sync")
         return loss
+
+    def _gradients(self, place: int) -> Tensor:
+        """Gradients for one shard: (elements,)."""
+        return _flatten([_gradient(p) for p in self._pieces[place]], self._dtypes[place])
 
     def watch(self) -> None:
         """Let the next step compare its push with the exact values instead of sending it.
@@ -246,7 +260,8 @@ class ParameterServer(SyncMode):
 def deal(parameters: Sequence[nn.Parameter], shards: int) -> list[list[nn.Parameter]]:
     """Share parameters out, the largest first, each to the shard that has least.
 
-    Whole parameters, so that any optimizer works on a shard as it does on the model.
+    Whole parameters, so that any optimizer works on a shard as it does on the model. Each shard has
+    its own in the order of the model.
 
     Raises:
         ValueError: more shards than parameters.
@@ -255,30 +270,64 @@ def deal(parameters: Sequence[nn.Parameter], shards: int) -> list[list[nn.Parame
         raise ValueError(
             f"shards={shards}, but the model has {len(parameters)} parameters; use fewer shards"
         )
-    parts: list[list[nn.Parameter]] = [[] for _ in range(shards)]
+    parts: list[list[int]] = [[] for _ in range(shards)]
     sizes = [0] * shards
-    for parameter in sorted(parameters, key=lambda p: -p.numel()):
+    for place in sorted(range(len(parameters)), key=lambda place: -parameters[place].numel()):
         least = sizes.index(min(sizes))
-        parts[least].append(parameter)
-        sizes[least] += parameter.numel()
-    return parts
+        parts[least].append(place)
+        sizes[least] += parameters[place].numel()
+    return [[parameters[place] for place in sorted(part)] for part in parts]
+
+
+def flat_dtype(parameters: Sequence[Tensor]) -> torch.dtype:
+    """Type of the values of a shard: double where a parameter is, else float."""
+    doubles = (torch.float64, torch.complex128)
+    if any(parameter.dtype in doubles for parameter in parameters):
+        return torch.float64
+    return torch.float32
+
+
+def real_view(tensor: Tensor) -> Tensor:
+    """View complex numbers as pairs of real ones, in a last dimension of two."""
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.detach())
+    return tensor.detach()
+
+
+def _with_places(everyone: Sequence[nn.Parameter], own: Sequence[nn.Parameter]) -> list[Tensor]:
+    """Values of a shard's parameters, and places without memory for those of other shards."""
+    of_shard = {id(parameter) for parameter in own}
+    return [
+        p.detach().cpu() if id(p) in of_shard else torch.empty_like(p, device="meta").detach()
+        for p in everyone
+    ]
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
     # A parameter that a pass did not use has no gradient; its place on the shard stays.
     if parameter.grad is None:
         return torch.zeros_like(parameter)
+    if parameter.grad.is_sparse:
+        return parameter.grad.to_dense()
     return parameter.grad
 
 
-def _flatten(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.cat([tensor.reshape(-1).float() for tensor in tensors])
+def _flatten(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    return torch.cat([real_view(tensor).reshape(-1).to(dtype) for tensor in tensors])
+
+
+def _split(values: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """Divide the values of a shard among its parameters, in the shapes of their real views."""
+    shapes = [real_view(parameter).shape for parameter in parameters]
+    parts = values.split([shape.numel() for shape in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _assign(parameters: Sequence[nn.Parameter], values: Flat) -> None:
-    sizes = [parameter.numel() for parameter in parameters]
-    # A copy first: what Ray hands out is read-only, which torch warns of.
-    for parameter, part in zip(
-        parameters, torch.from_numpy(np.array(values)).split(sizes), strict=True
-    ):
-        parameter.data.copy_(part.view_as(parameter))
+    begin = 0
+    for parameter in parameters:
+        view = real_view(parameter)
+        # A copy of one parameter at a time: what Ray hands out is read-only, which torch warns of.
+        part = torch.from_numpy(np.array(values[begin : begin + view.numel()]))
+        view.copy_(part.view(view.shape))
+        begin += view.numel()

@@ -157,7 +157,27 @@ def make_optimizer(parameters: Iterable[nn.Parameter], *, point: Point) -> torch
     return kinds[point.optimizer](parameters, lr=point.learning_rate)
 
 
+def refuse_shared_memory(model: nn.Module) -> None:
+    """Refuse buffers that can't be sent because their elements share memory.
+
+    Raises:
+        ValueError: names the buffer and the way out.
+    """
+    for name, buffer in model.named_buffers():
+        sides = zip(buffer.shape, buffer.stride(), strict=True)
+        if buffer.layout == torch.strided and any(size > 1 and not step for size, step in sides):
+            raise ValueError(
+                f"elements of the buffer {name} share memory (it was expanded), so workers can't "
+                "send it; add .clone() where it is made"
+            )
+
+
 def share_weights(model: nn.Module) -> None:
-    """Give all ranks rank 0's parameters and buffers, whatever a workload's `build` drew."""
+    """Give all ranks rank 0's parameters and buffers, whatever a workload's `build` drew.
+
+    Raises:
+        ValueError: as `refuse_shared_memory`.
+    """
+    refuse_shared_memory(model)
     for tensor in (*model.parameters(), *model.buffers()):
         torch.distributed.broadcast(tensor.data, src=0)

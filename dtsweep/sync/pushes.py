@@ -21,25 +21,38 @@ class Pushes:
     """One end of the way from one worker to one shard: the worker packs, the shard unpacks."""
 
     def __init__(
-        self, point: Point, shapes: Sequence[torch.Size], device: torch.device = CPU
+        self,
+        point: Point,
+        shapes: Sequence[torch.Size],
+        device: torch.device = CPU,
+        *,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Take what the point says of compression, and the shapes of the shard's parameters."""
+        """Prepare for the parameters of a shard.
+
+        Args:
+            point: says what compresses them.
+            shapes: of the parameters, complex ones as pairs of real numbers.
+            device: of the values.
+            dtype: of the values.
+        """
         self._numel = sum(shape.numel() for shape in shapes)
-        layout = Layout(numel=self._numel, dtype=torch.float32, device=device, shapes=shapes)
+        self._dtype = dtype
+        layout = Layout(numel=self._numel, dtype=dtype, device=device, shapes=shapes)
         self._compression: Compression | None = None
         if point.compression:
             self._compression = compression_for(point, layout)
         self._coding = coding_for(point)
 
     def pack(self, values: Tensor) -> NDArray[Any]:
-        """Make what is pushed of the gradients: (elements,) in fp32."""
+        """Make what is pushed of the gradients: (elements,)."""
         if self._compression is None:
             return values.cpu().numpy()
         payload = self._compression.compress_alone(values).view(torch.uint8)
         return (payload if self._coding is None else self._coding.encode(payload)).cpu().numpy()
 
     def unpack(self, pushed: NDArray[Any]) -> Tensor:
-        """The gradients of another end: (elements,) in fp32."""
+        """The gradients of another end: (elements,)."""
         # A copy: Ray's buffer is read-only, and gone when the call returns.
         payload = torch.from_numpy(np.array(pushed))
         if self._compression is None:
@@ -57,6 +70,6 @@ class Pushes:
 
     def _read(self, payload: Tensor) -> Tensor:
         assert self._compression is not None
-        values = torch.zeros(self._numel, device=payload.device)
+        values = torch.zeros(self._numel, dtype=self._dtype, device=payload.device)
         self._compression.add_to(values, payload.view(self._compression.payload_dtype))
         return values

@@ -13,9 +13,15 @@ from dtsweep.measure.clock import Clock
 from dtsweep.measure.isolated_exchange import fits_in_memory
 from dtsweep.sync.comm_hook import CommHook
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
-from dtsweep.sync.passes import passes
+from dtsweep.sync.passes import passes, refuse_shared_memory
 
 MIB = 2**20
+
+UNUSED = (
+    "a pass did not use every parameter; give the workload "
+    "ddp_options = {'find_unused_parameters': True}"
+)
+"""What to do where DDP waits for a gradient that never comes."""
 
 
 class WrappedMode(SyncMode):
@@ -32,6 +38,7 @@ class WrappedMode(SyncMode):
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Wrap the model, which also gives all ranks rank 0's weights."""
+        refuse_shared_memory(model)
         devices = None
         if self._job.device.type == "cuda":
             devices = [self._job.device]
@@ -57,7 +64,12 @@ class WrappedMode(SyncMode):
         self._was_silent = not exchange
         if self._hook:
             self._hook.start(clock.mark)
-        loss = passes(self._job, self._model, batches, clock, exchange=exchange)
+        try:
+            loss = passes(self._job, self._model, batches, clock, exchange=exchange)
+        except RuntimeError as error:
+            if "find_unused_parameters" in str(error):
+                raise RuntimeError(UNUSED) from error
+            raise
         if self._hook and exchange:
             self._hook.finish()
             self.means = self._hook.means

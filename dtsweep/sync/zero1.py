@@ -33,10 +33,20 @@ class Zero1(WrappedMode):
         # rank's.
         optimizer = make_optimizer(self._model.parameters())
         self.optimizer_class = type(optimizer).__name__
+        trained = [
+            group | {"params": [p for p in group["params"] if p.requires_grad]}
+            for group in optimizer.param_groups
+        ]
+        kinds = {p.dtype: p for group in trained for p in group["params"]}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"zero1 needs trained parameters of one type, not {' and '.join(map(str, kinds))}; "
+                "use sync=ddp or sync=fsdp"
+            )
         # As views of one tensor per owner, so that a step sends one message for each, not one for
         # each parameter.
         self._sharded = ZeroRedundancyOptimizer(
-            [dict(group) for group in optimizer.param_groups],
+            trained,
             functools.partial(_with_share, optimizer),  # type: ignore[arg-type]  # called as a class would be
             parameters_as_bucket_view=True,
         )
