@@ -19,7 +19,6 @@ from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.model_blocks import blocks_of, described
 from dtsweep.sync.passes import passes, share_weights
 
-
 FREED = (
     "backward needs parameters that were freed after forward, for example of a block that returns "
     "an object of its own class, or with create_graph=True; use sync=fsdp_grad"

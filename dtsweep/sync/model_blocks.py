@@ -77,9 +77,7 @@ def described(blocks: Sequence[nn.Module]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items()) or "the whole model"
 
 
-def _siblings(
-    module: nn.Module, uses: Counter[int], *, made_of_others: bool
-) -> list[nn.Module]:
+def _siblings(module: nn.Module, uses: Counter[int], *, made_of_others: bool) -> list[nn.Module]:
     """Find the outermost modules with siblings of their class and no shared parameter.
 
     Those that share a parameter may have such modules inside.

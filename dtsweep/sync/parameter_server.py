@@ -191,9 +191,7 @@ class ParameterServer(SyncMode):
             self._compare([self._gradients(place) for place in range(len(self._pieces))])
             return loss
         # One shard's after another: a second copy of all gradients would take as much memory again.
-        packed = [
-            pushes.pack(self._gradients(place)) for place, pushes in enumerate(self._pushes)
-        ]
+        packed = [pushes.pack(self._gradients(place)) for place, pushes in enumerate(self._pushes)]
         if self._job.point.compression:
             clock.mark("compress")
         calls = zip(self._job.servers, packed, self._versions, strict=True)

@@ -341,3 +341,34 @@ def test_coding_gives_back_what_it_was_given(make: Callable[[int], Tensor], nume
     assert torch.equal(Coding().decode(coded), payload)
     if numel == 1000:
         assert len(coded) < 300
+
+
+def test_sign_leaves_rows_of_zeros_as_they_are() -> None:
+    numel = 7 * 40 + 3
+    compression = made("sign", numel)
+    values = random_values(numel, seed=3) + 1e-3
+    rows = values[: 7 * 40].view(40, 7)
+    rows[11], values[-1] = 0, 0
+    for step in range(20):
+        given = values * (step + 1)
+        payload = compression.compress(given)
+        found = read(made("sign", numel), payload, numel)
+        assert not found[: 7 * 40].view(40, 7)[11].any()
+        assert not found[-1]
+        assert found[: 7 * 40].view(40, 7)[10].all()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", FEEDBACK)
+def test_a_value_that_is_not_finite_leaves_no_trace_once_it_has_gone(name: str, bad: float) -> None:
+    numel = 7 * 60
+    fields = {"randomk": {"compression_ratio": 0.5}, "topk": {"compression_ratio": 0.1}}
+    compression = made(name, numel, **fields.get(name, {}))
+    for step in range(30):
+        values = random_values(numel, seed=step)
+        if step == 3:
+            values[100] = bad
+        payload = compression.compress_alone(values)
+        if step > 3:
+            # What was left out of the step before is in it.
+            assert read(compression, payload, numel).isfinite().all(), step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from torch import nn
+from torch import distributed, nn
 
+from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.point import Point
-from dtsweep.sync.parameter_server import Flat, Shard, deal
+from dtsweep.sync.mode import Job
+from dtsweep.sync.parameter_server import Flat, ParameterServer, Shard, deal
 
 SIZE = 4
 LEARNING_RATE = 0.1
@@ -282,3 +284,111 @@ def test_dealing_gives_every_parameter_to_one_shard_and_evenly(
     assert len(loads) == shards
     assert min(loads) > 0
     assert max(loads) - min(loads) <= max(sizes)
+
+
+# What a model has besides one group of fp32 parameters
+
+
+def by_position(parameters: Any) -> torch.optim.Optimizer:
+    """An optimizer whose groups are chosen by the places of the parameters."""
+    parameters = list(parameters)
+    groups = [{"params": parameters[:2], "lr": 0.1}, {"params": parameters[2:], "lr": 0.01}]
+    return torch.optim.SGD(groups, lr=1.0)
+
+
+class Server:
+    """A handle whose remote calls happen at once, in this process."""
+
+    def __init__(self) -> None:
+        self.shard = Shard()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.shard, name)
+
+        class Call:
+            @staticmethod
+            def remote(*given: Any) -> Any:
+                return asyncio.run(method(*given))
+
+        return Call()
+
+
+@pytest.fixture
+def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[torch.Tensor]]]:
+    """Train a model by servers in this process: its parameters after some steps."""
+    monkeypatch.setattr("ray.get", lambda answers: answers)
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+
+    def train(
+        model: nn.Module, loss: Callable[[nn.Module, Any], torch.Tensor], *, shards: int, make: Any
+    ) -> list[torch.Tensor]:
+        job = Job(
+            point=point(1, 0, shards=shards),
+            rank=0,
+            device=torch.device("cpu"),
+            loss=loss,
+            servers=[Server() for _ in range(shards)],
+        )
+        mode = ParameterServer(job)
+        mode.prepare(model, make)
+        clock = CpuClock()
+        clock.start()
+        for step in range(4):
+            mode.step(iter([step]), clock)
+            clock.end_step()
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+    yield train
+    distributed.destroy_process_group()
+
+
+def plain(
+    model: nn.Module, loss: Callable[[nn.Module, Any], torch.Tensor], *, make: Any
+) -> list[torch.Tensor]:
+    """Train as plain PyTorch does."""
+    optimizer = make(model.parameters())
+    for step in range(4):
+        optimizer.zero_grad()
+        loss(model, step).backward()
+        optimizer.step()
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+class Mixed(nn.Module):
+    """Parameters of several types, one frozen and one that no pass uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        random = torch.manual_seed(0)
+        self.small = nn.Parameter(torch.randn(3, generator=random))
+        self.turned = nn.Parameter(torch.randn(4, 3, dtype=torch.complex64, generator=random))
+        self.large = nn.Parameter(torch.randn(9, 3, generator=random))
+        self.precise = nn.Parameter(torch.randn(3, dtype=torch.float64, generator=random))
+        self.frozen = nn.Parameter(torch.ones(5, dtype=torch.int64), requires_grad=False)
+        self.table = nn.Embedding(6, 3, sparse=True)
+
+    def forward(self, step: int) -> torch.Tensor:
+        x = torch.sin(torch.arange(3.0) + step)
+        turned = (self.turned @ x.to(torch.complex64)).abs().square().sum()
+        looked_up = self.table(torch.tensor([step % 6, 2])).square().sum()
+        products = (self.small * x).sum().square() + (self.large @ x).square().sum()
+        return turned + products + looked_up + (self.precise * x).sum().square().float()
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+def test_a_server_trains_each_parameter_as_plain_pytorch_does(
+    one_process: Callable[..., list[torch.Tensor]], shards: int
+) -> None:
+    def loss(model: nn.Module, step: int) -> torch.Tensor:
+        found: torch.Tensor = model(step)
+        return found
+
+    def make(parameters: Any) -> torch.optim.Optimizer:
+        return by_position([p for p in parameters if p.requires_grad])
+
+    expected = plain(Mixed(), loss, make=make)
+    start = list(Mixed().parameters())
+    found = one_process(Mixed(), loss, shards=shards, make=make)
+    for got, wanted, before in zip(found, expected, start, strict=True):
+        moved = (wanted - before).abs().max().clamp(min=1e-3) if before.is_floating_point() else 1.0
+        assert (got - wanted).abs().max() <= 1e-6 * moved + 1e-7
