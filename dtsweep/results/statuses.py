@@ -73,6 +73,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "long enough",
         "oom_retry": "the allocator ran full, emptied its cache and tried again",
         "memory_left": "the trial left memory behind, so the next one got a new session",
+        "one_block": "the model has repeated modules, but was sharded as one unit, so nothing is "
+        "freed while it computes: name them by `blocks(model)` of the workload",
         "left_state": (
             "the workload changed its process (environment variables, working directory, threads, "
             "…); it was restored: `left_state` in `ranks` says what"

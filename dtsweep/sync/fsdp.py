@@ -113,6 +113,11 @@ def _refuse_unshardable(model: nn.Module) -> None:
                 "the model, or use sync=ddp"
             )
     for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+            raise ValueError(
+                f"{name} rewrites its parameters in forward (max_norm), which FSDP loses with the "
+                "gathered copy; leave max_norm out"
+            )
         if getattr(module, "sparse", False) is True:
             raise ValueError(
                 f"{name} has sparse gradients, which FSDP can't exchange; leave sparse=True out, "

@@ -67,6 +67,10 @@ def _uses(module: nn.Module) -> Counter[int]:
     )
 
 
+WHOLE = "the whole model"
+"""What is said of a model without blocks."""
+
+
 def described(blocks: Sequence[nn.Module]) -> str:
     """Blocks in words: a count for each class.
 
@@ -74,7 +78,7 @@ def described(blocks: Sequence[nn.Module]) -> str:
     '2 Linear, 1 Bilinear'
     """
     counts = Counter(type(block).__name__ for block in blocks)
-    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "the whole model"
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or WHOLE
 
 
 def _siblings(module: nn.Module, uses: Counter[int], *, made_of_others: bool) -> list[nn.Module]:

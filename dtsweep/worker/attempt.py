@@ -39,6 +39,7 @@ from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.model_blocks import WHOLE, has_repeated_modules
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
 from dtsweep.worker.batch_checks import check_batch
 from dtsweep.worker.loop import Loop
@@ -226,7 +227,10 @@ def _measure(
         product = {}
         if MODES[point.sync].shards:
             product = _product(point, model, parameters, context, rates)
+        could_have_blocks = has_repeated_modules(model)
         mode.prepare(model, make)
+        if mode.blocks == WHOLE and could_have_blocks:
+            flags = [*flags, "one_block"]
         set_seed(seeds[job.rank])
         optimizer = mode.optimizer_class
         blocks = mode.blocks

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from dtsweep import workloads
-from dtsweep.sync.model_blocks import blocks_of, described
+from dtsweep.sync.model_blocks import blocks_of, described, has_repeated_modules
 
 
 class Block(nn.Module):
@@ -35,6 +35,31 @@ def test_stages_of_one_class_are_blocks_and_not_what_is_inside_them() -> None:
         nn.Conv2d(3, 4, 3), nn.Sequential(Block(), Block()), nn.Sequential(Block(), Block())
     )
     assert blocks_of(None, model) == [model[1], model[2]]
+
+
+class Tied(nn.Module):
+    """An encoder and a decoder of blocks, which share an embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        embedding = nn.Embedding(10, 4)
+        self.encoder, self.decoder = Stack(embedding), Stack(embedding)
+
+
+class Stack(nn.Module):
+    def __init__(self, embedding: nn.Embedding) -> None:
+        super().__init__()
+        self.embedding, self.layers = embedding, nn.ModuleList(Block() for _ in range(2))
+
+
+def test_blocks_are_looked_for_inside_stacks_that_share_a_parameter() -> None:
+    model = Tied()
+    assert blocks_of(None, model) == [*model.encoder.layers, *model.decoder.layers]
+
+
+def test_a_model_that_could_have_blocks_is_known() -> None:
+    assert has_repeated_modules(Tied())
+    assert not has_repeated_modules(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Conv2d(1, 1, 1)))
 
 
 def test_single_layers_are_blocks_where_nothing_larger_is_repeated() -> None:
