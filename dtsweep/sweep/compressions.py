@@ -77,7 +77,7 @@ COMPRESSIONS: Mapping[str, CompressionInfo] = {
         exchange="all_gather",
         can_be_coded=True,
         has_feedback=True,
-        payload="N/8 + N/64",
+        payload="N/8 + N/64: a bit each, a scale (4 bytes) for 256 values; and a bit for each row",
         sends="(n−1) 0.035 S",
     ),
     "topk": CompressionInfo(

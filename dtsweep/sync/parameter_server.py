@@ -9,7 +9,7 @@ Downpour SGD (no bound).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -190,20 +190,23 @@ class ParameterServer(SyncMode):
         if self._is_watched:
             self._compare([self._gradients(place) for place in range(len(self._pieces))])
             return loss
-        # One shard's after another: a second copy of all gradients would take as much memory again.
-        packed = [pushes.pack(self._gradients(place)) for place, pushes in enumerate(self._pushes)]
-        if self._job.point.compression:
-            clock.mark("compress")
-        calls = zip(self._job.servers, packed, self._versions, strict=True)
-        answers = ray.get(
-            [shard.exchange.remote(self._job.rank, *pushed) for shard, *pushed in calls]
+        packed: Iterable[NDArray[Any]] = (
+            pushes.pack(self._gradients(place)) for place, pushes in enumerate(self._pushes)
         )
+        if self._job.point.compression:
+            packed = list(packed)
+            clock.mark("compress")
+        calls = []
+        # One shard after another: without compression each copy of gradients is freed once sent.
+        for shard, pushed, version in zip(self._job.servers, packed, self._versions, strict=True):
+            self._bytes_sent += pushed.nbytes
+            calls.append(shard.exchange.remote(self._job.rank, pushed, version))
+        answers = ray.get(calls)
         for piece, (values, _, _) in zip(self._pieces, answers, strict=True):
             _assign(piece, values)
         self._versions = [version for _, version, _ in answers]
         self._late.append(max(late for _, _, late in answers))
-        self._bytes_sent += sum(push.nbytes for push in packed)
-        self._messages_sent += len(packed)
+        self._messages_sent += len(calls)
         self._model.zero_grad()
         clock.mark("sync")
         return loss
