@@ -89,6 +89,12 @@ class TrialColumns:
     gradients_agree: bool | None = None
     """True if the ranks gave their optimizers the same gradients; None if that is unknown."""
 
+    parameters_agree: bool | None = None
+    """True if the ranks had the same parameters after an exchange; None if that is unknown."""
+
+    gradients_reason: str | None = None
+    """What differs between ranks, with the next step; or the reason why that is unknown."""
+
     gradient_error: float | None = None
     """Distance of the first step's gradient from one worker's, by its norm; rank 0, on request."""
 
@@ -163,9 +169,6 @@ class Measured(RankColumns, TrialColumns):
 
     batch_fault: tuple[str, str] | None = None
     """Status and reason for a batch after the window that failed or has another size."""
-
-    gradients_reason: str | None = None
-    """Ranks whose gradients differ, with the next step; or the reason why that is unknown."""
 
     profile: Profile | None = None
     """Of some steps after the window."""

@@ -143,6 +143,7 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
         "version_mismatch",
         "timeout",
         "wrong_gradient",
+        "wrong_parameters",
         "nan",
     )
     order = (*causes, "collateral", "ok")

@@ -104,6 +104,19 @@ TRIALS: tuple[Column, ...] = (
         "`wrong_gradient`, null unknown",
     ),
     Column(
+        "parameters_agree",
+        BOOL,
+        "",
+        "whether the workers were seen to have the same parameters after an exchange: false is "
+        "`wrong_parameters`, null unknown",
+    ),
+    Column(
+        "gradients_reason",
+        TEXT,
+        "",
+        "why `gradients_agree` or `parameters_agree` is null or false",
+    ),
+    Column(
         "gradient_error",
         FLOAT,
         "",

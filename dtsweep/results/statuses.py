@@ -19,6 +19,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "process of its slot",
         "nan": "the loss was not finite",
         "wrong_gradient": "the workers' gradients were not exchanged",
+        "wrong_parameters": "the workers' parameters differ after an exchange",
         "user_error": "the workload raised an exception",
         "infeasible": "the cluster can't hold the workers",
         "no_nodes": "the machines did not come in time",
@@ -104,7 +105,9 @@ PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """The parts of a step, in the order in which they usually come."""
 
-FINAL = frozenset({"ok", "oom_device", "nan", "wrong_gradient", "user_error", "timeout"})
+FINAL = frozenset(
+    {"ok", "oom_device", "nan", "wrong_gradient", "wrong_parameters", "user_error", "timeout"}
+)
 """Not measured again when a sweep is resumed."""
 
 RETRIED = frozenset({"rank_died", "node_lost", "preempted", "collateral"})

@@ -19,7 +19,7 @@ from dtsweep.session.nodes import NODE_ANSWERS_S, answers, on_node, read_tail, w
 from dtsweep.sweep.settings import Measure
 from dtsweep.text import listed
 
-UNBROKEN = ("ok", "nan", "wrong_gradient", "timeout")
+UNBROKEN = ("ok", "nan", "wrong_gradient", "wrong_parameters", "timeout")
 """Statuses of a rank that has run its steps to the end."""
 
 

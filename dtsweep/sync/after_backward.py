@@ -51,6 +51,7 @@ class AfterBackwardMode(SyncMode):
         self._collect_gradients()
         self._average_all(clock.mark)
         clock.mark("sync")
+        self.before_update()
         self._optimizer.step()
         clock.mark("optimizer")
         return loss

@@ -75,6 +75,7 @@ class Fsdp(SyncMode):
             raise
         if not exchange:
             self._give_shards()
+        self.before_update()
         self._optimizer.step()
         self._optimizer.zero_grad()
         clock.mark("optimizer")

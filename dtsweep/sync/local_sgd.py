@@ -51,6 +51,7 @@ class LocalSgd(SyncMode):
                 "nothing hides the exchange: it is measured as what steps mark as sync"
             )
         loss = passes(self._job, self._model, batches, clock)
+        self.before_update()
         self._optimizer.step()
         self._optimizer.zero_grad()
         clock.mark("optimizer")

@@ -63,6 +63,9 @@ class SyncMode:
     means: Sequence[Mean] = ()
     """Averager of its compressed tensors."""
 
+    before_update: Callable[[], None] = staticmethod(lambda: None)
+    """Called in each step when gradients are exchanged, before the optimizer updates."""
+
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         self._job = job

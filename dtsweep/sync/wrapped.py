@@ -73,6 +73,7 @@ class WrappedMode(SyncMode):
         if self._hook and exchange:
             self._hook.finish()
             self.means = self._hook.means
+        self.before_update()
         self._take_step(exchange)
         self._optimizer.zero_grad()
         clock.mark("optimizer")

@@ -22,7 +22,7 @@ from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
 from dtsweep.worker.batch_checks import check_late_batch
 from dtsweep.worker.exchange_cost import WindowTime, time_exchange
-from dtsweep.worker.gradients import IN_SHARDS, GradientRecord
+from dtsweep.worker.gradients import IN_SHARDS, StepRecord
 from dtsweep.worker.in_step import StepError, store_of, store_of_others, together
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
@@ -58,7 +58,9 @@ def after_window(
         try:
             if _can_be_inspected(task):
                 fields |= inspect_step(loop, model, task, window_steps=window.steps)
-            if fields.get("gradients_agree") is not False:
+            if fields.get("gradients_agree") is not False and (
+                fields.get("parameters_agree") is not False
+            ):
                 if task.point.compression:
                     fields["compression_error"] = compression_error(loop, task)
                 if task.point.workers > 1:
@@ -115,8 +117,8 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
         window_steps: steps of the window, which sent as much in each period.
 
     Returns:
-        `bytes_sent` and `messages_sent` of `Measured`, for the window; `gradients_agree` and
-        `gradients_reason`.
+        `bytes_sent` and `messages_sent` of `Measured`, for the window; `gradients_agree`,
+        `parameters_agree` and `gradients_reason`.
 
     Raises:
         StepError: the step failed.
@@ -125,8 +127,8 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     info = MODES[loop.job.point.sync]
     counts = [Counting() for _ in range(min(point.period, 2))]
     record = None
-    if info.same_gradients:
-        record = GradientRecord(model)
+    if info.same_gradients or point.semantics == "local":
+        record = StepRecord(loop.mode, model, same_gradients=info.same_gradients)
     fields: dict[str, Any] = {}
     if info.shards:
         fields = {"gradients_agree": None, "gradients_reason": IN_SHARDS}

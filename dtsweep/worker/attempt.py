@@ -414,6 +414,8 @@ def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
         if error is not None:
             detail = f"; gradient_error {error:.2g}"
         return "wrong_gradient", f"{measured.gradients_reason}{detail}"
+    if measured.parameters_agree is False:
+        return "wrong_parameters", measured.gradients_reason
     finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
     if not finite.all():
         step = int(np.argmin(finite))

@@ -1,4 +1,4 @@
-"""Outside the window: whether all ranks give their optimizers the same gradients."""
+"""Outside the window: whether all ranks have the same gradients and the same parameters."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 from torch import distributed, nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from dtsweep.hardware.memory import oom_status
+from dtsweep.sync.mode import SyncMode
 from dtsweep.worker.batch_checks import digest_of
 
 AGREE = 1e-5
-"""Tolerance between ranks of a parameter's gradient sum and norm, as a share of the norm.
+"""Tolerance between ranks of a tensor's sum and norm, as a share of the norm.
 
-For sums the scale is the norm times the root of the number of elements. Ranks of an exchange get
-the same numbers but for rounding. Without an exchange, gradients of different batches differ by
-percents, those of large matrices and batches by 0.05 %.
+For sums of gradients the scale is the norm times the root of the number of elements. Ranks of an
+exchange get the same numbers but for rounding. Without an exchange, gradients of different batches
+differ by percents, those of large matrices and batches by 0.05 %.
 """
 
 IN_SHARDS = (
@@ -35,8 +35,8 @@ CHUNK = 2**20
 """Number of elements that are in double precision at a time, to limit memory."""
 
 
-class GradientRecord:
-    """Gradients that a rank gives its optimizer in a step, and the step's batches.
+class StepRecord:
+    """Gradients that a rank gives its optimizer in a step, the step's batches, and what follows.
 
     Used as a context around that step.
 
@@ -45,24 +45,30 @@ class GradientRecord:
     have them in an order of its own, or only some of them. The learning rate plays no part.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, mode: SyncMode, model: nn.Module, *, same_gradients: bool) -> None:
         """Prepare to record.
 
         Args:
+            mode: that trains it.
             model: that is trained, without the mode's wrapper.
+            same_gradients: whether ranks should have equal gradients; else parameters alone are
+                compared.
         """
+        self._mode = mode
         self._model = model
+        self._same_gradients = same_gradients
         self._digests = hashlib.sha256()
         self._sums: list[torch.Tensor | None] = []
 
-    def __enter__(self) -> GradientRecord:
+    def __enter__(self) -> StepRecord:
         """Record from now on."""
-        self._hook = register_optimizer_step_pre_hook(self._record)
+        if self._same_gradients:
+            self._mode.before_update = self._record
         return self
 
     def __exit__(self, *_: object) -> None:
         """Record no more."""
-        self._hook.remove()
+        self._mode.__dict__.pop("before_update", None)
 
     def through(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Pass on batches, and record them."""
@@ -74,35 +80,44 @@ class GradientRecord:
         """Compare with the other ranks; called on all of them.
 
         Returns:
-            `gradients_agree` and `gradients_reason` of `Measured`, the same on all ranks.
+            `parameters_agree`, and where gradients should be the same `gradients_agree` and
+            `gradients_reason` of `Measured`, the same on all ranks.
         """
         everyone: list[Any] = [None] * distributed.get_world_size()
-        distributed.all_gather_object(
-            everyone, (self._digests.digest(), self._sums[0] if self._sums else _NONE)
-        )
-        digests, sums = zip(*everyone, strict=True)
+        parameters = _sums_that_fit(self._model, of_gradients=False)
+        gradients = self._sums[0] if self._sums else _NONE
+        distributed.all_gather_object(everyone, (self._digests.digest(), gradients, parameters))
+        digests, sums, parameter_sums = zip(*everyone, strict=True)
+        agree, reason = parameters_judged(parameter_sums)
+        fields: dict[str, Any] = {"parameters_agree": agree, "gradients_reason": reason}
+        if not self._same_gradients:
+            return fields
         if any(of_rank is None for of_rank in sums):
-            return {
-                "gradients_agree": None,
-                "gradients_reason": "a worker has no memory to compare gradients",
-            }
-        agree, reason = judged(digests, sums)
-        return {"gradients_agree": agree, "gradients_reason": reason}
+            agree, reason = None, "a worker has no memory to compare gradients"
+        else:
+            agree, reason = judged(digests, sums)
+        fields["gradients_agree"] = agree
+        # What is wrong with gradients makes parameters differ as well.
+        if agree is False or fields["gradients_reason"] is None:
+            fields["gradients_reason"] = reason
+        return fields
 
-    def _record(self, *_: Any) -> None:
+    def _record(self) -> None:
         # An optimizer may have another one inside.
         if not self._sums:
-            self._sums.append(_sums_that_fit(self._model))
+            self._sums.append(_sums_that_fit(self._model, of_gradients=True))
 
 
-def _sums_that_fit(model: nn.Module) -> torch.Tensor | None:
-    """`sums_and_norms` of a model; None without enough memory.
+def _sums_that_fit(model: nn.Module, *, of_gradients: bool) -> torch.Tensor | None:
+    """`sums_and_norms` of a model's gradients or parameters; None without enough memory.
 
     Nothing is raised then, because a rank that fails alone would keep the others waiting.
     """
     try:
+        parameters = [p for p in model.parameters() if not getattr(p, "_ddp_ignored", False)]
         return sums_and_norms(
-            [p for p in model.parameters() if not getattr(p, "_ddp_ignored", False)]
+            [p.grad if of_gradients else p.detach() for p in parameters],
+            counts=[p.numel() for p in parameters],
         )
     except (RuntimeError, MemoryError) as error:
         if not oom_status(error):
@@ -111,31 +126,33 @@ def _sums_that_fit(model: nn.Module) -> torch.Tensor | None:
         return None
 
 
-def sums_and_norms(parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
-    """Return sum, norm and number of elements of each gradient: (parameters, 3) on the CPU."""
+def sums_and_norms(
+    tensors: Sequence[torch.Tensor | None], *, counts: Sequence[int]
+) -> torch.Tensor:
+    """Return sum, norm and number of elements of each tensor: (tensors, 3) on the CPU.
+
+    Args:
+        tensors: None counts as zeros.
+        counts: of elements, sparse ones as if they were dense.
+    """
     rows = []
-    for parameter in parameters:
-        gradient = parameter.grad
-        if gradient is None:
-            rows.append(
-                torch.tensor(
-                    [0.0, 0.0, parameter.numel()], dtype=torch.float64, device=parameter.device
-                )
-            )
+    for tensor, count in zip(tensors, counts, strict=True):
+        if tensor is None:
+            rows.append(torch.tensor([0.0, 0.0, count], dtype=torch.float64))
             continue
-        if gradient.is_sparse:
-            values = gradient.coalesce().values()
+        if tensor.is_sparse:
+            values = tensor.coalesce().values()
         else:
-            values = gradient
+            values = tensor
         if values.is_complex():
             values = torch.view_as_real(values)
         total = square = torch.zeros((), dtype=torch.float64, device=values.device)
         for part in values.detach().reshape(-1).split(CHUNK):
             exact = part.double()
             total, square = total + exact.sum(), square + exact.dot(exact)
-        rows.append(torch.stack([total, square.sqrt(), total.new_tensor(parameter.numel())]))
+        rows.append(torch.stack([total, square.sqrt(), total.new_tensor(count)]))
     if rows:
-        return torch.stack(rows).cpu()
+        return torch.stack([row.cpu() for row in rows])
     return torch.zeros(0, 3, dtype=torch.float64)
 
 
@@ -157,8 +174,7 @@ def judged(
     if any(len(rank_sums) != len(first) for rank_sums in sums):
         return (
             None,
-            "workers have models of different numbers of parameters, or not all call an optimizer "
-            "of torch's",
+            "workers have models of different numbers of parameters",
         )
     every = torch.nan_to_num(torch.stack(list(sums)))
     totals, norms, counts = every.unbind(-1)
@@ -180,6 +196,35 @@ def judged(
     if len(set(digests)) == 1:
         return None, "all workers have the same batch, as far as it can be read"
     return True, None
+
+
+def parameters_judged(sums: Sequence[torch.Tensor | None]) -> tuple[bool | None, str | None]:
+    """Compare the ranks' parameters after an update or an exchange.
+
+    Args:
+        sums: of each rank: (parameters, 3) the sum, the norm and the number of elements of each
+            parameter; None without memory.
+
+    Returns:
+        Whether they agree, None if that is unknown, and why not.
+    """
+    known = [of_rank for of_rank in sums if of_rank is not None]
+    if len(known) < len(sums):
+        return None, "a worker has no memory to compare parameters"
+    if any(len(of_rank) != len(known[0]) for of_rank in known):
+        return None, "workers have models of different numbers of parameters"
+    totals, norms, _ = torch.nan_to_num(torch.stack(known)).unbind(-1)
+    scale = norms.max(dim=0).values.clamp(min=1e-300)
+    differences = torch.maximum(_range(norms), _range(totals)) / scale
+    different = int((differences > AGREE).sum())
+    if not different:
+        return True, None
+    most = float(f"{float(differences.max()) * 100:.2g}")
+    return False, (
+        f"{different} of {len(known[0])} parameters differ between workers by up to {most:g} %: "
+        "something else than the exchanged gradients changes them, such as a forward that writes "
+        "to parameters or an optimizer that draws random numbers"
+    )
 
 
 def _range(values: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,6 +112,63 @@ class ByHand(Block):
 
     def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
         return OfShare(parameters, learning_rate)
+
+
+class Descent:
+    """An optimizer that is none of torch's; each worker may add noise of its own."""
+
+    def __init__(self, parameters: Any, noise: float) -> None:
+        self.parameters, self.noise = list(parameters), noise
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameter in self.parameters:
+            parameter.sub_(0.01 * parameter.grad + self.noise * torch.randn_like(parameter))
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+@dataclass(frozen=True)
+class OwnDescent(Block):
+    noise: float = 0.0
+
+    def optimizer(self, parameters: Any, learning_rate: float) -> Any:
+        return Descent(parameters, self.noise)
+
+
+class Rewriting(nn.Module):
+    """Scales its weight by what it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.layer.weight.mul_(1 - 1e-3 * x.mean())
+        answer: Tensor = self.layer(x)
+        return answer
+
+
+@dataclass(frozen=True)
+class Rewrites(Block):
+    def build(self) -> nn.Module:
+        return Rewriting()
+
+
+@dataclass(frozen=True)
+class RoundFirst(Block):
+    """Calls what is inside the wrapper until shortly before the window ends."""
+
+    calls: ClassVar[list[int]] = []
+
+    def loss(self, model: Any, batch: Tensor) -> Tensor:
+        self.calls.append(1)
+        inner = model.module if len(self.calls) < STEPS else model
+        answer: Tensor = inner(batch).square().mean()
+        return answer
 
 
 @dataclass(frozen=True)
@@ -293,6 +351,12 @@ def points() -> dict[str, Point]:
         "sharded": {"workload": Sharded()},
         "shuffled": {"workload": Shuffled()},
         "by hand": {"workload": ByHand()},
+        "own descent": {"workload": OwnDescent()},
+        "round with own descent": {"workload": OwnDescent(goes_round="all")},
+        "parts by noise": {"workload": OwnDescent(noise=1e-3)},
+        "parts by forward": {"workload": Rewrites()},
+        "parts by forward in ring": {"workload": Rewrites(), "sync": "ring"},
+        "parts before the end": {"workload": RoundFirst()},
         "beside": {"workload": Block(goes_round="beside")},
         "local": {"workload": honest, "sync": "local_sgd", "sync_period": 2},
     }
@@ -336,7 +400,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, Ran
             Sweep(workload=point.workload, axes={"workers": [WORKERS]}, measure=measure), point
         )
         for case, point in points().items()
-        for measure in [EXACT if case.startswith(("stops", "fails")) else SHORT]
+        for measure in [EXACT if case.startswith(("stops", "fails", "parts before")) else SHORT]
         for measure in [measure if case in QUICK else replace(measure, exchange="precise")]
     }
     spawn(measure_all, args=(folder, tasks), nprocs=WORKERS)
@@ -358,6 +422,16 @@ def test_gradients_that_were_not_exchanged_are_found_at_any_learning_rate_and_pr
         "rank 0: gradients of 6 of 6 parameters differ between workers by up to "
     )
     assert "call model(...) itself" in reason
+
+
+@pytest.mark.parametrize("case", [name for name in points() if name.startswith("parts")])
+def test_parameters_that_part_are_found(results: Results, case: str) -> None:
+    status, reason = explaining_failure(results[case])
+    assert status == "wrong_parameters"
+    assert re.match(r"rank 0: \d of \d parameters differ between workers by up to ", str(reason))
+    for result in results[case].values():
+        assert result.measured is not None
+        assert (result.measured.gradients_agree, result.measured.parameters_agree) == (True, False)
 
 
 @pytest.mark.parametrize("case", ["ends", "ends alone"])
@@ -391,7 +465,7 @@ def test_a_batch_that_fails_after_the_window_on_one_rank_keeps_no_other_waiting(
 
 
 @pytest.mark.parametrize(
-    "case", [name for name in points() if not name.startswith(("round", "ends", "stops"))]
+    "case", [name for name in points() if not name.startswith(("round", "parts", "ends", "stops"))]
 )
 def test_nothing_else_is_accused(results: Results, case: str) -> None:
     assert explaining_failure(results[case]) == ("ok", None)
@@ -401,6 +475,9 @@ def test_nothing_else_is_accused(results: Results, case: str) -> None:
     # Equal batches can have equal gradients without an exchange, too; local updates are each
     # worker's own.
     assert agree == [None if case in ("same batch", "local", "fails compared") else True] * WORKERS
+    if not case.startswith("fails"):
+        measured = [result.measured for result in results[case].values()]
+        assert [found and found.parameters_agree for found in measured] == [True] * WORKERS
 
 
 @pytest.mark.parametrize("case", [f"fails {where}" for where in FAILS])
@@ -453,7 +530,7 @@ def test_sums_and_norms_are_exact_however_a_gradient_is_divided(
         layer(torch.randn(8, 5)).square().sum() + table(torch.tensor([1, 1, 4])).square().sum()
     ).backward()
     parameters = [*layer.parameters(), *table.parameters(), *frozen.parameters()]
-    found = sums_and_norms(parameters)
+    found = sums_and_norms([p.grad for p in parameters], counts=[p.numel() for p in parameters])
     dense = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in parameters]
     expected = [
         [float(each.double().sum()), float(each.double().norm()), each.numel()] for each in dense
