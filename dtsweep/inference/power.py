@@ -104,11 +104,8 @@ def power_of(
     needed = detectable(
         half_width / students_t(degrees) * shares**0.5, degrees_after, error_degrees=degrees
     )
-    if drift_stays and abs(estimate) <= drift:
-        return PowerAnalysis(float(needed[0]) + drift, None, Reason.WITHIN_DRIFT)
-    if drift_stays:
-        return PowerAnalysis(float(needed[0]) + drift, *enough(estimate, needed + drift))
-    return PowerAnalysis(float(needed[0]) + drift, *enough(estimate, needed))
+    lasting = drift if drift_stays else 0.0
+    return PowerAnalysis(float(needed[0]) + drift, *enough(estimate, needed, lasting=lasting))
 
 
 def shares_after(counts: Any, further: Any) -> Numbers:
@@ -123,14 +120,19 @@ def shares_after(counts: Any, further: Any) -> Numbers:
     return shares
 
 
-def enough(estimate: float, needed: Numbers) -> tuple[int | None, Reason | None]:
+def enough(
+    estimate: float, needed: Numbers, *, lasting: float = 0.0
+) -> tuple[int | None, Reason | None]:
     """Give the number of further launches that detect an effect, or the reason why it is None.
 
     Args:
         estimate: of the effect.
         needed: smallest detectable logarithms of ratios with 0, 1, 2 … `MOST_LAUNCHES` more.
+        lasting: drift that further launches have too.
     """
-    sufficient = (abs(estimate) > needed[1:]).nonzero()[0]
+    if lasting and abs(estimate) <= lasting:
+        return (None, Reason.WITHIN_DRIFT)
+    sufficient = (abs(estimate) > needed[1:] + lasting).nonzero()[0]
     if len(sufficient):
         return (int(sufficient[0]) + 1, None)
     return (None, Reason.OVER_100_LAUNCHES)

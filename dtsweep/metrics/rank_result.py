@@ -93,7 +93,7 @@ class TrialColumns:
     """True if the ranks had the same parameters after an exchange; None if that is unknown."""
 
     gradients_reason: str | None = None
-    """What differs between ranks, with the next step; or the reason why that is unknown."""
+    """Difference between ranks, with the next step; or the reason why it is unknown."""
 
     gradient_error: float | None = None
     """Distance of the first step's gradient from one worker's, by its norm; rank 0, on request."""

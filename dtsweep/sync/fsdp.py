@@ -23,7 +23,7 @@ FREED = (
     "backward needs parameters that were freed after forward, for example of a block that returns "
     "an object of its own class, or with create_graph=True; use sync=fsdp_grad"
 )
-"""What to do where a block's parameters are used after they were freed."""
+"""Message where a block's parameters are used after they were freed."""
 
 
 class Fsdp(SyncMode):

@@ -68,7 +68,7 @@ def _uses(module: nn.Module) -> Counter[int]:
 
 
 WHOLE = "the whole model"
-"""What is said of a model without blocks."""
+"""Name of the units of a model without blocks."""
 
 
 def described(blocks: Sequence[nn.Module]) -> str:

@@ -21,7 +21,7 @@ UNUSED = (
     "a pass did not use every parameter; give the workload "
     "ddp_options = {'find_unused_parameters': True}"
 )
-"""What to do where DDP waits for a gradient that never comes."""
+"""Message where DDP waits for a gradient that never comes."""
 
 
 class WrappedMode(SyncMode):

@@ -38,7 +38,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
-from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode, load_mode
 from dtsweep.sync.model_blocks import WHOLE, has_repeated_modules
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
 from dtsweep.worker.batch_checks import check_batch
@@ -227,10 +227,7 @@ def _measure(
         product = {}
         if MODES[point.sync].shards:
             product = _product(point, model, parameters, context, rates)
-        could_have_blocks = has_repeated_modules(model)
-        mode.prepare(model, make)
-        if mode.blocks == WHOLE and could_have_blocks:
-            flags = [*flags, "one_block"]
+        flags += _prepare(mode, model, make)
         set_seed(seeds[job.rank])
         optimizer = mode.optimizer_class
         blocks = mode.blocks
@@ -256,6 +253,15 @@ def _measure(
         return replace(measured, **fields, flags=[*flags, *measured.flags])
     finally:
         mode.close()
+
+
+def _prepare(mode: SyncMode, model: nn.Module, make: MakeOptimizer) -> list[str]:
+    """Have the mode take the model over; return its flags."""
+    could_have_blocks = has_repeated_modules(model)
+    mode.prepare(model, make)
+    if mode.blocks == WHOLE and could_have_blocks:
+        return ["one_block"]
+    return []
 
 
 def _product(
