@@ -27,6 +27,7 @@ class Sign(ErrorFeedback):
         """Count the rows."""
         super().__init__(layout, point)
         self._rows = sum(_rows_of(shape) for shape in layout.shapes)
+        self._lengths: Tensor | None = None
 
     def _compress(self, values: Tensor) -> Tensor:
         width = _bytes_for(len(values))
@@ -49,11 +50,25 @@ class Sign(ErrorFeedback):
         scales = payload[:head].clone().view(torch.float32).to(values.dtype) * scale
         tail = head + _bytes_for(len(values))
         signs = _unpacked(payload[head:tail]).view(torch.int8).mul_(2).sub_(1)
-        is_used = _unpacked(payload[tail : tail + _bytes_for(self._rows)]).view(torch.int8)
-        for places, rows in self._parameter_rows(signs):
-            rows.mul_(is_used[places, None])
+        if self._rows:
+            is_used = _unpacked(payload[tail : tail + _bytes_for(self._rows)]).view(torch.int8)
+            lengths = self._row_lengths(values.device)
+            # One operation, not one for each parameter: this is done for each worker's payload.
+            of_values = is_used[: self._rows].repeat_interleave(lengths, output_size=len(values))
+            signs[: len(values)].mul_(of_values)
         for cut, blocks, rows in in_rows(values):
             rows.addcmul_(signs[cut].view(rows.shape).to(values.dtype), scales[blocks, None])
+
+    def _row_lengths(self, device: torch.device) -> Tensor:
+        """(rows,) number of values of each row."""
+        if self._lengths is None:
+            counts = [
+                (_rows_of(shape), shape.numel() // max(1, _rows_of(shape)))
+                for shape in self._layout.shapes
+            ]
+            lengths = [torch.full((rows,), width, dtype=torch.int64) for rows, width in counts]
+            self._lengths = torch.cat(lengths).to(device)
+        return self._lengths
 
     def _parameter_rows(self, values: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Places of each parameter's rows among all rows, and a view of them: (rows, values)."""

@@ -114,7 +114,8 @@ TRIALS: tuple[Column, ...] = (
         "gradients_reason",
         TEXT,
         "",
-        "why `gradients_agree` or `parameters_agree` is null or false",
+        "what differs between the workers, or why that is unknown; null where nothing was "
+        "to compare",
     ),
     Column(
         "gradient_error",

@@ -70,7 +70,7 @@ class Fsdp(SyncMode):
         try:
             loss = passes(self._job, self._model, batches, clock)
         except RuntimeError as error:
-            if self.reshards and "setStorage" in str(error):
+            if self.reshards and "storage of size 0" in str(error):
                 raise RuntimeError(FREED) from error
             raise
         if not exchange:
@@ -119,7 +119,11 @@ def _refuse_unshardable(model: nn.Module) -> None:
                 f"{name} rewrites its parameters in forward (max_norm), which FSDP loses with the "
                 "gathered copy; leave max_norm out"
             )
-        if getattr(module, "sparse", False) is True:
+        if (
+            isinstance(module, nn.Embedding | nn.EmbeddingBag)
+            and module.sparse
+            and module.weight.requires_grad
+        ):
             raise ValueError(
                 f"{name} has sparse gradients, which FSDP can't exchange; leave sparse=True out, "
                 "or use sync=ddp"

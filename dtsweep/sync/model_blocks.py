@@ -26,9 +26,11 @@ def blocks_of(workload: Any, model: nn.Module) -> list[nn.Module]:
     blocks_method = getattr(workload, "blocks", None)
     if not callable(blocks_method):
         uses = _uses(model)
-        return _siblings(model, uses, made_of_others=True) or _siblings(
-            model, uses, made_of_others=False
-        )
+        found = _siblings(model, uses, made_of_others=True)
+        # Composite modules that all share a parameter leave no block: their layers are too small.
+        if found or _siblings(model, None, made_of_others=True):
+            return found
+        return _siblings(model, uses, made_of_others=False)
     blocks = list(blocks_method(model))
     parts = set(model.modules()) - {model}
     inside = {
@@ -48,11 +50,9 @@ def blocks_of(workload: Any, model: nn.Module) -> list[nn.Module]:
 
 
 def has_repeated_modules(model: nn.Module) -> bool:
-    """Tell whether a model has modules next to others of their class, which could be blocks."""
-    return any(
-        count > 1
-        for module in model.modules()
-        for count in Counter(map(type, _with_parameters(module))).values()
+    """True if a model has modules next to others of their class, which could be blocks."""
+    return bool(
+        _siblings(model, None, made_of_others=True) or _siblings(model, None, made_of_others=False)
     )
 
 
@@ -81,14 +81,16 @@ def described(blocks: Sequence[nn.Module]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items()) or WHOLE
 
 
-def _siblings(module: nn.Module, uses: Counter[int], *, made_of_others: bool) -> list[nn.Module]:
+def _siblings(
+    module: nn.Module, uses: Counter[int] | None, *, made_of_others: bool
+) -> list[nn.Module]:
     """Find the outermost modules with siblings of their class and no shared parameter.
 
     Those that share a parameter may have such modules inside.
 
     Args:
         module: in which.
-        uses: places of each parameter in the whole model.
+        uses: places of each parameter in the whole model; None: shared ones don't matter.
         made_of_others: composite modules; else layers.
     """
     children = _with_parameters(module)
@@ -97,7 +99,8 @@ def _siblings(module: nn.Module, uses: Counter[int], *, made_of_others: bool) ->
     )
     blocks = []
     for child in children:
-        if counts[type(child)] > 1 and _has_own_parameters(child, uses):
+        is_own = uses is None or _has_own_parameters(child, uses)
+        if counts[type(child)] > 1 and is_own:
             blocks.append(child)
         else:
             blocks += _siblings(child, uses, made_of_others=made_of_others)

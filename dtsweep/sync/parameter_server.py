@@ -49,18 +49,23 @@ class Shard:
 
         Args:
             parameters: all of the model, in its order, so that an optimizer divides them as it
-                would in one place. Those of this shard have their initial values; those of other
-                shards are on the meta device.
+                would in one place. Those of this shard have their initial values; frozen ones and
+                those of other shards are on the meta device.
             make_optimizer: from parameters to their optimizer.
             point: of the trial, without its workload.
 
         Returns:
             Name of the optimizer.
+
+        Raises:
+            ValueError: the optimizer can't be divided among shards.
         """
-        everyone = [nn.Parameter(value.clone()) for value in parameters]
+        everyone = [
+            nn.Parameter(value.clone(), requires_grad=value.requires_grad or not value.is_meta)
+            for value in parameters
+        ]
         self._optimizer = make_optimizer(everyone)
-        for group in self._optimizer.param_groups:
-            group["params"] = [p for p in group["params"] if not p.is_meta]
+        _keep_own(self._optimizer, everyone)
         self._parameters = [parameter for parameter in everyone if not parameter.is_meta]
         self._dtype = flat_dtype(self._parameters)
         self._workers = point.workers
@@ -126,8 +131,10 @@ class Shard:
         for parameter, part in zip(
             self._parameters, _split(gradient, self._parameters), strict=True
         ):
-            parameter.grad = torch.empty_like(parameter)
-            real_view(parameter.grad).copy_(part)
+            gradient_part = part.to(real_view(parameter).dtype)
+            if parameter.is_complex():
+                gradient_part = torch.view_as_complex(gradient_part)
+            parameter.grad = gradient_part
         self._optimizer.step()
         self._version += 1
 
@@ -159,7 +166,8 @@ class ParameterServer(SyncMode):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Spread the parameters over the shards; rank 0's values are everybody's."""
         self._model = model
-        trained = [p for p in model.parameters() if p.requires_grad]
+        everyone = list(model.parameters())
+        trained = [p for p in everyone if p.requires_grad]
         self._pieces = deal(trained, len(self._job.servers))
         self._dtypes = [flat_dtype(piece) for piece in self._pieces]
         self._versions = [0] * len(self._pieces)
@@ -168,15 +176,26 @@ class ParameterServer(SyncMode):
             Pushes(point, [real_view(p).shape for p in piece], self._job.device, dtype=dtype)
             for piece, dtype in zip(self._pieces, self._dtypes, strict=True)
         ]
+        error: Exception | None = None
         if self._job.rank == 0:
-            values = [_with_places(trained, piece) for piece in self._pieces]
-            # The workload goes with its optimizer.
-            send_modules_by_name()
-            resets = [
-                shard.reset.remote(value, make_optimizer, point)
-                for shard, value in zip(self._job.servers, values, strict=True)
-            ]
-            self.optimizer_class = ray.get(resets)[0]
+            values = [_with_places(everyone, piece) for piece in self._pieces]
+            try:
+                # The workload goes with its optimizer.
+                send_modules_by_name()
+                resets = [
+                    shard.reset.remote(value, make_optimizer, point)
+                    for shard, value in zip(self._job.servers, values, strict=True)
+                ]
+                self.optimizer_class = ray.get(resets)[0]
+            except Exception as raised:  # noqa: BLE001  # the user's optimizer may raise anything
+                error = raised
+        # Others would wait for a rank that gave up alone.
+        has_failed = [error is not None]
+        torch.distributed.broadcast_object_list(has_failed, src=0)
+        if error is not None:
+            raise error
+        if has_failed[0]:
+            raise torch.distributed.DistError("rank 0 could not reset the servers")
         # Also the barrier: nobody pushes before rank 0 has reset the shards.
         share_weights(model)
 
@@ -295,11 +314,30 @@ def real_view(tensor: Tensor) -> Tensor:
     return tensor.detach()
 
 
+def _keep_own(optimizer: Any, everyone: Sequence[nn.Parameter]) -> None:
+    """Leave in the groups of an optimizer the parameters that have values here.
+
+    Raises:
+        ValueError: it has no groups, and there are parameters of other shards.
+    """
+    groups = getattr(optimizer, "param_groups", None)
+    if groups is not None:
+        for group in groups:
+            group["params"] = [p for p in group["params"] if not p.is_meta]
+    elif any(parameter.is_meta and parameter.requires_grad for parameter in everyone):
+        raise ValueError(
+            f"{type(optimizer).__name__} has no param_groups, so that shards can't divide it; use "
+            "shards=1"
+        )
+
+
 def _with_places(everyone: Sequence[nn.Parameter], own: Sequence[nn.Parameter]) -> list[Tensor]:
-    """Values of a shard's parameters, and places without memory for those of other shards."""
+    """Values of a shard's parameters, and places without memory for all others."""
     of_shard = {id(parameter) for parameter in own}
     return [
-        p.detach().cpu() if id(p) in of_shard else torch.empty_like(p, device="meta").detach()
+        p.detach().cpu()
+        if id(p) in of_shard
+        else torch.empty_like(p, device="meta", requires_grad=p.requires_grad)
         for p in everyone
     ]
 

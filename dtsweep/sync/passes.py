@@ -164,8 +164,10 @@ def refuse_shared_memory(model: nn.Module) -> None:
         ValueError: names the buffer and the way out.
     """
     for name, buffer in model.named_buffers():
+        if buffer.layout != torch.strided or getattr(buffer, "_ddp_ignored", False):
+            continue
         sides = zip(buffer.shape, buffer.stride(), strict=True)
-        if buffer.layout == torch.strided and any(size > 1 and not step for size, step in sides):
+        if any(size > 1 and not step for size, step in sides):
             raise ValueError(
                 f"elements of the buffer {name} share memory (it was expanded), so workers can't "
                 "send it; add .clone() where it is made"

@@ -67,7 +67,8 @@ class WrappedMode(SyncMode):
         try:
             loss = passes(self._job, self._model, batches, clock, exchange=exchange)
         except RuntimeError as error:
-            if "find_unused_parameters" in str(error):
+            is_plain = not (self._model.find_unused_parameters or self._model.static_graph)
+            if is_plain and str(error).startswith("Expected to have finished reduction"):
                 raise RuntimeError(UNUSED) from error
             raise
         if self._hook and exchange:

@@ -41,7 +41,7 @@ class Zero1(WrappedMode):
         if len(kinds) > 1:
             raise ValueError(
                 f"zero1 needs trained parameters of one type, not {' and '.join(map(str, kinds))}; "
-                "use sync=ddp or sync=fsdp"
+                "use sync=ddp"
             )
         # As views of one tensor per owner, so that a step sends one message for each, not one for
         # each parameter.

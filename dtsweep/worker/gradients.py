@@ -84,11 +84,11 @@ class StepRecord:
             `gradients_reason` of `Measured`, the same on all ranks.
         """
         everyone: list[Any] = [None] * distributed.get_world_size()
-        parameters = _sums_that_fit(self._model, of_gradients=False)
+        parameters = _parameter_sums(self._model)
         gradients = self._sums[0] if self._sums else _NONE
         distributed.all_gather_object(everyone, (self._digests.digest(), gradients, parameters))
         digests, sums, parameter_sums = zip(*everyone, strict=True)
-        agree, reason = parameters_judged(parameter_sums)
+        agree, reason = parameters_judged(parameter_sums, tolerances=_tolerances(self._model))
         fields: dict[str, Any] = {"parameters_agree": agree, "gradients_reason": reason}
         if not self._same_gradients:
             return fields
@@ -105,20 +105,47 @@ class StepRecord:
     def _record(self) -> None:
         # An optimizer may have another one inside.
         if not self._sums:
-            self._sums.append(_sums_that_fit(self._model, of_gradients=True))
+            self._sums.append(_gradient_sums(self._model))
 
 
-def _sums_that_fit(model: nn.Module, *, of_gradients: bool) -> torch.Tensor | None:
-    """`sums_and_norms` of a model's gradients or parameters; None without enough memory.
+def _trained(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad and not _is_ignored(p)]
+
+
+def _is_ignored(parameter: nn.Parameter) -> bool:
+    return bool(getattr(parameter, "_ddp_ignored", False))
+
+
+def _tolerances(model: nn.Module) -> torch.Tensor:
+    """(parameters,) `AGREE`, or more where a type has few digits."""
+    return torch.tensor(
+        [max(AGREE, 8 * torch.finfo(p.dtype).eps) for p in _trained(model)], dtype=torch.float64
+    )
+
+
+def _parameter_sums(model: nn.Module) -> torch.Tensor | None:
+    """`sums_and_norms` of a model's trained parameters; None if they can't be read.
+
+    Frozen ones may be each worker's own, such as averages that a forward keeps.
+    """
+    parameters = _trained(model)
+    try:
+        return sums_and_norms(
+            [p.detach() for p in parameters], counts=[p.numel() for p in parameters]
+        )
+    except Exception:  # noqa: BLE001  # whatever a class of tensors may raise is no fault of the trial
+        traceback.print_exc()
+        return None
+
+
+def _gradient_sums(model: nn.Module) -> torch.Tensor | None:
+    """`sums_and_norms` of a model's gradients; None without enough memory.
 
     Nothing is raised then, because a rank that fails alone would keep the others waiting.
     """
     try:
-        parameters = [p for p in model.parameters() if not getattr(p, "_ddp_ignored", False)]
-        return sums_and_norms(
-            [p.grad if of_gradients else p.detach() for p in parameters],
-            counts=[p.numel() for p in parameters],
-        )
+        parameters = [p for p in model.parameters() if not _is_ignored(p)]
+        return sums_and_norms([p.grad for p in parameters], counts=[p.numel() for p in parameters])
     except (RuntimeError, MemoryError) as error:
         if not oom_status(error):
             raise
@@ -198,32 +225,36 @@ def judged(
     return True, None
 
 
-def parameters_judged(sums: Sequence[torch.Tensor | None]) -> tuple[bool | None, str | None]:
+def parameters_judged(
+    sums: Sequence[torch.Tensor | None], *, tolerances: torch.Tensor
+) -> tuple[bool | None, str | None]:
     """Compare the ranks' parameters after an update or an exchange.
 
     Args:
         sums: of each rank: (parameters, 3) the sum, the norm and the number of elements of each
-            parameter; None without memory.
+            parameter; None where they can't be read.
+        tolerances: (parameters,) of sums and norms, as shares of the norm.
 
     Returns:
         Whether they agree, None if that is unknown, and why not.
     """
     known = [of_rank for of_rank in sums if of_rank is not None]
     if len(known) < len(sums):
-        return None, "a worker has no memory to compare parameters"
+        return None, "a worker's parameters can't be read"
     if any(len(of_rank) != len(known[0]) for of_rank in known):
         return None, "workers have models of different numbers of parameters"
     totals, norms, _ = torch.nan_to_num(torch.stack(known)).unbind(-1)
     scale = norms.max(dim=0).values.clamp(min=1e-300)
     differences = torch.maximum(_range(norms), _range(totals)) / scale
-    different = int((differences > AGREE).sum())
+    different = int((differences > tolerances).sum())
     if not different:
         return True, None
     most = float(f"{float(differences.max()) * 100:.2g}")
     return False, (
         f"{different} of {len(known[0])} parameters differ between workers by up to {most:g} %: "
-        "something else than the exchanged gradients changes them, such as a forward that writes "
-        "to parameters or an optimizer that draws random numbers"
+        "something other than the exchanged gradients changes them: a forward that writes to "
+        "parameters, an optimizer that draws random numbers, or a loss that did not always call "
+        "model(...) itself"
     )
 
 

@@ -161,7 +161,8 @@ class Workload:
         return torch.stack([torch.sin(k * numbers + k) for k in range(1, WIDTH + 1)], dim=1)
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
-        return nn.functional.mse_loss(model(batch), torch.zeros(()).expand_as(model(batch)))
+        answer: Tensor = model(batch).square().mean()
+        return answer
 
 
 SAME = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import nn
 
 from dtsweep import workloads
@@ -57,7 +58,18 @@ def test_blocks_are_looked_for_inside_stacks_that_share_a_parameter() -> None:
     assert blocks_of(None, model) == [*model.encoder.layers, *model.decoder.layers]
 
 
+def test_blocks_that_all_share_a_parameter_leave_none() -> None:
+    model = nn.Sequential(Block(), Block())
+    shared = nn.Parameter(torch.ones(2))
+    for block in model:
+        block.shared = shared
+    assert blocks_of(None, model) == []
+    assert has_repeated_modules(model)
+
+
 def test_a_model_that_could_have_blocks_is_known() -> None:
+    lists = nn.ModuleList([nn.ModuleList([nn.Linear(2, 2)]), nn.ModuleList([nn.Conv2d(1, 1, 1)])])
+    assert not has_repeated_modules(lists)
     assert has_repeated_modules(Tied())
     assert not has_repeated_modules(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Conv2d(1, 1, 1)))
 

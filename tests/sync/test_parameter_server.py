@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import pickle
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from ray import cloudpickle
 from torch import distributed, nn
 
 from dtsweep.measure.clock import CpuClock
@@ -308,7 +310,8 @@ class Server:
         class Call:
             @staticmethod
             def remote(*given: Any) -> Any:
-                return asyncio.run(method(*given))
+                # As Ray does, so that nothing is shared.
+                return asyncio.run(method(*pickle.loads(cloudpickle.dumps(given))))
 
         return Call()
 
@@ -361,6 +364,8 @@ class Mixed(nn.Module):
         super().__init__()
         random = torch.manual_seed(0)
         self.small = nn.Parameter(torch.randn(3, generator=random))
+        self.fixed = nn.Parameter(torch.ones(3), requires_grad=False)
+        self.unused = nn.Parameter(torch.randn(2, generator=random))
         self.turned = nn.Parameter(torch.randn(4, 3, dtype=torch.complex64, generator=random))
         self.large = nn.Parameter(torch.randn(9, 3, generator=random))
         self.precise = nn.Parameter(torch.randn(3, dtype=torch.float64, generator=random))
@@ -383,12 +388,45 @@ def test_a_server_trains_each_parameter_as_plain_pytorch_does(
         found: torch.Tensor = model(step)
         return found
 
-    def make(parameters: Any) -> torch.optim.Optimizer:
-        return by_position([p for p in parameters if p.requires_grad])
-
-    expected = plain(Mixed(), loss, make=make)
+    expected = plain(Mixed(), loss, make=by_position)
     start = list(Mixed().parameters())
-    found = one_process(Mixed(), loss, shards=shards, make=make)
+    found = one_process(Mixed(), loss, shards=shards, make=by_position)
     for got, wanted, before in zip(found, expected, start, strict=True):
         moved = (wanted - before).abs().max().clamp(min=1e-3) if before.is_floating_point() else 1.0
         assert (got - wanted).abs().max() <= 1e-6 * moved + 1e-7
+
+
+class NoGroups:
+    """An optimizer without groups."""
+
+    def __init__(self, parameters: Any) -> None:
+        self.parameters = list(parameters)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameter in self.parameters:
+            parameter.sub_(0.1 * parameter.grad)
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+def test_an_optimizer_without_groups_has_one_shard_and_no_more(
+    one_process: Callable[..., list[torch.Tensor]],
+) -> None:
+    def loss(model: nn.Module, step: int) -> torch.Tensor:
+        found: torch.Tensor = model(torch.full((1, 3), float(step))).square().mean()
+        return found
+
+    def model() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Linear(3, 2)
+
+    expected = plain(model(), loss, make=NoGroups)
+    for got, wanted in zip(
+        one_process(model(), loss, shards=1, make=NoGroups), expected, strict=True
+    ):
+        assert torch.allclose(got, wanted)
+    with pytest.raises(ValueError, match=r"NoGroups has no param_groups.*use shards=1"):
+        one_process(model(), loss, shards=2, make=NoGroups)

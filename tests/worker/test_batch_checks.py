@@ -22,7 +22,7 @@ from dtsweep.sync.mode import Job
 from dtsweep.worker import gradients
 from dtsweep.worker.attempt import _steps_alone, run_attempt
 from dtsweep.worker.batch_checks import BatchError, check_batch, digest_of, tensors_in
-from dtsweep.worker.gradients import judged, sums_and_norms
+from dtsweep.worker.gradients import judged, parameters_judged, sums_and_norms
 from dtsweep.worker.rank import become_rank
 from tests.ranks import spawn
 from tests.sharded import ShardedOptimizer
@@ -429,6 +429,7 @@ def test_parameters_that_part_are_found(results: Results, case: str) -> None:
     status, reason = explaining_failure(results[case])
     assert status == "wrong_parameters"
     assert re.match(r"rank 0: \d of \d parameters differ between workers by up to ", str(reason))
+    assert "a loss that did not always call model(...) itself" in str(reason)
     for result in results[case].values():
         assert result.measured is not None
         assert (result.measured.gradients_agree, result.measured.parameters_agree) == (True, False)
@@ -536,6 +537,25 @@ def test_sums_and_norms_are_exact_however_a_gradient_is_divided(
         [float(each.double().sum()), float(each.double().norm()), each.numel()] for each in dense
     ]
     assert found.tolist() == [pytest.approx(row, rel=1e-12) for row in expected]
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        (lambda sums: sums.clone(), True),
+        (lambda sums: sums * (1 + 1e-7), True),
+        (lambda sums: sums + torch.tensor([1e-3, 0, 0]), False),
+        (lambda sums: sums[:1], None),
+        (lambda _: None, None),
+    ],
+    ids=["equal", "rounded otherwise", "sums differ", "fewer parameters", "unreadable"],
+)
+def test_parameters_are_compared_by_sums_and_norms(other: Any, found: bool | None) -> None:
+    sums = torch.tensor([[3.0, 2.0, 100], [-1.0, 0.5, 10]], dtype=torch.float64)
+    tolerances = torch.full((2,), 1e-5, dtype=torch.float64)
+    agree, reason = parameters_judged([sums, other(sums)], tolerances=tolerances)
+    assert agree is found
+    assert (reason is None) is (found is True)
 
 
 def test_without_a_gradient_nothing_can_be_told() -> None:
