@@ -258,7 +258,7 @@ class Design(NamedTuple):
     sigmas: list[float]
     """Standard deviation of what launches add to each point."""
     together: bool
-    """Whether points share launches."""
+    """True if points share launches."""
     apart: tuple[float, ...] = (0.0,)
     """True differences of the two points."""
 

@@ -519,7 +519,7 @@ EVENTS = {
 
 
 EVENT_STEPS_S = (0.0005, 0.005, 0.05, 2.0)
-"""How long a step with events is, in seconds."""
+"""Lengths of a step with events, in seconds."""
 
 
 def with_events(*, repetitions: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -30,7 +29,6 @@ On the geometric scale, where 0.5 is the middle. Windows of the example sweeps o
 nearer to their longest.
 """
 
-
 ASSUMED_FACTOR, MEASURED_FACTOR = 1.7, 1.5
 """Factors from the expected duration to both ends of its range: without results, and with some."""
 
@@ -56,7 +54,9 @@ def expected_duration(
 
 def _expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
     sessions = _trials_of_sessions(sweep, trials)
-    canaries = 2 * sum(count >= CANARY_TRIALS for count in sessions) * sweep.measure.canary
+    canaries = 0
+    if sweep.measure.canary:
+        canaries = 2 * sum(count >= CANARY_TRIALS for count in sessions)
     seconds = len(trials) * _trial_s(sweep, rows) + canaries * _canary_s(sweep, rows)
     seconds += len(sessions) * _start_s(rows)
     return seconds / sweep.resources.concurrent
@@ -142,6 +142,4 @@ def _window_s(measure: Measure) -> float:
     if measure.half_width is None:
         return shortest
     least_s = max(shortest, LEAST_S)
-    return math.exp(
-        (1 - TOWARDS_LONGEST) * math.log(least_s) + TOWARDS_LONGEST * math.log(measure.max_seconds)
-    )
+    return float(least_s ** (1 - TOWARDS_LONGEST) * measure.max_seconds**TOWARDS_LONGEST)

@@ -25,6 +25,13 @@ class Bucket:
         return [parameter.shape for parameter in self.parameters]
 
 
+def real_view(tensor: torch.Tensor) -> torch.Tensor:
+    """View complex numbers as pairs of real ones, in a last dimension of two."""
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.detach())
+    return tensor.detach()
+
+
 def buckets_of(model: nn.Module, size: int | None) -> list[Bucket]:
     """Deal out the parameters in the order in which backward comes to them, each type by itself.
 

@@ -11,6 +11,7 @@ from torch.distributed import GradBucket, distributed_c10d  # type: ignore[attr-
 from torch.futures import Future
 
 from dtsweep.compression.exchange import Mark, Mean, mean_for, unmarked
+from dtsweep.sync.buckets import real_view
 from dtsweep.sync.groups import GroupCollectives
 from dtsweep.sync.mode import Job
 
@@ -97,9 +98,6 @@ class CommHook:
         if kept is not None and list(map(id, kept.parameters)) == list(map(id, parameters)):
             return replace(kept, values=values)
         # DDP puts complex numbers into its buckets as pairs of real ones.
-        shapes = [
-            torch.view_as_real(parameter).shape if parameter.is_complex() else parameter.shape
-            for parameter in parameters
-        ]
+        shapes = [real_view(parameter).shape for parameter in parameters]
         mean = mean_for(self._point, values, self._collectives, shapes=shapes, seed=index)
         return _Bucket(parameters=parameters, values=values, mean=mean)

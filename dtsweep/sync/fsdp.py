@@ -17,7 +17,7 @@ from dtsweep.measure.clock import Clock
 from dtsweep.sync.groups import mesh_of_all, mesh_of_nodes
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.model_blocks import blocks_of, described
-from dtsweep.sync.passes import passes, share_weights
+from dtsweep.sync.passes import make_contiguous, passes, share_weights
 
 FREED = (
     "backward needs parameters that were freed after forward, for example of a block that returns "
@@ -45,8 +45,7 @@ class Fsdp(SyncMode):
         """Shard the blocks, and what is left of the model by itself."""
         mesh = self.mesh()
         _refuse_unshardable(model)
-        for parameter in model.parameters():
-            parameter.data = parameter.data.contiguous()
+        make_contiguous(model)
         share_weights(model)
         blocks = blocks_of(self._job.point.workload, model)
         # In words while they are what the workload made: `fully_shard` gives them classes of its

@@ -23,6 +23,7 @@ from dtsweep.compression.exchange import WATCHED
 from dtsweep.measure.clock import Clock
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.travel import send_modules_by_name
+from dtsweep.sync.buckets import real_view
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
 from dtsweep.sync.pushes import Pushes
@@ -305,13 +306,6 @@ def flat_dtype(parameters: Sequence[Tensor]) -> torch.dtype:
     if any(parameter.dtype in doubles for parameter in parameters):
         return torch.float64
     return torch.float32
-
-
-def real_view(tensor: Tensor) -> Tensor:
-    """View complex numbers as pairs of real ones, in a last dimension of two."""
-    if tensor.is_complex():
-        return torch.view_as_real(tensor.detach())
-    return tensor.detach()
 
 
 def _keep_own(optimizer: Any, everyone: Sequence[nn.Parameter]) -> None:

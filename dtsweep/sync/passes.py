@@ -157,6 +157,12 @@ def make_optimizer(parameters: Iterable[nn.Parameter], *, point: Point) -> torch
     return kinds[point.optimizer](parameters, lr=point.learning_rate)
 
 
+def make_contiguous(model: nn.Module) -> None:
+    """Lay parameters out in memory in the order of their indices, for modes that divide them."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.contiguous()
+
+
 def refuse_shared_memory(model: nn.Module) -> None:
     """Refuse buffers that can't be sent because their elements share memory.
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from dtsweep.sync.mode import MakeOptimizer
+from dtsweep.sync.passes import make_contiguous
 from dtsweep.sync.wrapped import WrappedMode
 
 
@@ -24,8 +25,7 @@ class Zero1(WrappedMode):
         """Wrap the model, its parameters in the order of their indices."""
         # The optimizer lays them so; DDP takes their layout for that of gradients, and has to know
         # it from the start.
-        for parameter in model.parameters():
-            parameter.data = parameter.data.contiguous()
+        make_contiguous(model)
         super().prepare(model, make_optimizer)
 
     def _make_optimizer(self, make_optimizer: MakeOptimizer) -> torch.optim.Optimizer:

@@ -11,6 +11,7 @@ import torch
 from torch import distributed, nn
 
 from dtsweep.hardware.memory import oom_status
+from dtsweep.sync.buckets import real_view
 from dtsweep.sync.mode import SyncMode
 from dtsweep.worker.batch_checks import digest_of
 
@@ -58,7 +59,7 @@ class StepRecord:
         self._model = model
         self._same_gradients = same_gradients
         self._digests = hashlib.sha256()
-        self._sums: list[torch.Tensor | None] = []
+        self._gradients: torch.Tensor | None = _NONE
 
     def __enter__(self) -> StepRecord:
         """Record from now on."""
@@ -85,8 +86,9 @@ class StepRecord:
         """
         everyone: list[Any] = [None] * distributed.get_world_size()
         parameters = _parameter_sums(self._model)
-        gradients = self._sums[0] if self._sums else _NONE
-        distributed.all_gather_object(everyone, (self._digests.digest(), gradients, parameters))
+        distributed.all_gather_object(
+            everyone, (self._digests.digest(), self._gradients, parameters)
+        )
         digests, sums, parameter_sums = zip(*everyone, strict=True)
         agree, reason = parameters_judged(parameter_sums, tolerances=_tolerances(self._model))
         fields: dict[str, Any] = {"parameters_agree": agree, "gradients_reason": reason}
@@ -103,9 +105,7 @@ class StepRecord:
         return fields
 
     def _record(self) -> None:
-        # An optimizer may have another one inside.
-        if not self._sums:
-            self._sums.append(_gradient_sums(self._model))
+        self._gradients = _gradient_sums(self._model)
 
 
 def _trained(model: nn.Module) -> list[nn.Parameter]:
@@ -171,10 +171,9 @@ def sums_and_norms(
             values = tensor.coalesce().values()
         else:
             values = tensor
-        if values.is_complex():
-            values = torch.view_as_real(values)
+        values = real_view(values)
         total = square = torch.zeros((), dtype=torch.float64, device=values.device)
-        for part in values.detach().reshape(-1).split(CHUNK):
+        for part in values.reshape(-1).split(CHUNK):
             exact = part.double()
             total, square = total + exact.sum(), square + exact.dot(exact)
         rows.append(torch.stack([total, square.sqrt(), total.new_tensor(count)]))

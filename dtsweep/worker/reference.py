@@ -21,6 +21,7 @@ from dtsweep.hardware.memory import oom_status, peak_bytes, release_memory, rest
 from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import MODES
+from dtsweep.sync.buckets import real_view
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision
 from dtsweep.worker.gradients import CHUNK
@@ -283,7 +284,7 @@ def _gathered(parameter: nn.Parameter) -> torch.Tensor:
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
+    return real_view(tensor).reshape(-1)
 
 
 def _say(message: str) -> None:

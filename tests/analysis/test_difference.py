@@ -364,14 +364,14 @@ def test_points_whose_launches_vary_eight_times_as_much_are_seldom_told_apart(
 @pytest.mark.parametrize("together", [True, False])
 def test_one_launch_is_compared_with_noisy_ones_by_their_noise(together: bool) -> None:
     added = [0.04] * 2 + [0.0025] * 10
-    told = []
+    verdicts = []
     for logs, within in sweeps([0.0025] * 12, launches=4, together=together, added=added, count=80):
         # The second point has the first launch of its own alone.
         kept = (~np.isnan(logs[1])).nonzero()[0][0]
         logs[1, np.arange(logs.shape[1]) != kept] = np.nan
         found = contrasts(launches_in(logs, within), np.array([0]), np.array([1]))
-        told.append(abs(found.estimate[0, 0]) > found.half_width[0, 0])
-    assert np.mean(told) <= 0.08 + chance(0.08, 80)
+        verdicts.append(abs(found.estimate[0, 0]) > found.half_width[0, 0])
+    assert np.mean(verdicts) <= 0.08 + chance(0.08, 80)
 
 
 def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_only() -> None:

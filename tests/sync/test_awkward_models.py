@@ -235,7 +235,7 @@ def on_rank(rank: int, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def of_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What came of every case, by rank."""
+    """Results of every case, by rank."""
     folder = tmp_path_factory.mktemp("awkward")
     spawn(on_rank, args=(folder,), nprocs=RANKS)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(RANKS)]
