@@ -6,6 +6,7 @@ Parameters, gradients and optimizer state are in shards.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from dtsweep.measure.clock import Clock
+from dtsweep.sync.block_order import BlockOrder
 from dtsweep.sync.groups import mesh_of_all, mesh_of_nodes
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.model_blocks import blocks_of, described
@@ -51,12 +53,17 @@ class Fsdp(SyncMode):
         # In words while they are what the workload made: `fully_shard` gives them classes of its
         # own.
         named = described(blocks)
+        name_of = {module: name for name, module in model.named_modules()}
+        names = [name_of[block] for block in blocks]
         for block in blocks:
             fully_shard(block, mesh=mesh, reshard_after_forward=self.reshards)
         # What the model's own forward needs is gathered first and let go of last.
         fully_shard(model, mesh=mesh, reshard_after_forward=False)
         self._model = model
         self._sharded = [module for module in (*blocks, model) if isinstance(module, FSDPModule)]
+        if self._job.point.workers > 1:
+            order = BlockOrder(names, blocks, rank=self._job.rank, ranks=self._job.point.workers)
+            self._job = replace(self._job, loss=order.followed(self._job.loss))
         self._optimizer = make_optimizer(model.parameters())
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer_class = type(self._optimizer).__name__

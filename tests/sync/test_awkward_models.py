@@ -6,7 +6,7 @@ One spawn of two ranks runs all cases.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -19,9 +19,10 @@ from torch.distributed.tensor import DTensor
 
 from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.point import Point
+from dtsweep.sync import block_order
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, make_optimizer
-from tests.ranks import spawn
+from tests.ranks import free_ports, spawn
 
 RANKS, STEPS = 2, 4
 WIDTH = 8
@@ -128,6 +129,47 @@ class Answering(nn.Module):
         return x
 
 
+class Stack(nn.Module):
+    """Equal blocks; which are called, and in which order, a function says in every pass.
+
+    It is given the number of passes so far and the rank.
+    """
+
+    def __init__(self, order: Callable[[int, int], Sequence[int]]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3)
+        )
+        self.head, self._order, self._passes = nn.Linear(WIDTH, 2), order, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        for place in self._order(self._passes, distributed.get_rank()):
+            x = self.layers[place](x)
+        self._passes += 1
+        out: Tensor = self.head(x)
+        return out
+
+
+def in_turns(passes: int, _: int) -> Sequence[int]:
+    return (0, 1, 2) if passes % 2 == 0 else (2, 1, 0)
+
+
+def other_order(_: int, rank: int) -> Sequence[int]:
+    return (1, 0, 2) if rank else (0, 1, 2)
+
+
+def other_choice(_: int, rank: int) -> Sequence[int]:
+    return (0, 2) if rank else (0, 1)
+
+
+def one_less(_: int, rank: int) -> Sequence[int]:
+    return (0, 1) if rank else (0, 1, 2)
+
+
+def later(passes: int, rank: int) -> Sequence[int]:
+    return other_order(passes, rank if passes == STEPS - 1 else 0)
+
+
 class Unused(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -169,6 +211,7 @@ SAME = {
     "zero1 with frozen parameters of other types": ("zero1", Frozen, {}),
     "fsdp with a transposed parameter": ("fsdp", transposed, {}),
     "fsdp_grad with objects between blocks": ("fsdp_grad", Answering, {}),
+    "fsdp with blocks in turns": ("fsdp", functools.partial(Stack, in_turns), {}),
     "powersgd of complex parameters": (
         "ddp",
         Complex,
@@ -183,6 +226,15 @@ REFUSED = {
     "table has sparse gradients": ("fsdp", functools.partial(Looked, sparse=True)),
     "table rewrites its parameters in forward": ("fsdp", functools.partial(Looked, max_norm=1.0)),
     "use sync=fsdp_grad": ("fsdp", Answering),
+    "first on rank 0 layers.0, on rank 1 layers.1": ("fsdp", functools.partial(Stack, other_order)),
+    "after layers.0 on rank 0 layers.1, on rank 1 layers.2": (
+        "fsdp_grad",
+        functools.partial(Stack, other_choice),
+    ),
+    "after layers.1 on rank 0 layers.2, on rank 1 the end": (
+        "fsdp",
+        functools.partial(Stack, one_less),
+    ),
     "ddp_options = {'find_unused_parameters': True}": ("ddp", Unused),
     "the buffer places share memory": ("ddp", Expanded),
     "elements of the buffer places": ("ring", Expanded),
@@ -233,6 +285,19 @@ def on_rank(rank: int, folder: Path) -> None:
     torch.save(results, folder / f"{rank}.pt")
 
 
+def on_rank_until_a_block(rank: int, folder: Path, port: int) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo",
+        init_method=f"tcp://127.0.0.1:{port}",
+        rank=rank,
+        world_size=RANKS,
+        timeout=LONGEST,
+    )
+    block_order.PATIENCE_S = 1.0
+    (folder / f"{rank}.txt").write_text(str(trained(rank, "fsdp", functools.partial(Stack, later))))
+
+
 @pytest.fixture(scope="module")
 def of_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Results of every case, by rank."""
@@ -259,6 +324,15 @@ def test_a_mode_trains_it_as_ddp_does(of_ranks: list[dict[str, Any]], name: str)
 def _model(name: str) -> nn.Module:
     torch.manual_seed(0)
     return SAME[name][1]()
+
+
+def test_a_rank_that_calls_other_blocks_in_a_later_pass_does_not_wait_for_the_others(
+    tmp_path: Path,
+) -> None:
+    spawn(on_rank_until_a_block, args=(tmp_path, *free_ports(1)), nprocs=RANKS)
+    said = (tmp_path / "1.txt").read_text()
+    assert "first on rank 1 layers.1, on the others layers.0" in said
+    assert "use sync=ddp" in said
 
 
 @pytest.mark.parametrize("words", REFUSED)
