@@ -136,6 +136,12 @@ class Point:
         choices=("sgd", "momentum", "adam", "adamw"),
     )
     learning_rate: float = axis(0.01, "Step size of the optimizer.", least=0)
+    clip_norm: float | None = axis(
+        None,
+        "Norm over the whole model that gradients are clipped to; None does not clip.",
+        above=0,
+        is_quiet=True,
+    )
     precision: str = axis(
         "fp32",
         "fp32 and tf32 (on GPUs) set the matrix products, bf16 is autocast; parameters stay in "

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from dtsweep.compression.exchange import Mark, Mean, Wait, mean_for, unmarked
 from dtsweep.measure.clock import Clock
 from dtsweep.sync.buckets import Bucket, buckets_of
+from dtsweep.sync.clipping import clip
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
 
@@ -52,6 +53,7 @@ class AfterBackwardMode(SyncMode):
         self._average_all(clock.mark)
         clock.mark("sync")
         self.before_update()
+        clip(self._model.parameters(), self._job.point.clip_norm)
         self._optimizer.step()
         clock.mark("optimizer")
         return loss

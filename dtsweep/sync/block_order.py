@@ -21,7 +21,7 @@ Loss = Callable[[nn.Module, Any], torch.Tensor]
 COMPARED_PASSES = 3
 """Passes at the start in which every call is compared: most ranks that differ do so early."""
 
-PATIENCE_S = 30.0
+PATIENCE_S = 10.0
 """Time in which all ranks must leave the order of the pass before, if one of them does."""
 
 WAY_OUT = "sharded blocks need one order on all workers; use sync=ddp"

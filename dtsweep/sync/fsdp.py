@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from dtsweep.measure.clock import Clock
 from dtsweep.sync.block_order import BlockOrder
+from dtsweep.sync.clipping import clip, clip_alone
 from dtsweep.sync.groups import mesh_of_all, mesh_of_nodes
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.model_blocks import blocks_of, described
@@ -82,6 +83,11 @@ class Fsdp(SyncMode):
         if not exchange:
             self._give_shards()
         self.before_update()
+        if exchange:
+            clip(self._parameters, self._job.point.clip_norm)
+        else:
+            shards = [shard.grad.to_local() for shard in self._parameters]
+            clip_alone(shards, self._job.point.clip_norm)
         self._optimizer.step()
         self._optimizer.zero_grad()
         clock.mark("optimizer")

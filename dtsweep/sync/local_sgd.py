@@ -13,6 +13,7 @@ from torch.distributed.algorithms.model_averaging.utils import average_parameter
 from dtsweep.compression.exchange import Mark, mean_for, unmarked
 from dtsweep.measure.clock import Clock
 from dtsweep.sync.buckets import Bucket, buckets_of
+from dtsweep.sync.clipping import clip
 from dtsweep.sync.groups import GroupCollectives
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
@@ -52,6 +53,7 @@ class LocalSgd(SyncMode):
             )
         loss = passes(self._job, self._model, batches, clock)
         self.before_update()
+        clip(self._model.parameters(), self._job.point.clip_norm)
         self._optimizer.step()
         self._optimizer.zero_grad()
         clock.mark("optimizer")

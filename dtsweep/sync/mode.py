@@ -64,7 +64,7 @@ class SyncMode:
     """Averager of its compressed tensors."""
 
     before_update: Callable[[], None] = staticmethod(lambda: None)
-    """Called in each step when gradients are exchanged, before the optimizer updates."""
+    """Called in each step when gradients are exchanged, before they are clipped."""
 
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
@@ -84,7 +84,7 @@ class SyncMode:
                 then.
 
         Returns:
-            The mean loss of this rank's passes.
+            This rank's part of the mean loss, as `passes` gives it.
         """
         raise NotImplementedError
 

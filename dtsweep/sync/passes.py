@@ -17,6 +17,7 @@ from dtsweep.measure.clock import Clock
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sync.mode import Job, Loss
+from dtsweep.sync.weights import PassFactors, weight_of
 
 
 class LossError(TypeError):
@@ -28,6 +29,8 @@ def passes(
 ) -> Loss:
     """Run a forward and backward pass on each of a step's batches, adding up gradients.
 
+    Passes count alike, or as the workload's `weight` says.
+
     Args:
         job: the trial.
         model: called with each batch; where it has `no_sync`, only the last pass exchanges
@@ -37,7 +40,8 @@ def passes(
         exchange: False lets no pass exchange.
 
     Returns:
-        The mean loss; the gradients are those of the mean over the passes.
+        This worker's part of the mean loss: the mean over workers is that of all passes. Gradients
+        are those of this value.
 
     Raises:
         LossError: the loss is not a scalar tensor, or has no gradient.
@@ -45,6 +49,12 @@ def passes(
     count = job.point.accumulation
     on_cpu = job.device.type == "cpu"
     losses: list[Any] = []
+    factors = None
+    if weight := weight_of(job.point.workload):
+        # All of a step's, because the first pass needs the sum of their weights.
+        loaded = list(batches)
+        batches = iter(loaded)
+        factors = PassFactors(job, weight, loaded, exchange=exchange)
     for index in range(count):
         batch = next(batches)
         clock.mark("data")
@@ -56,9 +66,14 @@ def passes(
             loss = job.loss(model, batch)
             # Looked at only when it has failed: nothing is added to a step.
             try:
-                if count > 1:
-                    loss = loss / count
                 clock.mark("forward")
+                if factors is not None:
+                    factors.wait()
+                    clock.mark("sync")
+                    factor = factors.of(index)
+                    loss = loss * factor.to(torch.promote_types(loss.dtype, torch.float32))
+                elif count > 1:
+                    loss = loss / count
                 loss.backward()
             except Exception as error:
                 raise _loss_error(job.point.workload, loss) or error from error

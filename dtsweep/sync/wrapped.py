@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dtsweep.measure.clock import Clock
 from dtsweep.measure.isolated_exchange import fits_in_memory
+from dtsweep.sync.clipping import clip
 from dtsweep.sync.comm_hook import CommHook
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, refuse_shared_memory
@@ -75,6 +76,7 @@ class WrappedMode(SyncMode):
             self._hook.finish()
             self.means = self._hook.means
         self.before_update()
+        clip(self._model.parameters(), self._job.point.clip_norm)
         self._take_step(exchange)
         self._optimizer.zero_grad()
         clock.mark("optimizer")

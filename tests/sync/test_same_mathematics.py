@@ -9,8 +9,10 @@ something else once; every optimizer and every precision is tried in a mode of e
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,8 @@ WORLDS = (1, 2, 4)
 STEPS = 3
 MICRO_BATCH = 4
 WIDTH = 3
+CLIP_NORM = 0.1
+"""Less than the norm of every step's gradient."""
 LONGEST = timedelta(seconds=120)
 """A mode whose ranks wait for each other in vain fails instead of hanging."""
 
@@ -51,9 +55,11 @@ FIELDS: dict[str, list[Any]] = {"overlap": [False], "bucket_bytes": [64], "node_
 """Values that the fields of `MODES` are set to, one at a time."""
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "own")
-CASES = [
-    ("float64", "own", 3),
+CASES: list[tuple[Any, ...]] = [
+    ("float64", "own", 3, "clipped"),
     ("bf16", "adamw", 3),
+    ("float64", "sgd", 3, "weighted"),
+    ("float32", "momentum", 3, "weighted", "clipped"),
     ("float64", "sgd", 1),
     ("float64", "momentum", 3),
     ("float64", "adam", 1),
@@ -61,7 +67,7 @@ CASES = [
     ("float32", "adamw", 3),
     ("bf16", "momentum", 1),
 ]
-"""Numbers, optimizer, accumulation."""
+"""Numbers, optimizer, accumulation, and what else there is."""
 KINDS = ("ddp", "zero1", "fsdp", "ring")
 """A mode of each way to hold gradients and optimizer state: these have all cases with 2 workers.
 
@@ -106,6 +112,22 @@ class Net:
 
 
 @dataclass(frozen=True)
+class Weighted(Net):
+    """The mean over targets that count, of which batches have different numbers."""
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        wrong: Tensor = model(batch[:, :-1]).squeeze(1) - batch[:, -1]
+        counts = self._counts(batch)
+        return (counts * wrong.square()).sum() / counts.sum()
+
+    def weight(self, batch: Tensor) -> Tensor:
+        return self._counts(batch).sum()
+
+    def _counts(self, batch: Tensor) -> Tensor:
+        return 1.0 + 20.0 * (batch[:, 0] > 0.3)
+
+
+@dataclass(frozen=True)
 class OwnOptimizer(Net):
     """Decays matrices alone, and lets the others go faster."""
 
@@ -129,23 +151,27 @@ class Case:
     numbers: str
     optimizer: str
     accumulation: int
+    extras: tuple[str, ...] = ()
 
     def point(self, workers: int, **fields: Any) -> Point:
         kind = OwnOptimizer if self.optimizer == "own" else Net
+        if "weighted" in self.extras:
+            kind = Weighted
         return Point(
             workers=workers,
             micro_batch=MICRO_BATCH,
             accumulation=self.accumulation,
             optimizer=DEFAULTS["optimizer"] if self.optimizer == "own" else self.optimizer,
             learning_rate=0.02,
+            clip_norm=CLIP_NORM if "clipped" in self.extras else None,
             precision="bf16" if self.numbers == "bf16" else "fp32",
             workload=kind(is_double=self.numbers == "float64"),
             **fields,
         )
 
 
-ALL = [Case(*case) for case in CASES]
-FEW = ALL[:2]
+ALL = [Case(*case[:3], extras=case[3:]) for case in CASES]
+FEW = ALL[:4]
 """Of other modes, and of a mode with one of its fields changed."""
 Key = tuple[str, Case]
 """A variant of a mode, a case."""
@@ -195,21 +221,25 @@ def weights(model: nn.Module) -> Weights:
     return nn.utils.parameters_to_vector(whole).detach().double().numpy()
 
 
-def seeded(batches: Iterator[Tensor], *, step: int, rank: int) -> Iterator[Tensor]:
-    """Seed before each pass: what it draws depends on step, pass and rank alone."""
-    for number, batch in enumerate(batches):
-        torch.manual_seed(1000 * step + 100 * number + rank)
-        yield batch
+def seeded(job: Job, *, rank: int | None = None) -> Job:
+    """Seed before each pass: what it draws depends on the number of the pass and the rank alone."""
+    numbers = itertools.count()
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        torch.manual_seed(100 * next(numbers) + (job.rank if rank is None else rank))
+        return job.loss(model, batch)
+
+    return replace(job, loss=loss)
 
 
 def by_mode(point: Point, rank: int) -> Weights:
     """Train as one rank of a mode."""
-    job, model, clock = job_of(point, rank), model_of(point), CpuClock()
+    job, model, clock = seeded(job_of(point, rank)), model_of(point), CpuClock()
     mode, steps = load_mode(point.sync)(job), batches_of_steps(job)
     mode.prepare(model, functools.partial(make_optimizer, point=point))
     clock.start()
-    for step in range(STEPS):
-        mode.step(seeded(next(steps), step=step, rank=rank), clock)
+    for _ in range(STEPS):
+        mode.step(next(steps), clock)
     mode.drain()
     trained = weights(model)
     mode.close()
@@ -224,20 +254,29 @@ def by_one_process(point: Point, *, steps: int = STEPS, seeded_rank: int | None 
         steps: how many.
         seeded_rank: the rank whose numbers all draw; None for their own.
     """
-    model, jobs = model_of(point), [job_of(point, rank) for rank in range(point.workers)]
+    model = model_of(point)
+    jobs = [seeded(job_of(point, rank), rank=seeded_rank) for rank in range(point.workers)]
     optimizer, shares = (
         make_optimizer(model.parameters(), point=point),
         [batches_of_steps(job) for job in jobs],
     )
-    for step in range(steps):
+    for _ in range(steps):
+        total = 0.0
         for job, own in zip(jobs, shares, strict=True):
-            for batch in seeded(
-                next(own), step=step, rank=job.rank if seeded_rank is None else seeded_rank
-            ):
-                (job.loss(model, batch) / point.accumulation).backward()
-        for parameter in model.parameters():
-            if parameter.grad is not None:
-                parameter.grad /= point.workers
+            for batch in next(own):
+                weight = 1.0 / point.accumulation
+                if isinstance(point.workload, Weighted):
+                    weight = float(point.workload.weight(batch))
+                (job.loss(model, batch) * weight).backward()
+                total += weight
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        for gradient in gradients:
+            gradient /= total
+        if point.clip_norm is not None:
+            norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
+            assert norm > 2 * point.clip_norm
+            for gradient in gradients:
+                gradient *= point.clip_norm / (norm + 1e-6)
         optimizer.step()
         optimizer.zero_grad()
     return weights(model)

@@ -1,0 +1,38 @@
+"""Clipping of gradients by their norm over the whole model: the axis `clip_norm`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+EPSILON = 1e-6
+"""Added to a norm before it divides, as `torch.nn.utils.clip_grad_norm_` does."""
+
+
+def clip(parameters: Iterable[nn.Parameter], limit: float | None) -> None:
+    """Scale gradients down to a norm of at most `limit`; None leaves them as they are.
+
+    Gradients in shards are clipped by the norm of whole ones, for which ranks exchange a number.
+    """
+    if limit is not None:
+        nn.utils.clip_grad_norm_(parameters, limit)
+
+
+def clip_alone(gradients: list[Tensor], limit: float | None) -> None:
+    """As `clip`, for a rank's own parts of gradients, by their norm alone: without an exchange."""
+    if limit is not None and gradients:
+        norm = nn.utils.get_total_norm(gradients)
+        torch._foreach_mul_(gradients, (limit / (norm + EPSILON)).clamp(max=1.0))
+
+
+def clip_factor(squared_norm: float, limit: float) -> float:
+    """Factor of gradients with this squared norm over the whole model.
+
+    >>> round(clip_factor(4.0, 1.0), 3), clip_factor(0.25, 1.0)
+    (0.5, 1.0)
+    """
+    # Not `min`, which would hide a norm that is not a number.
+    factor = limit / (squared_norm**0.5 + EPSILON)
+    return 1.0 if factor > 1.0 else factor

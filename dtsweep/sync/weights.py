@@ -1,0 +1,66 @@
+"""What each pass of a step counts in the mean, where a workload weighs its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from dtsweep.sync.mode import Job
+
+Weight = Callable[[Any], Tensor | float]
+"""A workload's `weight`: from a batch to what its mean loss counts, such as a number of tokens."""
+
+TOGETHER = ("exact", "lossy")
+"""Semantics whose update is made from the passes of all workers."""
+
+
+def weight_of(workload: Any) -> Weight | None:
+    """The workload's `weight`, if it has one."""
+    weight = getattr(workload, "weight", None)
+    if callable(weight):
+        return weight  # type: ignore[no-any-return]
+    return None
+
+
+class PassFactors:
+    """Factors of a step's losses that make the mean over workers the weighted mean of all passes.
+
+    Modes average gradients over the workers. A pass of weight w, where n workers have weights of W
+    in all their passes, gets the factor w n / W.
+    """
+
+    def __init__(
+        self, job: Job, weight: Weight, batches: Sequence[Any], *, exchange: bool = True
+    ) -> None:
+        """Begin to add up the weights of all workers.
+
+        Args:
+            job: the trial; where an update is made from one worker's passes, theirs alone count.
+            weight: the workload's.
+            batches: of this worker's passes.
+            exchange: False counts this worker's passes alone.
+        """
+        weights = [
+            torch.as_tensor(weight(batch), dtype=torch.float64, device=job.device).reshape(())
+            for batch in batches
+        ]
+        self._weights = torch.stack(weights)
+        self._total = self._weights.sum()
+        self._workers = 1
+        self._sum = None
+        if exchange and job.point.semantics in TOGETHER:
+            self._workers = job.point.workers
+            self._sum = distributed.all_reduce(self._total, async_op=True)
+
+    def wait(self) -> None:
+        """Wait for the weights of the other workers, where that is still to be done."""
+        if self._sum is not None:
+            self._sum.wait()
+            self._sum = None
+
+    def of(self, index: int) -> Tensor:
+        """Factor of one pass, a scalar; after `wait`."""
+        return self._weights[index] * self._workers / self._total
