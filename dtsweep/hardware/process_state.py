@@ -265,9 +265,20 @@ def _still_running(before: Collection[threading.Thread], *, until: float) -> Ite
     for thread in threading.enumerate():
         if thread in before or _package_of(thread) in LIBRARIES:
             continue
-        thread.join(max(0.0, until - time.monotonic()))
+        _join(thread, until=until)
         if thread.is_alive():
             yield f"thread {thread.name}"
+
+
+def _join(thread: threading.Thread, *, until: float) -> None:
+    """Wait for a thread's end, also where another thread is just starting it."""
+    while time.monotonic() < until:
+        try:
+            thread.join(until - time.monotonic())
+        except RuntimeError:
+            time.sleep(0.001)
+        else:
+            return
 
 
 def _package_of(thread: threading.Thread) -> str:

@@ -176,3 +176,15 @@ def test_a_thread_that_goes_on_can_not_be_undone_and_one_that_ends_is_no_change(
     # To the next attempt it is no news.
     assert ProcessState().restore() == LeftState()
     stop.set()
+
+
+def test_a_thread_that_is_being_started_is_waited_for() -> None:
+    thread = threading.Thread(target=lambda: None)
+    starter = threading.Timer(0.1, thread.start)
+    starter.start()
+    state = ProcessState()
+    # As `start` does before the thread runs.
+    threading._limbo[thread] = thread  # type: ignore[attr-defined]  # missing in the stub
+    assert state.restore() == LeftState()
+    starter.join()
+    thread.join()
