@@ -95,6 +95,9 @@ class TrialColumns:
     gradients_reason: str | None = None
     """Difference between ranks, with the next step; or the reason why it is unknown."""
 
+    unchecked_reason: str | None = None
+    """Reason for a missing `gradient_error` that was asked for; rank 0."""
+
     gradient_error: float | None = None
     """Distance of the first step's gradient from one worker's, by its norm; rank 0, on request."""
 
@@ -163,6 +166,9 @@ class Measured(RankColumns, TrialColumns):
 
     exchange_isolated_error_s: float | None = None
     """Its standard error."""
+
+    traffic_reason: str | None = None
+    """Difference of the sent bytes from the mode's formula; None where there is none."""
 
     exchange_reason: str | None = None
     """Reason for missing steps without the exchange, if the mode can leave it out."""

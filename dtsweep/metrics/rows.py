@@ -23,6 +23,7 @@ from dtsweep.metrics.rank_result import (
 from dtsweep.metrics.skew import own_work
 from dtsweep.metrics.summary import staleness_columns, trial_columns
 from dtsweep.metrics.window_view import mark_warmup
+from dtsweep.results.statuses import WRONG
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.secret import hidden
 from dtsweep.sweep.settings import Measure, Sweep
@@ -142,8 +143,7 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
         "user_error",
         "version_mismatch",
         "timeout",
-        "wrong_gradient",
-        "wrong_parameters",
+        *WRONG,
         "nan",
     )
     order = (*causes, "collateral", "ok")

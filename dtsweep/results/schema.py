@@ -125,6 +125,12 @@ TRIALS: tuple[Column, ...] = (
         "share of its norm",
     ),
     Column(
+        "unchecked_reason",
+        TEXT,
+        "",
+        "why `Measure(check=True)` has no `gradient_error`; null where it has one",
+    ),
+    Column(
         "compression_error",
         FLOAT,
         "",

@@ -18,8 +18,9 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "collateral": "ended by the failure of a peer of its trial, of its session, or of the "
         "process of its slot",
         "nan": "the loss was not finite",
-        "wrong_gradient": "the workers' gradients were not exchanged",
+        "wrong_gradient": "the workers' gradients were not exchanged, or are not one worker's",
         "wrong_parameters": "the workers' parameters differ after an exchange",
+        "wrong_traffic": "the workers sent more or less than the mode sends",
         "user_error": "the workload raised an exception",
         "infeasible": "the cluster can't hold the workers",
         "no_nodes": "the machines did not come in time",
@@ -59,8 +60,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
         "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ "
         "in their samples",
-        "unchecked": "`Measure(check=True)` could not compare the first step's gradient; the log "
-        "says why",
+        "unchecked": "`Measure(check=True)` could not compare the first step's gradient: "
+        "`unchecked_reason` says why",
         "input_bound": "waiting for data takes more than 5 % of a step, which need not be what "
         "limits it",
         "host_bound": "in most steps the GPU was less than a step behind its host: it waits "
@@ -105,9 +106,10 @@ PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """The parts of a step, in the order in which they usually come."""
 
-FINAL = frozenset(
-    {"ok", "oom_device", "nan", "wrong_gradient", "wrong_parameters", "user_error", "timeout"}
-)
+WRONG = ("wrong_gradient", "wrong_parameters", "wrong_traffic")
+"""Ends of a trial that trained something else than its mode says."""
+
+FINAL = frozenset({"ok", "oom_device", "nan", *WRONG, "user_error", "timeout"})
 """Not measured again when a sweep is resumed."""
 
 RETRIED = frozenset({"rank_died", "node_lost", "preempted", "collateral"})

@@ -12,6 +12,7 @@ from ray.exceptions import RayActorError, RayError
 
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import explaining_failure
+from dtsweep.results.statuses import WRONG
 from dtsweep.session.endings import STOPPED, causes_of, is_preempted
 from dtsweep.session.hang import attempt_stack, behind
 from dtsweep.session.memory_kills import MemoryKills, kills_in
@@ -19,7 +20,7 @@ from dtsweep.session.nodes import NODE_ANSWERS_S, answers, on_node, read_tail, w
 from dtsweep.sweep.settings import Measure
 from dtsweep.text import listed
 
-UNBROKEN = ("ok", "nan", "wrong_gradient", "wrong_parameters", "timeout")
+UNBROKEN = ("ok", "nan", *WRONG, "timeout")
 """Statuses of a rank that has run its steps to the end."""
 
 

@@ -76,7 +76,7 @@ class ShardPool:
 
 def start_shard(node_id: str, *, node: str) -> PlacedShard:
     """Start a shard without CPUs on this node."""
-    from dtsweep.sync.parameter_server import Shard
+    from dtsweep.sync.server_shard import Shard
 
     options = {"num_cpus": 0, "scheduling_strategy": pinned_to(node_id)}
     return PlacedShard(

@@ -20,13 +20,16 @@ class Precision:
     is_tf32: bool = False
     """True if products of fp32 numbers may round them to TensorFloat-32."""
 
+    gradient_tolerance: float = 0.1
+    """Largest `gradient_error` of an exact point: what more rounding can't explain."""
+
     needs_gpu: bool = False
     """True if a CPU would do something else under this name."""
 
 
 PRECISIONS: Mapping[str, Precision] = MappingProxyType(
     {
-        "fp32": Precision(dtype="float32"),
+        "fp32": Precision(dtype="float32", gradient_tolerance=0.01),
         "tf32": Precision(dtype="float32", is_tf32=True, needs_gpu=True),
         "bf16": Precision(dtype="bfloat16", is_autocast=True),
     }

@@ -4,12 +4,16 @@ Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.
 reading order:
 
     mode            what a mode is, and the trial as one rank sees it
+    weights         what each pass counts, where a workload weighs its batches
     passes          a step's passes, loss in the point's precision and optimizer, for all modes
+    clipping        gradients clipped by their norm over the model
     groups          process groups of a part of the ranks, made once for each world
     model_blocks    the blocks of a model that shards parameters, the workload's own or found
+    block_order     the order in which ranks call those blocks, compared
     buckets         values of some parameters in one tensor
     comm_hook       DDP's buckets averaged compressed
     pushes          what a worker pushes to a shard of the parameter server
+    server_shard    a shard of the parameter server
     wrapped         what the modes share that wrap the model by `DistributedDataParallel`
     after_backward  what the modes share that exchange when backward is done
 

@@ -63,6 +63,10 @@ class AfterBackwardMode(SyncMode):
         self._average_all(unmarked)
         return 1
 
+    def expected_bytes(self) -> float | None:
+        """An all-reduce of each bucket, as a ring or a tree does it."""
+        return 2 * (self.ranks - 1) / self.ranks * sum(b.values.nbytes for b in self._buckets)
+
     def all_reduce(self, values: Tensor) -> Wait:
         """Sum, for a compression whose payloads are added up."""
         self.sum_over_ranks(values)

@@ -5,7 +5,7 @@ Parameters, gradients and optimizer state are in shards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,10 +47,12 @@ class Fsdp(SyncMode):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Shard the blocks, and what is left of the model by itself."""
         mesh = self.mesh()
+        self.part = mesh.get_local_rank(mesh.ndim - 1)
         _refuse_unshardable(model)
         make_contiguous(model)
         share_weights(model)
         blocks = blocks_of(self._job.point.workload, model)
+        _refuse_mixed_types(model, blocks)
         # In words while they are what the workload made: `fully_shard` gives them classes of its
         # own.
         named = described(blocks)
@@ -85,9 +87,6 @@ class Fsdp(SyncMode):
         self.before_update()
         if exchange:
             clip(self._parameters, self._job.point.clip_norm)
-        else:
-            shards = [shard.grad.to_local() for shard in self._parameters]
-            clip_alone(shards, self._job.point.clip_norm)
         self._optimizer.step()
         self._optimizer.zero_grad()
         clock.mark("optimizer")
@@ -106,11 +105,16 @@ class Fsdp(SyncMode):
                 module.reshard()
 
     def _give_shards(self) -> None:
-        """Give the optimizer zero gradients of this rank's shards, which need no exchange."""
+        """Give the optimizer zero gradients of this rank's shards, which need no exchange.
+
+        They are clipped as others are, so that the update takes as long.
+        """
         for parameter in self._model.parameters():
             parameter.grad = None
-        for shard in self._parameters:
-            shard.grad = torch.zeros_like(shard)
+        gradients: list[Any] = [torch.zeros_like(parameter) for parameter in self._parameters]
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        clip_alone([gradient.to_local() for gradient in gradients], self._job.point.clip_norm)
 
 
 def _refuse_unshardable(model: nn.Module) -> None:
@@ -139,6 +143,27 @@ def _refuse_unshardable(model: nn.Module) -> None:
             raise ValueError(
                 f"{name} has sparse gradients, which FSDP can't exchange; leave sparse=True out, "
                 "or use sync=ddp"
+            )
+
+
+def _refuse_mixed_types(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
+    """Refuse a block, or the rest of the model, whose trained parameters are of several types.
+
+    Raises:
+        ValueError: names two of them, and the way out.
+    """
+    block_of = {id(p): number for number, block in enumerate(blocks) for p in block.parameters()}
+    names: dict[int | None, dict[torch.dtype, str]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            of_block = names.setdefault(block_of.get(id(parameter)), {})
+            of_block.setdefault(parameter.dtype, name)
+    for of_block in names.values():
+        if len(of_block) > 1:
+            found = " and ".join(f"{name} ({kind})" for kind, name in of_block.items())
+            raise ValueError(
+                f"{found} are in one FSDP block, which needs one type; give the workload other "
+                "blocks(model), or use sync=ddp"
             )
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional
 
 from dtsweep.compression.exchange import Mark, Mean, mean_for
+from dtsweep.measure.traffic import share_sent
 from dtsweep.sync.after_backward import AfterBackwardMode
 from dtsweep.sync.buckets import Bucket
 from dtsweep.sync.groups import (
@@ -55,6 +56,19 @@ class Hierarchical(AfterBackwardMode):
         all_gather(padded, share, self._inside)
         if missing:
             values.copy_(padded[: values.numel()])
+
+    def expected_bytes(self) -> float | None:
+        """Of each bucket a reduce-scatter inside, an all-reduce across, a gather inside."""
+        expected = 0.0
+        for bucket in self._buckets:
+            share_bytes = -(-bucket.values.numel() // self._size) * bucket.values.element_size()
+            if self._size > 1:
+                whole_bytes = share_bytes * self._size
+                device = bucket.values.device
+                expected += share_sent("reduce_scatter", self._inside, device) * whole_bytes
+                expected += share_sent("all_gather", self._inside, device) * share_bytes
+            expected += 2 * (self._nodes - 1) / self._nodes * share_bytes
+        return expected
 
     def _average_across(self, share: Tensor, mean: Mean | None, mark: Mark) -> None:
         if mean is not None:

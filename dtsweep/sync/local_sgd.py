@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,6 +75,14 @@ class LocalSgd(SyncMode):
             agreed.values.sub_(bucket.values)
         self._average(unmarked)
         return self._job.point.period
+
+    def expected_bytes(self) -> float | None:
+        """An all-reduce of all parameters, in one type, every period."""
+        ranks = self._job.point.workers
+        parameters = list(self._model.parameters())
+        kind = functools.reduce(torch.promote_types, [p.dtype for p in parameters])
+        whole_bytes = sum(p.numel() for p in parameters) * kind.itemsize
+        return 2 * (ranks - 1) / ranks * whole_bytes / self._job.point.period
 
     @torch.no_grad()
     def _average(self, mark: Mark) -> None:

@@ -60,6 +60,12 @@ class SyncMode:
     blocks: str | None = None
     """Units into which it divides the model, in words; `prepare` sets it, if the mode does so."""
 
+    part: int = 0
+    """Number of this rank's part of the parameters; `prepare` sets it, if the mode divides them.
+
+    Ranks with the same number have copies of the same part.
+    """
+
     means: Sequence[Mean] = ()
     """Averager of its compressed tensors."""
 
@@ -110,6 +116,13 @@ class SyncMode:
         raise NotImplementedError(
             f"{type(self).__name__} has no exchange that can be done by itself"
         )
+
+    def expected_bytes(self) -> float | None:
+        """Bytes that a worker sends per step, on average over workers, without a compression.
+
+        None if that depends on more than the parameters.
+        """
+        return None
 
     def watch(self) -> None:
         """With compression, compare the next exchange with an exchange of uncompressed values."""

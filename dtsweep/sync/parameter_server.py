@@ -1,15 +1,13 @@
 """`parameter_server`: workers push gradients to shards, which update parameters; workers pull them.
 
-Both sides stand here: `Shard` is the server (a plain class that the session wraps as Ray actors),
-and `ParameterServer` the worker. How far workers may run apart is `staleness`: 0 is
+The worker's side; `server_shard` has the other. How far workers may run apart is `staleness`: 0 is
 bulk-synchronous (one update per clock, on the mean gradient), a number bounds the clocks, None is
 Downpour SGD (no bound).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,136 +19,13 @@ from torch import Tensor, nn
 
 from dtsweep.compression.exchange import WATCHED
 from dtsweep.measure.clock import Clock
-from dtsweep.sweep.point import Point
 from dtsweep.sweep.travel import send_modules_by_name
 from dtsweep.sync.buckets import real_view
+from dtsweep.sync.clipping import clip_factor
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
 from dtsweep.sync.pushes import Pushes
-
-Flat = NDArray[np.float32] | NDArray[np.float64]
-"""The values of a shard's parameters one after another, as `flat_dtype` says."""
-
-
-class Shard:
-    """A part of the parameters with its optimizer; calls of all workers meet in one event loop."""
-
-    def __init__(self) -> None:
-        """Hold nothing until the first `reset`."""
-        self._changed = asyncio.Condition()
-
-    async def load(self, code: Any) -> None:
-        """Make what the workload's optimizer needs importable here; `code` is the session's."""
-        code.load()
-
-    async def reset(
-        self, parameters: list[Tensor], make_optimizer: MakeOptimizer, point: Point
-    ) -> str:
-        """Serve a new trial.
-
-        Args:
-            parameters: all of the model, in its order, so that an optimizer divides them as it
-                would in one place. Those of this shard have their initial values; frozen ones and
-                those of other shards are on the meta device.
-            make_optimizer: from parameters to their optimizer.
-            point: of the trial, without its workload.
-
-        Returns:
-            Name of the optimizer.
-
-        Raises:
-            ValueError: the optimizer can't be divided among shards.
-        """
-        everyone = [
-            nn.Parameter(value.clone(), requires_grad=value.requires_grad or not value.is_meta)
-            for value in parameters
-        ]
-        self._optimizer = make_optimizer(everyone)
-        _keep_own(self._optimizer, everyone)
-        self._parameters = [parameter for parameter in everyone if not parameter.is_meta]
-        self._dtype = flat_dtype(self._parameters)
-        self._workers = point.workers
-        self._bound = point.staleness
-        shapes = [real_view(parameter).shape for parameter in self._parameters]
-        self._pushes = [Pushes(point, shapes, dtype=self._dtype) for _ in range(self._workers)]
-        self._clocks = dict.fromkeys(range(self._workers), 0)
-        self._waiting: dict[int, Tensor] = {}
-        self._version = 0
-        return type(self._optimizer).__name__
-
-    async def exchange(self, rank: int, pushed: NDArray[Any], pulled: int) -> tuple[Flat, int, int]:
-        """Push a gradient; wait as the bound demands; pull.
-
-        Args:
-            rank: the worker.
-            pushed: the gradient of this shard's parameters, as `Pushes` packs it.
-            pulled: the version of the parameters that it was computed on.
-
-        Returns:
-            The parameters, their version, and how many updates of others the gradient came late.
-        """
-        gradient = self._pushes[rank].unpack(pushed)
-        if self._bound == 0:
-            late = await self._update_together(rank, gradient, pulled)
-        else:
-            late = self._version - pulled
-            self._update(gradient / self._workers)
-            self._clocks[rank] += 1
-            await self._notify()
-            if (bound := self._bound) is not None:
-                await self._wait(
-                    lambda: self._clocks.get(rank, 0) - min(self._clocks.values()) <= bound
-                )
-        return self._flat(), self._version, late
-
-    async def leave(self, rank: int) -> None:
-        """Let nobody wait any longer for this worker."""
-        self._clocks.pop(rank, None)
-        if self._bound == 0:
-            self._update_if_complete()
-        await self._notify()
-
-    async def _update_together(self, rank: int, gradient: Tensor, pulled: int) -> int:
-        version = self._version
-        self._waiting[rank] = gradient
-        if self._update_if_complete():
-            await self._notify()
-        else:
-            await self._wait(lambda: self._version > version)
-        return version - pulled
-
-    def _update_if_complete(self) -> bool:
-        if not self._waiting or self._clocks.keys() - self._waiting.keys():
-            return False
-        # In the order of ranks: sums of floats depend on it, results should not.
-        gradients = [self._waiting[rank] for rank in sorted(self._waiting)]
-        self._waiting = {}
-        self._update(torch.stack(gradients).sum(dim=0) / len(gradients))
-        return True
-
-    def _update(self, gradient: Tensor) -> None:
-        for parameter, part in zip(
-            self._parameters, _split(gradient, self._parameters), strict=True
-        ):
-            gradient_part = part.to(real_view(parameter).dtype)
-            if parameter.is_complex():
-                gradient_part = torch.view_as_complex(gradient_part)
-            parameter.grad = gradient_part
-        self._optimizer.step()
-        self._version += 1
-
-    def _flat(self) -> Flat:
-        values = [parameter.detach() for parameter in self._parameters]
-        flat: Flat = _flatten(values, self._dtype).numpy()
-        return flat
-
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
-    async def _wait(self, reached: Callable[[], bool]) -> None:
-        async with self._changed:
-            await self._changed.wait_for(reached)
+from dtsweep.sync.server_shard import Flat, flat_dtype, flatten
 
 
 class ParameterServer(SyncMode):
@@ -174,7 +49,13 @@ class ParameterServer(SyncMode):
         self._versions = [0] * len(self._pieces)
         point = replace(self._job.point, workload=None)
         self._pushes = [
-            Pushes(point, [real_view(p).shape for p in piece], self._job.device, dtype=dtype)
+            Pushes(
+                point,
+                [real_view(p).shape for p in piece],
+                self._job.device,
+                dtype=dtype,
+                notes_norm=self._clips_pushes,
+            )
             for piece, dtype in zip(self._pieces, self._dtypes, strict=True)
         ]
         error: Exception | None = None
@@ -183,10 +64,10 @@ class ParameterServer(SyncMode):
             try:
                 # The workload goes with its optimizer.
                 send_modules_by_name()
-                resets = [
-                    shard.reset.remote(value, make_optimizer, point)
-                    for shard, value in zip(self._job.servers, values, strict=True)
-                ]
+                resets = []
+                for server, value in zip(self._job.servers, values, strict=True):
+                    peers = [peer for peer in self._job.servers if peer is not server]
+                    resets.append(server.reset.remote(value, make_optimizer, point, peers))
                 self.optimizer_class = ray.get(resets)[0]
             except Exception as raised:  # noqa: BLE001  # the user's optimizer may raise anything
                 error = raised
@@ -213,14 +94,15 @@ class ParameterServer(SyncMode):
         packed: Iterable[NDArray[Any]] = (
             pushes.pack(self._gradients(place)) for place, pushes in enumerate(self._pushes)
         )
-        if self._job.point.compression:
+        if self._job.point.compression or self._clips_pushes:
             packed = list(packed)
             clock.mark("compress")
+        factor = self._factor()
         calls = []
         # One shard after another: without compression each copy of gradients is freed once sent.
         for shard, pushed, version in zip(self._job.servers, packed, self._versions, strict=True):
             self._bytes_sent += pushed.nbytes
-            calls.append(shard.exchange.remote(self._job.rank, pushed, version))
+            calls.append(shard.exchange.remote(self._job.rank, pushed, version, factor))
         answers = ray.get(calls)
         for piece, (values, _, _) in zip(self._pieces, answers, strict=True):
             _assign(piece, values)
@@ -231,9 +113,21 @@ class ParameterServer(SyncMode):
         clock.mark("sync")
         return loss
 
+    @property
+    def _clips_pushes(self) -> bool:
+        """True if each push is clipped; with `staleness=0` servers clip the mean of all."""
+        return self._job.point.clip_norm is not None and self._job.point.staleness != 0
+
+    def _factor(self) -> float:
+        """Factor by which servers clip the gradients of this step's pushes."""
+        limit = self._job.point.clip_norm
+        if limit is None or not self._clips_pushes:
+            return 1.0
+        return clip_factor(sum(pushes.squared_norm for pushes in self._pushes), limit)
+
     def _gradients(self, place: int) -> Tensor:
         """Gradients for one shard: (elements,)."""
-        return _flatten([_gradient(p) for p in self._pieces[place]], self._dtypes[place])
+        return flatten([_gradient(p) for p in self._pieces[place]], self._dtypes[place])
 
     def watch(self) -> None:
         """Let the next step compare its push with the exact values instead of sending it.
@@ -300,31 +194,6 @@ def deal(parameters: Sequence[nn.Parameter], shards: int) -> list[list[nn.Parame
     return [[parameters[place] for place in sorted(part)] for part in parts]
 
 
-def flat_dtype(parameters: Sequence[Tensor]) -> torch.dtype:
-    """Type of the values of a shard: double where a parameter is, else float."""
-    doubles = (torch.float64, torch.complex128)
-    if any(parameter.dtype in doubles for parameter in parameters):
-        return torch.float64
-    return torch.float32
-
-
-def _keep_own(optimizer: Any, everyone: Sequence[nn.Parameter]) -> None:
-    """Leave in the groups of an optimizer the parameters that have values here.
-
-    Raises:
-        ValueError: it has no groups, and there are parameters of other shards.
-    """
-    groups = getattr(optimizer, "param_groups", None)
-    if groups is not None:
-        for group in groups:
-            group["params"] = [p for p in group["params"] if not p.is_meta]
-    elif any(parameter.is_meta and parameter.requires_grad for parameter in everyone):
-        raise ValueError(
-            f"{type(optimizer).__name__} has no param_groups, so that shards can't divide it; use "
-            "shards=1"
-        )
-
-
 def _with_places(everyone: Sequence[nn.Parameter], own: Sequence[nn.Parameter]) -> list[Tensor]:
     """Values of a shard's parameters, and places without memory for all others."""
     of_shard = {id(parameter) for parameter in own}
@@ -343,17 +212,6 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     if parameter.grad.is_sparse:
         return parameter.grad.to_dense()
     return parameter.grad
-
-
-def _flatten(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    return torch.cat([real_view(tensor).reshape(-1).to(dtype) for tensor in tensors])
-
-
-def _split(values: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """Divide the values of a shard among its parameters, in the shapes of their real views."""
-    shapes = [real_view(parameter).shape for parameter in parameters]
-    parts = values.split([shape.numel() for shape in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _assign(parameters: Sequence[nn.Parameter], values: Flat) -> None:

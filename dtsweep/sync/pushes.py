@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from dtsweep.compression.coding import coding_for
 from dtsweep.compression.compression import Compression, Layout, compression_for
@@ -27,6 +28,7 @@ class Pushes:
         device: torch.device = CPU,
         *,
         dtype: torch.dtype = torch.float32,
+        notes_norm: bool = False,
     ) -> None:
         """Prepare for the parameters of a shard.
 
@@ -35,7 +37,11 @@ class Pushes:
             shapes: of the parameters, complex ones as pairs of real numbers.
             device: of the values.
             dtype: of the values.
+            notes_norm: whether to set `squared_norm`.
         """
+        self.squared_norm = math.nan
+        """Squared norm of the last packed gradients, as the shard reads them."""
+        self._notes_norm = notes_norm
         self._numel = sum(shape.numel() for shape in shapes)
         self._dtype = dtype
         layout = Layout(numel=self._numel, dtype=dtype, device=device, shapes=shapes)
@@ -47,9 +53,15 @@ class Pushes:
     def pack(self, values: Tensor) -> NDArray[Any]:
         """Make what is pushed of the gradients: (elements,)."""
         if self._compression is None:
+            self._note_norm(values)
             return values.cpu().numpy()
-        payload = self._compression.compress_alone(values).view(torch.uint8)
-        return (payload if self._coding is None else self._coding.encode(payload)).cpu().numpy()
+        compressed = self._compression.compress_alone(values)
+        if self._notes_norm:
+            self._note_norm(self._read(compressed))
+        payload = compressed.view(torch.uint8)
+        if self._coding is not None:
+            payload = self._coding.encode(payload)
+        return payload.cpu().numpy()
 
     def unpack(self, pushed: NDArray[Any]) -> Tensor:
         """The gradients of another end: (elements,)."""
@@ -67,6 +79,10 @@ class Pushes:
         if self._compression is None:
             return values
         return self._read(self._compression.compress_alone(values))
+
+    def _note_norm(self, values: Tensor) -> None:
+        if self._notes_norm:
+            self.squared_norm = float(nn.utils.get_total_norm([values])) ** 2
 
     def _read(self, payload: Tensor) -> Tensor:
         assert self._compression is not None

@@ -1,4 +1,4 @@
-"""What each pass of a step counts in the mean, where a workload weighs its batches."""
+"""Weights of the passes of a step, for workloads that weigh their batches."""
 
 from __future__ import annotations
 

@@ -18,6 +18,16 @@ from dtsweep.sync.passes import passes, refuse_shared_memory
 
 MIB = 2**20
 
+
+def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters whose gradients DDP exchanges."""
+    return [
+        parameter
+        for parameter in model.parameters()
+        if parameter.requires_grad and not getattr(parameter, "_ddp_ignored", False)
+    ]
+
+
 UNUSED = (
     "a pass did not use every parameter; give the workload "
     "ddp_options = {'find_unused_parameters': True}"
@@ -97,6 +107,11 @@ class WrappedMode(SyncMode):
         ]:
             work.wait()
         return 1
+
+    def expected_bytes(self) -> float | None:
+        """An all-reduce of all gradients."""
+        ranks = self._job.point.workers
+        return 2 * (ranks - 1) / ranks * sum(p.nbytes for p in trained_parameters(self._model))
 
     def _bucket_options(self, model: nn.Module) -> dict[str, float]:
         """Options for buckets of the point's size; one bucket without overlap."""

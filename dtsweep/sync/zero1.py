@@ -12,7 +12,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from dtsweep.sync.mode import MakeOptimizer
 from dtsweep.sync.passes import make_contiguous
-from dtsweep.sync.wrapped import WrappedMode
+from dtsweep.sync.wrapped import WrappedMode, trained_parameters
 
 
 class Zero1(WrappedMode):
@@ -57,6 +57,11 @@ class Zero1(WrappedMode):
             self._sharded.step()
         else:
             self._sharded._local_step()
+
+    def expected_bytes(self) -> float | None:
+        """An all-reduce of all gradients, and each owner's parameters to all."""
+        ranks = self._job.point.workers
+        return 3 * (ranks - 1) / ranks * sum(p.nbytes for p in trained_parameters(self._model))
 
     def exchange_alone(self) -> int:
         """All-reduce the buckets, then send the parameters as the optimizer does."""

@@ -10,6 +10,7 @@ Each worker process; imports torch and never Ray. In reading order:
     batch_checks    whether batches and parameters are what was asked for
     gradients       whether ranks give their optimizers the same gradients
     reference       on request: the first step's gradient compared with one worker's
+    traffic_check   whether ranks send what their mode sends
     in_step         work of all ranks after the window, which may fail on one of them
     exchange_cost   steps without the exchange, and the exchange alone
     after_window    after a window: checks, counts, the cost of the exchange, a profile

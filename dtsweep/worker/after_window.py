@@ -26,6 +26,7 @@ from dtsweep.worker.gradients import IN_SHARDS, StepRecord
 from dtsweep.worker.in_step import StepError, store_of, store_of_others, together
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
+from dtsweep.worker.traffic_check import traffic_reason
 
 PROFILED_STEPS = 5
 
@@ -118,7 +119,7 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
 
     Returns:
         `bytes_sent` and `messages_sent` of `Measured`, for the window; `gradients_agree`,
-        `parameters_agree` and `gradients_reason`.
+        `parameters_agree`, `gradients_reason` and `traffic_reason`.
 
     Raises:
         StepError: the step failed.
@@ -127,11 +128,9 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     info = MODES[loop.job.point.sync]
     counts = [Counting() for _ in range(min(point.period, 2))]
     record = None
-    if info.same_gradients or point.semantics == "local":
+    if info.same_gradients or info.shards or point.semantics == "local":
         record = StepRecord(loop.mode, model, same_gradients=info.same_gradients)
     fields: dict[str, Any] = {}
-    if info.shards:
-        fields = {"gradients_agree": None, "gradients_reason": IN_SHARDS}
 
     def work() -> None:
         # The last of these steps ends a period, as the window did.
@@ -148,7 +147,14 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     together(work, store=store_of(task, "inspected"))
     if record:
         fields |= record.compared()
-    return fields | _sent_in_window(counts, period=point.period, window_steps=window_steps)
+    if info.shards:
+        fields["gradients_reason"] = fields["gradients_reason"] or IN_SHARDS
+    sent = _sent_in_window(counts, period=point.period, window_steps=window_steps)
+    per_step = None
+    if sent:
+        per_step = sent["bytes_sent"] / window_steps
+    reason = traffic_reason(loop.job, loop.mode, model, per_step)
+    return {**fields, **sent, "traffic_reason": reason}
 
 
 def _sent_in_window(counts: list[Counting], *, period: int, window_steps: int) -> dict[str, Any]:

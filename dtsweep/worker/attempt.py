@@ -36,7 +36,6 @@ from dtsweep.metrics.rank_result import Measured, RankResult
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
-from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode, load_mode
 from dtsweep.sync.model_blocks import WHOLE, has_repeated_modules
@@ -56,6 +55,13 @@ LOST_PEER = (
     *("ncclRemoteError", "remote process exited", "Connection closed by remote peer"),
 )
 """Messages of gloo and NCCL when a peer has ended or stalls."""
+
+
+OTHER_GRADIENT = (
+    "gradient_error {error:.2g} is above {most:g}: the exchanged gradient is not one worker's with "
+    "the same samples; does loss depend on the rank, or do hooks exchange or scale gradients?"
+)
+"""Reason where `Measure(check=True)` found another gradient."""
 
 
 def run_attempt(
@@ -120,7 +126,7 @@ def _outcome(
         if joined and not distributed.is_initialized():
             status = "collateral"
         return RankResult(status=status, reason=_reason(error, status))
-    status, reason = _verdict(measured, task.measure)
+    status, reason = _verdict(measured, task)
     return RankResult(status=status, reason=reason, measured=measured)
 
 
@@ -222,7 +228,7 @@ def _measure(
         count = sum(p.numel() for p in model.parameters())
         # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
         seeds = range(seed + 1, seed + 1 + point.workers)
-        check = _gradient_check(job, model, task, seeds=seeds)
+        check = _gradient_check(job, mode, model, task, seeds=seeds)
         # What is counted of a model is counted of a whole one.
         product = {}
         if MODES[point.sync].shards:
@@ -389,7 +395,7 @@ def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
 
 
 def _gradient_check(
-    job: Job, model: nn.Module, task: Task, *, seeds: Sequence[int]
+    job: Job, mode: SyncMode, model: nn.Module, task: Task, *, seeds: Sequence[int]
 ) -> GradientCheck | None:
     """Check the first step's gradient if the sweep asks for it and the mode supports it."""
     info = MODES[job.point.sync]
@@ -400,12 +406,13 @@ def _gradient_check(
     if job.rank and not info.shards:
         return None
     return GradientCheck(
-        job, model, seeds=seeds, limit_s=min(LIMIT_S, task.measure.max_warmup_seconds / 2)
+        job, mode, model, seeds=seeds, limit_s=min(LIMIT_S, task.measure.max_warmup_seconds / 2)
     )
 
 
-def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
+def _verdict(measured: Measured, task: Task) -> tuple[str, str | None]:
     """Status and reason of an attempt whose window came to its end."""
+    measure = task.measure
     steps = measured.steps
     # A window ends a little after its decision: steps that ended too late don't count here.
     in_window = steps["part"] == "window"
@@ -414,19 +421,31 @@ def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
         return "timeout", f"{in_time} steps in max_seconds={measure.max_seconds:g}; raise it"
     if measured.batch_fault:
         return measured.batch_fault
-    if measured.gradients_agree is False:
-        error = measured.gradient_error
-        detail = ""
-        if error is not None:
-            detail = f"; gradient_error {error:.2g}"
-        return "wrong_gradient", f"{measured.gradients_reason}{detail}"
-    if measured.parameters_agree is False:
-        return "wrong_parameters", measured.gradients_reason
+    if wrong := _other_training(measured, task.point):
+        return wrong
     finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
     if not finite.all():
         step = int(np.argmin(finite))
         return "nan", f"the loss is not finite from step {step} on; lower learning_rate"
     return "ok", None
+
+
+def _other_training(measured: Measured, point: Point) -> tuple[str, str | None] | None:
+    """Status and reason of a trial that trained something else than its mode says."""
+    error = measured.gradient_error
+    if measured.gradients_agree is False:
+        detail = ""
+        if error is not None:
+            detail = f"; gradient_error {error:.2g}"
+        return "wrong_gradient", f"{measured.gradients_reason}{detail}"
+    most = PRECISIONS[point.precision].gradient_tolerance
+    if error is not None and error > most and point.semantics == "exact":
+        return "wrong_gradient", OTHER_GRADIENT.format(error=error, most=most)
+    if measured.parameters_agree is False:
+        return "wrong_parameters", measured.gradients_reason
+    if measured.traffic_reason is not None:
+        return "wrong_traffic", measured.traffic_reason
+    return None
 
 
 def _set_precision(precision: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import distributed, nn
+from torch.distributed.tensor import DTensor
 
 from dtsweep.hardware.memory import oom_status
 from dtsweep.sync.buckets import real_view
@@ -53,7 +54,7 @@ class StepRecord:
             mode: that trains it.
             model: that is trained, without the mode's wrapper.
             same_gradients: whether ranks should have equal gradients; else parameters alone are
-                compared.
+                compared, as far as ranks have copies of them.
         """
         self._mode = mode
         self._model = model
@@ -87,10 +88,10 @@ class StepRecord:
         everyone: list[Any] = [None] * distributed.get_world_size()
         parameters = _parameter_sums(self._model)
         distributed.all_gather_object(
-            everyone, (self._digests.digest(), self._gradients, parameters)
+            everyone, (self._digests.digest(), self._gradients, parameters, self._mode.part)
         )
-        digests, sums, parameter_sums = zip(*everyone, strict=True)
-        agree, reason = parameters_judged(parameter_sums, tolerances=_tolerances(self._model))
+        digests, sums, parameter_sums, parts = zip(*everyone, strict=True)
+        agree, reason = copies_judged(parts, parameter_sums, tolerances=_tolerances(self._model))
         fields: dict[str, Any] = {"parameters_agree": agree, "gradients_reason": reason}
         if not self._same_gradients:
             return fields
@@ -128,11 +129,11 @@ def _parameter_sums(model: nn.Module) -> torch.Tensor | None:
 
     Frozen ones may be each worker's own, such as averages that a forward keeps.
     """
-    parameters = _trained(model)
+    parameters = [p.detach() for p in _trained(model)]
     try:
-        return sums_and_norms(
-            [p.detach() for p in parameters], counts=[p.numel() for p in parameters]
-        )
+        # Of a parameter in shards, of which any sum would need an exchange.
+        own = [p.to_local() if isinstance(p, DTensor) else p for p in parameters]
+        return sums_and_norms(own, counts=[p.numel() for p in own])
     except Exception:  # noqa: BLE001  # whatever a class of tensors may raise is no fault of the trial
         traceback.print_exc()
         return None
@@ -222,6 +223,30 @@ def judged(
     if len(set(digests)) == 1:
         return None, "all workers have the same batch, as far as it can be read"
     return True, None
+
+
+def copies_judged(
+    parts: Sequence[int], sums: Sequence[torch.Tensor | None], *, tolerances: torch.Tensor
+) -> tuple[bool | None, str | None]:
+    """`parameters_judged` of the ranks that have copies of the same part of the parameters.
+
+    Args:
+        parts: of each rank the number of its part.
+        sums: as there.
+        tolerances: as there.
+
+    Returns:
+        As there; None without a reason if no part has a copy.
+    """
+    found: tuple[bool | None, str | None] = (None, None)
+    for part in dict.fromkeys(parts):
+        copies = [rank_sums for rank_sums, own in zip(sums, parts, strict=True) if own == part]
+        if len(copies) == 1:
+            continue
+        found = parameters_judged(copies, tolerances=tolerances)
+        if not found[0]:
+            return found
+    return found
 
 
 def parameters_judged(

@@ -14,16 +14,17 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dtsweep.hardware.memory import oom_status, peak_bytes, release_memory, restart_peak
 from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sync.buckets import real_view
-from dtsweep.sync.mode import Job
+from dtsweep.sync.mode import Job, SyncMode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision
+from dtsweep.sync.weights import weight_of
 from dtsweep.worker.gradients import CHUNK
 
 LIMIT_S = 120.0
@@ -35,27 +36,38 @@ class UncheckedError(RuntimeError):
 
 
 class GradientCheck:
-    """Compares the first gradient that a trial's optimizers are given with one worker's; on rank 0.
+    """Compares the first gradient that a trial exchanges with one worker's; on rank 0.
 
     Where gradients are in shards it is needed on all ranks, which gather them; else no collective
     is in it. Where it gives up, the trial goes on without. As a context it stands around the first
     steps.
     """
 
-    def __init__(self, job: Job, model: nn.Module, *, seeds: Sequence[int], limit_s: float) -> None:
+    def __init__(
+        self,
+        job: Job,
+        mode: SyncMode,
+        model: nn.Module,
+        *,
+        seeds: Sequence[int],
+        limit_s: float,
+    ) -> None:
         """Compute one worker's gradient on rank 0.
 
         The model, random states and memory stay as they are.
 
         Args:
             job: the trial.
-            model: freshly built, no mode has it yet: rank 0's weights are everybody's.
+            mode: that will train it.
+            model: freshly built, the mode does not have it yet: rank 0's weights are everybody's.
             seeds: what each rank draws from in its steps.
             limit_s: what it may take.
         """
         self.error: float | None = None
         self.flags: list[str] = []
+        self.unchecked_reason: str | None = None
         self.expected: dict[str, torch.Tensor] = {}
+        self._mode = mode
         self._model = model
         self._gathers = MODES[job.point.sync].shards
         self._judges = job.rank == 0
@@ -83,13 +95,13 @@ class GradientCheck:
             release_memory(job.device)
 
     def __enter__(self) -> Self:
-        """Look at what optimizers are given from here on."""
-        self._hook = register_optimizer_step_pre_hook(self._look)
+        """Look at the gradients of the next step."""
+        self._mode.before_update = self._look
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Look no more, let go of one worker's gradient, and judge."""
-        self._hook.remove()
+        self._mode.__dict__.pop("before_update", None)
         self.expected.clear()
         restart_peak(self._device)
         if kind or self.flags or not self._judges:
@@ -97,9 +109,7 @@ class GradientCheck:
         difference = math.sqrt(sum(self._squared_errors.values()))
         norm = math.sqrt(self._squared_norm)
         if not self._squared_errors:
-            self._give_up(
-                "the optimizer is none of torch's, or was given other parameters than the model's"
-            )
+            self._give_up("no step came to its update, or no parameter is compared")
         elif not math.isfinite(difference / norm if norm else math.inf):
             self._give_up("it is zero, or not finite")
         else:
@@ -116,28 +126,24 @@ class GradientCheck:
             measured,
             gradient_error=self.error,
             flags=[*measured.flags, *self.flags],
+            unchecked_reason=self.unchecked_reason,
             memory_peak_bytes=max(measured.memory_peak_bytes, self._peak_before),
         )
 
-    def _look(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if self._gathers:
-            self._gathers = False
-            # Each on all ranks in one order, also when rank 0 has given up: the others would wait
-            # for it. A pass has just had a whole block of them.
-            for name, parameter in self._model.named_parameters():
-                self._compare(name, parameter, _gathered(parameter))
-            return
-        optimized = {
-            id(parameter) for group in optimizer.param_groups for parameter in group["params"]
-        }
-        for name, parameter in self._model.named_parameters() if self.expected else ():
-            if id(parameter) in optimized:
-                self._compare(name, parameter)
+    def _look(self) -> None:
+        # The first step alone.
+        del self._mode.before_update
+        for name, parameter in self._model.named_parameters():
+            gathered = None
+            if self._gathers:
+                # Each on all ranks in one order, also when rank 0 has given up: the others would
+                # wait for it. A pass has just had a whole block of them.
+                gathered = _gathered(parameter)
+            self._compare(name, parameter, gathered)
 
     def _compare(
         self, name: str, parameter: nn.Parameter, gathered: torch.Tensor | None = None
     ) -> None:
-        # Once each: this is the first step's, and an optimizer may have another one inside.
         expected = self.expected.pop(name, None)
         if expected is None or getattr(parameter, "_ddp_ignored", False):
             return
@@ -154,7 +160,8 @@ class GradientCheck:
     def _give_up(self, why: str) -> None:
         self.expected.clear()
         self.flags = ["unchecked"]
-        _say(f"the gradient of the first step is not checked: {' '.join(why.split())[:300]}")
+        self.unchecked_reason = " ".join(why.split())[:300]
+        _say(f"the gradient of the first step is not checked: {self.unchecked_reason}")
 
 
 def gradient_of_one_worker(
@@ -169,8 +176,8 @@ def gradient_of_one_worker(
         limit_s: what it may take; more than a rank's passes are begun only where all seem to fit.
 
     Returns:
-        Of each parameter the gradient of the mean over all passes, in main memory; zeros where it
-        has none.
+        Of each parameter the gradient of the mean over all passes, by their weights if the workload
+        has any, in main memory; zeros where it has none.
 
     Raises:
         UncheckedError: it takes too long, a pass needs the other ranks, or a copy of the model is
@@ -178,20 +185,17 @@ def gradient_of_one_worker(
     """
     # Zeros that take no memory.
     total = [torch.zeros(()).expand(parameter.shape) for parameter in model.parameters()]
+    total_weight = 0.0
     began = time.perf_counter()
     try:
         for done, seed in enumerate(seeds, start=1):
-            replica = _copied(model)
-            point = replace(job.point, workload=_twin(job.point.workload))
-            loss = loss_in_precision(point, job.device)
-            set_seed(seed)
-            with _Alone():  # type: ignore[no-untyped-call]  # torch's own
-                for batch in next(batches_of_steps(replace(job, point=point, rank=done - 1))):
-                    (loss(_Wrapper(replica), batch) / point.accumulation).backward()
+            gradients, counts = _gradient_of_rank(job, model, rank=done - 1, seed=seed)
+            if done == 1:
+                _refuse_unrepeatable(job, model, gradients, seed=seed)
             total = [
-                gradient if parameter.grad is None else gradient + _dense_gradient(parameter).cpu()
-                for gradient, parameter in zip(total, replica.parameters(), strict=True)
+                before + gradient.cpu() for before, gradient in zip(total, gradients, strict=True)
             ]
+            total_weight += counts
             needed_s = (time.perf_counter() - began) * len(seeds) / done
             if done < len(seeds) and needed_s > limit_s:
                 words = f"one worker's passes for all {len(seeds)} would take {needed_s:.3g} s"
@@ -205,7 +209,54 @@ def gradient_of_one_worker(
             "original"
         )
     # Not the loss: in bf16 every gradient would be rounded for it.
-    return [gradient / len(seeds) for gradient in total]
+    return [gradient / total_weight for gradient in total]
+
+
+def _gradient_of_rank(
+    job: Job, model: nn.Module, *, rank: int, seed: int
+) -> tuple[list[torch.Tensor], float]:
+    """Run a rank's passes of the first step on a copy of the model.
+
+    Returns:
+        Of each parameter the sum of its gradients, weighted, and the sum of the weights.
+    """
+    replica = _copied(model)
+    point = replace(job.point, workload=_twin(job.point.workload))
+    loss = loss_in_precision(point, job.device)
+    weight = weight_of(point.workload)
+    total_weight = 0.0
+    set_seed(seed)
+    with _Alone():  # type: ignore[no-untyped-call]  # torch's own
+        for batch in next(batches_of_steps(replace(job, point=point, rank=rank))):
+            counts = 1 / point.accumulation
+            if weight:
+                counts = float(weight(batch))
+            (loss(_Wrapper(replica), batch) * counts).backward()
+            total_weight += counts
+    return [_dense_gradient(parameter) for parameter in replica.parameters()], total_weight
+
+
+def _refuse_unrepeatable(
+    job: Job, model: nn.Module, gradients: Sequence[torch.Tensor], *, seed: int
+) -> None:
+    """Run rank 0's passes again, from the same random states.
+
+    Raises:
+        UncheckedError: they have another gradient.
+    """
+    again, _ = _gradient_of_rank(job, model, rank=0, seed=seed)
+    pairs = [squares(one, other) for one, other in zip(again, gradients, strict=True)]
+    squared_error, squared_norm = map(sum, zip(*pairs, strict=True))
+    if squared_error > (job_tolerance(job) / 10) ** 2 * squared_norm:
+        apart = math.sqrt(squared_error / squared_norm)
+        raise UncheckedError(
+            f"two passes of one worker from the same random states have gradients {apart:.2g} apart"
+        )
+
+
+def job_tolerance(job: Job) -> float:
+    """Largest `gradient_error` at the trial's precision."""
+    return PRECISIONS[job.point.precision].gradient_tolerance
 
 
 def squares(gradient: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:

@@ -46,6 +46,11 @@ class Workload(Protocol):
       one by one; else those that the model repeats.
     - `unread_fields: Collection[str]`: names of fields that this model does not read; they are
       stored as null, and two workloads that differ in them alone are one.
+    - `weight(batch) -> float | Tensor`: what the batch's mean loss counts in the mean over all
+      workers and passes, for example its number of tokens that have a target; else all count
+      alike.
+    - `exchanges: bool`: True if the model or its optimizer sends data to other workers by itself;
+      else a trial that sends more than its mode does is `wrong_traffic`.
     - `samples_in(batch) -> int`: how many samples a batch has, where that is not the first
       dimension of its tensors.
     """

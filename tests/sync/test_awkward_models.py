@@ -223,6 +223,7 @@ SAME = {
 REFUSED = {
     "zero1 needs trained parameters of one type": ("zero1", Mixed),
     "the parameter rest has no elements": ("fsdp", Empty),
+    "scale (torch.float32) are in one FSDP block": ("fsdp", Complex),
     "table has sparse gradients": ("fsdp", functools.partial(Looked, sparse=True)),
     "table rewrites its parameters in forward": ("fsdp", functools.partial(Looked, max_norm=1.0)),
     "use sync=fsdp_grad": ("fsdp", Answering),

@@ -20,7 +20,8 @@ from torch import distributed, nn
 from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job
-from dtsweep.sync.parameter_server import Flat, ParameterServer, Shard, deal
+from dtsweep.sync.parameter_server import ParameterServer, deal
+from dtsweep.sync.server_shard import Flat, Shard
 
 SIZE = 4
 LEARNING_RATE = 0.1
@@ -304,6 +305,9 @@ class Server:
     def __init__(self) -> None:
         self.shard = Shard()
 
+    def __reduce__(self) -> Any:
+        return Server, ()
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.shard, name)
 
@@ -323,10 +327,16 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
 
     def train(
-        model: nn.Module, loss: Callable[[nn.Module, Any], torch.Tensor], *, shards: int, make: Any
+        model: nn.Module,
+        loss: Callable[[nn.Module, Any], torch.Tensor],
+        *,
+        shards: int,
+        make: Any,
+        staleness: int | None = 0,
+        **fields: Any,
     ) -> list[torch.Tensor]:
         job = Job(
-            point=point(1, 0, shards=shards),
+            point=point(1, staleness, shards=shards, **fields),
             rank=0,
             device=torch.device("cpu"),
             loss=loss,
@@ -430,3 +440,86 @@ def test_an_optimizer_without_groups_has_one_shard_and_no_more(
         assert torch.allclose(got, wanted)
     with pytest.raises(ValueError, match=r"NoGroups has no param_groups.*use shards=1"):
         one_process(model(), loss, shards=2, make=NoGroups)
+
+
+class Peer:
+    """A handle of a shard in this event loop."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+
+    @property
+    def squared_norm(self) -> Any:
+        shard = self._shard
+
+        class Call:
+            @staticmethod
+            def remote(version: int) -> Coroutine[Any, Any, float]:
+                return shard.squared_norm(version)
+
+        return Call()
+
+
+def test_shards_clip_the_mean_gradient_by_its_norm_over_all_of_them() -> None:
+    random = np.random.default_rng(0)
+    workers, steps, limit = 2, 4, 0.5
+    gradients = random.normal(size=(steps, workers, 2, SIZE)).astype(np.float32)
+    gradients[2] *= 0.01  # within the limit
+
+    async def test() -> None:
+        shards = [Shard(), Shard()]
+        optimizer = functools.partial(torch.optim.SGD, lr=LEARNING_RATE)
+        for shard in shards:
+            peers = [Peer(other) for other in shards if other is not shard]
+            await shard.reset(
+                [torch.ones(SIZE)], optimizer, point(workers, 0, clip_norm=limit), peers
+            )
+        for step, pushed in enumerate(gradients):
+            answers = await asyncio.gather(
+                *(
+                    shard.exchange(rank, pushed[rank, place], step)
+                    for rank in range(workers)
+                    for place, shard in enumerate(shards)
+                )
+            )
+        found = np.concatenate([answers[0][0], answers[1][0]])
+        expected = np.ones(2 * SIZE)
+        for mean in gradients.astype(np.float64).mean(axis=1).reshape(steps, -1):
+            expected -= LEARNING_RATE * mean * min(1.0, limit / (np.linalg.norm(mean) + 1e-6))
+        assert np.abs(found - expected).max() <= 1e-6
+
+    run(test)
+
+
+@pytest.mark.parametrize("compression", [None, "fp16"])
+def test_a_worker_clips_each_push_by_its_norm_over_all_shards(
+    one_process: Callable[..., list[torch.Tensor]], compression: str | None
+) -> None:
+    def loss(model: nn.Module, step: int) -> torch.Tensor:
+        found: torch.Tensor = model(torch.full((1, 3), float(step + 1))).square().sum()
+        return found
+
+    def model() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+
+    def clipped(parameters: Any) -> torch.optim.Optimizer:
+        parameters = list(parameters)
+        optimizer = torch.optim.SGD(parameters, lr=0.1)
+        optimizer.register_step_pre_hook(
+            lambda *_: nn.utils.clip_grad_norm_(parameters, 0.3) and None
+        )
+        return optimizer
+
+    expected = plain(model(), loss, make=clipped)
+    found = one_process(
+        model(),
+        loss,
+        shards=2,
+        make=functools.partial(torch.optim.SGD, lr=0.1),
+        staleness=None,
+        clip_norm=0.3,
+        compression=compression,
+    )
+    allowed = 1e-6 if compression is None else 1e-3
+    assert all((f - e).abs().max() <= allowed for f, e in zip(found, expected, strict=True))

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from dtsweep.sweep.compressions import COMPRESSIONS, reads_of
 from dtsweep.sweep.point import Point
-from dtsweep.sync.parameter_server import Shard
 from dtsweep.sync.pushes import Pushes
+from dtsweep.sync.server_shard import Shard
 
 SHAPES = [torch.Size([40, 30]), torch.Size([7])]
 NUMEL = 1207

@@ -271,12 +271,12 @@ def by_one_process(point: Point, *, steps: int = STEPS, seeded_rank: int | None 
                 total += weight
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         for gradient in gradients:
-            gradient /= total
+            gradient.div_(total)
         if point.clip_norm is not None:
             norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
             assert norm > 2 * point.clip_norm
             for gradient in gradients:
-                gradient *= point.clip_norm / (norm + 1e-6)
+                gradient.mul_(point.clip_norm / (norm + 1e-6))
         optimizer.step()
         optimizer.zero_grad()
     return weights(model)

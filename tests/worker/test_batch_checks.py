@@ -77,6 +77,8 @@ class Block:
 class Sharded(ShardedOptimizer, Block):
     """Its optimizer has another one inside, of this worker's share of the parameters."""
 
+    exchanges: ClassVar = True
+
 
 @dataclass(frozen=True)
 class Shuffled(Block):
@@ -109,6 +111,8 @@ class OfShare(torch.optim.Optimizer):
 @dataclass(frozen=True)
 class ByHand(Block):
     """Shards its updates by hand."""
+
+    exchanges: ClassVar = True
 
     def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
         return OfShare(parameters, learning_rate)
