@@ -77,7 +77,7 @@ def turns(number: int) -> list[Turn]:
 def block_steps(
     step_s: float, *, limit_s: float, least: int = 1, window_s: float = math.inf
 ) -> int | None:
-    """Number of timed steps a block has; None where no round fits.
+    """Number of timed steps a block has; None where no round fits into the limit.
 
     Args:
         step_s: how long a step takes, about: the same number on all ranks.
@@ -95,11 +95,13 @@ def block_steps(
 
 def quick_steps(
     step_s: float, *, share_s: float, budget_s: float, noise: float, window_steps: int
-) -> int | None:
-    """Count the timed steps of a quick turn; None where not one fits.
+) -> int:
+    """Count the timed steps of a quick turn: at least one.
 
     The turn has as many steps as are expected to tell the share to `KNOWN`, within a share of the
-    window. A turn of up to `LEAST_QUICK_STEPS` may also use the rest of the budget.
+    window. A turn of up to `LEAST_QUICK_STEPS` may also use the rest of the budget. Where not one
+    step fits there is one all the same: without the exchange it is the shorter, the more the
+    exchange matters.
 
     Args:
         step_s: mean step of the window, in seconds: the same number on all ranks.
@@ -116,12 +118,14 @@ def quick_steps(
     9
     >>> quick_steps(0.01, share_s=0.02, budget_s=0.07, noise=0.05, window_steps=8)
     6
+    >>> quick_steps(2.0, share_s=1.5, budget_s=1.55, noise=math.inf, window_steps=3)
+    1
     """
     fitting = int(share_s / step_s) - LEAD
     if fitting < LEAST_QUICK_STEPS:
         fitting = min(LEAST_QUICK_STEPS, int(budget_s / step_s) - LEAD)
     if fitting < 1:
-        return None
+        return 1
     # The half-width is 1.96 · noise · sqrt(1/turn + 1/window), solved here for the steps of the
     # turn.
     if noise > 0:

@@ -18,7 +18,10 @@ from dtsweep.sweep.point import AXES, DEFAULTS
 if TYPE_CHECKING:
     import pandas as pd
 
-EXPRESSED = ("workers", "micro_batch", "accumulation", "optimizer", "learning_rate", "precision")
+EXPRESSED = (
+    *("workers", "micro_batch", "accumulation"),
+    *("optimizer", "learning_rate", "clip_norm", "precision"),
+)
 """Axes that every program expresses."""
 
 INDISPENSABLE = ("sync", "compression", "overlap")
@@ -292,6 +295,9 @@ def _loop(subject: _Subject) -> list[str]:
         passes = [f'with torch.autocast("{device}", torch.bfloat16):', *_indented(passes)]
     passes.append("loss.backward()")
     update = ["optimizer.step()", "optimizer.zero_grad()"]
+    limit = subject.values["clip_norm"]
+    if limit is not None:
+        update.insert(0, f"torch.nn.utils.clip_grad_norm_(model.parameters(), {limit})")
     if accumulation == 1:
         return [f"for batch in batches:  {samples}", *_indented([*passes, *update])]
     if subject.skips_exchange:

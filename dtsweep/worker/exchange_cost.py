@@ -84,9 +84,7 @@ def time_exchange(
     if info.can_skip_exchange:
         # As in the window, Python's collector is off.
         with without_collector(keep=task.measure.gc):
-            reason = _time_turns(loop, task, window, spent_s=spent_s)
-        if reason:
-            return {"exchange_reason": reason}
+            _time_turns(loop, task, window, spent_s=spent_s)
     # If one rank has to time it, all must: their `isolated` may differ.
     if info.can_exchange_alone and max_over_ranks(job.device, not isolated)[0]:
         barrier(job.device)
@@ -99,13 +97,21 @@ def time_exchange(
     return dict(isolated)
 
 
-def _time_turns(loop: Loop, task: Task, window: WindowTime, *, spent_s: float) -> str | None:
-    """Run steps without the exchange as `Measure.exchange` says, or say why not."""
+def _time_turns(loop: Loop, task: Task, window: WindowTime, *, spent_s: float) -> None:
+    """Run steps without the exchange as `Measure.exchange` says; a quick turn if no round fits."""
     store = store_of(task, "turns")
-    if task.measure.exchange == "quick":
-        return _take_quick_turn(loop, window, spent_s=spent_s, store=store)
-    (limit_s,) = max_over_ranks(loop.job.device, _precise_s(task.measure, window))
-    return _take_turns(loop, window, limit_s=limit_s, store=store)
+    if task.measure.exchange == "precise":
+        (limit_s,) = max_over_ranks(loop.job.device, _precise_s(task.measure, window))
+        device = loop.job.device
+        least = 1
+        if device.type == "cuda":
+            least = LEAST_GPU_STEPS
+        first_s = max(limit_s, FIRST_ROUND_S)
+        steps = block_steps(window.step_s, limit_s=first_s, least=least, window_s=window.window_s)
+        if steps is not None:
+            _take_turns(loop, window, steps=steps, limit_s=limit_s, store=store)
+            return
+    _take_quick_turn(loop, window, spent_s=spent_s, store=store)
 
 
 def _precise_s(measure: Measure, window: WindowTime) -> float:
@@ -116,8 +122,8 @@ def _precise_s(measure: Measure, window: WindowTime) -> float:
     return min(AFTER * measure.max_seconds, max(window.window_s, AFTER_S))
 
 
-def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: Store) -> str | None:
-    """Run one turn without the exchange in what the window's budget has left, or say why not."""
+def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: Store) -> None:
+    """Run one turn without the exchange in what the window's budget has left."""
     device = loop.job.device
     spent_s, noise = max_over_ranks(device, spent_s, _noise_of_a_step(loop))
     share_s = QUICK_SHARE * window.window_s
@@ -129,12 +135,6 @@ def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: S
         noise=noise,
         window_steps=window.steps,
     )
-    if steps is None:
-        rest = f"what checks leave of {QUICK_SHARE:.0%} of the window"
-        return (
-            f"no step without the exchange fits into {rest}; Measure(exchange='precise') takes the "
-            "time for it"
-        )
     turn = Turn(exchanges=False, blocks=(0,))
     _run_turn(
         loop,
@@ -143,7 +143,6 @@ def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: S
         store=store,
         patience_s=FIRST_PATIENCE_S + _patience_s(steps, window.step_s),
     )
-    return None
 
 
 def _patience_s(steps: int, step_s: float) -> float:
@@ -162,22 +161,14 @@ def _noise_of_a_step(loop: Loop) -> float:
     return float(series.std(ddof=1) * np.sqrt(correlated_steps(series)) / series.mean())
 
 
-def _take_turns(loop: Loop, window: WindowTime, *, limit_s: float, store: Store) -> str | None:
+def _take_turns(
+    loop: Loop, window: WindowTime, *, steps: int, limit_s: float, store: Store
+) -> None:
     """Run rounds of steps with and without the exchange until its share is known.
 
-    They also end when the time is spent. Returns the reason if not even one round fits, else None.
+    They also end when the time is spent.
     """
     device = loop.job.device
-    least = 1
-    if device.type == "cuda":
-        least = LEAST_GPU_STEPS
-    first_s = max(limit_s, FIRST_ROUND_S)
-    steps = block_steps(window.step_s, limit_s=first_s, least=least, window_s=window.window_s)
-    if steps is None:
-        return (
-            f"steps with and without the exchange would take longer than the {first_s:.0f} s that "
-            "they may take"
-        )
     # Whether there is memory for one: DDP's buckets stay where they are; gradients that are views
     # of them (`gradient_as_bucket_view`) then need room of their own.
     alone = functools.partial(loop.step, exchange=False)
@@ -197,7 +188,6 @@ def _take_turns(loop: Loop, window: WindowTime, *, limit_s: float, store: Store)
             max_over_ranks(device, not is_precise and spent_s * (rounds + 1) / rounds <= limit_s)[0]
             > 0
         )
-    return None
 
 
 def _run_round(loop: Loop, number: int, steps: int, *, store: Store, step_s: float) -> list[float]:

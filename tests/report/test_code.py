@@ -44,7 +44,8 @@ POINTS = [
         workers=2, micro_batch=4, accumulation=2, sync="fsdp", precision="bf16", learning_rate=0.5
     ),
     Point(workers=2, micro_batch=4, sync="fsdp_grad", optimizer="adam"),
-    Point(workers=2, micro_batch=4, bucket_bytes=2**20),
+    Point(workers=2, micro_batch=4, bucket_bytes=2**20, clip_norm=0.1),
+    Point(workers=2, micro_batch=4, sync="fsdp", accumulation=2, clip_norm=0.1),
 ]
 
 GIVEN = """\
@@ -265,6 +266,7 @@ IN_PROGRAM = {
     "accumulation": "loss_of(model, batch) / 3",
     "optimizer": "torch.optim.AdamW(",
     "learning_rate": "lr=3.0",
+    "clip_norm": "torch.nn.utils.clip_grad_norm_(model.parameters(), 3.0)",
     "precision": "torch.bfloat16",
 }
 """How programs express the values of `other_value`."""
@@ -299,16 +301,16 @@ def test_a_mode_that_one_worker_does_not_need_is_named() -> None:
 
 
 def test_an_axis_that_nobody_has_written_code_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [row_of(Point(workers=2), clip_norm=norm) for norm in (1.5, None)]
-    monkeypatch.setitem(AXES, "clip_norm", Axis(meaning="Largest norm of a gradient."))
-    monkeypatch.setitem(DEFAULTS, "clip_norm", None)
+    rows = [row_of(Point(workers=2), label_smoothing=norm) for norm in (1.5, None)]
+    monkeypatch.setitem(AXES, "label_smoothing", Axis(meaning="Share of other labels."))
+    monkeypatch.setitem(DEFAULTS, "label_smoothing", None)
     assert [point_code(row) for row in rows] == [
-        "Point(workers=2, clip_norm=1.5)",
+        "Point(workers=2, label_smoothing=1.5)",
         "Point(workers=2)",
     ]
     clipped, default = (str(training_code(row)).splitlines() for row in rows)
     lines = [line for line in clipped if line not in default]
-    assert lines == ["# not expressed here: clip_norm=1.5"]
+    assert lines == ["# not expressed here: label_smoothing=1.5"]
 
 
 def test_variables_and_fields_of_the_workload_are_in_the_code_and_secrets_are_named() -> None:
