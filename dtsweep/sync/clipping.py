@@ -15,9 +15,18 @@ def clip(parameters: Iterable[nn.Parameter], limit: float | None) -> None:
     """Scale gradients down to a norm of at most `limit`; None leaves them as they are.
 
     Gradients in shards are clipped by the norm of whole ones, for which ranks exchange a number.
+
+    Raises:
+        ValueError: a gradient is sparse.
     """
-    if limit is not None:
+    if limit is None:
+        return
+    try:
         nn.utils.clip_grad_norm_(parameters, limit)
+    except NotImplementedError as error:
+        raise ValueError(
+            "clip_norm can't clip sparse gradients; leave sparse=True out of the embeddings"
+        ) from error
 
 
 def clip_alone(gradients: list[Tensor], limit: float | None) -> None:

@@ -220,7 +220,12 @@ SAME = {
 }
 """Mode, model and settings that train as `ddp` does; compressed ones alike on all ranks."""
 
-REFUSED = {
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "clip_norm can't clip sparse gradients": (
+        "ddp",
+        functools.partial(Looked, sparse=True),
+        {"clip_norm": 1.0},
+    ),
     "zero1 needs trained parameters of one type": ("zero1", Mixed),
     "the parameter rest has no elements": ("fsdp", Empty),
     "scale (torch.float32) are in one FSDP block": ("fsdp", Complex),
@@ -240,7 +245,7 @@ REFUSED = {
     "the buffer places share memory": ("ddp", Expanded),
     "elements of the buffer places": ("ring", Expanded),
 }
-"""Words of a refusal: the mode and the model that are refused."""
+"""Words of a refusal: the mode and the model that are refused, and fields of the point."""
 
 
 def trained(rank: int, mode_name: str, make: Callable[[], nn.Module], **fields: Any) -> Result:
@@ -282,7 +287,9 @@ def on_rank(rank: int, folder: Path) -> None:
         name: (trained(rank, mode, make, **fields), trained(rank, "ddp", make))
         for name, (mode, make, fields) in SAME.items()
     }
-    results |= {words: trained(rank, *case) for words, case in REFUSED.items()}
+    for words, (mode, make, *rest) in REFUSED.items():
+        fields = rest[0] if rest else {}
+        results[words] = trained(rank, mode, make, **fields)
     torch.save(results, folder / f"{rank}.pt")
 
 
