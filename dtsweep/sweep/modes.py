@@ -101,7 +101,7 @@ MODES: Mapping[str, ModeInfo] = {
         can_exchange_alone=True,
         carries=EXCHANGES,
         sends="2 (n−1)/n S",
-        memory="(3 + k) S: parameters, gradients, buckets",
+        memory="(3 + k) S + 2 P: parameters, gradients, buckets, state, update",
     ),
     "zero1": ModeInfo(
         implementation="dtsweep.sync.zero1:Zero1",
@@ -113,7 +113,7 @@ MODES: Mapping[str, ModeInfo] = {
         can_exchange_alone=True,
         carries=EXCHANGES,
         sends="3 (n−1)/n S",
-        memory="(3 + k/n) S",
+        memory="3 S + k O + 2 P",
     ),
     "fsdp_grad": ModeInfo(
         implementation="dtsweep.sync.fsdp:FsdpGrad",
@@ -124,7 +124,7 @@ MODES: Mapping[str, ModeInfo] = {
         exchanges_each_pass=True,
         can_skip_exchange=True,
         sends="2 (n−1)/n S per pass",
-        memory="(1 + (1 + k)/n) S + 2 B",
+        memory="(1 + (1 + k)/n) S + 2 B, or as `fsdp` if that is more",
     ),
     "fsdp": ModeInfo(
         implementation="dtsweep.sync.fsdp:Fsdp",
@@ -135,7 +135,7 @@ MODES: Mapping[str, ModeInfo] = {
         exchanges_each_pass=True,
         can_skip_exchange=True,
         sends="3 (n−1)/n S per pass",
-        memory="(2 + k)/n S + 4 B",
+        memory="(2 + k)/n S + (4 − 2/n) B",
     ),
     "hsdp": ModeInfo(
         implementation="dtsweep.sync.fsdp:Hsdp",
@@ -146,7 +146,7 @@ MODES: Mapping[str, ModeInfo] = {
         exchanges_each_pass=True,
         can_skip_exchange=True,
         sends="(3 (m−1) + 2 (1 − m/n)) S/m per pass",
-        memory="(2 + k)/m S + 4 B",
+        memory="(2 + k)/m S + (4 − 2/m) B",
     ),
     "hierarchical": ModeInfo(
         implementation="dtsweep.sync.hierarchical:Hierarchical",
@@ -157,7 +157,7 @@ MODES: Mapping[str, ModeInfo] = {
         carries=EXCHANGES,
         exchanges_pieces=True,
         sends="(2 (m−1) + 2 (1 − m/n)) S/m",
-        memory="(2 + k + 1/m) S",
+        memory="(2 + k) S + 2 P or (1 + 1/m) 16 MiB",
     ),
     "ring": ModeInfo(
         implementation="dtsweep.sync.ring:Ring",
@@ -167,7 +167,7 @@ MODES: Mapping[str, ModeInfo] = {
         can_exchange_alone=True,
         carries=EXCHANGES,
         sends="2 (n−1)/n S",
-        memory="(2 + k + 1/n) S",
+        memory="(2 + k) S + 2 P or S/n",
     ),
     "tree": ModeInfo(
         implementation="dtsweep.sync.tree:Tree",
@@ -177,7 +177,7 @@ MODES: Mapping[str, ModeInfo] = {
         can_exchange_alone=True,
         carries=("all_reduce",),
         sends="2 (n−1)/n S, rank 0 log2 n S",
-        memory="(3 + k) S, (2 + k) S on the leaves",
+        memory="(2 + k) S + 2 P or S; leaves 2 P",
     ),
     "local_sgd": ModeInfo(
         implementation="dtsweep.sync.local_sgd:LocalSgd",
@@ -186,7 +186,7 @@ MODES: Mapping[str, ModeInfo] = {
         can_exchange_alone=True,
         carries=EXCHANGES,
         sends="2 (n−1)/n S every `sync_period` steps",
-        memory="(2 + k) S",
+        memory="(2 + k) S + 2 P",
     ),
     "parameter_server": ModeInfo(
         implementation="dtsweep.sync.parameter_server:ParameterServer",
@@ -197,7 +197,7 @@ MODES: Mapping[str, ModeInfo] = {
         carries=EXCHANGES,
         can_restart=False,
         sends="S",
-        memory="2 S, and (2 + k) S on the servers",
+        memory="2 S + P, and (2 + k) S on the servers",
     ),
 }
 """Every mode by the name that an axis uses."""

@@ -22,6 +22,9 @@ from dtsweep.sync.groups import (
 )
 from dtsweep.sync.mode import MakeOptimizer
 
+CHUNK_BYTES = 2**24
+"""Gradients that are exchanged at a time, to limit the memory of copies."""
+
 
 class Hierarchical(AfterBackwardMode):
     """Reduce-scatter in the node, all-reduce of a share across nodes, all-gather in the node.
@@ -39,10 +42,20 @@ class Hierarchical(AfterBackwardMode):
         super().prepare(model, make_optimizer)
 
     def average(self, values: Tensor, mean: Mean | None, mark: Mark) -> None:
-        """Average the values, padded with zeros to a multiple of the workers of a node."""
+        """Average the values, chunk by chunk; what is compressed stays in one piece."""
         if self._size == 1:
             self._average_across(values, mean, mark)
             return
+        if mean is not None:
+            self._average_chunk(values, mean, mark)
+            return
+        # A multiple of the workers of a node, so that only the last chunk is padded.
+        shares = max(1, CHUNK_BYTES // (values.element_size() * self._size))
+        for chunk in values.split(shares * self._size):
+            self._average_chunk(chunk, None, mark)
+
+    def _average_chunk(self, values: Tensor, mean: Mean | None, mark: Mark) -> None:
+        """Average values, padded with zeros to a multiple of the workers of a node."""
         missing = -values.numel() % self._size
         if missing:
             padded = functional.pad(values, (0, missing))

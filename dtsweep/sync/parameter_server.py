@@ -25,7 +25,7 @@ from dtsweep.sync.clipping import clip_factor
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
 from dtsweep.sync.pushes import Pushes
-from dtsweep.sync.server_shard import Flat, flat_dtype, flatten
+from dtsweep.sync.server_shard import Flat, flat_dtype
 
 
 class ParameterServer(SyncMode):
@@ -126,8 +126,25 @@ class ParameterServer(SyncMode):
         return clip_factor(sum(pushes.squared_norm for pushes in self._pushes), limit)
 
     def _gradients(self, place: int) -> Tensor:
-        """Gradients for one shard: (elements,)."""
-        return flatten([_gradient(p) for p in self._pieces[place]], self._dtypes[place])
+        """Gradients for one shard: (elements,).
+
+        Each is freed once it is copied. A parameter that no pass used has zeros.
+        """
+        parameters = self._pieces[place]
+        shapes = [real_view(parameter).shape for parameter in parameters]
+        values = torch.empty(
+            sum(shape.numel() for shape in shapes),
+            dtype=self._dtypes[place],
+            device=self._job.device,
+        )
+        parts = values.split([shape.numel() for shape in shapes])
+        for parameter, part, shape in zip(parameters, parts, shapes, strict=True):
+            if parameter.grad is None:
+                part.zero_()
+            else:
+                part.view(shape).copy_(real_view(parameter.grad.to_dense()))
+                parameter.grad = None
+        return values
 
     def watch(self) -> None:
         """Let the next step compare its push with the exact values instead of sending it.
@@ -203,15 +220,6 @@ def _with_places(everyone: Sequence[nn.Parameter], own: Sequence[nn.Parameter]) 
         else torch.empty_like(p, device="meta", requires_grad=p.requires_grad)
         for p in everyone
     ]
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    # A parameter that a pass did not use has no gradient; its place on the shard stays.
-    if parameter.grad is None:
-        return torch.zeros_like(parameter)
-    if parameter.grad.is_sparse:
-        return parameter.grad.to_dense()
-    return parameter.grad
 
 
 def _assign(parameters: Sequence[nn.Parameter], values: Flat) -> None:

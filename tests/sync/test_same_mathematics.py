@@ -27,6 +27,7 @@ from torch.distributed.tensor import DTensor
 from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import DEFAULTS, Point
+from dtsweep.sync import hierarchical
 from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
@@ -290,6 +291,8 @@ def distance(found: Weights, case: Case, expected: Weights) -> float:
 
 def train_all(rank: int, workers: int, folder: Path) -> None:
     torch.set_num_threads(1)
+    # Several chunks, of which the last is padded.
+    hierarchical.CHUNK_BYTES = 64
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers, timeout=LONGEST
     )
