@@ -5,6 +5,8 @@ from __future__ import annotations
 import bdb
 import dataclasses
 import hashlib
+import math
+import numbers
 import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,6 +19,7 @@ from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import batches_of_steps
+from dtsweep.sync.weights import weight_of
 from dtsweep.worker.loop import Loop
 
 
@@ -46,7 +49,7 @@ def check_batch(job: Job, *, seed: int) -> list[str]:
 
 
 def check_samples(job: Job, batch: Any) -> None:
-    """Refuse a batch that has another number of samples than it was asked for.
+    """Refuse a batch with another number of samples than it was asked for, or without a weight.
 
     Args:
         job: the trial.
@@ -54,7 +57,7 @@ def check_samples(job: Job, batch: Any) -> None:
             its samples; else the first dimension of each tensor in it does.
 
     Raises:
-        BatchError: the numbers differ.
+        BatchError: the numbers differ, or the batch has no weight that can be used.
     """
     asked = job.point.micro_batch
     count = getattr(job.point.workload, "samples_in", None)
@@ -71,6 +74,27 @@ def check_samples(job: Job, batch: Any) -> None:
         raise BatchError(
             f"{source} {wrong[0]} samples where micro_batch={asked} asked for {asked}; give "
             f"len(samples) of them{way_out}"
+        )
+    if weight := weight_of(job.point.workload):
+        _check_weight(weight(batch))
+
+
+def _check_weight(weight: Any) -> None:
+    """Refuse a batch's weight that is no number of at least 0.
+
+    Raises:
+        BatchError: names what it is.
+    """
+    found = repr(weight)
+    if isinstance(weight, torch.Tensor):
+        found = f"a tensor of shape {tuple(weight.shape)}"
+        if weight.numel() == 1 and not weight.is_complex():
+            weight = weight.item()
+            found = repr(weight)
+    is_number = isinstance(weight, numbers.Real) and math.isfinite(weight)
+    if not is_number or weight < 0:
+        raise BatchError(
+            f"weight(batch) gave {found}; it must return a number of at least 0, or a scalar tensor"
         )
 
 

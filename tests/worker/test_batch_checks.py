@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, distributed, nn
@@ -636,6 +637,38 @@ def test_what_can_not_be_read_of_a_batch_costs_no_trial_and_differs_by_its_shape
     assert digest_of(small) == digest_of(other) != digest_of(large)
     # What can be read beside it counts.
     assert digest_of([small, torch.ones(1)]) != digest_of([small, torch.zeros(1)])
+
+
+@pytest.mark.parametrize(
+    ("weight", "found"),
+    [
+        ("many", "'many'"),
+        (None, "None"),
+        (-1, "-1"),
+        (float("nan"), "nan"),
+        (torch.ones(3), r"a tensor of shape \(3,\)"),
+    ],
+)
+def test_a_weight_that_is_no_number_is_refused_before_anything_is_measured(
+    weight: Any, found: str
+) -> None:
+    @dataclass(frozen=True)
+    class Weighs(Block):
+        def weight(self, batch: Tensor) -> Any:
+            return weight
+
+    with pytest.raises(BatchError, match=rf"weight\(batch\) gave {found}; it must return a number"):
+        check_batch(job_of(Weighs()), seed=1)
+
+
+@pytest.mark.parametrize("weight", [0, 2.5, np.int64(3), torch.tensor(4), torch.tensor([5.0])])
+def test_a_weight_is_any_number_of_at_least_0(weight: Any) -> None:
+    @dataclass(frozen=True)
+    class Weighs(Block):
+        def weight(self, batch: Tensor) -> Any:
+            return weight
+
+    assert check_batch(job_of(Weighs()), seed=1) == []
 
 
 def test_a_digest_is_of_values_types_and_shapes() -> None:
