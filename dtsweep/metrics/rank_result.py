@@ -113,6 +113,9 @@ class TrialColumns:
     optimizer_class: str | None = None
     """Name of the optimizer that ran."""
 
+    is_weighted: bool | None = None
+    """True if the workload weighs its batches."""
+
     blocks: str | None = None
     """Units into which the mode divided the model, in words."""
 

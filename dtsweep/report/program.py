@@ -102,6 +102,9 @@ class _Subject:
     has_own_optimizer: bool
     """True if the workload makes its optimizer."""
 
+    is_weighted: bool
+    """True if the workload weighs its batches."""
+
     @property
     def values(self) -> Mapping[str, Any]:
         """All axes."""
@@ -196,7 +199,15 @@ def _subject_of(row: pd.Series[Any]) -> _Subject:
         mode=PROGRAMS.get(settings.get("sync", DEFAULTS["sync"]), PROGRAMS["ddp"]),
         is_gpu=row.get("backend") == "nccl",
         has_own_optimizer=bool(pd.isna(row["optimizer"])),
+        is_weighted=_is_true(row.get("is_weighted")),
     )
+
+
+def _is_true(value: Any) -> bool:
+    """True for a true value; None and missing ones are not."""
+    import pandas as pd
+
+    return bool(pd.notna(value)) and bool(value)
 
 
 def _on_definitions(subject: _Subject, row: pd.Series[Any]) -> list[str]:
@@ -212,6 +223,8 @@ def _on_definitions(subject: _Subject, row: pd.Series[Any]) -> list[str]:
     if subject.has_own_optimizer:
         needed.append("make_optimizer(parameters, learning_rate)")
     lines = [comment(f"yours: {', '.join(needed)}"), *on_workload(row)]
+    if subject.is_weighted:
+        lines.append(comment("not expressed here: weight(batch) of the workload"))
     if subject.is_alone:
         return lines
     workers = subject.values["workers"]

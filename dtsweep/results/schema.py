@@ -185,6 +185,12 @@ TRIALS: tuple[Column, ...] = (
         "of the optimizer that ran; where it is the workload's own, `optimizer` is null",
     ),
     Column(
+        "is_weighted",
+        BOOL,
+        "",
+        "whether the workload weighs its batches (`weight`)",
+    ),
+    Column(
         "blocks",
         TEXT,
         "",

@@ -1,142 +1,200 @@
-"""Order in which ranks call the blocks of a sharded model, compared before blocks are gathered.
+"""Order in which ranks gather and reduce the blocks of a sharded model, compared beforehand.
 
-A rank gathers the block that it calls. Where ranks call different blocks, gathers of equal sizes
-meet and train something else without an error; others wait for each other without end.
+A rank gathers a block that it calls, or comes to in backward, and then reduces its gradients. Where
+ranks come to different blocks, exchanges of equal sizes meet and train something else without an
+error; others wait for each other without end.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import distributed, nn
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
+from torch.distributed.fsdp import FSDPModule
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
 """A workload's loss."""
 
 COMPARED_PASSES = 3
-"""Passes at the start in which every call is compared: most ranks that differ do so early."""
+"""Passes at the start in which every event is compared: most ranks that differ do so early."""
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 """Time in which all ranks must leave the order of the pass before, if one of them does."""
 
 WAY_OUT = "sharded blocks need one order on all workers; use sync=ddp"
 
-END = -1
-"""In the place of a block: the pass has called all of its blocks."""
+FORWARD_END = "the end of loss"
+BACKWARD_END = "the end of backward"
 
 
 class BlockOrder:
-    """Compares this rank's calls of blocks with those of the other ranks, pass by pass.
+    """Compares this rank's events with those of the other ranks, pass by pass.
 
-    In the first `COMPARED_PASSES` every call is compared before its block is gathered, through the
-    key-value store. A later pass that has the order of the one before exchanges nothing. One that
-    leaves that order is compared from there on: all ranks must leave it at the same call.
+    An event is the call of a block in forward, its gather in backward, the reduction of its
+    gradients, or the end of forward or backward. In the first `COMPARED_PASSES` each one is
+    compared before it happens, through the key-value store. A later pass that has the order of the
+    one before exchanges nothing. One that leaves that order is compared from there on: all ranks
+    must leave it at the same event.
     """
 
-    def __init__(
-        self, names: Sequence[str], blocks: Sequence[nn.Module], *, rank: int, ranks: int
-    ) -> None:
-        """Follow the calls of blocks; called on all ranks, after the blocks are sharded.
+    def __init__(self, blocks: Mapping[str, nn.Module], *, rank: int, ranks: int) -> None:
+        """Follow the blocks; called on all ranks, after they are sharded.
 
         Args:
-            names: (blocks,) of the blocks in the model.
-            blocks: whose calls are followed.
+            blocks: by their names; also what is left of the model by itself.
             rank: of this process.
             ranks: how many there are.
         """
-        self._names = names
+        self.is_followed = True
+        """False in passes without an exchange."""
         self._rank, self._ranks = rank, ranks
         self._store = _own_keys(rank)
+        self._own_key: str | None = None
         self._passes = 0
-        self._expected: list[int] = []
+        self._events: list[str] = []
+        self._expected: list[str] = []
+        self._is_compared = True
         self._is_forward = False
-        self._begin()
-        for place, block in enumerate(blocks):
+        for name, block in blocks.items():
             # Before the hook of `fully_shard`, which gathers the block.
-            block.register_forward_pre_hook(functools.partial(self._called, place), prepend=True)
+            block.register_forward_pre_hook(functools.partial(self._called, name), prepend=True)
+            for group in _groups_of(block):
+                self._follow_method(group, "pre_backward", functools.partial(_gather, name=name))
+                self._follow_method(
+                    group, "post_backward", functools.partial(_reduction, name=name)
+                )
 
     def followed(self, loss: Loss) -> Loss:
-        """The loss, in whose calls blocks are followed.
-
-        Calls in backward, of checkpoints, repeat those in forward.
-        """
+        """The loss, whose calls are followed as forward."""
 
         def follow(model: nn.Module, batch: Any) -> torch.Tensor:
+            self.end_pass()
             self._is_forward = True
             try:
                 value = loss(model, batch)
             finally:
                 self._is_forward = False
-            self._follow(END)
-            self._passes += 1
-            self._expected = self._calls
-            self._begin()
+            self._follow(FORWARD_END)
             return value
 
         return follow
 
-    def _begin(self) -> None:
-        self._calls: list[int] = []
+    def end_pass(self) -> None:
+        """End a pass after its backward, if one was begun."""
+        if not self._events:
+            return
+        self._follow(BACKWARD_END)
+        self._passes += 1
+        self._expected = self._events
+        self._events = []
         self._is_compared = self._passes < COMPARED_PASSES
 
-    def _called(self, place: int, *_: Any) -> None:
+    def _called(self, name: str, *_: Any) -> None:
+        # Calls in backward, of checkpoints, repeat those in forward.
         if self._is_forward:
-            self._follow(place)
+            self._follow(name)
 
-    def _follow(self, place: int) -> None:
-        """Compare one call of this pass, if it may differ from those of other ranks.
+    def _follow_method(self, group: Any, method: str, event_of: Callable[[Any], str]) -> None:
+        """Follow a method of FSDP's, before it is run, by the event that it is."""
+        inner = getattr(group, method)
+
+        def run(*given: Any, **named: Any) -> Any:
+            if self._events:
+                self._follow(event_of(group))
+            return inner(*given, **named)
+
+        setattr(group, method, run)
+
+    def _follow(self, event: str) -> None:
+        """Compare an event of this pass, if it may differ from those of other ranks.
 
         Raises:
-            ValueError: it does; names the blocks and the way out.
+            ValueError: it does; names both events and the way out.
         """
-        number = len(self._calls)
-        if not self._is_compared and place != self._expected[number]:
+        if not self.is_followed:
+            return
+        number = len(self._events)
+        if not self._is_compared and event != self._expected[number]:
             self._is_compared = True
-            self._leave(number, place, self._expected[number])
+            self._leave(number, event, self._expected[number])
         if self._is_compared:
-            self._compare(number, place)
-        self._calls.append(place)
+            self._compare(number, event)
+        self._events.append(event)
 
-    def _leave(self, number: int, place: int, expected: int) -> None:
+    def _leave(self, number: int, event: str, expected: str) -> None:
         """Wait until all ranks have left the order of the pass before; refuse if they don't."""
         keys = self._keys(number)
-        self._store.set(keys[self._rank], str(place))
+        self._store.set(keys[self._rank], event)
         try:
             self._store.wait(keys, timedelta(seconds=PATIENCE_S))
         except distributed.DistStoreError as error:
-            # They are in the gather of the block that was expected, and wait for this rank.
-            raise self._refusal({f"rank {self._rank}": place, "the others": expected}) from error
+            # Most likely they are in the exchange that was expected, and wait for this rank.
+            raise self._refusal(
+                {
+                    f"rank {self._rank}": event,
+                    f"another, for {PATIENCE_S:g} s, perhaps": expected,
+                }
+            ) from error
 
-    def _compare(self, number: int, place: int) -> None:
+    def _compare(self, number: int, event: str) -> None:
         keys = self._keys(number)
-        self._store.set(keys[self._rank], str(place))
-        places = [int(value) for value in self._store.multi_get(keys)]
-        if number:
-            # All ranks have come here, so that they have read the keys of the call before.
-            self._store.delete_key(self._keys(number - 1)[self._rank])
-        other = next((rank for rank in range(self._ranks) if places[rank] != places[0]), None)
+        self._store.set(keys[self._rank], event)
+        events = [value.decode() for value in self._store.multi_get(keys)]
+        if self._own_key is not None:
+            # All ranks have come here, so that they have read the keys of the event before.
+            self._store.delete_key(self._own_key)
+        self._own_key = keys[self._rank]
+        other = next((rank for rank in range(self._ranks) if events[rank] != events[0]), None)
         if other is not None:
-            raise self._refusal({"rank 0": places[0], f"rank {other}": places[other]})
+            raise self._refusal({"rank 0": events[0], f"rank {other}": events[other]})
 
     def _keys(self, number: int) -> list[str]:
-        """A key of each rank for a call of this pass."""
+        """A key of each rank for an event of this pass."""
         return [f"{self._passes}/{number}/{rank}" for rank in range(self._ranks)]
 
-    def _refusal(self, places: Mapping[str, int]) -> ValueError:
-        """Error that names the blocks at which orders part, by who calls them."""
+    def _refusal(self, events: Mapping[str, str]) -> ValueError:
+        """Error that names the events at which orders part, by who comes to them."""
         after = "first"
-        if self._calls:
-            after = f"after {self._names[self._calls[-1]]}"
-        names = [*self._names, "the end"]
-        called = ", ".join(f"on {who} {names[place]}" for who, place in places.items())
+        if self._events:
+            after = f"after {self._events[-1]}"
+        named = ", ".join(f"on {who} {event}" for who, event in events.items())
         return ValueError(
-            f"workers call the model's blocks in different orders: {after} {called}; {WAY_OUT}"
+            f"workers come to the model's blocks in different orders: {after} {named}; {WAY_OUT}"
         )
+
+
+def _gather(_: Any, *, name: str) -> str:
+    """Event of a gather in backward."""
+    return f"{name} in backward"
+
+
+def _reduction(group: Any, *, name: str) -> str:
+    """Event of a reduction, with what is reduced where that depends on the rank.
+
+    From torch 2.13 on gradients that a rank does not have are reduced as zeros.
+    """
+    event = f"the gradients of {name}"
+    if getattr(group, "reduce_scatter_unused_params", False):
+        return event
+    has_gradient = [
+        getattr(parameter, "_unsharded_param", parameter.sharded_param).grad is not None
+        for parameter in group.fsdp_params
+    ]
+    return f"{event} {''.join('1' if has else '0' for has in has_gradient)}"
+
+
+def _groups_of(block: nn.Module) -> Iterator[Any]:
+    """FSDP's groups of parameters of a module, which torch has no public name for."""
+    if isinstance(block, FSDPModule):
+        state = block._get_fsdp_state()
+        groups = getattr(state, "_fsdp_param_groups", None)
+        # Before torch 2.13 a module had one.
+        yield from [state._fsdp_param_group] if groups is None else groups
 
 
 def _own_keys(rank: int) -> Store:

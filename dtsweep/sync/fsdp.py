@@ -39,6 +39,7 @@ class Fsdp(SyncMode):
         """Take the trial as one rank sees it."""
         super().__init__(job)
         self._exchanges = True
+        self._order: BlockOrder | None = None
 
     def mesh(self) -> DeviceMesh:
         """Mesh of the ranks that share the shards; rows of a second dimension are replicas."""
@@ -56,17 +57,20 @@ class Fsdp(SyncMode):
         # In words while they are what the workload made: `fully_shard` gives them classes of its
         # own.
         named = described(blocks)
-        name_of = {module: name for name, module in model.named_modules()}
-        names = [name_of[block] for block in blocks]
+        names = {module: name for name, module in model.named_modules()}
         for block in blocks:
             fully_shard(block, mesh=mesh, reshard_after_forward=self.reshards)
         # What the model's own forward needs is gathered first and let go of last.
-        fully_shard(model, mesh=mesh, reshard_after_forward=False)
+        root = fully_shard(model, mesh=mesh, reshard_after_forward=False)
         self._model = model
         self._sharded = [module for module in (*blocks, model) if isinstance(module, FSDPModule)]
+        if hasattr(root, "set_reduce_scatter_unused_params"):
+            # Missing in torch before 2.13. A parameter may be used on another rank.
+            root.set_reduce_scatter_unused_params(reduce_scatter_unused_params=True)
         if self._job.point.workers > 1:
-            order = BlockOrder(names, blocks, rank=self._job.rank, ranks=self._job.point.workers)
-            self._job = replace(self._job, loss=order.followed(self._job.loss))
+            followed = {names[block]: block for block in blocks} | {"the rest of the model": model}
+            self._order = BlockOrder(followed, rank=self._job.rank, ranks=self._job.point.workers)
+            self._job = replace(self._job, loss=self._order.followed(self._job.loss))
         self._optimizer = make_optimizer(model.parameters())
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer_class = type(self._optimizer).__name__
@@ -77,7 +81,9 @@ class Fsdp(SyncMode):
         if exchange != self._exchanges:
             self._switch(exchange=exchange)
         try:
-            loss = passes(self._job, self._model, batches, clock)
+            loss = passes(self._job, self._model, batches, clock, exchange=exchange)
+            if self._order is not None:
+                self._order.end_pass()
         except RuntimeError as error:
             if self.reshards and "storage of size 0" in str(error):
                 raise RuntimeError(FREED) from error
@@ -88,13 +94,15 @@ class Fsdp(SyncMode):
         if exchange:
             clip(self._parameters, self._job.point.clip_norm)
         self._optimizer.step()
-        self._optimizer.zero_grad()
+        self._model.zero_grad()
         clock.mark("optimizer")
         return loss
 
     def _switch(self, *, exchange: bool) -> None:
         """Keep all parameters whole from the next pass on, which saves gathers, or shard again."""
         self._exchanges = exchange
+        if self._order is not None:
+            self._order.is_followed = exchange
         *blocks, root = self._sharded
         root.set_requires_gradient_sync(exchange)
         root.set_reshard_after_backward(exchange)

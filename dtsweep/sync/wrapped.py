@@ -88,7 +88,8 @@ class WrappedMode(SyncMode):
         self.before_update()
         clip(self._model.parameters(), self._job.point.clip_norm)
         self._take_step(exchange)
-        self._optimizer.zero_grad()
+        # Also of parameters that the optimizer does not have.
+        self._model.zero_grad()
         clock.mark("optimizer")
         return loss
 
@@ -109,7 +110,9 @@ class WrappedMode(SyncMode):
         return 1
 
     def expected_bytes(self) -> float | None:
-        """An all-reduce of all gradients."""
+        """An all-reduce of all gradients; unknown if they travel in another type."""
+        if "mixed_precision" in self._job.ddp_options:
+            return None
         ranks = self._job.point.workers
         return 2 * (ranks - 1) / ranks * sum(p.nbytes for p in trained_parameters(self._model))
 

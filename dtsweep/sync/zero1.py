@@ -12,7 +12,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from dtsweep.sync.mode import MakeOptimizer
 from dtsweep.sync.passes import make_contiguous
-from dtsweep.sync.wrapped import WrappedMode, trained_parameters
+from dtsweep.sync.wrapped import WrappedMode
 
 
 class Zero1(WrappedMode):
@@ -60,8 +60,13 @@ class Zero1(WrappedMode):
 
     def expected_bytes(self) -> float | None:
         """An all-reduce of all gradients, and each owner's parameters to all."""
+        gradients = super().expected_bytes()
+        if gradients is None:
+            return None
         ranks = self._job.point.workers
-        return 3 * (ranks - 1) / ranks * sum(p.nbytes for p in trained_parameters(self._model))
+        owned = [p for group in self._sharded.param_groups for p in group["params"]]
+        owned_bytes: int = sum(p.nbytes for p in owned)
+        return gradients + (ranks - 1) / ranks * owned_bytes
 
     def exchange_alone(self) -> int:
         """All-reduce the buckets, then send the parameters as the optimizer does."""

@@ -26,7 +26,7 @@ from dtsweep.worker.gradients import IN_SHARDS, StepRecord
 from dtsweep.worker.in_step import StepError, store_of, store_of_others, together
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.traffic_check import traffic_reason
+from dtsweep.worker.traffic_check import calls_counted, traffic_reason
 
 PROFILED_STEPS = 5
 
@@ -144,7 +144,8 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
                         loop.step()
                 loop.clock.end_step()
 
-    together(work, store=store_of(task, "inspected"))
+    with calls_counted(model) as calls:
+        together(work, store=store_of(task, "inspected"))
     if record:
         fields |= record.compared()
     if info.shards:
@@ -153,7 +154,7 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     per_step = None
     if sent:
         per_step = sent["bytes_sent"] / window_steps
-    reason = traffic_reason(loop.job, loop.mode, model, per_step)
+    reason = traffic_reason(loop.job, loop.mode, model, per_step, calls=calls[0])
     return {**fields, **sent, "traffic_reason": reason}
 
 

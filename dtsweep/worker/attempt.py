@@ -40,6 +40,7 @@ from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode, load_mode
 from dtsweep.sync.model_blocks import WHOLE, has_repeated_modules
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
+from dtsweep.sync.weights import weight_of
 from dtsweep.worker.batch_checks import check_batch
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
@@ -250,6 +251,7 @@ def _measure(
             **product,
             "parameters": count,
             "optimizer_class": optimizer,
+            "is_weighted": weight_of(point.workload) is not None,
             "blocks": blocks,
         }
         fields["build_s"] = began_warmup - began

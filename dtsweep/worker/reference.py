@@ -7,8 +7,8 @@ import copy
 import math
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import torch
@@ -75,11 +75,18 @@ class GradientCheck:
         self._peak_before = peak_bytes(job.device)
         self._squared_errors: dict[str, float] = {}
         self._squared_norm = 0.0
+        self._job = job
+        self._sends_buffers = False
         if not self._judges:
             return
         try:
             with random_states_kept(job.device):
-                gradients = gradient_of_one_worker(job, model, seeds=seeds, limit_s=limit_s)
+                gradients, self._sends_buffers = gradient_of_one_worker(
+                    job, model, seeds=seeds, limit_s=limit_s
+                )
+            info = MODES[job.point.sync]
+            # DDP sends buffers; other modes leave each rank its own, as the reference does.
+            self._sends_buffers &= info.can_skip_exchange and not info.shards
             named = zip(model.named_parameters(), gradients, strict=True)
             # By name: a mode may put shards in the place of the parameters.
             self.expected = {name: gradient for (name, _), gradient in named}
@@ -112,6 +119,10 @@ class GradientCheck:
             self._give_up("no step came to its update, or no parameter is compared")
         elif not math.isfinite(difference / norm if norm else math.inf):
             self._give_up("it is zero, or not finite")
+        elif self._sends_buffers and difference > job_tolerance(self._job) * norm:
+            self._give_up(
+                "forward changes buffers, which DDP sends before each of its several calls"
+            )
         else:
             self.error = difference / norm
             message = f"gradient_error {self.error:.2g}"
@@ -166,7 +177,7 @@ class GradientCheck:
 
 def gradient_of_one_worker(
     job: Job, model: nn.Module, *, seeds: Sequence[int], limit_s: float
-) -> list[torch.Tensor]:
+) -> tuple[list[torch.Tensor], bool]:
     """Run the first step's passes of all ranks one after another, each on a new copy of the model.
 
     Args:
@@ -177,7 +188,8 @@ def gradient_of_one_worker(
 
     Returns:
         Of each parameter the gradient of the mean over all passes, by their weights if the workload
-        has any, in main memory; zeros where it has none.
+        has any, in main memory; zeros where it has none. And whether forward changes buffers and is
+        called several times in a pass.
 
     Raises:
         UncheckedError: it takes too long, a pass needs the other ranks, or a copy of the model is
@@ -186,16 +198,22 @@ def gradient_of_one_worker(
     # Zeros that take no memory.
     total = [torch.zeros(()).expand(parameter.shape) for parameter in model.parameters()]
     total_weight = 0.0
+    changes_buffers = False
     began = time.perf_counter()
     try:
         for done, seed in enumerate(seeds, start=1):
-            gradients, counts = _gradient_of_rank(job, model, rank=done - 1, seed=seed)
+            of_rank = _gradient_of_rank(job, model, rank=done - 1, seed=seed)
             if done == 1:
-                _refuse_unrepeatable(job, model, gradients, seed=seed)
+                began_again = time.perf_counter()
+                _refuse_unrepeatable(job, model, of_rank.gradients, seed=seed)
+                # Of the time so far this is not a share.
+                began += time.perf_counter() - began_again
             total = [
-                before + gradient.cpu() for before, gradient in zip(total, gradients, strict=True)
+                before + gradient.cpu()
+                for before, gradient in zip(total, of_rank.gradients, strict=True)
             ]
-            total_weight += counts
+            total_weight += of_rank.weight
+            changes_buffers = changes_buffers or of_rank.changes_buffers
             needed_s = (time.perf_counter() - began) * len(seeds) / done
             if done < len(seeds) and needed_s > limit_s:
                 words = f"one worker's passes for all {len(seeds)} would take {needed_s:.3g} s"
@@ -209,31 +227,38 @@ def gradient_of_one_worker(
             "original"
         )
     # Not the loss: in bf16 every gradient would be rounded for it.
-    return [gradient / total_weight for gradient in total]
+    return [gradient / total_weight for gradient in total], changes_buffers
 
 
-def _gradient_of_rank(
-    job: Job, model: nn.Module, *, rank: int, seed: int
-) -> tuple[list[torch.Tensor], float]:
-    """Run a rank's passes of the first step on a copy of the model.
-
-    Returns:
-        Of each parameter the sum of its gradients, weighted, and the sum of the weights.
-    """
+def _gradient_of_rank(job: Job, model: nn.Module, *, rank: int, seed: int) -> _OfRank:
+    """Run a rank's passes of the first step on a copy of the model."""
     replica = _copied(model)
+    wrapper = _Wrapper(replica)
+    buffers = [buffer.clone() for buffer in replica.buffers()]
     point = replace(job.point, workload=_twin(job.point.workload))
     loss = loss_in_precision(point, job.device)
     weight = weight_of(point.workload)
     total_weight = 0.0
     set_seed(seed)
     with _Alone():  # type: ignore[no-untyped-call]  # torch's own
-        for batch in next(batches_of_steps(replace(job, point=point, rank=rank))):
+        batches: Iterable[Any] = next(batches_of_steps(replace(job, point=point, rank=rank)))
+        if weight:
+            # As `passes` loads them, so that the same random numbers are drawn.
+            batches = list(batches)
+        for batch in batches:
             counts = 1 / point.accumulation
             if weight:
                 counts = float(weight(batch))
-            (loss(_Wrapper(replica), batch) * counts).backward()
+            (loss(wrapper, batch) * counts).backward()
             total_weight += counts
-    return [_dense_gradient(parameter) for parameter in replica.parameters()], total_weight
+    changes = any(
+        not torch.equal(before, now) for before, now in zip(buffers, replica.buffers(), strict=True)
+    )
+    return _OfRank(
+        gradients=[_dense_gradient(parameter) for parameter in replica.parameters()],
+        weight=total_weight,
+        changes_buffers=changes and wrapper.calls > point.accumulation,
+    )
 
 
 def _refuse_unrepeatable(
@@ -244,11 +269,11 @@ def _refuse_unrepeatable(
     Raises:
         UncheckedError: they have another gradient.
     """
-    again, _ = _gradient_of_rank(job, model, rank=0, seed=seed)
+    again = _gradient_of_rank(job, model, rank=0, seed=seed).gradients
     pairs = [squares(one, other) for one, other in zip(again, gradients, strict=True)]
     squared_error, squared_norm = map(sum, zip(*pairs, strict=True))
     if squared_error > (job_tolerance(job) / 10) ** 2 * squared_norm:
-        apart = math.sqrt(squared_error / squared_norm)
+        apart = math.sqrt(squared_error / squared_norm) if squared_norm else math.inf
         raise UncheckedError(
             f"two passes of one worker from the same random states have gradients {apart:.2g} apart"
         )
@@ -271,14 +296,30 @@ def squares(gradient: torch.Tensor, expected: torch.Tensor) -> tuple[float, floa
     return float(squared_error), float(squared_norm)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _OfRank:
+    """Passes of one rank."""
+
+    gradients: list[torch.Tensor]
+    """Of each parameter the sum over the passes, weighted."""
+
+    weight: float
+    """Sum of the weights."""
+
+    changes_buffers: bool
+    """True if forward changes buffers and is called several times in a pass."""
+
+
 class _Wrapper(nn.Module):
     """Stand-in for a mode's wrapper in a loss: it is called, or its `module` is used."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
+        self.calls = 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
         return self.module(*args, **kwargs)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from torch import nn
 
-from dtsweep.measure.isolated_exchange import mean_over_ranks
+from dtsweep.measure.isolated_exchange import max_over_ranks, mean_over_ranks
 from dtsweep.sync.mode import Job, SyncMode
 
 TOLERANCE = 0.05
@@ -18,7 +22,24 @@ BYTES_PER_STEP = 64
 """Largest size of what a step exchanges besides, such as norms and sums of weights."""
 
 
-def traffic_reason(job: Job, mode: SyncMode, model: nn.Module, sent: float | None) -> str | None:
+@contextlib.contextmanager
+def calls_counted(model: nn.Module) -> Iterator[list[int]]:
+    """Count the calls of a model in this context: the number in a list of one."""
+    calls = [0]
+
+    def count(*_: Any) -> None:
+        calls[0] += 1
+
+    handle = model.register_forward_pre_hook(count)
+    try:
+        yield calls
+    finally:
+        handle.remove()
+
+
+def traffic_reason(
+    job: Job, mode: SyncMode, model: nn.Module, sent: float | None, *, calls: int
+) -> str | None:
     """Compare what workers send in a step with the formula of their mode; called on all ranks.
 
     Args:
@@ -26,6 +47,7 @@ def traffic_reason(job: Job, mode: SyncMode, model: nn.Module, sent: float | Non
         mode: that trains it.
         model: that is trained, without the mode's wrapper.
         sent: bytes that this rank sends in a step; None if unknown.
+        calls: of the model in a step on this rank; DDP may send buffers before each.
 
     Returns:
         What differs, with the next step, the same on all ranks; None if nothing does, or if the
@@ -33,9 +55,10 @@ def traffic_reason(job: Job, mode: SyncMode, model: nn.Module, sent: float | Non
     """
     expected = mode.expected_bytes()
     mean = float(mean_over_ranks(job.device, np.array([np.nan if sent is None else sent]))[0])
+    (most_calls,) = max_over_ranks(job.device, calls)
     if expected is None or job.point.compression or np.isnan(mean):
         return None
-    extra = sum(buffer.nbytes for buffer in model.buffers()) * job.point.accumulation
+    extra = sum(buffer.nbytes for buffer in model.buffers()) * most_calls
     extra += BYTES_PER_PARAMETER * len(list(model.parameters())) + BYTES_PER_STEP
     words = f"a worker sends {mean:,.0f} bytes per step, {job.point.sync} {expected:,.0f}"
     if mean < expected * (1 - TOLERANCE):

@@ -253,6 +253,13 @@ def test_an_optimizer_of_the_workload_is_left_to_it_with_its_learning_rate() -> 
     assert "optimizer = make_optimizer(model.parameters(), 0.5)" in code
 
 
+def test_a_workload_that_weighs_its_batches_is_named() -> None:
+    words = "# not expressed here: weight(batch) of the workload"
+    for is_weighted, is_named in ((True, True), (False, False), (None, False), (pd.NA, False)):
+        code = str(training_code(row_of(POINTS[0], is_weighted=is_weighted)))
+        assert (words in code) == is_named
+
+
 def test_zero1_shards_the_state_of_an_optimizer_of_the_workload() -> None:
     point = Point(workers=2, sync="zero1", learning_rate=0.5)
     code = str(training_code(row_of(point, optimizer=None)))

@@ -232,12 +232,15 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "table has sparse gradients": ("fsdp", functools.partial(Looked, sparse=True)),
     "table rewrites its parameters in forward": ("fsdp", functools.partial(Looked, max_norm=1.0)),
     "use sync=fsdp_grad": ("fsdp", Answering),
-    "first on rank 0 layers.0, on rank 1 layers.1": ("fsdp", functools.partial(Stack, other_order)),
+    "after the rest of the model on rank 0 layers.0, on rank 1 layers.1": (
+        "fsdp",
+        functools.partial(Stack, other_order),
+    ),
     "after layers.0 on rank 0 layers.1, on rank 1 layers.2": (
         "fsdp_grad",
         functools.partial(Stack, other_choice),
     ),
-    "after layers.1 on rank 0 layers.2, on rank 1 the end": (
+    "after layers.1 on rank 0 layers.2, on rank 1 the end of loss": (
         "fsdp",
         functools.partial(Stack, one_less),
     ),
@@ -339,7 +342,7 @@ def test_a_rank_that_calls_other_blocks_in_a_later_pass_does_not_wait_for_the_ot
 ) -> None:
     spawn(on_rank_until_a_block, args=(tmp_path, *free_ports(1)), nprocs=RANKS)
     said = (tmp_path / "1.txt").read_text()
-    assert "first on rank 1 layers.1, on the others layers.0" in said
+    assert "on rank 1 layers.1, on another, for 1 s, perhaps layers.0" in said
     assert "use sync=ddp" in said
 
 

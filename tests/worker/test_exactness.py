@@ -66,6 +66,7 @@ class Subject:
     ddp_options: Mapping[str, Any] = field(default_factory=dict)
     weight: Callable[[Any], Tensor] | None = None
     optimizer: Callable[[Any, float], Any] | None = None
+    may_be_unchecked: bool = False
     cannot: tuple[str, ...] = ()
     """Modes that can't carry it."""
 
@@ -111,6 +112,14 @@ def in_groups(parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=learning_rate)
 
 
+def plain_sgd(parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=learning_rate)
+
+
+def head_sgd(parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD(list(parameters)[-2:], lr=learning_rate)
+
+
 def own_sgd(parameters: Any, learning_rate: float) -> Descent:
     return Descent(parameters)
 
@@ -145,15 +154,69 @@ class Descent:
 # Models
 
 
+def plain_block() -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
+
+
+class Experts(nn.Module):
+    """One of two layers, by the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer: Tensor = torch.tanh(self.layers[int(x.sum() > 0)](x))
+        return answer
+
+
+class Residual(nn.Module):
+    """Left out by chance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if random.random() < 0.4 else x + self.layer(x)
+
+
+class Shifted(nn.Module):
+    """Has buffers that are larger than its parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("places", torch.ones(64, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer: Tensor = self.layer(x + self.get_buffer("places")[: len(x)])
+        return answer
+
+
+class Follows(nn.Module):
+    """Takes away a running mean of its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = self.get_buffer("mean")
+        mean.lerp_(x.detach().mean(dim=0), 0.5)
+        answer: Tensor = self.layer(x - mean.clone())
+        return answer
+
+
 class Stack(nn.Module):
     """Equal blocks; what is particular about them is their kind."""
 
     def __init__(self, kind: str = "plain") -> None:
         super().__init__()
         self.kind = kind
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3)
-        )
+        make = {"experts": Experts, "random depth": Residual}.get(kind, plain_block)
+        self.blocks = nn.ModuleList(make() for _ in range(3))
         self.head = nn.Linear(WIDTH, 2)
         self.never = nn.Linear(WIDTH, 2) if kind == "unused" else None
         self.teacher: nn.Module | None = None
@@ -169,6 +232,11 @@ class Stack(nn.Module):
         self.calls += 1
         for number in self._order(x):
             block = self.blocks[number]
+            if self.kind == "one of two" and number == 1:
+                # Both are called; one of them is used.
+                both = [block(x), self.blocks[2](x)]
+                x = both[distributed.get_rank()]
+                break
             if self.kind == "checkpoints":
                 x = checkpoint(block, x, use_reentrant=False)
             elif self.kind != "layer drop" or random.random() > 0.3:
@@ -288,6 +356,16 @@ def twice(model: Any, batch: Tensor) -> Tensor:
     return answer
 
 
+def thrice(model: Any, batch: Tensor) -> Tensor:
+    anchor, near, far = (model(rows) for rows in (batch, batch + 0.1, batch.flip(1)))
+    answer: Tensor = (anchor - near).square().mean() + (anchor - far).square().mean()
+    return answer
+
+
+def with_noise(samples: range) -> Tensor:
+    return rows_of(samples) + 0.1 * torch.rand(len(samples), WIDTH)
+
+
 def with_penalty(model: Any, batch: Tensor) -> Tensor:
     batch = batch.clone().requires_grad_()
     out = model(batch)
@@ -318,6 +396,27 @@ HONEST: dict[str, tuple[Subject, dict[str, Any]]] = {
     # Ranks leave out different blocks, which shards can't carry.
     "layer drop": (
         Subject(lambda: Stack("layer drop"), ddp_options=LIBERAL, cannot=SHARDED),
+        {"accumulation": 2},
+    ),
+    # In blocks, where shards carry it.
+    "experts": (
+        Subject(lambda: Stack("experts"), ddp_options=LIBERAL, optimizer=plain_sgd),
+        {},
+    ),
+    "random depth": (
+        Subject(
+            # Behind a layer, so that backward comes to the blocks' inputs.
+            lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), Stack("random depth")),
+            ddp_options=LIBERAL,
+            optimizer=plain_sgd,
+        ),
+        {},
+    ),
+    "three calls with buffers": (Subject(Shifted, thrice), {}),
+    "running mean": (Subject(Follows, twice, may_be_unchecked=True), {}),
+    "head alone": (Subject(Stack, optimizer=head_sgd), {"clip_norm": 0.01}),
+    "noise in batch": (
+        Subject(lambda: layers(nn.Dropout(0.3)), batch=with_noise, weight=positives),
         {"accumulation": 2},
     ),
     "blocks in turns": (Subject(lambda: Stack("in turns")), {}),
@@ -407,7 +506,13 @@ LIES: dict[str, tuple[Subject, dict[str, Any], str, str]] = {
         Subject(lambda: Stack("other order")),
         {"sync": "fsdp"},
         "user_error",
-        "first on rank 0 blocks.0, on rank 1 blocks.1",
+        "on rank 0 blocks.0, on rank 1 blocks.1",
+    ),
+    "blocks that backward does not come to": (
+        Subject(lambda: Stack("one of two")),
+        {"sync": "fsdp"},
+        "user_error",
+        "workers come to the model's blocks in different orders",
     ),
     "forward writes to parameters": (
         Subject(lambda: Looked(max_norm=0.1)),
@@ -525,7 +630,7 @@ def test_an_honest_model_is_ok(results: Results, name: str, mode: str) -> None:
     assert explaining_failure(ranks) == ("ok", None)
     measured = ranks[0].measured
     assert measured is not None
-    if mode != "local_sgd":
+    if mode != "local_sgd" and not HONEST[name][0].may_be_unchecked:
         assert measured.gradient_error is not None
         assert measured.gradient_error < (0.01 if name == "bf16" else 1e-5)
 
@@ -537,7 +642,7 @@ def test_honest_models_can_be_compared_with_one_worker(results: Results) -> None
         for case, found in measured.items()
         if found is not None and found.unchecked_reason
     }
-    assert reasons == {}
+    assert list(reasons) == ["running mean"], reasons
 
 
 @pytest.mark.parametrize("name", LIES)
