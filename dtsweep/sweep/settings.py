@@ -87,9 +87,9 @@ class Measure:
     """Method for the exchange's share of a step, in modes whose exchange overlaps other work.
 
     `quick` runs steps without the exchange, for at most a quarter of the window's time and 50 ms,
-    but at least two, of which one is timed. `precise` alternates steps with and without it until the share is known to 2
-    points, which takes seconds per trial; where no round fits into 10 s it is as `quick`. `off`
-    measures none.
+    but at least two, of which one is timed. `precise` alternates steps with and without it until
+    the share is known to 2 points, which takes seconds per trial; where no round fits into 10 s it
+    is as `quick`. `off` measures none.
     """
 
     gc: bool = False

@@ -8,7 +8,7 @@ error; others wait for each other without end.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -23,13 +23,17 @@ Loss = Callable[[nn.Module, Any], torch.Tensor]
 COMPARED_PASSES = 3
 """Passes at the start in which every event is compared: most ranks that differ do so early."""
 
-PATIENCE_S = 30.0
+PATIENCE_S = 10.0
 """Time in which all ranks must leave the order of the pass before, if one of them does."""
 
 WAY_OUT = "sharded blocks need one order on all workers; use sync=ddp"
 
 FORWARD_END = "the end of loss"
 BACKWARD_END = "the end of backward"
+
+
+class OrderError(ValueError):
+    """Error for ranks that come to the blocks of a model in different orders."""
 
 
 class BlockOrder:
@@ -42,11 +46,19 @@ class BlockOrder:
     must leave it at the same event.
     """
 
-    def __init__(self, blocks: Mapping[str, nn.Module], *, rank: int, ranks: int) -> None:
+    def __init__(
+        self,
+        blocks: Mapping[str, nn.Module],
+        *,
+        gathered_again: Collection[str],
+        rank: int,
+        ranks: int,
+    ) -> None:
         """Follow the blocks; called on all ranks, after they are sharded.
 
         Args:
             blocks: by their names; also what is left of the model by itself.
+            gathered_again: names of the blocks that are gathered in backward as well.
             rank: of this process.
             ranks: how many there are.
         """
@@ -64,7 +76,9 @@ class BlockOrder:
             # Before the hook of `fully_shard`, which gathers the block.
             block.register_forward_pre_hook(functools.partial(self._called, name), prepend=True)
             for group in _groups_of(block):
-                self._follow_method(group, "pre_backward", functools.partial(_gather, name=name))
+                if name in gathered_again:
+                    gather = functools.partial(_gather, name=name)
+                    self._follow_method(group, "pre_backward", gather)
                 self._follow_method(
                     group, "post_backward", functools.partial(_reduction, name=name)
                 )
@@ -86,7 +100,7 @@ class BlockOrder:
 
     def end_pass(self) -> None:
         """End a pass after its backward, if one was begun."""
-        if not self._events:
+        if not self._events or not self.is_followed:
             return
         self._follow(BACKWARD_END)
         self._passes += 1
@@ -99,13 +113,16 @@ class BlockOrder:
         if self._is_forward:
             self._follow(name)
 
-    def _follow_method(self, group: Any, method: str, event_of: Callable[[Any], str]) -> None:
+    def _follow_method(
+        self, group: Any, method: str, event_of: Callable[[Any], str | None]
+    ) -> None:
         """Follow a method of FSDP's, before it is run, by the event that it is."""
         inner = getattr(group, method)
 
         def run(*given: Any, **named: Any) -> Any:
-            if self._events:
-                self._follow(event_of(group))
+            event = event_of(group)
+            if self._events and event is not None:
+                self._follow(event)
             return inner(*given, **named)
 
         setattr(group, method, run)
@@ -114,7 +131,7 @@ class BlockOrder:
         """Compare an event of this pass, if it may differ from those of other ranks.
 
         Raises:
-            ValueError: it does; names both events and the way out.
+            OrderError: it does; names both events and the way out.
         """
         if not self.is_followed:
             return
@@ -157,19 +174,21 @@ class BlockOrder:
         """A key of each rank for an event of this pass."""
         return [f"{self._passes}/{number}/{rank}" for rank in range(self._ranks)]
 
-    def _refusal(self, events: Mapping[str, str]) -> ValueError:
+    def _refusal(self, events: Mapping[str, str]) -> OrderError:
         """Error that names the events at which orders part, by who comes to them."""
         after = "first"
         if self._events:
             after = f"after {self._events[-1]}"
         named = ", ".join(f"on {who} {event}" for who, event in events.items())
-        return ValueError(
+        return OrderError(
             f"workers come to the model's blocks in different orders: {after} {named}; {WAY_OUT}"
         )
 
 
-def _gather(_: Any, *, name: str) -> str:
-    """Event of a gather in backward."""
+def _gather(group: Any, *, name: str) -> str | None:
+    """Event of a gather in backward; None where backward comes to a block by a further output."""
+    if group._training_state.name == "PRE_BACKWARD":
+        return None
     return f"{name} in backward"
 
 

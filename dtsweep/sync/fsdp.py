@@ -68,8 +68,13 @@ class Fsdp(SyncMode):
             # Missing in torch before 2.13. A parameter may be used on another rank.
             root.set_reduce_scatter_unused_params(reduce_scatter_unused_params=True)
         if self._job.point.workers > 1:
-            followed = {names[block]: block for block in blocks} | {"the rest of the model": model}
-            self._order = BlockOrder(followed, rank=self._job.rank, ranks=self._job.point.workers)
+            of_blocks = {names[block]: block for block in blocks}
+            self._order = BlockOrder(
+                {**of_blocks, "the rest of the model": model},
+                gathered_again=of_blocks if self.reshards else (),
+                rank=self._job.rank,
+                ranks=self._job.point.workers,
+            )
             self._job = replace(self._job, loss=self._order.followed(self._job.loss))
         self._optimizer = make_optimizer(model.parameters())
         self._parameters = [p for p in model.parameters() if p.requires_grad]
@@ -94,6 +99,8 @@ class Fsdp(SyncMode):
         if exchange:
             clip(self._parameters, self._job.point.clip_norm)
         self._optimizer.step()
+        self._optimizer.zero_grad()
+        # Also of parameters that the optimizer does not have.
         self._model.zero_grad()
         clock.mark("optimizer")
         return loss

@@ -56,6 +56,7 @@ class LocalSgd(SyncMode):
         self.before_update()
         clip(self._model.parameters(), self._job.point.clip_norm)
         self._optimizer.step()
+        self._optimizer.zero_grad()
         # Also of parameters that the optimizer does not have.
         self._model.zero_grad()
         clock.mark("optimizer")

@@ -70,7 +70,8 @@ class ParameterServer(SyncMode):
                     resets.append(server.reset.remote(value, make_optimizer, point, peers))
                 self.optimizer_class = ray.get(resets)[0]
             except Exception as raised:  # noqa: BLE001  # the user's optimizer may raise anything
-                error = raised
+                # Of an error on a server Ray's message is many lines.
+                error = getattr(raised, "cause", None) or raised
         # Others would wait for a rank that gave up alone.
         has_failed = [error is not None]
         torch.distributed.broadcast_object_list(has_failed, src=0)

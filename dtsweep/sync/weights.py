@@ -62,5 +62,6 @@ class PassFactors:
             self._sum = None
 
     def of(self, index: int) -> Tensor:
-        """Factor of one pass, a scalar; after `wait`."""
-        return self._weights[index] * self._workers / self._total
+        """Factor of one pass, a scalar; after `wait`. A step without any weight counts nothing."""
+        least = torch.finfo(self._total.dtype).tiny
+        return self._weights[index] * self._workers / self._total.clamp(min=least)

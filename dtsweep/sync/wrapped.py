@@ -88,6 +88,7 @@ class WrappedMode(SyncMode):
         self.before_update()
         clip(self._model.parameters(), self._job.point.clip_norm)
         self._take_step(exchange)
+        self._optimizer.zero_grad()
         # Also of parameters that the optimizer does not have.
         self._model.zero_grad()
         clock.mark("optimizer")

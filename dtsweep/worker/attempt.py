@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from dtsweep.errors import error_line, raised_at
 from dtsweep.hardware.backend_flags import backend_flags_kept
@@ -57,6 +58,12 @@ LOST_PEER = (
 )
 """Messages of gloo and NCCL when a peer has ended or stalls."""
 
+
+OWN_WRAPPER = (
+    "build gave a model with a DistributedDataParallel in it; give the plain model: the sync mode "
+    "wraps it"
+)
+"""Message where gradients would be exchanged twice."""
 
 OTHER_GRADIENT = (
     "gradient_error {error:.2g} is above {most:g}: the exchanged gradient is not one worker's with "
@@ -157,6 +164,8 @@ def _clean_up(device: torch.device) -> tuple[int | None, int | None]:
     index out of range, its process can't use the device any more.
     """
     try:
+        # A backward that was broken off leaves parts of its graph to the next one in this thread.
+        torch.zeros(1, device=device, requires_grad=True).sum().backward()
         return release_memory(device), total_bytes(device)
     except RuntimeError:
         traceback.print_exc()
@@ -393,6 +402,8 @@ def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
     """Make the model and the first batch with the same seed on all ranks; report its flags."""
     set_seed(seed)
     model = job.point.workload.build().to(job.device).train()
+    if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
+        raise ValueError(OWN_WRAPPER)
     return model, check_batch(job, seed=seed)
 
 
@@ -428,6 +439,8 @@ def _verdict(measured: Measured, task: Task) -> tuple[str, str | None]:
     finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
     if not finite.all():
         step = int(np.argmin(finite))
+        if step == 0:
+            return "nan", "the loss is not finite in the first step, before any update"
         return "nan", f"the loss is not finite from step {step} on; lower learning_rate"
     return "ok", None
 

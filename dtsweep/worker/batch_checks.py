@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from dtsweep.errors import error_line
@@ -86,9 +87,9 @@ def _check_weight(weight: Any) -> None:
         BatchError: names what it is.
     """
     found = repr(weight)
-    if isinstance(weight, torch.Tensor):
-        found = f"a tensor of shape {tuple(weight.shape)}"
-        if weight.numel() == 1 and not weight.is_complex():
+    if isinstance(weight, torch.Tensor | np.ndarray):
+        found = f"a {type(weight).__name__} of shape {tuple(weight.shape)}"
+        if math.prod(weight.shape) == 1:
             weight = weight.item()
             found = repr(weight)
     is_number = isinstance(weight, numbers.Real) and math.isfinite(weight)

@@ -12,6 +12,7 @@ from dtsweep.errors import error_line
 from dtsweep.hardware.memory import oom_status
 from dtsweep.measure.isolated_exchange import failure_anywhere
 from dtsweep.sweep.task import Task
+from dtsweep.sync.block_order import OrderError
 
 FIRST_PATIENCE_S = 60.0
 """Time for other ranks to end a first step that failed here: they may be compiling it."""
@@ -48,6 +49,7 @@ def together(
 
     Raises:
         StepError: the work failed on a rank; all ranks raise it and are in step.
+        OrderError: on a rank that found ranks in different orders; the trial is wrong then.
     """
     error, message = None, ""
     try:
@@ -70,4 +72,6 @@ def together(
     if store is not None and (
         failure := failure_anywhere(error, message, store=store, patience_s=patience_s)
     ):
+        if isinstance(error, OrderError):
+            raise error
         raise StepError(failure)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.distributed import distributed_c10d
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -117,14 +118,17 @@ class GradientCheck:
         norm = math.sqrt(self._squared_norm)
         if not self._squared_errors:
             self._give_up("no step came to its update, or no parameter is compared")
-        elif not math.isfinite(difference / norm if norm else math.inf):
-            self._give_up("it is zero, or not finite")
+        elif not math.isfinite(difference + norm):
+            self._give_up("gradients are not finite")
+        elif not difference and not norm:
+            self._give_up("gradients are zero")
         elif self._sends_buffers and difference > job_tolerance(self._job) * norm:
             self._give_up(
                 "forward changes buffers, which DDP sends before each of its several calls"
             )
         else:
-            self.error = difference / norm
+            # One worker's may be zero: then as a share of the exchanged one's.
+            self.error = difference / norm if norm else 1.0
             message = f"gradient_error {self.error:.2g}"
             if difference > 0:
                 worst = max(self._squared_errors, key=self._squared_errors.__getitem__)
@@ -226,6 +230,8 @@ def gradient_of_one_worker(
             "a copy of the model does not hold all of it: a function in it has parts of the "
             "original"
         )
+    if not total_weight:
+        raise UncheckedError("all batches of the first step have a weight of 0")
     # Not the loss: in bf16 every gradient would be rounded for it.
     return [gradient / total_weight for gradient in total], changes_buffers
 
@@ -323,8 +329,24 @@ class _Wrapper(nn.Module):
         return self.module(*args, **kwargs)
 
 
+def _new_group(*_: Any, **__: Any) -> Any:
+    raise UncheckedError("the workload makes a process group of its own")
+
+
 class _Alone(TorchDispatchMode):
-    """Refuses every collective: the other ranks would not answer."""
+    """Refuses every collective and new groups: the other ranks would not answer."""
+
+    def __enter__(self) -> Any:
+        # Groups are made by Python, which no dispatch mode sees.
+        self._new_group = distributed_c10d.new_group
+        for module in (distributed, distributed_c10d):
+            module.new_group = _new_group  # type: ignore[attr-defined]  # restored in `__exit__`
+        return super().__enter__()  # type: ignore[no-untyped-call]  # torch's own
+
+    def __exit__(self, *raised: Any) -> None:
+        for module in (distributed, distributed_c10d):
+            module.new_group = self._new_group  # type: ignore[attr-defined]  # as it was
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]  # torch's own
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if "c10d" in func.namespace:

@@ -646,7 +646,7 @@ def test_what_can_not_be_read_of_a_batch_costs_no_trial_and_differs_by_its_shape
         (None, "None"),
         (-1, "-1"),
         (float("nan"), "nan"),
-        (torch.ones(3), r"a tensor of shape \(3,\)"),
+        (torch.ones(3), r"a Tensor of shape \(3,\)"),
     ],
 )
 def test_a_weight_that_is_no_number_is_refused_before_anything_is_measured(
@@ -661,7 +661,9 @@ def test_a_weight_that_is_no_number_is_refused_before_anything_is_measured(
         check_batch(job_of(Weighs()), seed=1)
 
 
-@pytest.mark.parametrize("weight", [0, 2.5, np.int64(3), torch.tensor(4), torch.tensor([5.0])])
+@pytest.mark.parametrize(
+    "weight", [0, 2.5, np.int64(3), np.array(6), torch.tensor(4), torch.tensor([5.0])]
+)
 def test_a_weight_is_any_number_of_at_least_0(weight: Any) -> None:
     @dataclass(frozen=True)
     class Weighs(Block):

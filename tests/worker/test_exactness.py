@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -24,6 +25,7 @@ from dtsweep.metrics.rows import explaining_failure
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
+from dtsweep.sync import block_order
 from dtsweep.sync.groups import forget_groups
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank
@@ -116,6 +118,10 @@ def plain_sgd(parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=learning_rate)
 
 
+def sharded_sgd(parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
+    return ZeroRedundancyOptimizer(parameters, torch.optim.SGD, lr=learning_rate)
+
+
 def head_sgd(parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
     return torch.optim.SGD(list(parameters)[-2:], lr=learning_rate)
 
@@ -126,6 +132,10 @@ def own_sgd(parameters: Any, learning_rate: float) -> Descent:
 
 def noisy_sgd(parameters: Any, learning_rate: float) -> Descent:
     return Descent(parameters, noise=0.01)
+
+
+def seldom(batch: Tensor) -> Tensor:
+    return (batch[:, 0] > 0.9).sum()
 
 
 def positives(batch: Tensor) -> Tensor:
@@ -179,6 +189,33 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x if random.random() < 0.4 else x + self.layer(x)
+
+
+class Sided(nn.Module):
+    """Has a second output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = torch.tanh(self.layer(x))
+        return hidden, 2 * hidden
+
+
+class Sides(nn.Module):
+    """Blocks and a model with second outputs, which the data may leave unused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(Sided()) for _ in range(2))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        side = x
+        for block in self.blocks:
+            x, side = block(x)
+            x = x + side if float(x.detach().sum()) > 0 else x
+        return x, side
 
 
 class Shifted(nn.Module):
@@ -256,7 +293,7 @@ class Stack(nn.Module):
         if self.kind == "in turns":
             return (0, 1, 2) if self.calls % 2 else (2, 1, 0)
         swaps = (0, 1, 2) if distributed.get_rank() == 0 else (1, 0, 2)
-        if self.kind == "other order" or (self.kind == "later order" and self.calls > 4):
+        if self.kind == "other order":
             return swaps
         return (0, 1, 2)
 
@@ -356,6 +393,12 @@ def twice(model: Any, batch: Tensor) -> Tensor:
     return answer
 
 
+def sides_by_data(model: Any, batch: Tensor) -> Tensor:
+    out, side = model(batch)
+    answer: Tensor = out.square().mean()
+    return answer + side.square().mean() if float(batch.sum()) > 0 else answer
+
+
 def thrice(model: Any, batch: Tensor) -> Tensor:
     anchor, near, far = (model(rows) for rows in (batch, batch + 0.1, batch.flip(1)))
     answer: Tensor = (anchor - near).square().mean() + (anchor - far).square().mean()
@@ -419,6 +462,7 @@ HONEST: dict[str, tuple[Subject, dict[str, Any]]] = {
         Subject(lambda: layers(nn.Dropout(0.3)), batch=with_noise, weight=positives),
         {"accumulation": 2},
     ),
+    "side outputs": (Subject(Sides, sides_by_data), {}),
     "blocks in turns": (Subject(lambda: Stack("in turns")), {}),
     "checkpoints": (Subject(lambda: Stack("checkpoints")), {}),
     # A forward reads parameters of another module.
@@ -437,6 +481,7 @@ HONEST: dict[str, tuple[Subject, dict[str, Any]]] = {
     "double": (Subject(lambda: Stack().double(), batch=lambda s: rows_of(s).double()), {}),
     "groups": (Subject(Stack, optimizer=in_groups), {"clip_norm": 0.01}),
     "weighted": (Subject(Stack, weight=positives), {"accumulation": 2, "clip_norm": 0.01}),
+    "seldom weighted": (Subject(Stack, weight=seldom), {"accumulation": 2}),
     "own optimizer": (Subject(Stack, optimizer=own_sgd), {}),
 }
 """What is trained, and fields of the point."""
@@ -477,6 +522,10 @@ class AroundAtFirst:
 
 def by_rank(model: Any, batch: Tensor) -> Tensor:
     return mean_square(model, batch) * (1 + 9 * distributed.get_rank())
+
+
+def times_rank(model: Any, batch: Tensor) -> Tensor:
+    return mean_square(model, batch) * distributed.get_rank()
 
 
 def scaled_by_hook() -> nn.Module:
@@ -546,9 +595,9 @@ LIES: dict[str, tuple[Subject, dict[str, Any], str, str]] = {
     ),
     "a wrapper of its own": (
         Subject(lambda: DistributedDataParallel(layers())),
-        {},
-        "wrong_traffic",
-        "declare exchanges = True",
+        {"sync": "fsdp"},
+        "user_error",
+        "give the plain model",
     ),
     "hooks that exchange": (
         Subject(summed_by_hook),
@@ -556,7 +605,19 @@ LIES: dict[str, tuple[Subject, dict[str, Any], str, str]] = {
         "wrong_traffic",
         "declare exchanges = True",
     ),
+    "an optimizer that exchanges": (
+        Subject(layers, optimizer=sharded_sgd),
+        {},
+        "wrong_traffic",
+        "declare exchanges = True",
+    ),
     "checked: loss by rank": (Subject(layers, by_rank), {}, "wrong_gradient", "is above 0.01"),
+    "checked: loss times the rank": (
+        Subject(layers, times_rank),
+        {},
+        "wrong_gradient",
+        "is above 0.01",
+    ),
     "checked: hooks in shards": (
         Subject(scaled_by_hook),
         {"sync": "fsdp"},
@@ -587,6 +648,7 @@ def measure_all(rank: int, folder: Path, names: dict[str, tuple[str, bool]], por
     distributed.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORKERS
     )
+    block_order.PATIENCE_S = 1.0
     context = become_rank(rank, CPU, workload=None, own_variables=())
     results = {}
     for name, point in points().items():

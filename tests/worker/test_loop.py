@@ -17,6 +17,7 @@ from dtsweep import Measure, Sweep
 from dtsweep.measure.clock import Clock
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
+from dtsweep.sync.block_order import OrderError
 from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
 from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.in_step import StepError, together
@@ -92,6 +93,15 @@ def test_whoever_leaves_the_debugger_in_a_step_after_the_window_ends_the_run() -
         together(leave, store=None, patience_s=1.0)
     with pytest.raises(StepError, match="on rank 0: ValueError: no"):
         together(fail, store=None, patience_s=1.0)
+
+
+@pytest.mark.usefixtures("alone")
+def test_ranks_in_different_orders_are_no_step_that_fails_after_the_window() -> None:
+    def part() -> None:
+        raise OrderError("first on rank 0 a, on rank 1 b")
+
+    with pytest.raises(OrderError):
+        together(part, store=distributed.HashStore(), patience_s=1.0)
 
 
 @pytest.fixture
