@@ -34,6 +34,8 @@ class StandInNvml:
     slices: int = 0
     devices: int = 1
     unsupported: Collection[str] = ()
+    has_old_driver: bool = False
+    """One before 535, which has another name for the limits of clocks."""
     errors: Collection[tuple[int, int]] = ()
     """Type and data of events since they were last asked for."""
 
@@ -52,6 +54,12 @@ class StandInNvml:
         return call
 
     def answer(self, function: str, *arguments: Any) -> Any:
+        names = {
+            "nvmlDeviceGetCurrentClocksEventReasons": not self.has_old_driver,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": self.has_old_driver,
+        }
+        if not names.get(function, True):
+            raise pynvml.NVMLError_FunctionNotFound
         if function == "nvmlDeviceGetHandleByUUID" and arguments != (f"GPU-{UUID}",):
             raise pynvml.NVMLError_NotFound
         if function == "nvmlDeviceGetMigDeviceHandleByIndex" and arguments[1] >= self.slices:
@@ -76,6 +84,7 @@ class StandInNvml:
             "nvmlDeviceGetMaxClockInfo": 2000,
             "nvmlDeviceGetTemperature": self.temperature,
             "nvmlDeviceGetCurrentClocksEventReasons": self.limits,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": self.limits,
             "nvmlDeviceGetPowerUsage": self.power_mw,
             "nvmlDeviceGetTotalEnergyConsumption": self.energy_mj,
             "nvmlDeviceGetComputeRunningProcesses_v3": [

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import torch
 
+HANDLE_BYTES = 256 * 2**20
+"""Free memory of a GPU below which a handle of cuBLAS or cuDNN may not fit."""
+
 
 def release_memory(device: torch.device) -> int:
     """Give back what the last trial left, start a new peak, and return the bytes still in use.
@@ -57,10 +60,28 @@ def oom_status(error: BaseException) -> str | None:
         return "oom_host"
     # Libraries that take memory for themselves (cuBLAS, cuDNN, NCCL) have words of their own for
     # it.
-    full = ("CUDA out of memory", "'out of memory'", "_STATUS_ALLOC_FAILED")
+    full = (
+        *("CUDA out of memory", "'out of memory'", "_STATUS_ALLOC_FAILED"),
+        # Of a call that is checked, and of expandable segments.
+        *("CUDA error: out of memory", "CUDA driver error: out of memory"),
+    )
     if isinstance(error, torch.OutOfMemoryError) or any(words in text for words in full):
         return "oom_device"
+    # What cuBLAS and cuDNN say where there is no room for a handle, and on other occasions.
+    if "_STATUS_NOT_INITIALIZED" in text and _is_full():
+        return "oom_device"
     return None
+
+
+def _is_full() -> bool:
+    """True if the current GPU has less free than a library's handle takes."""
+    if not torch.cuda.is_available():
+        return False
+    try:
+        free_bytes, _ = torch.cuda.mem_get_info()
+    except RuntimeError:  # a kernel has failed: the device answers no more
+        return False
+    return free_bytes < HANDLE_BYTES
 
 
 def retries(device: torch.device) -> int:

@@ -70,11 +70,12 @@ class Gpu:
     def ask(self, function: str, *arguments: Any) -> Any:
         """Call a function of NVML for this GPU.
 
-        None where GPU, driver or permission don't allow it.
+        None where GPU, driver or permission don't allow it, or the library lacks the function: an
+        older package may be in the place of nvidia-ml-py.
         """
         try:
             return getattr(self.nvml, function)(self.handle, *arguments)
-        except pynvml.NVMLError:
+        except (pynvml.NVMLError, AttributeError):
             return None
 
     def read(self) -> Reading:
@@ -89,9 +90,16 @@ class Gpu:
             temperature_celsius=self.ask(
                 "nvmlDeviceGetTemperature", self.nvml.NVML_TEMPERATURE_GPU
             ),
-            limits=self.ask("nvmlDeviceGetCurrentClocksEventReasons"),
+            limits=self._limits(),
             power_w=_scaled(self.ask("nvmlDeviceGetPowerUsage"), 1e-3),
         )
+
+    def _limits(self) -> int | None:
+        """Bits of `CLOCK_LIMITS`; drivers before 535 know them by another name."""
+        limits: int | None = self.ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if limits is None:
+            limits = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return limits
 
     def energy_j(self) -> float | None:
         """Energy used since the driver was loaded; the counter moves about every 0.1 s."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -74,6 +75,13 @@ SINGLE = frozenset(
 Others that begin like them say what a container may see.
 """
 
+NCCL_SETTINGS: Mapping[str, str] = {
+    # By default NCCL's watchdog ends the process when a kernel of the workload has failed, before
+    # the process can say where.
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+}
+"""Variables that processes with NCCL have, unless a sweep or a user sets them."""
+
 NOT_OF_THE_MACHINE = frozenset(
     {
         "NCCL_COMM_ID",
@@ -85,6 +93,7 @@ NOT_OF_THE_MACHINE = frozenset(
         "NCCL_ASYNC_ERROR_HANDLING",
         "OMP_NUM_THREADS",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+        *NCCL_SETTINGS,
         "TORCH_WARM_POOL",
         # Where files lie, which differs from user to user and does not make a step slower.
         "CUDA_PATH",
@@ -131,6 +140,12 @@ ENDINGS = (
     "_VISIBLE_DEVICES",
 )
 """Endings of variables of those families that set paths, log levels or device numbers."""
+
+
+def set_defaults(variables: Mapping[str, str]) -> None:
+    """Set variables of this process that it does not have."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
 
 
 def ambient(

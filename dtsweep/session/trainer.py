@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from dtsweep.hardware.variables import NCCL_SETTINGS
 from dtsweep.session.session_settings import Settings
 from dtsweep.session.worker_loop import serve
 from dtsweep.sweep.point import World
@@ -72,6 +73,8 @@ def trainer_of(
         **settings.environment,
         **dict(world.environment),
     }
+    if settings.gpus_per_worker:
+        variables = {**NCCL_SETTINGS, **variables}
     return TorchTrainer(
         serve,
         train_loop_config={

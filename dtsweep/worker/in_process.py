@@ -13,6 +13,7 @@ from torch import distributed
 from dtsweep.errors import SweepError
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.random_states import random_states_kept
+from dtsweep.hardware.variables import NCCL_SETTINGS, set_defaults
 from dtsweep.provenance.sources import sources_of
 from dtsweep.sweep.settings import Sweep
 from dtsweep.worker.debugger import stops_noted
@@ -58,6 +59,7 @@ def _world_of_one(sweep: Sweep) -> Iterator[torch.device]:
     backend = "gloo"
     if device.type == "cuda":
         backend = "nccl"
+        set_defaults(NCCL_SETTINGS)
     store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
     distributed.init_process_group(backend, store=store, rank=0, world_size=1)
     try:

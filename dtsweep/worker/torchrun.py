@@ -15,6 +15,7 @@ import torch
 from torch import distributed
 
 from dtsweep.errors import SweepError
+from dtsweep.hardware.variables import NCCL_SETTINGS, set_defaults
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.provenance.sources import sources_of
@@ -44,7 +45,11 @@ def main(arguments: Sequence[str]) -> int:
         print(f"dtsweep: {error}", file=sys.stderr)  # noqa: T201  # this is a command
         return 2
     os.environ.update({**sweep.resources.environment, **point.environment})
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    backend = "gloo"
+    if device.type == "cuda":
+        backend = "nccl"
+        set_defaults(NCCL_SETTINGS)
+    distributed.init_process_group(backend)
     # The attempt's name is drawn: all ranks take rank 0's.
     tasks = [task_of(sweep, point)]
     distributed.broadcast_object_list(tasks, src=0)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from dtsweep.hardware.memory import peak_bytes, release_memory, restart_peak
+from dtsweep.hardware.memory import oom_status, peak_bytes, release_memory, restart_peak
 
 CPU = torch.device("cpu")
 SIZE, NOISE = 64 * 2**20, 16 * 2**20
@@ -50,3 +50,33 @@ def test_a_peak_is_of_the_trials_own_memory(shared: mmap.mmap) -> None:
     assert peak_bytes(CPU) - before > SIZE - NOISE
     restart_peak(CPU)
     assert peak_bytes(CPU) - before < NOISE
+
+
+@pytest.mark.parametrize(
+    ("text", "free_bytes", "status"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", 2**30, "oom_device"),
+        ("CUDA error: out of memory", 2**30, "oom_device"),
+        ("CUDA driver error: out of memory", 2**30, "oom_device"),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate", 2**30, "oom_device"),
+        (
+            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling",
+            2**20,
+            "oom_device",
+        ),
+        ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling", 2**30, None),
+        ("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", 2**20, "oom_device"),
+        ("DefaultCPUAllocator: can't allocate memory", 2**30, "oom_host"),
+        ("CUDA error: device-side assert triggered", 2**20, None),
+    ],
+)
+def test_a_lack_of_memory_has_many_words(
+    text: str, free_bytes: int, status: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_bytes, 2**35))
+    assert oom_status(RuntimeError(text)) == status
+
+
+def test_a_cpu_is_not_asked_for_the_memory_of_a_gpu() -> None:
+    assert oom_status(RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED")) is None

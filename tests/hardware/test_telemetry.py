@@ -4,12 +4,14 @@ import os
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from dtsweep.hardware.host import cpu_energy_counters, cpu_energy_j
+from dtsweep.hardware.nvml import Gpu
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.results.schema import RANKS
 from dtsweep.results.statuses import FLAG_MEANINGS
@@ -211,6 +213,18 @@ def test_errors_of_the_device_count_in_the_window_in_which_they_came() -> None:
         (["ECC double-bit"], ["ecc"]),
         ([], []),
     ]
+
+
+def test_limits_of_clocks_have_another_name_in_old_drivers() -> None:
+    limits = [
+        Gpu("handle", StandInNvml(limits=0x4, has_old_driver=is_old)).read().limits
+        for is_old in (False, True)
+    ]
+    assert limits == [0x4, 0x4]
+
+
+def test_a_function_that_another_package_of_that_name_lacks_is_unknown() -> None:
+    assert Gpu("handle", SimpleNamespace()).ask("nvmlDeviceGetPowerUsage") is None
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")

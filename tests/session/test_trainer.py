@@ -39,3 +39,24 @@ def test_ray_exports_nothing_of_a_session_and_shows_no_secret(
     assert "StateManagerCallback" not in callbacks()
     shown = trainer().run_config.worker_runtime_env["env_vars"]
     assert shown == {"OMP_NUM_THREADS": "1", "NCCL_ALGO": "Ring"}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
+@pytest.mark.parametrize(
+    ("own", "rethrows"), [({}, "0"), ({"TORCH_NCCL_RETHROW_CUDA_ERRORS": "1"}, "1")]
+)
+def test_nccl_leaves_a_failed_kernel_to_the_trial_unless_a_sweep_wants_otherwise(
+    own: dict[str, str], rethrows: str
+) -> None:
+    settings = Settings(
+        code=Code(pickled=b"", folder=None),
+        cpus_per_worker=1,
+        gpus_per_worker=1,
+        environment=own,
+        node_timeout_s=1.0,
+        storage="unused",
+        is_private=True,
+    )
+    trainer = trainer_of(Point().world, settings, session="s", slot=None)
+    variables = trainer.run_config.worker_runtime_env["env_vars"]
+    assert variables["TORCH_NCCL_RETHROW_CUDA_ERRORS"] == rethrows

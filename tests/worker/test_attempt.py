@@ -182,7 +182,7 @@ def test_threads_that_a_workload_sets_are_the_rows_and_not_the_next_trials() -> 
             "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         ),
         ("host memory", "oom_host", "RuntimeError: "),
-        ("nan", "nan", "the loss is not finite from step 0 on; lower learning_rate"),
+        ("nan", "nan", "the loss is not finite in the first step, before any update"),
     ],
 )
 def test_what_goes_wrong_in_a_workload_is_the_status_and_reason_of_its_trial(
