@@ -60,7 +60,7 @@ def faults(
             "no answer after 5 s ",
         ),
         ("oom", "oom_device", "rank 1: OutOfMemoryError: CUDA out of memory"),
-        ("nan", "nan", "rank 0: the loss is not finite from step 0 on"),
+        ("nan", "nan", "rank 0: the loss is not finite in the first step"),
         (
             "bypass",
             "wrong_gradient",
