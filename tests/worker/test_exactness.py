@@ -25,7 +25,6 @@ from dtsweep.metrics.rows import explaining_failure
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
-from dtsweep.sync import block_order
 from dtsweep.sync.groups import forget_groups
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank
@@ -648,7 +647,6 @@ def measure_all(rank: int, folder: Path, names: dict[str, tuple[str, bool]], por
     distributed.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORKERS
     )
-    block_order.PATIENCE_S = 1.0
     context = become_rank(rank, CPU, workload=None, own_variables=())
     results = {}
     for name, point in points().items():
