@@ -25,7 +25,7 @@ from dtsweep.sync.clipping import clip_factor
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
 from dtsweep.sync.pushes import Pushes
-from dtsweep.sync.server_shard import Flat, flat_dtype
+from dtsweep.sync.server_shard import Flat, flat_dtype, split
 
 
 class ParameterServer(SyncMode):
@@ -132,18 +132,16 @@ class ParameterServer(SyncMode):
         Each is freed once it is copied. A parameter that no pass used has zeros.
         """
         parameters = self._pieces[place]
-        shapes = [real_view(parameter).shape for parameter in parameters]
         values = torch.empty(
-            sum(shape.numel() for shape in shapes),
+            sum(real_view(parameter).numel() for parameter in parameters),
             dtype=self._dtypes[place],
             device=self._job.device,
         )
-        parts = values.split([shape.numel() for shape in shapes])
-        for parameter, part, shape in zip(parameters, parts, shapes, strict=True):
+        for parameter, part in zip(parameters, split(values, parameters), strict=True):
             if parameter.grad is None:
                 part.zero_()
             else:
-                part.view(shape).copy_(real_view(parameter.grad.to_dense()))
+                part.copy_(real_view(parameter.grad.to_dense()))
                 parameter.grad = None
         return values
 

@@ -152,7 +152,7 @@ class Shard:
 
     def _update(self, gradient: Tensor) -> None:
         for parameter, part in zip(
-            self._parameters, _split(gradient, self._parameters), strict=True
+            self._parameters, split(gradient, self._parameters), strict=True
         ):
             gradient_part = part.to(real_view(parameter).dtype)
             if parameter.is_complex():
@@ -163,7 +163,7 @@ class Shard:
 
     def _flat(self) -> Flat:
         values = [parameter.detach() for parameter in self._parameters]
-        flat: Flat = flatten(values, self._dtype).numpy()
+        flat: Flat = _flatten(values, self._dtype).numpy()
         return flat
 
     async def _notify(self) -> None:
@@ -183,12 +183,12 @@ def flat_dtype(parameters: Sequence[Tensor]) -> torch.dtype:
     return torch.float32
 
 
-def flatten(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+def _flatten(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """The values of tensors one after another, complex ones as pairs: (elements,)."""
     return torch.cat([real_view(tensor).reshape(-1).to(dtype) for tensor in tensors])
 
 
-def _split(values: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+def split(values: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     """Divide the values of a shard among its parameters, in the shapes of their real views."""
     shapes = [real_view(parameter).shape for parameter in parameters]
     parts = values.split([shape.numel() for shape in shapes])

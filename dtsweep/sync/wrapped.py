@@ -14,18 +14,9 @@ from dtsweep.measure.isolated_exchange import fits_in_memory
 from dtsweep.sync.clipping import clip
 from dtsweep.sync.comm_hook import CommHook
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
-from dtsweep.sync.passes import passes, refuse_shared_memory
+from dtsweep.sync.passes import passes, refuse_shared_memory, trained_parameters
 
 MIB = 2**20
-
-
-def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters whose gradients DDP exchanges."""
-    return [
-        parameter
-        for parameter in model.parameters()
-        if parameter.requires_grad and not getattr(parameter, "_ddp_ignored", False)
-    ]
 
 
 UNUSED = (

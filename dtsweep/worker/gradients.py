@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from dtsweep.hardware.memory import oom_status
 from dtsweep.sync.buckets import real_view
 from dtsweep.sync.mode import SyncMode
+from dtsweep.sync.passes import is_ignored, trained_parameters
 from dtsweep.worker.batch_checks import digest_of
 
 AGREE = 1e-5
@@ -109,18 +110,11 @@ class StepRecord:
         self._gradients = _gradient_sums(self._model)
 
 
-def _trained(model: nn.Module) -> list[nn.Parameter]:
-    return [p for p in model.parameters() if p.requires_grad and not _is_ignored(p)]
-
-
-def _is_ignored(parameter: nn.Parameter) -> bool:
-    return bool(getattr(parameter, "_ddp_ignored", False))
-
-
 def _tolerances(model: nn.Module) -> torch.Tensor:
     """(parameters,) `AGREE`, or more where a type has few digits."""
     return torch.tensor(
-        [max(AGREE, 8 * torch.finfo(p.dtype).eps) for p in _trained(model)], dtype=torch.float64
+        [max(AGREE, 8 * torch.finfo(p.dtype).eps) for p in trained_parameters(model)],
+        dtype=torch.float64,
     )
 
 
@@ -129,7 +123,7 @@ def _parameter_sums(model: nn.Module) -> torch.Tensor | None:
 
     Frozen ones may be each worker's own, such as averages that a forward keeps.
     """
-    parameters = [p.detach() for p in _trained(model)]
+    parameters = [p.detach() for p in trained_parameters(model)]
     try:
         # Of a parameter in shards, of which any sum would need an exchange.
         own = [p.to_local() if isinstance(p, DTensor) else p for p in parameters]
@@ -145,7 +139,7 @@ def _gradient_sums(model: nn.Module) -> torch.Tensor | None:
     Nothing is raised then, because a rank that fails alone would keep the others waiting.
     """
     try:
-        parameters = [p for p in model.parameters() if not _is_ignored(p)]
+        parameters = [p for p in model.parameters() if not is_ignored(p)]
         return sums_and_norms([p.grad for p in parameters], counts=[p.numel() for p in parameters])
     except (RuntimeError, MemoryError) as error:
         if not oom_status(error):

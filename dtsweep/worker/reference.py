@@ -24,7 +24,7 @@ from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sync.buckets import real_view
 from dtsweep.sync.mode import Job, SyncMode
-from dtsweep.sync.passes import batches_of_steps, loss_in_precision
+from dtsweep.sync.passes import batches_of_steps, is_ignored, loss_in_precision
 from dtsweep.sync.weights import weight_of
 from dtsweep.worker.gradients import CHUNK
 
@@ -72,7 +72,6 @@ class GradientCheck:
         self._model = model
         self._gathers = MODES[job.point.sync].shards
         self._judges = job.rank == 0
-        self._device = job.device
         self._peak_before = peak_bytes(job.device)
         self._squared_errors: dict[str, float] = {}
         self._squared_norm = 0.0
@@ -111,7 +110,7 @@ class GradientCheck:
         """Look no more, let go of one worker's gradient, and judge."""
         self._mode.__dict__.pop("before_update", None)
         self.expected.clear()
-        restart_peak(self._device)
+        restart_peak(self._job.device)
         if kind or self.flags or not self._judges:
             return
         difference = math.sqrt(sum(self._squared_errors.values()))
@@ -160,7 +159,7 @@ class GradientCheck:
         self, name: str, parameter: nn.Parameter, gathered: torch.Tensor | None = None
     ) -> None:
         expected = self.expected.pop(name, None)
-        if expected is None or getattr(parameter, "_ddp_ignored", False):
+        if expected is None or is_ignored(parameter):
             return
         try:
             self._squared_errors[name], squared_norm = squares(

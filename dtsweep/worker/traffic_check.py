@@ -54,9 +54,12 @@ def traffic_reason(
         mode has no formula for this trial.
     """
     expected = mode.expected_bytes()
+    # The same on all ranks, so that none is missing below.
+    if expected is None or job.point.compression:
+        return None
     mean = float(mean_over_ranks(job.device, np.array([np.nan if sent is None else sent]))[0])
     (most_calls,) = max_over_ranks(job.device, calls)
-    if expected is None or job.point.compression or np.isnan(mean):
+    if np.isnan(mean):
         return None
     extra = sum(buffer.nbytes for buffer in model.buffers()) * most_calls
     extra += BYTES_PER_PARAMETER * len(list(model.parameters())) + BYTES_PER_STEP

@@ -11,20 +11,24 @@ from dtsweep.session.trainer import train_settings, trainer_of
 from dtsweep.sweep.point import Point
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
-def test_ray_exports_nothing_of_a_session_and_shows_no_secret(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    environment = {"HF_TOKEN": "hunter2", "NCCL_ALGO": "Ring"}
-    settings = Settings(
+def settings_of(environment: dict[str, str], *, gpus_per_worker: int) -> Settings:
+    return Settings(
         code=Code(pickled=b"", folder=None),
         cpus_per_worker=1,
-        gpus_per_worker=0,
+        gpus_per_worker=gpus_per_worker,
         environment=environment,
         node_timeout_s=1.0,
         storage="unused",
         is_private=True,
     )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
+def test_ray_exports_nothing_of_a_session_and_shows_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment = {"HF_TOKEN": "hunter2", "NCCL_ALGO": "Ring"}
+    settings = settings_of(environment, gpus_per_worker=0)
 
     def trainer() -> Any:
         return trainer_of(Point().world, settings, session="s", slot=None)
@@ -48,15 +52,7 @@ def test_ray_exports_nothing_of_a_session_and_shows_no_secret(
 def test_nccl_leaves_a_failed_kernel_to_the_trial_unless_a_sweep_wants_otherwise(
     own: dict[str, str], rethrows: str
 ) -> None:
-    settings = Settings(
-        code=Code(pickled=b"", folder=None),
-        cpus_per_worker=1,
-        gpus_per_worker=1,
-        environment=own,
-        node_timeout_s=1.0,
-        storage="unused",
-        is_private=True,
-    )
+    settings = settings_of(own, gpus_per_worker=1)
     trainer = trainer_of(Point().world, settings, session="s", slot=None)
     variables = trainer.run_config.worker_runtime_env["env_vars"]
     assert variables["TORCH_NCCL_RETHROW_CUDA_ERRORS"] == rethrows
