@@ -88,7 +88,9 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
     Device work is divided further by what it would take at the measured rates: `compute_share` (its
     arithmetic at the peak), `memory_share` (moving bytes), `launch_share` (launching operations).
     One of them limits it where it is at least `EXPLAINS` of it and `OUTWEIGHS` times each other
-    one; an unknown one may be all that is left.
+    one; an unknown one may be all that is left. On a GPU the measured time without work
+    (`device_idle_low` to `device_idle_high`) bounds what launching costs; where it is more than
+    half of the device work, the host is the limit.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
@@ -112,12 +114,9 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
         .fillna(study.trials["mfu"]),
         compress_share=study.trials["compress_s"] / steps,
         optimizer_share=study.trials["optimizer_s"] / steps,
-        waits_for_host=study.trials["flags"].map(
-            lambda flags: "host_bound" in (flags if flags is not None else ())
-        ),
     )
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
-    means = groups[["compute_share", "compress_share", "optimizer_share", "waits_for_host"]].mean()
+    means = groups[["compute_share", "compress_share", "optimizer_share"]].mean()
     causes = groups.agg(comm_reason=("comm_reason", "first"))
     causes["straggler"] = _stragglers(trials).reindex(causes.index)
     points = study.points.drop(columns="compute_share")
@@ -292,17 +291,22 @@ def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
 
     None and the reason where it is unknown.
     """
-    shares = {name: row[f"{name}_share"] for name in WORK}
     words = {
         "compute": "arithmetic at the peak",
         "memory": "moving bytes",
         "launch": "launching operations",
     }
-    numbers = ", ".join(
+    shares = {name: row[f"{name}_share"] for name in WORK}
+    known = [
         f"{words[name]} {share * 100:.0f} %" for name, share in shares.items() if share is not None
-    )
-    if row["waits_for_host"] > 0.5:
-        return "host", "the GPU waits for its host in most steps"
+    ]
+    low, high = row["device_idle_low"], row["device_idle_high"]
+    if high is not None:
+        known.append(f"GPU without work {low * 100:.0f} to {high * 100:.0f} %")
+        shares["launch"] = _host_share(shares["launch"], low, high)
+    numbers = ", ".join(known)
+    if low is not None and low > work / 2:
+        return "host", numbers
     largest = max(shares, key=lambda name: shares[name] or 0.0)
     largest_share = shares[largest]
     if not largest_share:
@@ -318,3 +322,20 @@ def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
     if largest_share < OUTWEIGHS * max(rivals):
         return None, f"can't tell which of its parts limits it ({numbers})"
     return "host" if largest == "launch" else largest, numbers
+
+
+def _host_share(launch: float | None, low: float, high: float) -> float | None:
+    """Share of a step in which a GPU waits for launches; None where that may be little or much.
+
+    Args:
+        launch: time to launch its operations one after the other, as a share; None if unknown.
+        low: least share of a step in which the GPU had no work.
+        high: largest such share.
+    """
+    if launch is not None:
+        return min(max(launch, low), high)
+    if high <= OUTWEIGHS * low:
+        return low
+    if high < EXPLAINS:
+        return high
+    return None

@@ -10,6 +10,7 @@ Ranks; the driver too, but for the instruments of a step; `statistics` and `drif
     stopping        the rule by which a window ends: limits, precision, race
     window          the steps of a window, which ranks end at the same one without a collective
     clock           when each phase and step ended
+    device_idle     share of a step in which a GPU has no work
     isolated_exchange  the exchange by itself, and what ranks agree on
     traffic         bytes and messages that a rank sends
     work            what operations move, and what they take at least

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,7 +20,14 @@ Times = Mapping[str, NDArray[np.float64]]
 """By column (`start_s`, `step_s`, `data_s` …): (steps,) seconds; unmeasured phases are absent."""
 
 
-class Clock(Protocol):
+class StepClock(Protocol):
+    """The part of a clock that sync modes use."""
+
+    def mark(self, phase: str) -> None:
+        """Say that what ran since the last mark was this phase."""
+
+
+class Clock(StepClock, Protocol):
     """Times the steps of one rank; a step ends where the next begins."""
 
     began: float
@@ -28,9 +35,6 @@ class Clock(Protocol):
 
     def start(self) -> None:
         """Begin the first step: everything before has ended on the device."""
-
-    def mark(self, phase: str) -> None:
-        """Say that what ran since the last mark was this phase."""
 
     def end_step(self) -> None:
         """End a step at its last mark; does not wait for a step that the device just began."""
@@ -41,14 +45,14 @@ class Clock(Protocol):
     def stop(self) -> float:
         """Wait for the device; return the seconds since the start."""
 
-    def waited_for_host(self) -> float | None:
-        """Share of the steps in which the device had run out of work.
-
-        None if that is unknown.
-        """
-
     def times(self) -> Times:
         """The steps' times; call it after `stop`."""
+
+    def most_idle(self) -> Times:
+        """Upper limits of the time without work for the device, by phase as in `times`.
+
+        Empty where host and device are one.
+        """
 
 
 def clock_for(device: torch.device) -> Clock:
@@ -91,9 +95,6 @@ class CpuClock:
         """Return the seconds since the start."""
         return self._now() - self.began
 
-    def waited_for_host(self) -> None:
-        """Host and device are one."""
-
     def times(self) -> Times:
         """The steps' times, and each phase that some step had."""
         ends = np.array([self.began, *self._ends])
@@ -102,6 +103,10 @@ class CpuClock:
             "step_s": np.diff(ends),
             **_phase_columns(self._phases[:-1]),
         }
+
+    def most_idle(self) -> Times:
+        """Host and device are one."""
+        return {}
 
 
 class Event(Protocol):
@@ -120,6 +125,16 @@ class Event(Protocol):
         """Milliseconds from this event to another."""
 
 
+class Mark(NamedTuple):
+    """The end of a phase, as the host queued it."""
+
+    phase: str
+    event: Event
+    host_s: float
+    """Time that the host took since the mark before, where the device may have run out of work in
+    it; else 0."""
+
+
 class CudaClock:
     """An event on the compute stream at the end of each phase, read when it has long passed.
 
@@ -127,36 +142,60 @@ class CudaClock:
     device: it waits for the step four before, but where steps are short it may be a fifth of a
     second ahead. The device always has that much left to do. It also waits where a whole ring of
     events is under way.
+
+    The device can only be without work in a phase if the mark before it has passed when the host
+    has launched the phase. It is then idle for at most the host's time for the phase, and for at
+    most the phase's time on the device (`most_idle`).
     """
 
     RING = 1024
     AHEAD, AHEAD_S = 4, 0.2
 
-    def __init__(self, device: torch.device, make_event: Callable[[], Event] | None = None) -> None:
-        """Allocate the ring before the window, not in it."""
+    def __init__(
+        self,
+        device: torch.device,
+        make_event: Callable[[], Event] | None = None,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Make the ring before the window, not in it.
+
+        Args:
+            device: a GPU.
+            make_event: makes an event that times and whose wait keeps no core busy.
+            now: the host's clock, in seconds.
+        """
         self._device = device
-        # Waiting for one must not keep a core busy.
+        self._now = now
         make = make_event or (lambda: torch.cuda.Event(enable_timing=True, blocking=True))
         self._free = [make() for _ in range(self.RING)]
-        self._pending: deque[tuple[str, Event]] = deque()
+        # CUDA makes an event when it is first recorded.
+        for event in self._free:
+            event.record(torch.cuda.current_stream(device))
+        self._pending: deque[Mark] = deque()
         self._is_last: deque[bool] = deque()
 
     def start(self) -> None:
         """Begin the first step on an idle device."""
-        self._free += [event for _, event in self._pending]
+        self._free += [mark.event for mark in self._pending]
         self._pending.clear()
         self._is_last.clear()
         self._steps: list[float] = []
         self._phases: list[dict[str, float]] = [{}]
-        self._idle_steps, self._ended = 0, 1
-        self._end: Event | None = None
+        self._idle: list[dict[str, float]] = [{}]
+        self._ended = 0
         torch.cuda.synchronize(self._device)
-        self.began = time.perf_counter()
-        self._record("")
+        self.began = self._marked_at = self._now()
+        self._record("", host_s=0.0)
 
     def mark(self, phase: str) -> None:
         """Record that what the stream was given since the last mark was this phase."""
-        self._record(phase)
+        may_have_been_idle = self._pending[-1].event.query()
+        now = self._now()
+        host_s = 0.0
+        if may_have_been_idle:
+            host_s = now - self._marked_at
+        self._marked_at = now
+        self._record(phase, host_s=host_s)
 
     def end_step(self) -> None:
         """End a step at the last mark and read what has passed.
@@ -164,13 +203,8 @@ class CudaClock:
         Wait where the device is far behind.
         """
         self._is_last[-1] = True
-        # The step before has ended on the device while the host launched this one: the device is
-        # not a step behind.
-        if self._end is not None:
-            self._idle_steps += len(self._steps) == self._ended or self._end.query()
-            self._ended += 1
-        self._end = self._pending[-1][1]
-        while len(self._pending) > 2 and self._pending[1][1].query():
+        self._ended += 1
+        while len(self._pending) > 2 and self._pending[1].event.query():
             self._read()
         while self._is_far_ahead():
             self._wait()
@@ -182,14 +216,10 @@ class CudaClock:
     def stop(self) -> float:
         """Wait for the device; return the seconds since the start."""
         torch.cuda.synchronize(self._device)
-        seconds = time.perf_counter() - self.began
+        seconds = self._now() - self.began
         while len(self._pending) > 1:
             self._read()
         return seconds
-
-    def waited_for_host(self) -> float:
-        """Share of the steps that the device had done before the host had launched the next."""
-        return self._idle_steps / max(1, len(self._steps) - 1)
 
     def times(self) -> Times:
         """The steps' times and phases, as the device saw them."""
@@ -200,12 +230,16 @@ class CudaClock:
             **_phase_columns(self._phases[: len(steps)]),
         }
 
-    def _record(self, phase: str) -> None:
+    def most_idle(self) -> Times:
+        """Upper limits of the time in which the device had nothing to do: (steps,) seconds each."""
+        return _phase_columns(self._idle[: len(self._steps)])
+
+    def _record(self, phase: str, *, host_s: float) -> None:
         if not self._free:
             self._wait()
         event = self._free.pop()
         event.record(torch.cuda.current_stream(self._device))
-        self._pending.append((phase, event))
+        self._pending.append(Mark(phase, event, host_s))
         self._is_last.append(False)
 
     def _is_far_ahead(self) -> bool:
@@ -218,18 +252,21 @@ class CudaClock:
 
     def _wait(self) -> None:
         """Wait for the oldest mark."""
-        self._pending[1][1].synchronize()
+        self._pending[1].event.synchronize()
         self._read()
 
     def _read(self) -> None:
-        _, first = self._pending.popleft()
+        first = self._pending.popleft().event
         self._is_last.popleft()
-        phase, second = self._pending[0]
-        phases = self._phases[-1]
-        phases[phase] = phases.get(phase, 0.0) + first.elapsed_time(second) / 1e3
+        phase, second, host_s = self._pending[0]
+        device_s = first.elapsed_time(second) / 1e3
+        phases, idle = self._phases[-1], self._idle[-1]
+        phases[phase] = phases.get(phase, 0.0) + device_s
+        idle[phase] = idle.get(phase, 0.0) + min(host_s, device_s)
         if self._is_last[0]:
             self._steps.append(sum(phases.values()))
             self._phases.append({})
+            self._idle.append({})
         self._free.append(first)
 
 

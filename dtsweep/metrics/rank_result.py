@@ -78,6 +78,12 @@ class RankColumns:
     launch_s: float | None = None
     """To launch an operation, mean of forward and backward."""
 
+    device_idle_low: float | None = None
+    """Share of a step in which its GPU had no work in forward, backward and optimizer: at least."""
+
+    device_idle_high: float | None = None
+    """Upper end of the 95 % interval that `device_idle_low` begins; both None on a CPU."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrialColumns:
@@ -97,6 +103,9 @@ class TrialColumns:
 
     unchecked_reason: str | None = None
     """Reason for a missing `gradient_error` that was asked for; rank 0."""
+
+    device_idle_reason: str | None = None
+    """Phases whose idle time on a GPU is only known by its upper limit, and why; rank 0."""
 
     gradient_error: float | None = None
     """Distance of the first step's gradient from one worker's, by its norm; rank 0, on request."""

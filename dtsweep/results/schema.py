@@ -376,6 +376,20 @@ TRIALS: tuple[Column, ...] = (
     ),
     Column("launch_share", FLOAT, "", "of a step: launching its operations, one after the other"),
     Column(
+        "device_idle_low",
+        FLOAT,
+        "",
+        "share of a step in which a GPU had no work in forward, backward and optimizer, mean of "
+        "workers: lower end of its 95 % interval; null on a CPU",
+    ),
+    Column("device_idle_high", FLOAT, "", "upper end of that interval"),
+    Column(
+        "device_idle_reason",
+        TEXT,
+        "",
+        "phases whose idle time is known by its upper limit alone, and why",
+    ),
+    Column(
         "device_utilization",
         FLOAT,
         "",
@@ -585,6 +599,13 @@ RANKS: tuple[Column, ...] = (
         "of a large element-wise operation, all workers at once",
     ),
     Column("launch_s", FLOAT, "s", "to launch an operation, mean of forward and backward"),
+    Column(
+        "device_idle_low",
+        FLOAT,
+        "",
+        "share of a step in which its GPU had no work: lower end of the 95 % interval",
+    ),
+    Column("device_idle_high", FLOAT, "", "upper end of that interval"),
     Column("machine", TEXT, "", "JSON of the hardware and software that `env_id` stands for"),
     Column(
         "bytes_sent",

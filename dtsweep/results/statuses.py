@@ -64,8 +64,6 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "`unchecked_reason` says why",
         "input_bound": "waiting for data takes more than 5 % of a step, which need not be what "
         "limits it",
-        "host_bound": "in most steps the GPU was less than a step behind its host: it waits "
-        "for work",
         "shared_gpu": "other processes used the device",
         "throttled": "the device lowered its clock for power or heat",
         "ecc": "the device's memory had errors (ECC) in the window",

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from dtsweep.compression.exchange import Mark, Mean, Wait, mean_for, unmarked
-from dtsweep.measure.clock import Clock
+from dtsweep.measure.clock import StepClock
 from dtsweep.sync.buckets import Bucket, buckets_of
 from dtsweep.sync.clipping import clip
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
@@ -41,7 +41,7 @@ class AfterBackwardMode(SyncMode):
         self._optimizer = make_optimizer(model.parameters())
         self.optimizer_class = type(self._optimizer).__name__
 
-    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
+    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> Loss:
         """Pass, exchange, update."""
         if not exchange:
             raise NotImplementedError(

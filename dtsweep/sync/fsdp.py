@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
-from dtsweep.measure.clock import Clock
+from dtsweep.measure.clock import StepClock
 from dtsweep.sync.block_order import BlockOrder
 from dtsweep.sync.clipping import clip, clip_alone
 from dtsweep.sync.groups import mesh_of_all, mesh_of_nodes
@@ -81,7 +81,7 @@ class Fsdp(SyncMode):
         self.optimizer_class = type(self._optimizer).__name__
         self.blocks = named
 
-    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
+    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> Loss:
         """Pass, each with gathers and a reduce-scatter behind its work; update the own shards."""
         if exchange != self._exchanges:
             self._switch(exchange=exchange)

@@ -12,7 +12,7 @@ from torch.distributed import distributed_c10d
 from torch.distributed.algorithms.model_averaging.utils import average_parameters
 
 from dtsweep.compression.exchange import Mark, mean_for, unmarked
-from dtsweep.measure.clock import Clock
+from dtsweep.measure.clock import StepClock
 from dtsweep.sync.buckets import Bucket, buckets_of
 from dtsweep.sync.clipping import clip
 from dtsweep.sync.groups import GroupCollectives
@@ -46,7 +46,7 @@ class LocalSgd(SyncMode):
         """Count on from there: with 0 the next period is a whole one."""
         self._steps = done
 
-    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
+    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> Loss:
         """Pass, update; at the end of a period average."""
         if not exchange:
             raise NotImplementedError(

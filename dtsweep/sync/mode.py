@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from dtsweep.compression.exchange import Mean
-from dtsweep.measure.clock import Clock
+from dtsweep.measure.clock import StepClock
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 
@@ -80,7 +80,7 @@ class SyncMode:
         """Take over the freshly built model, the same on all ranks, on its device."""
         raise NotImplementedError
 
-    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
+    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> Loss:
         """Do one optimizer step: a pass for each batch, then the exchange and the update.
 
         Args:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dtsweep.compression.exchange import WATCHED
-from dtsweep.measure.clock import Clock
+from dtsweep.measure.clock import StepClock
 from dtsweep.sweep.travel import send_modules_by_name
 from dtsweep.sync.buckets import real_view
 from dtsweep.sync.clipping import clip_factor
@@ -82,7 +82,7 @@ class ParameterServer(SyncMode):
         # Also the barrier: nobody pushes before rank 0 has reset the shards.
         share_weights(model)
 
-    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
+    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> Loss:
         """Pass; push and pull at all shards at once."""
         if not exchange:
             raise NotImplementedError(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dtsweep.measure.clock import Clock
+from dtsweep.measure.clock import StepClock
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sync.mode import Job, Loss
@@ -25,7 +25,7 @@ class LossError(TypeError):
 
 
 def passes(
-    job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, exchange: bool = True
+    job: Job, model: nn.Module, batches: Iterator[Any], clock: StepClock, *, exchange: bool = True
 ) -> Loss:
     """Run a forward and backward pass on each of a step's batches, adding up gradients.
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dtsweep.measure.clock import Clock
+from dtsweep.measure.clock import StepClock
 from dtsweep.measure.isolated_exchange import fits_in_memory
 from dtsweep.sync.clipping import clip
 from dtsweep.sync.comm_hook import CommHook
@@ -59,7 +59,7 @@ class WrappedMode(SyncMode):
         self.optimizer_class = type(optimizer).__name__
         return optimizer
 
-    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
+    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> Loss:
         """Pass, exchange inside the last backward, update."""
         if exchange and self._was_silent:
             self._give_gradients()

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dtsweep.measure.clock import Times, clock_for
+from dtsweep.measure.clock import StepClock, Times, clock_for
 from dtsweep.sync.mode import Job, Loss, SyncMode
 from dtsweep.sync.passes import batches_of_steps
 
@@ -32,6 +32,8 @@ class Segment:
     began: float
     times: Times
     losses: list[Loss]
+    most_idle: Times
+    """Upper limits of the device's idle time, by phase and step; empty on a CPU."""
 
 
 class Loop:
@@ -78,10 +80,14 @@ class Loop:
             self.mode.drain()
         self.drained_s = time.perf_counter() - began_drain
         seconds = self.clock.stop()
-        times = {column: values[lead:] for column, values in self.clock.times().items()}
         self.segments.append(
             Segment(
-                name=name, blocks=blocks, began=self.clock.began, times=times, losses=losses[lead:]
+                name=name,
+                blocks=blocks,
+                began=self.clock.began,
+                times=_without(lead, self.clock.times()),
+                losses=losses[lead:],
+                most_idle=_without(lead, self.clock.most_idle()),
             )
         )
         return seconds
@@ -95,10 +101,12 @@ class Loop:
         *,
         exchange: bool = True,
         through: Callable[[Iterator[Any]], Iterator[Any]] = lambda batches: batches,
+        clock: StepClock | None = None,
     ) -> Loss:
-        """Do one step, whose batches go through a function of them."""
+        """Do one step, whose batches go through a function, by the loop's clock or another."""
         self.steps_begun += 1
-        return self.mode.step(through(self.next_batches()), self.clock, exchange=exchange)
+        batches = through(self.next_batches())
+        return self.mode.step(batches, clock or self.clock, exchange=exchange)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns of `steps`, segment after segment; starts count from the window's."""
@@ -142,6 +150,10 @@ def without_collector(*, keep: bool) -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def _without(lead: int, times: Times) -> Times:
+    return {column: values[lead:] for column, values in times.items()}
 
 
 def _joined(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:

@@ -37,9 +37,6 @@ MISMATCH, SLACK_S = 0.005, 0.002
 Beyond that a timer is wrong.
 """
 
-HOST_BOUND = 0.5
-"""Smallest share of steps that ended before the next launch in a host-bound window."""
-
 
 def time_trial(
     loop: Loop,
@@ -201,13 +198,9 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
 
 def _flags(loop: Loop, window_s: float) -> list[str]:
     between = abs(window_s - loop.drained_s - float(loop.segments[-1].times["step_s"].sum()))
-    waited = loop.clock.waited_for_host()
-    flags = []
     if between > MISMATCH * window_s + SLACK_S:
-        flags.append("timer_mismatch")
-    if waited is not None and waited > HOST_BOUND:
-        flags.append("host_bound")
-    return flags
+        return ["timer_mismatch"]
+    return []
 
 
 def _agree(job: Job, warm: Times) -> tuple[float, float]:

@@ -98,9 +98,20 @@ def axes(found: pd.Series[Any]) -> list[str]:
             "moving bytes 10 %, launching operations 40 %",
         ),
         (
-            alone(flags=["host_bound"]),
+            alone(compute_share=0.4, device_idle_low=0.55, device_idle_high=0.6),
             "host",
-            "device work 98 % of the step: the GPU waits for its host in most steps",
+            "device work 98 % of the step: arithmetic at the peak 40 %, moving bytes 10 %, "
+            "launching operations 2 %, GPU without work 55 to 60 %",
+        ),
+        (
+            alone(launch_share=0.5, device_idle_low=0.0, device_idle_high=0.02),
+            "compute",
+            "launching operations 50 %, GPU without work 0 to 2 %",
+        ),
+        (
+            alone(compute_share=0.05, launch_share=None, device_idle_low=0.3, device_idle_high=0.4),
+            "host",
+            "GPU without work 30 to 40 %",
         ),
     ],
 )

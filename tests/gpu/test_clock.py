@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
 from dtsweep.measure.clock import CudaClock, clock_for
+from dtsweep.measure.device_idle import QueuedClock, idle_share, most_idle_share
 
 pytestmark = [
     pytest.mark.gpu,
@@ -84,7 +86,7 @@ def test_a_host_is_never_more_than_4_steps_ahead_where_they_take_time() -> None:
     assert all(count - steps <= CudaClock.AHEAD for count, steps in enumerate(known, start=1))
     # The last step was queued when the eleventh had ended.
     assert 10 / 15 * window_s < ends[-1] - clock.began < 0.8 * window_s
-    assert clock.waited_for_host() == 0
+    assert clock.most_idle()["forward_s"][1:].sum() == 0
     assert clock.times()["step_s"].sum() == pytest.approx(window_s, rel=0.02)
 
 
@@ -141,15 +143,45 @@ def test_steps_are_known_in_the_window_when_the_device_has_passed_them() -> None
     assert len(clock.so_far()) == 11
 
 
-def test_a_device_that_is_less_than_a_step_behind_waits_for_its_host() -> None:
+def test_a_device_with_a_full_queue_is_never_idle_and_one_that_waits_for_its_host_may_be() -> None:
     clock = cuda_clock()
     run_steps(clock, [10 * CYCLES] * 50)
     clock.stop()
-    assert clock.waited_for_host() < 0.1
+    assert most_idle_share(clock.times(), clock.most_idle()) < 0.1
     clock.start()
     for _ in range(50):
+        time.sleep(0.01)
+        torch.cuda._sleep(CYCLES)
         clock.mark("forward")
-        torch.cuda.synchronize()
         clock.end_step()
     clock.stop()
-    assert clock.waited_for_host() == 1
+    assert most_idle_share(clock.times(), clock.most_idle()) > 0.8
+
+
+def test_steps_that_are_queued_behind_a_pause_show_how_long_the_device_waited_for_launches() -> (
+    None
+):
+    clock = cuda_clock()
+
+    def step(mark: Callable[[str], None]) -> None:
+        for _ in range(20):
+            began = time.perf_counter()
+            while time.perf_counter() - began < 2e-4:
+                pass
+            torch.cuda._sleep(CYCLES // 20)
+        mark("forward")
+
+    clock.start()
+    for _ in range(50):
+        step(clock.mark)
+        clock.end_step()
+    clock.stop()
+    times = clock.times()
+    queued = QueuedClock(torch.device("cuda", 0), step_s=float(times["step_s"].mean()))
+    for _ in range(5):
+        step(queued.mark)
+        queued.end_step()
+    idle = idle_share(times, clock.most_idle(), *queued.queued())
+    # 20 launches of 0.2 ms or more, of kernels that take about 0.05 ms.
+    assert not idle.unknown
+    assert 0.6 < idle.low < idle.high < 0.9

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import bdb
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,18 @@ import torch
 from torch import Tensor, distributed, nn
 
 from dtsweep import Measure, Sweep
-from dtsweep.measure.clock import Clock
+from dtsweep.measure.clock import Clock, CudaClock, StepClock
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.block_order import OrderError
 from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
+from dtsweep.worker.after_window import device_idle
 from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.in_step import StepError, together
 from dtsweep.worker.loop import Loop
+from tests.stand_in_stream import Machine, kernels, machine
+
+__all__ = ["machine"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,44 @@ def test_steps_that_lead_a_segment_are_taken_like_its_own_and_not_kept(loop: Loo
     ends = columns["start_s"] + columns["step_s"]
     assert columns["start_s"][[1, 3, 4, 5]] == pytest.approx(ends[[0, 2, 3, 4]], abs=1e-12)
     assert columns["forward_s"] == pytest.approx(columns["step_s"], abs=1e-12)
+
+
+class OnDevice(SyncMode):
+    """Steps of a stand-in GPU that takes a quarter of the time that its host launches for."""
+
+    machine: Machine
+    step_of = staticmethod(kernels(device_s=1e-5, host_s=4e-5))
+
+    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> float:
+        self.step_of(self.machine, clock.mark)
+        return 0.0
+
+
+def test_a_gpus_idle_time_is_measured_after_the_window_and_nothing_of_it_on_a_cpu(
+    loop: Loop, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of(Sweep(workload=Numbers(), axes={}), loop.job.point)
+    loop.run("window", range(3))
+    assert device_idle(loop, task) == {}
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: machine.event())
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: machine.launch(cycles / 1e9))
+    job = replace(loop.job, device=torch.device("cuda", 0))
+    mode = OnDevice(job)
+    mode.machine = machine
+    on_gpu = Loop(job, mode)
+    on_gpu.clock = CudaClock(job.device, now=machine.now)
+    on_gpu._batches = itertools.repeat(iter(()))
+    on_gpu.run("window", range(50))
+    on_gpu.run("exchange", range(3))
+    found = device_idle(on_gpu, task)
+    assert found["device_idle_low"] == pytest.approx(0.75, abs=0.03)
+    assert found["device_idle_high"] == pytest.approx(0.75, abs=0.03)
+    assert found["device_idle_reason"] is None
+    mode.step_of = kernels(device_s=1e-5, host_s=4e-5, waits_before="backward")
+    on_gpu.run("window", range(50))
+    found = device_idle(on_gpu, task)
+    assert found["device_idle_low"] < 0.6 < found["device_idle_high"]
+    assert found["device_idle_reason"].startswith("backward can't be queued ahead")
 
 
 def test_a_warm_up_of_no_steps_has_no_rows(loop: Loop) -> None:
