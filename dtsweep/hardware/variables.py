@@ -142,6 +142,31 @@ ENDINGS = (
 """Endings of variables of those families that set paths, log levels or device numbers."""
 
 
+DEVICES = "_VISIBLE_DEVICES"
+"""End of variables that CUDA and its like read when they are first used."""
+
+READ_LATE = FAMILIES[: FAMILIES.index("TORCH_")]
+"""Variables with these beginnings are read when a process group is made."""
+
+
+def read_at_start(variables: Mapping[str, str]) -> list[str]:
+    """Names of those variables that libraries read when they are loaded, or may do.
+
+    >>> read_at_start({"OMP_DYNAMIC": "true", "NCCL_ALGO": "Ring", "MY_DATA": "/data"})
+    ['OMP_DYNAMIC']
+    """
+    return [
+        name
+        for name in variables
+        if name in SINGLE
+        or (
+            name.startswith(FAMILIES)
+            and not name.startswith(READ_LATE)
+            and not name.endswith(DEVICES)
+        )
+    ]
+
+
 def set_defaults(variables: Mapping[str, str]) -> None:
     """Set variables of this process that it does not have."""
     for name, value in variables.items():

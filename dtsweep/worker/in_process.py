@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -13,7 +13,7 @@ from torch import distributed
 from dtsweep.errors import SweepError
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.random_states import random_states_kept
-from dtsweep.hardware.variables import NCCL_SETTINGS, set_defaults
+from dtsweep.hardware.variables import DEVICES, NCCL_SETTINGS, read_at_start, set_defaults
 from dtsweep.provenance.sources import sources_of
 from dtsweep.sweep.settings import Sweep
 from dtsweep.worker.debugger import stops_noted
@@ -28,7 +28,7 @@ def only_rank(sweep: Sweep) -> Iterator[RankContext]:
 
     Raises:
         SweepError: this process is in a process group already, or has no GPU where the sweep asks
-            for one.
+            for one, or the sweep sets variables that have no effect here any more.
     """
     if distributed.is_initialized():
         raise SweepError(
@@ -54,6 +54,7 @@ def only_rank(sweep: Sweep) -> Iterator[RankContext]:
 @contextmanager
 def _world_of_one(sweep: Sweep) -> Iterator[torch.device]:
     """A process group of one rank, on the device that it computes on."""
+    _check_variables(sweep.resources.environment)
     os.environ.update(sweep.resources.environment)
     device = take_device(sweep.resources, index=0)
     backend = "gloo"
@@ -66,6 +67,21 @@ def _world_of_one(sweep: Sweep) -> Iterator[torch.device]:
         yield device
     finally:
         distributed.destroy_process_group()
+
+
+def _check_variables(variables: Mapping[str, str]) -> None:
+    """Refuse variables that libraries of this process have read already, with another value."""
+    lacking = {name: value for name, value in variables.items() if os.environ.get(name) != value}
+    late = read_at_start(lacking)
+    if torch.cuda.is_initialized():
+        late += [name for name in lacking if name.endswith(DEVICES)]
+    if late:
+        settings = " ".join(f"{name}={lacking[name]}" for name in late)
+        raise SweepError(
+            f"{', '.join(late)} of Resources(environment=…) has no effect in a process that runs "
+            f"already; start it as {settings} python …",
+            word=late[0],
+        )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,9 @@ from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank, take_device
 
+RESTARTED = "DTSWEEP_RESTARTED"
+"""Variable of a process that was started anew with the variables of its point."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run one point under torchrun; rank 0 prints its row as JSON. Returns the exit code."""
@@ -39,12 +42,13 @@ def main(arguments: Sequence[str]) -> int:
             )
         settings = dict(parse_setting(text) for text in arguments[1:])
         sweep, candidates = read_sweep(arguments[0], settings)
+        point = _only_point(candidates, workers=int(os.environ["WORLD_SIZE"]))
+        _restart_with({**sweep.resources.environment, **point.environment})
         device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
-        point = _only_point(candidates, workers=int(os.environ["WORLD_SIZE"]), device=device)
+        _check_possible(point, device)
     except SweepError as error:
         print(f"dtsweep: {error}", file=sys.stderr)  # noqa: T201  # this is a command
         return 2
-    os.environ.update({**sweep.resources.environment, **point.environment})
     backend = "gloo"
     if device.type == "cuda":
         backend = "nccl"
@@ -99,7 +103,31 @@ def _print_row(row: dict[str, Any]) -> None:
     print(json.dumps(row, default=str), flush=True)  # noqa: T201  # this is a command
 
 
-def _only_point(candidates: Sequence[Candidate], *, workers: int, device: torch.device) -> Point:
+def _restart_with(variables: Mapping[str, str]) -> None:
+    """Start this process anew with variables that it lacks.
+
+    Libraries read some of them when they are loaded, and the sweep file that names the variables
+    may have loaded any library.
+
+    Raises:
+        SweepError: it was started anew already, and the sweep file names other values each time.
+    """
+    lacking = {name: value for name, value in variables.items() if os.environ.get(name) != value}
+    if not lacking:
+        return
+    if RESTARTED in os.environ:
+        raise SweepError(
+            f"the value of {', '.join(lacking)} changes each time the sweep file is read; give a "
+            "constant one"
+        )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    environment = {**os.environ, **lacking, RESTARTED: "1"}
+    command = [sys.executable, *sys.orig_argv[1:]]
+    os.execve(sys.executable, command, environment)  # noqa: S606  # as it was started
+
+
+def _only_point(candidates: Sequence[Candidate], *, workers: int) -> Point:
     """Take the first possible point, with the first values of its axes."""
     possible = [candidate.point for candidate in candidates if candidate.reason is None]
     if not possible:
@@ -109,6 +137,9 @@ def _only_point(candidates: Sequence[Candidate], *, workers: int, device: torch.
         raise SweepError(
             f"workers={point.workers}, but torchrun started {workers}; say workers={workers}"
         )
+    return point
+
+
+def _check_possible(point: Point, device: torch.device) -> None:
     if reason := impossible(point, Harness(name="torchrun", has_gpus=device.type == "cuda")):
         raise SweepError(f"{reason}; use python -m dtsweep, or another value here")
-    return point

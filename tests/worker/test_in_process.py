@@ -77,6 +77,14 @@ def _no_debugger() -> Iterator[None]:
     sys.settrace(before)
 
 
+def test_variables_that_libraries_have_read_already_are_refused_by_name() -> None:
+    variables = {"OMP_DYNAMIC": "true", "NCCL_ALGO": "Ring", "MY_DATA": "/data"}
+    sweep = replace(SWEEP, resources=replace(SWEEP.resources, environment=variables))
+    with pytest.raises(SweepError, match=r"^OMP_DYNAMIC of .* start it as OMP_DYNAMIC=true"):
+        only_rank(sweep).__enter__()
+    assert "MY_DATA" not in os.environ
+
+
 def test_one_rank_is_measured_without_ray_as_often_as_one_likes() -> None:
     done = subprocess.run(
         [sys.executable, "-c", IN_PROCESS],

@@ -148,6 +148,37 @@ def test_a_rank_that_fails_under_torchrun_ends_the_run_with_its_row(sweep_file: 
     assert "samples_per_s" not in row
 
 
+def test_libraries_see_the_variables_of_a_point_when_they_are_loaded(sweep_file: Path) -> None:
+    sweep_file.write_text(
+        OWN_WORKLOAD.replace(
+            "return model(batch).square().mean()",
+            "return model(batch).sum() * 0 + float(OPENMP.omp_get_dynamic())",
+        )
+        .replace(
+            "\n@dataclass",
+            "\nOPENMP = ctypes.CDLL(next(Path(torch.__file__).parent.glob('lib/libgomp*')))\n"
+            "\n@dataclass",
+        )
+        .replace("import torch\n", "import ctypes\nfrom pathlib import Path\n\nimport torch\n")
+    )
+    for value, seen in (("true", 1), ("false", 0)):
+        done = torchrun(sweep_file, "workers=2", "sync=ddp", f"env.OMP_DYNAMIC={value}")
+        (line,) = done.stdout.splitlines()
+        row = json.loads(line)
+        assert (row["status"], row["loss_last"]) == ("ok", seen)
+
+
+def test_a_value_that_changes_with_each_reading_of_the_file_is_refused(sweep_file: Path) -> None:
+    sweep_file.write_text(
+        OWN_WORKLOAD.replace("from torch import", "import os\nfrom torch import").replace(
+            '"workload.fails_on": [-1],', '"env.NCCL_DEBUG_SUBSYS": [os.urandom(8).hex()],'
+        )
+    )
+    done = torchrun(sweep_file, "workers=2", "sync=ddp")
+    assert done.returncode
+    assert "the value of NCCL_DEBUG_SUBSYS changes each time" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
