@@ -224,6 +224,7 @@ def _rank_row(rank: int, facts: FactsByRank, results: ResultsByRank) -> Row:
     if measured is None:
         return row
     return row | _measured_columns(measured, is_alone=len(facts) == 1)
+    row["device_free_bytes"] = result.device_free_bytes
 
 
 def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:

@@ -513,6 +513,18 @@ RANKS: tuple[Column, ...] = (
         "peak in the trial: device memory; on a CPU resident, not shared",
     ),
     Column(
+        "memory_reserved_peak_bytes",
+        INT,
+        "bytes",
+        "peak in the trial of what torch's allocator took from the GPU, in use or kept for later",
+    ),
+    Column(
+        "device_free_bytes",
+        INT,
+        "bytes",
+        "of the GPU's memory, not taken by any process before the trial",
+    ),
+    Column(
         "build_s",
         FLOAT,
         "s",
