@@ -10,6 +10,8 @@ from typing import Any
 import pynvml
 
 CLOCK_LIMITS: Mapping[int, str] = MappingProxyType(
+from dtsweep.hardware.xid import xid_text
+
     {
         0x2: "ApplicationsClocksSetting",
         0x4: "SwPowerCap",
@@ -141,7 +143,9 @@ class Gpu:
         return events
 
     def errors(self, events: Any) -> list[str] | None:
-        """Take the errors since the last call, for example `Xid 63`; None where they are unknown.
+        """Take the errors since the last call; None where they are unknown.
+
+        For example `Xid 79 (GPU has fallen off the bus)`.
 
         Args:
             events: from `watch_errors`.
@@ -157,7 +161,7 @@ class Gpu:
             except pynvml.NVMLError:
                 return names or None
             name = ERRORS.get(event.eventType, f"event {event.eventType}")
-            names.append(f"{name} {event.eventData}" if event.eventType == XID else name)
+            names.append(xid_text(event.eventData) if event.eventType == XID else name)
         return names
 
     def settings(self) -> dict[str, Any]:

@@ -209,7 +209,10 @@ def test_errors_of_the_device_count_in_the_window_in_which_they_came() -> None:
         windows.append(telemetry.stop())
     told = [(columns["device_errors"], columns["telemetry_flags"]) for columns in windows]
     assert told == [
-        (["ECC single-bit", "Xid 63"], ["ecc", "xid"]),
+        (
+            ["ECC single-bit", "Xid 63 (page retirement or row remapping recorded)"],
+            ["ecc", "xid"],
+        ),
         (["ECC double-bit"], ["ecc"]),
         ([], []),
     ]
