@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +30,15 @@ class StandInNvml:
     power_mw: int = 300_000
     energy_mj: int = 1_000_000
     pids: Collection[int] = ()
+    mps_pids: Collection[int] = ()
+    """Programs that the server of MPS serves."""
+    names: Mapping[int, str] = field(default_factory=dict)
+    """Paths of programs by their process; of the others none is known."""
+    enforced_mw: int = 700_000
+    pcie: tuple[int, int] = (5, 16)
+    """Generation and width of the link now; at most 5 and 16."""
+    nvlinks: Sequence[int] = (1,) * 18
+    """State of each link that the device has."""
     mig: int = 0
     slices: int = 0
     devices: int = 1
@@ -44,6 +53,8 @@ class StandInNvml:
     NVML_CLOCK_MEM = pynvml.NVML_CLOCK_MEM
     NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
     NVML_P2P_STATUS_OK = pynvml.NVML_P2P_STATUS_OK
+    NVML_NVLINK_MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
+    NVML_FEATURE_ENABLED = pynvml.NVML_FEATURE_ENABLED
 
     def __getattr__(self, function: str) -> Any:
         def call(*arguments: Any) -> Any:
@@ -69,6 +80,14 @@ class StandInNvml:
                 raise pynvml.NVMLError_Timeout
             (kind, data), *self.errors = self.errors
             return SimpleNamespace(eventType=kind, eventData=data)
+        if function == "nvmlSystemGetProcessName":
+            if arguments[0] not in self.names:
+                raise pynvml.NVMLError_NotFound
+            return self.names[arguments[0]]
+        if function == "nvmlDeviceGetNvLinkState":
+            if arguments[1] >= len(self.nvlinks):
+                raise pynvml.NVMLError_InvalidArgument
+            return self.nvlinks[arguments[1]]
         return {
             "nvmlInit": None,
             "nvmlSystemGetDriverVersion": "570.1",
@@ -90,12 +109,23 @@ class StandInNvml:
             "nvmlDeviceGetComputeRunningProcesses_v3": [
                 SimpleNamespace(pid=pid) for pid in self.pids
             ],
+            "nvmlDeviceGetMPSComputeRunningProcesses_v3": [
+                SimpleNamespace(pid=pid) for pid in self.mps_pids
+            ],
             "nvmlDeviceGetEccMode": [1, 1],
             "nvmlDeviceGetSupportedEventTypes": 0x1F,
             "nvmlEventSetCreate": "events",
             "nvmlDeviceRegisterEvents": None,
             "nvmlDeviceGetPersistenceMode": 1,
             "nvmlDeviceGetPowerManagementLimit": 700_000,
+            "nvmlDeviceGetPowerManagementDefaultLimit": 650_000,
+            "nvmlDeviceGetEnforcedPowerLimit": self.enforced_mw,
+            "nvmlDeviceGetComputeMode": 3,
+            "nvmlDeviceGetMaxPcieLinkGeneration": 5,
+            "nvmlDeviceGetMaxPcieLinkWidth": 16,
+            "nvmlDeviceGetCurrPcieLinkGeneration": self.pcie[0],
+            "nvmlDeviceGetCurrPcieLinkWidth": self.pcie[1],
+            "nvmlDeviceGetMaxCustomerBoostClock": 1980,
             "nvmlDeviceGetApplicationsClock": 1500,
             "nvmlDeviceGetTopologyCommonAncestor": 40,
             "nvmlDeviceGetP2PStatus": pynvml.NVML_P2P_STATUS_OK,

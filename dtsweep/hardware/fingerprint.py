@@ -173,6 +173,7 @@ def _gpu_machine(uuid: object, nvml: Any) -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version(),
         "nccl": ".".join(str(part) for part in nccl),
         "gpu": _without_empty(gpu.settings()) if gpu else None,
+        "mps": (gpu is not None and gpu.has_mps()) or None,
         "topology": topology(nvml=nvml),
     }
 

@@ -53,6 +53,27 @@ def peak_bytes(device: torch.device) -> int:
     return peak - shared
 
 
+def reserved_peak_bytes(device: torch.device) -> int | None:
+    """The most that torch's allocator held since the peak was restarted; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.max_memory_reserved(device)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory of a GPU that no process has taken.
+
+    None on a CPU, and for a GPU that doesn't answer because a kernel has failed.
+    """
+    if device.type != "cuda":
+        return None
+    try:
+        free, _ = torch.cuda.mem_get_info(device)
+    except RuntimeError:
+        return None
+    return free
+
+
 def oom_status(error: BaseException) -> str | None:
     """Status of a trial for an exception about lack of memory: `oom_host` or `oom_device`."""
     text = str(error)

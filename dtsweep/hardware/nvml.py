@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any
 
 import pynvml
+
+from dtsweep.hardware.xid import xid_text
 
 CLOCK_LIMITS: Mapping[int, str] = MappingProxyType(
     {
@@ -19,14 +22,27 @@ CLOCK_LIMITS: Mapping[int, str] = MappingProxyType(
         0x40: "HwThermalSlowdown",
         0x80: "HwPowerBrakeSlowdown",
         0x100: "DisplayClockSetting",
-        0x200: "BoardLimit",
-        0x400: "Reliability",
     }
 )
 """`nvmlClocksEventReasons` by their bits, without 0x1, which is idleness."""
 
-CHOSEN_LIMITS = frozenset({"ApplicationsClocksSetting", "SyncBoost", "DisplayClockSetting"})
-"""Those that someone set; all others are power or heat."""
+SLOWDOWNS = frozenset(
+    {"HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown"}
+)
+"""Heat and signals of the hardware.
+
+The others are there by design: a GPU at full load runs at its power cap, and someone set the rest.
+"""
+
+IDLE = 0x1
+
+MPS_SERVER = "nvidia-cuda-mps-server"
+"""Process that holds the contexts of MPS on a GPU; the programs that it serves are others."""
+
+COMPUTE_MODES: Mapping[int, str] = MappingProxyType(
+    {0: "default", 2: "prohibited", 3: "exclusive_process"}
+)
+"""`nvmlComputeMode_t`; 1 is no longer supported."""
 
 TOPOLOGY: Mapping[int, str] = MappingProxyType(
     {0: "internal", 10: "single", 20: "multiple", 30: "hostbridge", 40: "node", 50: "system"}
@@ -109,6 +125,45 @@ class Gpu:
         """The highest clock of the multiprocessors."""
         return _scaled(self.ask("nvmlDeviceGetMaxClockInfo", self.nvml.NVML_CLOCK_SM), 1e6)
 
+    def link_and_power_limit(self) -> dict[str, Any]:
+        """Read the PCIe link and the power limit in force: columns of `ranks`.
+
+        A GPU lowers its link while it is idle, so read this right after work.
+        """
+        limit_w = _scaled(self.ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3)
+        return {
+            "pcie_generation": self.ask("nvmlDeviceGetCurrPcieLinkGeneration"),
+            "pcie_width": self.ask("nvmlDeviceGetCurrPcieLinkWidth"),
+            "power_limit_w": limit_w,
+        }
+
+    def processes(self) -> set[int] | None:
+        """Process ids of programs that compute on the GPU; None where NVML does not say.
+
+        The server of MPS is none of them, but the programs that it serves are.
+        """
+        processes = self.ask("nvmlDeviceGetComputeRunningProcesses_v3")
+        if processes is None:
+            return None
+        clients = self.ask("nvmlDeviceGetMPSComputeRunningProcesses_v3") or ()
+        pids = {process.pid for process in (*processes, *clients)}
+        return {pid for pid in pids if not self._is_mps_server(pid)}
+
+    def has_mps(self) -> bool:
+        """True if a server of MPS, or a program that it serves, is seen on the GPU."""
+        if self.ask("nvmlDeviceGetMPSComputeRunningProcesses_v3"):
+            return True
+        processes = self.ask("nvmlDeviceGetComputeRunningProcesses_v3") or ()
+        return any(self._is_mps_server(process.pid) for process in processes)
+
+    def _is_mps_server(self, pid: int) -> bool:
+        # NVML gives the path of the program, and knows no process of another container.
+        try:
+            path = self.nvml.nvmlSystemGetProcessName(pid)
+        except (pynvml.NVMLError, AttributeError, UnicodeDecodeError):
+            return False
+        return PurePath(path).name == MPS_SERVER
+
     def other_processes(self, own_pids: Collection[int]) -> int | None:
         """Count the processes on the GPU that are not ours.
 
@@ -119,9 +174,7 @@ class Gpu:
         Args:
             own_pids: of our processes that use this GPU.
         """
-        shown = {
-            process.pid for process in self.ask("nvmlDeviceGetComputeRunningProcesses_v3") or ()
-        }
+        shown = self.processes() or set()
         if shown & set(own_pids):
             return len(shown - set(own_pids))
         if not shown:
@@ -141,7 +194,9 @@ class Gpu:
         return events
 
     def errors(self, events: Any) -> list[str] | None:
-        """Take the errors since the last call, for example `Xid 63`; None where they are unknown.
+        """Take the errors since the last call; None where they are unknown.
+
+        For example `Xid 79 (GPU has fallen off the bus)`.
 
         Args:
             events: from `watch_errors`.
@@ -157,7 +212,7 @@ class Gpu:
             except pynvml.NVMLError:
                 return names or None
             name = ERRORS.get(event.eventType, f"event {event.eventType}")
-            names.append(f"{name} {event.eventData}" if event.eventType == XID else name)
+            names.append(xid_text(event.eventData) if event.eventType == XID else name)
         return names
 
     def settings(self) -> dict[str, Any]:
@@ -171,6 +226,17 @@ class Gpu:
             "mig": mig and bool(mig[0]),
             "persistence": None if persistence is None else bool(persistence),
             "power_limit_w": _scaled(self.ask("nvmlDeviceGetPowerManagementLimit"), 1e-3),
+            "power_limit_default_w": _scaled(
+                self.ask("nvmlDeviceGetPowerManagementDefaultLimit"), 1e-3
+            ),
+            "compute_mode": COMPUTE_MODES.get(self.ask("nvmlDeviceGetComputeMode")),
+            # Of the slot and the GPU together. The current ones fall while a GPU is idle.
+            "pcie_generation": self.ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+            "pcie_width": self.ask("nvmlDeviceGetMaxPcieLinkWidth"),
+            "nvlinks": self._nvlinks(),
+            "sm_boost_clock_hz": _scaled(
+                self.ask("nvmlDeviceGetMaxCustomerBoostClock", kinds["sm"]), 1e6
+            ),
             **{
                 f"{name}_application_clock_hz": _scaled(
                     self.ask("nvmlDeviceGetApplicationsClock", kind), 1e6
@@ -178,6 +244,17 @@ class Gpu:
                 for name, kind in kinds.items()
             },
         }
+
+    def _nvlinks(self) -> int | None:
+        """Count the active NVLinks; None where NVML knows none."""
+        states = [
+            self.ask("nvmlDeviceGetNvLinkState", link)
+            for link in range(getattr(self.nvml, "NVML_NVLINK_MAX_LINKS", 0))
+        ]
+        known = [state for state in states if state is not None]
+        if not known:
+            return None
+        return known.count(self.nvml.NVML_FEATURE_ENABLED)
 
     def link(self, peer: Gpu) -> str:
         """Name the link to another GPU of this machine: the shared part, then the peer access.
@@ -246,12 +323,17 @@ def topology(*, nvml: Any = pynvml) -> list[list[str]] | None:
 
 
 def limit_names(bits: int) -> list[str]:
-    """Name the reasons for which a clock was below its highest.
+    """Name the reasons for which a clock was below its highest; the number of those without a name.
 
     >>> limit_names(0x1 | 0x4 | 0x40)
     ['SwPowerCap', 'HwThermalSlowdown']
+    >>> limit_names(0x4 | 0x1000)
+    ['SwPowerCap', '0x1000']
     """
-    return [name for bit, name in CLOCK_LIMITS.items() if bits & bit]
+    names = [name for bit, name in CLOCK_LIMITS.items() if bits & bit]
+    if unnamed := bits & ~(IDLE | sum(CLOCK_LIMITS)):
+        names.append(f"{unnamed:#x}")
+    return names
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

@@ -174,7 +174,7 @@ def gpus(*, nvml: Any = pynvml) -> list[dict[str, Any]] | None:
 def _state(gpu: Gpu) -> dict[str, Any]:
     reading = gpu.read()
     name = gpu.ask("nvmlDeviceGetName")
-    processes = gpu.ask("nvmlDeviceGetComputeRunningProcesses_v3")
+    processes = gpu.processes()
     kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
     return {
         "name": name.decode() if isinstance(name, bytes) else name,

@@ -5,9 +5,11 @@ Counters are read at its edges, other values at long intervals between.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,18 +21,21 @@ import pynvml
 import torch
 
 from dtsweep.hardware.host import cpu_energy_counters, cpu_energy_j, network_bytes
-from dtsweep.hardware.nvml import CHOSEN_LIMITS, Reading, find_gpu, limit_names
+from dtsweep.hardware.nvml import SLOWDOWNS, Reading, find_gpu, limit_names
 from dtsweep.sweep.settings import ENERGY_FROM_S
 
 LOOK_BACK_S = 1.0
 """Seconds that NVML's utilization and power may look back; earlier readings are ignored."""
 
-BUSY, LOW_CLOCK = 0.5, 0.9
-"""A device that is utilized this much should run at this share of its highest clock."""
-
 
 def _names_of_limits(seen: Iterable[int]) -> list[str]:
     return sorted({name for bits in seen for name in limit_names(bits)})
+
+
+def _shares_of_limits(seen: Sequence[int]) -> str:
+    """Share of readings with each limit, as JSON."""
+    counts = Counter(name for bits in seen for name in limit_names(bits))
+    return json.dumps({name: counts[name] / len(seen) for name in sorted(counts)})
 
 
 READ_COLUMNS: Mapping[str, tuple[str, Callable[[list[Any]], Any], float]] = {
@@ -39,6 +44,7 @@ READ_COLUMNS: Mapping[str, tuple[str, Callable[[list[Any]], Any], float]] = {
     "sm_clock_hz": ("clock_hz", fmean, 0.0),
     "temperature_celsius": ("temperature_celsius", max, 0.0),
     "throttle_reasons": ("limits", _names_of_limits, 0.0),
+    "throttle_shares": ("limits", _shares_of_limits, 0.0),
     "power_w": ("power_w", fmean, LOOK_BACK_S),
 }
 """Columns of `ranks` from readings: field of a `Reading`, reduction, and first second used."""
@@ -157,6 +163,7 @@ class Telemetry:
         if not self._gpu:
             return {**columns, "telemetry_flags": []}
         columns |= gpu_columns(self._first, last, self._gpu_readings)
+        columns |= self._gpu.link_and_power_limit()
         columns["device_errors"] = self._gpu.errors(self._error_events)
         clock_hz = columns["sm_clock_hz"]
         highest_hz = self._highest_clock_hz
@@ -250,15 +257,12 @@ def gpu_columns(
 
 
 def _flags(columns: Mapping[str, Any]) -> list[str]:
-    share = columns["sm_clock_share"]
-    utilization = columns["device_utilization"]
     errors = columns["device_errors"] or []
     conditions = {
         "shared_gpu": bool(columns["other_processes"]),
-        "throttled": not CHOSEN_LIMITS.issuperset(columns["throttle_reasons"] or ()),
+        "throttled": not SLOWDOWNS.isdisjoint(columns["throttle_reasons"] or ()),
         "ecc": any(error.startswith("ECC") for error in errors),
         "xid": any(error.startswith("Xid") for error in errors),
-        "clock_low": None not in (share, utilization) and utilization >= BUSY and share < LOW_CLOCK,
     }
     return [name for name, holds in conditions.items() if holds]
 

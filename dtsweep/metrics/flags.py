@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
 
@@ -27,6 +28,9 @@ JUDGED = (
     *("spiky", "bimodal", "autocorrelated", "input_bound"),
 )
 """Flags that are found here; ranks and the driver notice the others."""
+
+BUSY, LOW_CLOCK = 0.5, 0.9
+"""Utilization from which on a device is busy; its least clock, as a share of the others'."""
 
 FEWEST_STALLED = 2
 """Windows of so many steps have none that takes the longer part for no reason."""
@@ -64,6 +68,47 @@ def flags(
     judged = [flag for flag, holds in zip(JUDGED, conditions, strict=True) if holds]
     seen = [flag for rank in ranks for flag in rank.flags]
     return list(dict.fromkeys([*judged, *seen]))
+
+
+def device_flags(
+    seen: Sequence[str],
+    ranks: Sequence[Measured],
+    *,
+    devices: Sequence[str],
+    needs_energy: bool,
+) -> list[str]:
+    """Flags of a trial, with those of devices that one rank can't judge by itself.
+
+    Args:
+        seen: flags so far.
+        ranks: what each rank measured.
+        devices: the model of each rank's device.
+        needs_energy: whether the sweep asks for energy; without that, short windows are usual.
+    """
+    judged = [flag for flag in seen if needs_energy or flag != "window_short"]
+    if has_low_clock(ranks, devices=devices):
+        judged.append("clock_low")
+    return judged
+
+
+def has_low_clock(ranks: Sequence[Measured], *, devices: Sequence[str]) -> bool:
+    """True if a busy device's clock is below `LOW_CLOCK` of the others' median, of its model.
+
+    Args:
+        ranks: what each rank measured.
+        devices: the model of each rank's device.
+    """
+    clocks: dict[str, list[float]] = {}
+    for rank, device in zip(ranks, devices, strict=True):
+        clock_hz = rank.telemetry.get("sm_clock_hz")
+        utilization = rank.telemetry.get("device_utilization")
+        if clock_hz and utilization is not None and utilization >= BUSY:
+            clocks.setdefault(device, []).append(clock_hz)
+    for of_model in clocks.values():
+        slowest, *others = sorted(of_model)
+        if others and slowest < LOW_CLOCK * median(others):
+            return True
+    return False
 
 
 def _left_out(rank: Measured) -> float:

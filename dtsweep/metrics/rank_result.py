@@ -63,6 +63,9 @@ class RankColumns:
 
     memory_peak_bytes: int
 
+    memory_reserved_peak_bytes: int | None = None
+    """That torch's allocator took from the GPU; None on a CPU."""
+
     bytes_sent: int | None = None
     """Payload that it sent in the window; None where that was not counted."""
 
@@ -225,6 +228,9 @@ class RankResult:
 
     device_bytes: int | None = None
     """Memory of the device."""
+
+    device_free_bytes: int | None = None
+    """Free on the GPU before the attempt; None on a CPU."""
 
     is_spent: bool = False
     """True if its process can't use its device any more."""

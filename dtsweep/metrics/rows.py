@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
+from dtsweep.metrics.flags import device_flags
 from dtsweep.metrics.plausible import plausibility_columns
 from dtsweep.metrics.rank_result import (
     Measured,
@@ -110,6 +111,10 @@ def trial_row(
     if len(ranks) == point.workers:
         nodes = [facts[rank].node for rank in range(point.workers)]
         row |= trial_columns(point, ranks, nodes=nodes, half_width=task.measure.half_width)
+        devices = [facts[rank].device for rank in range(point.workers)]
+        row["flags"] = device_flags(
+            row["flags"], ranks, devices=devices, needs_energy=task.measure.energy
+        )
         row |= plausibility_columns(point, row, facts, results)
     if any(result.left_state for result in results.values()):
         row["flags"] = [*row.get("flags", ()), "left_state"]
@@ -219,6 +224,7 @@ def _rank_row(rank: int, facts: FactsByRank, results: ResultsByRank) -> Row:
         return row
     result = results[rank]
     row["cleanup_s"] = result.cleanup_s
+    row["device_free_bytes"] = result.device_free_bytes
     row["left_state"] = "; ".join(result.left_state) or None
     measured = result.measured
     if measured is None:

@@ -10,6 +10,7 @@ from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.study import Study
 from dtsweep.report.labels import compression_label, model_columns, model_label
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
+from dtsweep.sweep.settings import ENERGY_FROM_S
 from dtsweep.text import count_of, ends_of, format_rate, half_of, is_lopsided
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False
     on_trials = (
         _window_note(measured),
         _gradient_note(measured),
+        _energy_note(measured),
         _canary_note(study.canaries),
         _flag_note(trials["flags"].explode()),
     )
@@ -158,6 +160,18 @@ def _window_note(trials: pd.DataFrame) -> str:
     if not len(counts):
         return ""
     return "Windows: " + ", ".join(f"{count} {reason}" for reason, count in counts.items()) + "."
+
+
+def _energy_note(trials: pd.DataFrame) -> str:
+    """Say that windows on GPUs are too short for energy, where nobody asked for it."""
+    is_short = (trials["backend"] == "nccl") & (trials["window_s"] < ENERGY_FROM_S)
+    count = int((is_short & trials["energy_j"].isna()).sum())
+    if not count:
+        return ""
+    return (
+        f"energy_j is null on {count_of(count, 'trial')} with a window under {ENERGY_FROM_S:g} s; "
+        "Measure(energy=True) makes windows long enough."
+    )
 
 
 def _gradient_note(trials: pd.DataFrame) -> str:

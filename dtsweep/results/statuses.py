@@ -65,12 +65,14 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "input_bound": "waiting for data takes more than 5 % of a step, which need not be what "
         "limits it",
         "shared_gpu": "other processes used the device",
-        "throttled": "the device lowered its clock for power or heat",
+        "throttled": "the device lowered its clock for heat, or on a signal of its hardware "
+        "(slowdown, power brake)",
         "ecc": "the device's memory had errors (ECC) in the window",
         "xid": "the device's driver reported an error (Xid) in the window",
-        "clock_low": "the device ran at less than 90 % of its highest clock",
-        "window_short": "energy is null: the window is under 5 s; `Measure(energy=True)` makes it "
-        "long enough",
+        "clock_low": "a busy device ran at less than 90 % of the clock of the world's other busy "
+        "devices of its model",
+        "window_short": "`Measure(energy=True)` asked for energy, which is null: the window is "
+        "under 5 s",
         "oom_retry": "the allocator ran full, emptied its cache and tried again",
         "memory_left": "the trial left memory behind, so the next one got a new session",
         "one_block": "the model has repeated modules, but was sharded as one unit, so nothing is "

@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dtsweep.errors import error_line, raised_at
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.bandwidth import operation_rates
-from dtsweep.hardware.memory import oom_status, release_memory, total_bytes
+from dtsweep.hardware.memory import free_bytes, oom_status, release_memory, total_bytes
 from dtsweep.hardware.peaks import matmul_rates, peak_flops
 from dtsweep.hardware.process_state import ProcessState
 from dtsweep.hardware.random_states import set_seed
@@ -89,6 +89,7 @@ def run_attempt(
     """
     with backend_flags_kept():
         state = ProcessState(is_shared=context.is_own_process)
+        device_free_bytes = free_bytes(context.device)
         if context.watch is not None:
             context.watch.begin()
         try:
@@ -110,6 +111,7 @@ def run_attempt(
         cleanup_s=time.perf_counter() - began_cleanup,
         memory_left_bytes=memory_left_bytes,
         device_bytes=device_bytes,
+        device_free_bytes=device_free_bytes,
         is_spent=memory_left_bytes is None,
         left_state=left_state,
         needs_new_process=bool(left.remaining),

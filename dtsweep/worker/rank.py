@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Collection, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +103,10 @@ def become_rank(
         is_own_process: whether this is the user's own process.
         where: `node_id` and `log` of `RankFacts`, in a Ray session.
     """
+    # A context: NVML shows the server of MPS on a GPU only once it serves a program there. Where
+    # that fails, so does the first trial, which says why.
+    with suppress(RuntimeError):
+        torch.zeros(1, device=device)
     context = RankContext(
         rank=rank,
         device=device,

@@ -17,7 +17,13 @@ from torch.distributed import distributed_c10d
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dtsweep.hardware.memory import oom_status, peak_bytes, release_memory, restart_peak
+from dtsweep.hardware.memory import (
+    oom_status,
+    peak_bytes,
+    release_memory,
+    reserved_peak_bytes,
+    restart_peak,
+)
 from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import MODES
@@ -73,6 +79,7 @@ class GradientCheck:
         self._gathers = MODES[job.point.sync].shards
         self._judges = job.rank == 0
         self._peak_before = peak_bytes(job.device)
+        self._reserved_before = reserved_peak_bytes(job.device)
         self._squared_errors: dict[str, float] = {}
         self._squared_norm = 0.0
         self._job = job
@@ -136,12 +143,14 @@ class GradientCheck:
 
     def added_to(self, measured: Measured) -> Measured:
         """Measurements, with the results of this check."""
+        reserved = (measured.memory_reserved_peak_bytes, self._reserved_before)
         return replace(
             measured,
             gradient_error=self.error,
             flags=[*measured.flags, *self.flags],
             unchecked_reason=self.unchecked_reason,
             memory_peak_bytes=max(measured.memory_peak_bytes, self._peak_before),
+            memory_reserved_peak_bytes=max(filter(None, reserved), default=None),
         )
 
     def _look(self) -> None:

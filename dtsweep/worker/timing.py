@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from dtsweep.hardware.device import barrier
-from dtsweep.hardware.memory import peak_bytes, retries
+from dtsweep.hardware.memory import peak_bytes, reserved_peak_bytes, retries
 from dtsweep.measure.clock import Times
 from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.stopping import WINDOWS, Race, Rule
@@ -162,6 +162,7 @@ def _window(
         stop_reason=window.reason,
         flags=flags,
         memory_peak_bytes=peak_bytes(job.device),
+        memory_reserved_peak_bytes=reserved_peak_bytes(job.device),
         threads=torch.get_num_threads(),
         telemetry=seen,
         **loop.mode.counters(),

@@ -186,6 +186,12 @@ def test_a_gpu_is_described_without_what_tells_it_from_its_equals() -> None:
             "mig": False,
             "persistence": True,
             "power_limit_w": 700.0,
+            "power_limit_default_w": 650.0,
+            "compute_mode": "exclusive_process",
+            "pcie_generation": 5,
+            "pcie_width": 16,
+            "nvlinks": 18,
+            "sm_boost_clock_hz": 1.98e9,
             "sm_application_clock_hz": 1.5e9,
             "memory_application_clock_hz": 1.5e9,
         },
@@ -197,10 +203,49 @@ def test_a_gpu_is_described_without_what_tells_it_from_its_equals() -> None:
 def test_what_nvml_cannot_tell_of_a_gpu_is_left_out() -> None:
     some = fingerprint(
         GPU,
-        nvml=StandInNvml(unsupported=["nvmlDeviceGetApplicationsClock", "nvmlDeviceGetEccMode"]),
+        nvml=StandInNvml(
+            unsupported=[
+                "nvmlDeviceGetApplicationsClock",
+                "nvmlDeviceGetComputeMode",
+                "nvmlDeviceGetEccMode",
+                "nvmlDeviceGetMaxCustomerBoostClock",
+                "nvmlDeviceGetMaxPcieLinkGeneration",
+                "nvmlDeviceGetMaxPcieLinkWidth",
+                "nvmlDeviceGetNvLinkState",
+                "nvmlDeviceGetPowerManagementDefaultLimit",
+            ]
+        ),
     )
     assert set(some["machine"]["gpu"]) == {"mig", "persistence", "power_limit_w"}
     assert not {"driver", "gpu", "topology"} & set(fingerprint(GPU, nvml=MissingNvml())["machine"])
+
+
+@pytest.mark.usefixtures("torch_sees_a_gpu")
+def test_what_changes_from_moment_to_moment_makes_no_other_machine() -> None:
+    busy = StandInNvml(pcie=(5, 16), clock_mhz=1900, temperature=80, pids=[7], limits=0x4)
+    idle = StandInNvml(pcie=(1, 8), clock_mhz=300, temperature=30, enforced_mw=500_000)
+    machines = [fingerprint(GPU, nvml=nvml)["machine"] for nvml in (busy, idle)]
+    assert machines[0] == machines[1]
+
+
+@pytest.mark.usefixtures("torch_sees_a_gpu")
+def test_links_that_are_down_make_another_machine() -> None:
+    machine = fingerprint(GPU, nvml=StandInNvml(nvlinks=(1, 0, 1)))["machine"]
+    assert machine["gpu"]["nvlinks"] == 2
+
+
+@pytest.mark.usefixtures("torch_sees_a_gpu")
+@pytest.mark.parametrize(
+    ("pids", "mps_pids", "has_mps"),
+    [([9], [], True), ([], [7], True), ([8], [], False)],
+)
+def test_a_machine_says_that_mps_serves_the_gpu(
+    pids: list[int], mps_pids: list[int], has_mps: bool
+) -> None:
+    names = {9: "/usr/bin/nvidia-cuda-mps-server"}
+    nvml = StandInNvml(pids=pids, mps_pids=mps_pids, names=names)
+    machine = fingerprint(GPU, nvml=nvml)["machine"]
+    assert machine.get("mps", False) is has_mps
 
 
 def test_every_function_that_is_asked_for_is_one_of_the_library() -> None:
@@ -211,10 +256,11 @@ def test_every_function_that_is_asked_for_is_one_of_the_library() -> None:
             asked.add(function)
             return super().answer(function, *arguments)
 
-    nvml = Recorded(devices=2)
+    nvml = Recorded(devices=2, pids=[7])
     gpu = find_gpu(UUID, nvml=nvml)
     assert gpu is not None
     gpu.read(), gpu.energy_j(), gpu.highest_clock_hz(), gpu.other_processes({1}), gpu.settings()
+    gpu.link_and_power_limit(), gpu.has_mps()
     driver(nvml=nvml), topology(nvml=nvml)
     assert len(asked) > 15
     assert [

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from dtsweep.hardware.memory import oom_status, peak_bytes, release_memory, restart_peak
+from dtsweep.hardware.memory import (
+    free_bytes,
+    oom_status,
+    peak_bytes,
+    release_memory,
+    reserved_peak_bytes,
+    restart_peak,
+)
 
 CPU = torch.device("cpu")
 SIZE, NOISE = 64 * 2**20, 16 * 2**20
@@ -76,6 +83,26 @@ def test_a_lack_of_memory_has_many_words(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_bytes, 2**35))
     assert oom_status(RuntimeError(text)) == status
+
+
+def test_a_gpu_tells_what_it_has_free_and_what_torch_reserved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (device.index * 5, 2**35))
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: device.index * 7)
+    assert (free_bytes(gpu), reserved_peak_bytes(gpu)) == (5, 7)
+    assert (free_bytes(CPU), reserved_peak_bytes(CPU)) == (None, None)
+
+
+def test_a_gpu_that_answers_no_more_has_an_unknown_amount_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: torch.device) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", fail)
+    assert free_bytes(torch.device("cuda", 0)) is None
 
 
 def test_a_cpu_is_not_asked_for_the_memory_of_a_gpu() -> None:

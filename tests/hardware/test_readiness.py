@@ -66,7 +66,10 @@ def test_gloo_takes_the_interface_asked_for_else_the_host_name_s_address_else_th
 
 def test_all_gpus_of_a_host_are_told_with_what_is_unknown() -> None:
     busy = StandInNvml(
-        devices=2, pids=[1, 2, 3], unsupported=["nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetName"]
+        devices=2,
+        pids=[1, 2, 3, 4],
+        names={4: "/usr/bin/nvidia-cuda-mps-server"},
+        unsupported=["nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetName"],
     )
     found = gpus(nvml=busy)
     assert found is not None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -78,10 +79,10 @@ def test_a_cpu_has_the_columns_of_its_host_alone_and_needs_no_reading() -> None:
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 def test_every_column_is_one_of_ranks_and_every_flag_is_declared() -> None:
-    columns = window(StandInNvml(limits=0x4, clock_mhz=1000, pids=[os.getpid(), 1]))
+    columns = window(StandInNvml(limits=0x20, pids=[os.getpid(), 1]))
     flags = columns.pop("telemetry_flags")
     assert set(columns) <= {column.name for column in RANKS}
-    assert flags == ["shared_gpu", "throttled", "clock_low", "window_short"]
+    assert flags == ["shared_gpu", "throttled", "window_short"]
     assert set(flags) <= set(FLAG_MEANINGS)
 
 
@@ -112,7 +113,7 @@ def test_clocks_are_means_and_memory_and_temperature_the_highest() -> None:
     assert columns["device_memory_used_bytes"] == 5
     assert columns["temperature_celsius"] == 70
     assert columns["device_utilization"] == 0.9
-    assert columns["telemetry_flags"] == ["clock_low", "window_short"]
+    assert columns["telemetry_flags"] == ["window_short"]
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
@@ -146,7 +147,6 @@ def test_a_reading_that_looks_back_before_the_window_tells_neither_utilization_n
     assert columns["device_utilization"] is None
     assert columns["power_w"] is None
     assert columns["sm_clock_hz"] == 1.9e9
-    assert "clock_low" not in columns["telemetry_flags"]
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
@@ -156,11 +156,15 @@ def test_a_reading_that_looks_back_before_the_window_tells_neither_utilization_n
         (0x0, [], False),
         (0x1, [], False),
         (0x2, ["ApplicationsClocksSetting"], False),
-        (0x1 | 0x4, ["SwPowerCap"], True),
+        (0x1 | 0x4, ["SwPowerCap"], False),
+        (0x10 | 0x100, ["DisplayClockSetting", "SyncBoost"], False),
         (0x2 | 0x40, ["ApplicationsClocksSetting", "HwThermalSlowdown"], True),
+        (0x4 | 0x20, ["SwPowerCap", "SwThermalSlowdown"], True),
+        (0x8, ["HwSlowdown"], True),
+        (0x80, ["HwPowerBrakeSlowdown"], True),
     ],
 )
-def test_power_and_heat_throttle_but_idleness_and_chosen_clocks_do_not(
+def test_heat_and_hardware_throttle_but_a_power_cap_and_chosen_clocks_do_not(
     limits: int, reasons: list[str], is_throttled: bool
 ) -> None:
     columns = window(StandInNvml(limits=limits))
@@ -169,10 +173,29 @@ def test_power_and_heat_throttle_but_idleness_and_chosen_clocks_do_not(
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
-def test_an_idle_device_may_lower_its_clock() -> None:
-    assert "clock_low" in window(StandInNvml(clock_mhz=1700, utilization=60))["telemetry_flags"]
-    assert "clock_low" not in window(StandInNvml(clock_mhz=1900, utilization=60))["telemetry_flags"]
-    assert "clock_low" not in window(StandInNvml(clock_mhz=300, utilization=10))["telemetry_flags"]
+def test_each_reason_has_its_share_of_the_readings() -> None:
+    nvml = StandInNvml()
+    telemetry, watch = watched(nvml)
+    telemetry.start()
+    for limits in (0x4, 0x4, 0x4 | 0x40, 0x1):
+        nvml.limits = limits
+        watch.seconds += 1
+        telemetry.read()
+    columns = telemetry.stop()
+    assert json.loads(columns["throttle_shares"]) == {"HwThermalSlowdown": 0.25, "SwPowerCap": 0.75}
+    assert columns["throttle_reasons"] == ["HwThermalSlowdown", "SwPowerCap"]
+
+
+@pytest.mark.usefixtures("torch_sees_a_gpu")
+def test_the_link_and_the_power_limit_are_those_at_the_windows_end() -> None:
+    nvml = StandInNvml(pcie=(1, 16))
+    telemetry, watch = watched(nvml)
+    telemetry.start()
+    watch.seconds += 2
+    nvml.pcie, nvml.enforced_mw = (5, 4), 350_000
+    columns = telemetry.stop()
+    told = [columns[name] for name in ("pcie_generation", "pcie_width", "power_limit_w")]
+    assert told == [5, 4, 350]
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
@@ -198,6 +221,26 @@ def test_only_processes_that_are_not_ours_share_the_device(
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
+@pytest.mark.parametrize(
+    ("pids", "mps_pids", "others"),
+    [
+        # The server alone, of which NVML shows no program.
+        ([9], [], None),
+        ([9], [os.getpid()], 0),
+        ([9], [os.getpid(), 7], 1),
+        ([os.getpid(), 8, 9], [], 1),
+    ],
+)
+def test_the_server_of_mps_is_no_other_process_but_its_other_programs_are(
+    pids: list[int], mps_pids: list[int], others: int | None
+) -> None:
+    names = {9: "/usr/bin/nvidia-cuda-mps-server", 8: "/usr/bin/python3"}
+    columns = window(StandInNvml(pids=pids, mps_pids=mps_pids, names=names))
+    assert columns["other_processes"] == others
+    assert ("shared_gpu" in columns["telemetry_flags"]) == bool(others)
+
+
+@pytest.mark.usefixtures("torch_sees_a_gpu")
 def test_errors_of_the_device_count_in_the_window_in_which_they_came() -> None:
     nvml = StandInNvml(errors=[(0x8, 31)])
     telemetry, watch = watched(nvml)
@@ -209,7 +252,10 @@ def test_errors_of_the_device_count_in_the_window_in_which_they_came() -> None:
         windows.append(telemetry.stop())
     told = [(columns["device_errors"], columns["telemetry_flags"]) for columns in windows]
     assert told == [
-        (["ECC single-bit", "Xid 63"], ["ecc", "xid"]),
+        (
+            ["ECC single-bit", "Xid 63 (page retirement or row remapping recorded)"],
+            ["ecc", "xid"],
+        ),
         (["ECC double-bit"], ["ecc"]),
         ([], []),
     ]
@@ -236,6 +282,9 @@ def test_a_function_that_another_package_of_that_name_lacks_is_unknown() -> None
         ("nvmlDeviceGetClockInfo", "sm_clock_hz"),
         ("nvmlDeviceGetMaxClockInfo", "sm_clock_share"),
         ("nvmlDeviceGetTemperature", "temperature_celsius"),
+        ("nvmlDeviceGetEnforcedPowerLimit", "power_limit_w"),
+        ("nvmlDeviceGetCurrPcieLinkGeneration", "pcie_generation"),
+        ("nvmlDeviceGetCurrPcieLinkWidth", "pcie_width"),
         ("nvmlDeviceGetCurrentClocksEventReasons", "throttle_reasons"),
         ("nvmlDeviceGetTotalEnergyConsumption", "energy_j"),
         ("nvmlDeviceGetSupportedEventTypes", "device_errors"),
@@ -251,7 +300,8 @@ def test_what_a_device_cannot_tell_is_null_and_the_rest_is_known(
     unknown = {
         name for name, value in columns.items() if value is None and name not in HOST_COLUMNS
     }
-    assert unknown == ({column, "sm_clock_share"} if column == "sm_clock_hz" else {column})
+    with_it = {"sm_clock_hz": {"sm_clock_share"}, "throttle_reasons": {"throttle_shares"}}
+    assert unknown == {column} | with_it.get(column, set())
     assert columns["telemetry_flags"] == []
 
 

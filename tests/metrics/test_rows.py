@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dtsweep import Measure
 from dtsweep.metrics.rank_result import RankColumns, RankFacts, RankResult, TrialColumns
 from dtsweep.metrics.rows import (
     explaining_failure,
@@ -244,6 +245,49 @@ def test_a_rank_has_its_own_phases_work_and_telemetry() -> None:
     assert [rank["machine"] for rank in ranks] == [
         '{"cpu": "EPYC", "system": "Linux 6.1", "torch_version": "2.13.0"}'
     ] * 2
+
+
+def test_free_memory_is_stored_where_nothing_else_was_measured() -> None:
+    failed = Sent(facts(), RankResult(status="oom_device", reason="full", device_free_bytes=5))
+    (rank,) = rank_rows(*marked([failed]))
+    assert rank["device_free_bytes"] == 5
+
+
+def on_gpu(clock_hz: float | None, *, busy: float | None = 0.9, model: str = "H100") -> Sent:
+    telemetry = {"sm_clock_hz": clock_hz, "device_utilization": busy}
+    return outcome([1.0] * 9, telemetry=telemetry, where=facts(device=model))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "is_low"),
+    [
+        # One slow of eight; all at the same low clock; a spread that every batch of GPUs has.
+        ([on_gpu(1.5e9), *[on_gpu(1.9e9)] * 7], True),
+        ([on_gpu(1.2e9)] * 8, False),
+        ([on_gpu(1.75e9), *[on_gpu(1.9e9)] * 7], False),
+        # One fast among slow ones is no fault of the others.
+        ([on_gpu(1.9e9), *[on_gpu(1.5e9)] * 7], False),
+        ([on_gpu(1.5e9), on_gpu(1.9e9)], True),
+        ([on_gpu(1.5e9)], False),
+        # Idle, of another model, unknown, on a CPU.
+        ([on_gpu(0.3e9, busy=0.1), *[on_gpu(1.9e9)] * 7], False),
+        ([on_gpu(1.5e9, model="A100"), *[on_gpu(1.9e9)] * 7], False),
+        ([on_gpu(None), *[on_gpu(1.9e9)] * 7], False),
+        ([on_gpu(1.5e9, busy=None), *[on_gpu(1.9e9)] * 7], False),
+        ([outcome([1.0] * 9)] * 2, False),
+    ],
+)
+def test_a_busy_device_that_is_slower_than_its_equals_has_a_low_clock(
+    ranks: list[Sent], is_low: bool
+) -> None:
+    assert ("clock_low" in row_of(ranks)["flags"]) == is_low
+
+
+def test_a_short_window_is_flagged_where_energy_was_asked_for() -> None:
+    ranks = [outcome([1.0] * 9, flags=["window_short", "throttled"])]
+    assert "window_short" not in row_of(ranks)["flags"]
+    assert "throttled" in row_of(ranks)["flags"]
+    assert "window_short" in row_of(ranks, measure=Measure(energy=True))["flags"]
 
 
 def test_a_rank_without_others_works_all_the_time() -> None:

@@ -445,6 +445,15 @@ def test_what_ended_the_windows_is_counted() -> None:
     )
 
 
+def test_windows_on_gpus_that_are_too_short_for_energy_are_told_once() -> None:
+    short = {"backend": "nccl", "window_s": 2.0}
+    long = {"backend": "nccl", "window_s": 8.0}
+    said = printed(trials(short, short, long, {"backend": "gloo", "window_s": 2.0}))
+    assert said.count("energy_j is null on 2 trials with a window under 5 s") == 1
+    assert "Measure(energy=True)" in said
+    assert "energy_j" not in printed(trials(long, short | {"energy_j": 9.0}))
+
+
 def test_exchange_and_mfu_have_columns_where_they_are_known() -> None:
     share = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "mfu": 0.4567}
     shared = printed(

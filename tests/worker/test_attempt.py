@@ -28,6 +28,7 @@ from dtsweep.metrics.rows import point_row
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
 from dtsweep.worker import attempt as attempt_module
+from dtsweep.worker import timing as timing_module
 from dtsweep.worker.attempt import run_attempt, status_of
 from dtsweep.worker.rank import RankContext
 from tests.stand_in_nvml import GPU, StandInNvml, torch_sees_a_gpu
@@ -278,6 +279,19 @@ def test_an_interrupt_is_no_result() -> None:
     with pytest.raises(KeyboardInterrupt):
         tried(Line(fault="interrupt"))
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize(("fault", "status"), [("raise", "user_error"), ("", "ok")])
+def test_an_attempt_says_what_its_gpu_had_free_and_what_torch_took_of_it(
+    monkeypatch: pytest.MonkeyPatch, fault: str, status: str
+) -> None:
+    # What a CPU has none of.
+    monkeypatch.setattr(attempt_module, "free_bytes", lambda _: 7)
+    monkeypatch.setattr(timing_module, "reserved_peak_bytes", lambda _: 5)
+    result = tried(Line(fault=fault))
+    assert (result.status, result.device_free_bytes) == (status, 7)
+    if result.measured is not None:
+        assert result.measured.memory_reserved_peak_bytes == 5
 
 
 def test_fewer_than_3_steps_in_time_are_a_timeout_and_no_hang() -> None:
