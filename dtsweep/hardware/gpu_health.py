@@ -196,7 +196,7 @@ def _path_name(link: str, *, nvlinks: int) -> str:
 
 
 def gpu_direct(root: Path = ROOT) -> dict[str, Any]:
-    """What GPUDirect RDMA needs: a NIC, and a way from it to the memory of a GPU.
+    """Find what GPUDirect RDMA needs: a NIC, and a way from it to the memory of a GPU.
 
     Args:
         root: of the file system that holds `proc` and `sys`.

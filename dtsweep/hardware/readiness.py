@@ -157,14 +157,14 @@ def gpus(*, nvml: Any = pynvml) -> list[dict[str, Any]] | None:
     """Describe all GPUs of this host: their processes, errors of their memory, and `health`.
 
     Returns:
-        For each `index`, `name`, `used_bytes`, `utilization`, `processes`, `memory_errors`
-        (uncorrected, since the driver was loaded), `slices` (MIG; None where it is off or unknown)
-        and what `gpu_health.health` gives; None without NVML.
+        For each `name`, `used_bytes`, `utilization`, `processes`, `memory_errors` (uncorrected,
+        since the driver was loaded), `slices` (MIG; None where it is off or unknown) and what
+        `gpu_health.health` gives; None without NVML.
     """
     devices = all_gpus(nvml=nvml)
     if devices is None:
         return None
-    return [{"index": index, **_state(gpu), **health(gpu)} for index, gpu in enumerate(devices)]
+    return [{**_state(gpu), **health(gpu)} for gpu in devices]
 
 
 def _state(gpu: Gpu) -> dict[str, Any]:
