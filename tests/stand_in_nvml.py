@@ -45,6 +45,12 @@ class StandInNvml:
     unsupported: Collection[str] = ()
     has_old_driver: bool = False
     """One before 535, which has another name for the limits of clocks."""
+    nvlinks: int = 4
+    """Links of each device, all active, to a switch."""
+    nvlink_recoveries: int = 0
+    """Of each link."""
+    remapped_rows: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Correctable, uncorrectable, pending, failed."""
     errors: Collection[tuple[int, int]] = ()
     """Type and data of events since they were last asked for."""
 
@@ -55,6 +61,9 @@ class StandInNvml:
     NVML_P2P_STATUS_OK = pynvml.NVML_P2P_STATUS_OK
     NVML_NVLINK_MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
     NVML_FEATURE_ENABLED = pynvml.NVML_FEATURE_ENABLED
+    NVML_NVLINK_ERROR_DL_REPLAY = pynvml.NVML_NVLINK_ERROR_DL_REPLAY
+    NVML_NVLINK_ERROR_DL_RECOVERY = pynvml.NVML_NVLINK_ERROR_DL_RECOVERY
+    NVML_NVLINK_ERROR_DL_CRC_FLIT = pynvml.NVML_NVLINK_ERROR_DL_CRC_FLIT
 
     def __getattr__(self, function: str) -> Any:
         def call(*arguments: Any) -> Any:
@@ -75,6 +84,10 @@ class StandInNvml:
             raise pynvml.NVMLError_NotFound
         if function == "nvmlDeviceGetMigDeviceHandleByIndex" and arguments[1] >= self.slices:
             raise pynvml.NVMLError_NotFound
+        if function.startswith("nvmlDeviceGetNvLink") and arguments[1] >= self.nvlinks:
+            raise pynvml.NVMLError_InvalidArgument
+        if function == "nvmlDeviceGetNvLinkErrorCounter":
+            return self.nvlink_recoveries * (arguments[2] == self.NVML_NVLINK_ERROR_DL_RECOVERY)
         if function == "nvmlEventSetWait_v2":
             if not self.errors:
                 raise pynvml.NVMLError_Timeout
@@ -112,6 +125,11 @@ class StandInNvml:
             "nvmlDeviceGetMPSComputeRunningProcesses_v3": [
                 SimpleNamespace(pid=pid) for pid in self.mps_pids
             ],
+            "nvmlDeviceGetIndex": 0,
+            "nvmlDeviceGetPciInfo": SimpleNamespace(domain=0, bus=0x1B, device=0),
+            "nvmlDeviceGetPcieReplayCounter": 3,
+            "nvmlDeviceGetRemappedRows": self.remapped_rows,
+            "nvmlDeviceGetNvLinkRemotePciInfo": SimpleNamespace(domain=0, bus=0xFF, device=0),
             "nvmlDeviceGetEccMode": [1, 1],
             "nvmlDeviceGetSupportedEventTypes": 0x1F,
             "nvmlEventSetCreate": "events",
@@ -141,7 +159,9 @@ class MissingNvml:
 
 def show_a_gpu(patch: Callable[[Any, str, Any], None] = setattr) -> None:
     """Have torch describe the stand-in's device; for good, unless `patch` is undone."""
-    properties = SimpleNamespace(name="A GPU", uuid=UUID)
+    properties = SimpleNamespace(
+        name="A GPU", uuid=UUID, pci_domain_id=0, pci_bus_id=0x1B, pci_device_id=0
+    )
     patch(torch.cuda, "get_device_properties", lambda _: properties)
 
 

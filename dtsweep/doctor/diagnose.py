@@ -10,21 +10,19 @@ from typing import Any
 
 import ray
 
-from dtsweep.doctor.examine import Row, examine
+from dtsweep.doctor.examine import Row
+from dtsweep.doctor.examine_nodes import ANSWER_TIMEOUT_S, examine_nodes
 from dtsweep.doctor.host_problems import find_host_problems
 from dtsweep.doctor.link_tests import measure_links
 from dtsweep.doctor.look_around import Host, ask_clock, dashboard_answers
 from dtsweep.doctor.problems import find_problems
 from dtsweep.driver.cluster import Node
 from dtsweep.driver.connect import connected
-from dtsweep.driver.visit import answers_of, for_ranks, sent_to
+from dtsweep.driver.visit import answers_of, for_ranks
 from dtsweep.errors import StorageError, error_line
 from dtsweep.provenance.versions import all_versions, slow_import
 from dtsweep.results.links import store_links, try_place
 from dtsweep.session.nodes import pinned_to
-
-ANSWER_TIMEOUT_S = 120.0
-"""Time within which a node has to answer, with the start of a process and of torch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +34,7 @@ class Diagnosis:
     hosts: Sequence[Row]
     """One row per node of what its host has left, by name."""
     links: Sequence[Row]
-    """One row per pair of ranks that all-reduced, with the times by size."""
+    """One row per group of ranks that all-reduced, with the times by size."""
     dashboard: Mapping[str, Any] | None
     """Of Ray, where it is reached beyond the loopback."""
     problems: Sequence[str]
@@ -69,7 +67,7 @@ def diagnose(
         tell(f"using {cluster.described()}; looking around on every node")
         hosts = _look_around(cluster.nodes)
         tell("trying matrix products on every node")
-        nodes = _examined(usable)
+        nodes = _by_name(examine_nodes(usable))
         links, unmeasured = measure_links(usable, tell=tell)
         dashboard = dashboard_answers(ray._private.worker.get_dashboard_url())
     hosts, nodes = (_with_unique_names(rows, hosts) for rows in (hosts, nodes))
@@ -146,17 +144,6 @@ def _known_to_ray(node: Node) -> Row:
         "ray_gpus": int(node.resources.get("GPU", 0)),
         "object_store_bytes": int(node.resources.get("object_store_memory", 0)),
     }
-
-
-def _examined(nodes: Sequence[Node]) -> list[Row]:
-    tasks = {}
-    for node in nodes:
-        with_gpu = node.resources.get("GPU", 0) >= 1
-        resources = {"num_cpus": min(1, node.resources.get("CPU", 0)), "num_gpus": int(with_gpu)}
-        tasks[node.node_id] = sent_to(node.node_id, examine, with_gpu, **resources)
-    answers, reasons = answers_of(tasks, timeout_s=ANSWER_TIMEOUT_S)
-    rows = [{"node_id": node_id, **answer} for node_id, answer in answers.items()]
-    return _by_name([*rows, *(_unanswered(node_id, reason) for node_id, reason in reasons.items())])
 
 
 def _unanswered(node_id: str, reason: str) -> Row:

@@ -1,4 +1,4 @@
-"""Examination of one node, in a process on it: rates of matrix products, counters, versions."""
+"""Examination of one device, in a process on its node: rates, counters, versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dtsweep.provenance.versions import all_versions
 from dtsweep.sweep.precision import PRECISIONS
 
 Row = dict[str, Any]
-"""Row of one node: the values of `examine`, and `node_id`.
+"""Row of one node: the values of `examine`, `node_id`, and those of `merged`.
 
 A node that could not be examined has `node_id`, `node` and `error`.
 """
@@ -23,10 +23,13 @@ def examine(with_gpu: bool) -> Row:
     Returns:
         `node`, `device`, `is_gpu` and `threads`; `rates`, by precision as `compare_with_peak` gives
         them; whether `nvml` (None without a GPU, and for a slice of one) and `rapl` tell energy;
-        `clock_source`; `versions`; `misses_gpu`.
+        `clock_source`; `versions`; `misses_gpu`; `gpus`, a list of the one GPU or none: `gpu`, its
+        index by NVML; `pci_bus_id`, `device`, `rates`, `moved_bytes_per_s`, and `pcie_lanes` of
+        `pcie_lanes_max` that it uses under load.
     """
     import torch
 
+    from dtsweep.hardware.bandwidth import operation_rates
     from dtsweep.hardware.fingerprint import fingerprint
     from dtsweep.hardware.host import cpu_energy_counters
     from dtsweep.hardware.nvml import find_gpu
@@ -48,6 +51,19 @@ def examine(with_gpu: bool) -> Row:
     gpu = None
     if is_gpu:
         gpu = find_gpu(facts["device_uuid"])
+    gpus = []
+    if is_gpu:
+        gpus.append(
+            {
+                "gpu": gpu and gpu.ask("nvmlDeviceGetIndex"),
+                "pci_bus_id": facts["pci_bus_id"],
+                "device": facts["device"],
+                "rates": rates,
+                "moved_bytes_per_s": operation_rates(device).peak_bytes_per_s,
+                "pcie_lanes": gpu and gpu.ask("nvmlDeviceGetCurrPcieLinkWidth"),
+                "pcie_lanes_max": gpu and gpu.ask("nvmlDeviceGetMaxPcieLinkWidth"),
+            }
+        )
     # NVML counts the energy of the whole GPU, never of a slice.
     can_tell = is_gpu and not SLICE.search(facts["device"])
     return {
@@ -59,6 +75,7 @@ def examine(with_gpu: bool) -> Row:
         "rapl": cpu_energy_counters() is not None,
         "clock_source": facts["machine"].get("clock_source"),
         "versions": all_versions(),
+        "gpus": gpus,
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dtsweep.doctor.examine import Row
+from dtsweep.doctor.gpu_problems import find_gpu_problems, in_gib
 
 LARGEST_CLOCK_OFFSET_S = 1.0
 """Times of rows, and Ray's deadlines, then no longer agree."""
@@ -23,11 +24,6 @@ OWN_PROCESSES_BYTES = int(1.5 * 2**30)
 
 It is for the other processes of one session, for Tune's, and for growth (docs/log/).
 """
-
-BUSY_GPU_BYTES = 2**30
-"""An idle GPU has less in use."""
-
-BUSY_GPU_SHARE = 0.05
 
 
 def find_host_problems(hosts: Sequence[Row], *, dashboard: Mapping[str, Any] | None) -> list[str]:
@@ -58,7 +54,7 @@ def _problems_of(row: Row, *, several: bool) -> list[str]:
     problems = [*_clock_problems(row), *_space_problems(row)]
     if row["has_ranks"]:
         problems += _network_problems(row, several=several)
-    return problems + _gpu_problems(row)
+    return problems + find_gpu_problems(row, several=several)
 
 
 def _clock_problems(row: Row) -> list[str]:
@@ -77,22 +73,22 @@ def _space_problems(row: Row) -> list[str]:
     shared = row["shared_memory_bytes"]
     store = row["object_store_bytes"]
     if row["has_ranks"] and shared is not None and shared < max(LEAST_SHARED_MEMORY_BYTES, store):
-        wanted = _gib(max(LEAST_SHARED_MEMORY_BYTES, store))
+        wanted = in_gib(max(LEAST_SHARED_MEMORY_BYTES, store))
         problems.append(
-            f"shared memory (/dev/shm) has {_gib(shared)}; DataLoader, NCCL and Ray's object store "
-            f"want {wanted}: "
-            "start its container with --shm-size, or with a memory volume there"
+            f"shared memory (/dev/shm) has {in_gib(shared)}; DataLoader, NCCL and Ray's object "
+            f"store want {wanted}: start its container with --shm-size, or with a memory volume "
+            "there"
         )
     for folder, disk in row["disks"].items():
         if disk["free_bytes"] < max(LEAST_FREE_DISK_BYTES, LEAST_FREE_SHARE * disk["total_bytes"]):
             problems.append(
-                f"{folder} has {_gib(disk['free_bytes'])} free of {_gib(disk['total_bytes'])}; "
+                f"{folder} has {in_gib(disk['free_bytes'])} free of {in_gib(disk['total_bytes'])}; "
                 "make room"
             )
     if row["has_driver"] and row["free_memory_bytes"] < OWN_PROCESSES_BYTES:
         problems.append(
-            f"{_gib(row['free_memory_bytes'])} of memory are free, and a run takes "
-            f"{_gib(OWN_PROCESSES_BYTES)} here "
+            f"{in_gib(row['free_memory_bytes'])} of memory are free, and a run takes "
+            f"{in_gib(OWN_PROCESSES_BYTES)} here "
             "beside its ranks; end what else runs here, or give this node more"
         )
     return problems
@@ -123,47 +119,3 @@ def _network_problems(row: Row, *, several: bool) -> list[str]:
     if several and alone:
         return [problem]
     return []
-
-
-def _gpu_problems(row: Row) -> list[str]:
-    gpus = row["gpus"]
-    if gpus is None:
-        return []
-    problems = []
-    # A process can have a slice for a GPU (MIG).
-    count = sum(1 if gpu["slices"] is None else gpu["slices"] for gpu in gpus)
-    if row["ray_gpus"] > count:
-        problems.append(
-            f"Ray has {row['ray_gpus']} GPUs, the driver {count}; start Ray with --num-gpus={count}"
-        )
-    for index, gpu in enumerate(gpus):
-        if uses := _uses_of(gpu):
-            problems.append(
-                f"GPU {index} is not idle ({', '.join(uses)}); wait for its user (nvidia-smi)"
-            )
-        if gpu["memory_errors"]:
-            problems.append(
-                f"GPU {index} has {gpu['memory_errors']} uncorrected memory errors; take it out, "
-                "or reset it"
-            )
-    return problems
-
-
-def _uses_of(gpu: Mapping[str, Any]) -> list[str]:
-    if gpu["slices"] is not None:  # the counters add up all slices, and others may use some
-        return []
-    processes = gpu["processes"]
-    used = gpu["used_bytes"]
-    share = gpu["utilization"]
-    uses = []
-    if processes:
-        uses.append(f"{processes} processes")
-    if used is not None and used > BUSY_GPU_BYTES:
-        uses.append(f"{_gib(used)} in use")
-    if share is not None and share > BUSY_GPU_SHARE:
-        uses.append(f"busy for {share:.0%} of the time")
-    return uses
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:.1f} GiB"

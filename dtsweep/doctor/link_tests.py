@@ -1,7 +1,8 @@
-"""All-reduces of two ranks by the size of the message: within a node, and between two."""
+"""All-reduces by the size of the message: within a node, and between nodes."""
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -9,48 +10,66 @@ from typing import Any
 
 import ray
 
+from dtsweep.doctor.examine_nodes import cpus_of_rank, gpus_of
 from dtsweep.doctor.fit import alpha_beta
 from dtsweep.driver.cluster import Node
-from dtsweep.errors import error_line
+from dtsweep.errors import SweepError, error_line
+from dtsweep.hardware.gpu_place import GpuPlace, pci_bus_id, shared_gpu
 from dtsweep.session.nodes import pinned_to
 
 SIZES = (*(8**power for power in range(1, 9)), 2**26)
 """Bytes of the messages: 8 B to 16 MiB, each 8 times the one before, and 64 MiB."""
 
+GPU_SIZES = (2**28, 2**30)
+"""Further sizes between GPUs, whose links 64 MiB don't fill."""
+
+LONGEST_S = 1.0
+"""A size of `GPU_SIZES` that would take longer than this is left out, and those after it."""
+
 SECONDS_PER_SIZE = 0.2
 """Approximate duration of all-reduces of one size."""
 
 MOST_TIMES = 2000
-WARM_TIMES = 3
 
-PAIR_WITHIN_S = 90.0
-"""Time limit of a pair of ranks: its processes, torch, the group, all sizes."""
+TRIED_TIMES = 2
+"""All-reduces of a size from whose time the number of repetitions follows."""
 
-OTHER_WITHIN_S = 5.0
-"""Time that the second rank of a pair may take after the first."""
+GROUP_WITHIN_S = 90.0
+"""Time limit of a group of ranks: its processes, torch, the group, all sizes."""
+
+OTHERS_WITHIN_S = 5.0
+"""Time that the other ranks of a group may take after the first."""
 
 Row = dict[str, Any]
 
 
 class LinkRank:
-    """An actor that is one of two ranks."""
+    """An actor that is one rank of a group."""
 
-    def has_gpu(self) -> bool:
-        """True if torch can use a GPU here."""
+    def gpu(self) -> GpuPlace | None:
+        """Place of the GPU that torch can use here."""
         import torch
 
-        return torch.cuda.is_available()
+        if not torch.cuda.is_available():
+            return None
+        properties = torch.cuda.get_device_properties(0)
+        return GpuPlace(
+            node=socket.gethostname(),
+            node_id=ray.get_runtime_context().get_node_id(),
+            pci_bus_id=pci_bus_id(properties),
+            device_uuid=str(properties.uuid),
+        )
 
-    def listen(self) -> tuple[str, int]:
-        """Open the store at which both ranks meet; its host and port."""
+    def listen(self, ranks: int) -> tuple[str, int]:
+        """Open the store at which all ranks meet; its host and port."""
         from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is not in __all__
 
         host = ray.util.get_node_ip_address()
-        self._store = TCPStore(host, 0, 2, is_master=True, wait_for_workers=False)
+        self._store = TCPStore(host, 0, ranks, is_master=True, wait_for_workers=False)
         return host, self._store.port
 
-    def measure(self, rank: int, host: str, port: int, *, on_gpus: bool) -> list[Row]:
-        """Time all-reduces of float32 sums with the other rank; rows of `all_reduces`."""
+    def measure(self, rank: int, ranks: int, address: tuple[str, int], on_gpus: bool) -> list[Row]:
+        """Time all-reduces of float32 sums with the other ranks; rows of `all_reduces`."""
         import torch
         from torch import distributed
         from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is not in __all__
@@ -64,42 +83,74 @@ class LinkRank:
         if rank == 0:
             store = self._store
         else:
-            store = TCPStore(host, port, 2, is_master=False)
+            store = TCPStore(*address, ranks, is_master=False)
         distributed.init_process_group(
-            backend, store=store, rank=rank, world_size=2, timeout=timedelta(seconds=PAIR_WITHIN_S)
+            backend,
+            store=store,
+            rank=rank,
+            world_size=ranks,
+            timeout=timedelta(seconds=GROUP_WITHIN_S),
         )
         try:
-            return [{"backend": backend, **_time_size(size, device)} for size in SIZES]
+            return [{"backend": backend, **row} for row in _timed_sizes(device)]
         finally:
             distributed.destroy_process_group()
 
 
+def _timed_sizes(device: Any) -> list[Row]:
+    """Time all-reduces of all sizes that this device can do in time."""
+    rows = [_time_size(size, device) for size in SIZES]
+    if device.type == "cuda":
+        for size in GPU_SIZES:
+            # All ranks have the same time, so all leave out the same sizes.
+            if rows[-1]["time_s"] * size / rows[-1]["size_bytes"] > LONGEST_S:
+                break
+            rows.append(_time_size(size, device))
+    return rows
+
+
 def _time_size(size: int, device: Any) -> Row:
-    """Time all-reduces of one size: the mean over both ranks, as nccl-tests gives it."""
+    """Time all-reduces of one size: the mean over all ranks, as nccl-tests gives it."""
     import torch
     from torch import distributed
 
+    from dtsweep.hardware.device import barrier, wait_for
+
     message = torch.zeros(size // 4, device=device)
 
-    def run(times: int) -> Any:
-        distributed.barrier()
+    def run(times: int) -> float:
+        barrier(device)
         began = time.perf_counter()
         for _ in range(times):
             distributed.all_reduce(message)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        wait_for(device)
         mean = torch.tensor(
             [(time.perf_counter() - began) / times], dtype=torch.float64, device=device
         )
         distributed.all_reduce(mean)
-        return mean.item() / 2
+        return float(mean.item() / distributed.get_world_size())
 
-    # Both ranks have the same number from the sum, so both go on as often.
-    times = max(2, min(MOST_TIMES, int(SECONDS_PER_SIZE / run(WARM_TIMES))))
-    return {"size_bytes": size, "count": size // 4, "times": times, "time_s": run(times)}
+    times, mean_s = time_repeated(run)
+    return {"size_bytes": size, "count": size // 4, "times": times, "time_s": mean_s}
 
 
-def with_bandwidths(row: Row, *, ranks: int = 2) -> Row:
+def time_repeated(run: Callable[[int], float]) -> tuple[int, float]:
+    """Time an operation as often as it fits into `SECONDS_PER_SIZE`.
+
+    Args:
+        run: runs the operation some times; the mean time in s, equal on all ranks, so that all go
+            on as often.
+
+    Returns:
+        Number of repetitions, and their mean time in s.
+    """
+    # NCCL makes its connections in the first all-reduce of a kind.
+    run(1)
+    times = max(2, min(MOST_TIMES, int(SECONDS_PER_SIZE / run(TRIED_TIMES))))
+    return times, run(times)
+
+
+def with_bandwidths(row: Row, *, ranks: int) -> Row:
     """Add the bandwidths of nccl-tests, in bytes/s.
 
     `algbw` is bytes over time. `busbw` is what a link carries of an all-reduce, 2(n-1)/n of it.
@@ -112,106 +163,132 @@ def with_bandwidths(row: Row, *, ranks: int = 2) -> Row:
     return {**row, "algbw_bytes_per_s": algorithm, "busbw_bytes_per_s": bus}
 
 
-def pairs_of(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, Node]]:
-    """Choose the pairs of nodes to measure; a pair may be one node twice.
+def groups_of(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, ...]]:
+    """Choose the groups of ranks to measure, each as the nodes of its ranks.
 
-    These are the first node with room for two ranks, and the first two nodes with room for one.
+    GPUs: all of each node that has several, and all of all nodes. CPUs: two ranks on the first node
+    with room for them, and a rank on each of the first two nodes.
 
     Args:
         nodes: of the cluster.
         kind: `GPU` or `CPU`: what a rank takes one of.
     """
-    rooms = [min(node.resources.get(kind, 0), node.resources.get("CPU", 0)) for node in nodes]
-    inside = [(node, node) for node, room in zip(nodes, rooms, strict=True) if room >= 2]
-    able = [node for node, room in zip(nodes, rooms, strict=True) if room >= 1]
+    if kind == "GPU":
+        each = [(node,) * gpus_of(node) for node in nodes if gpus_of(node)]
+        groups = [group for group in each if len(group) > 1]
+        if len(each) > 1:
+            groups.append(tuple(node for group in each for node in group))
+        return groups
+    rooms = [(node, node.resources.get("CPU", 0)) for node in nodes]
+    inside = [(node, node) for node, room in rooms if room >= 2]
+    able = [node for node, room in rooms if room >= 1]
     return [*inside[:1], *([(able[0], able[1])] if len(able) > 1 else [])]
 
 
 def measure_links(
-    nodes: Sequence[Node], *, tell: Callable[[str], None]
+    nodes: Sequence[Node], *, tell: Callable[[str], None], link_rank: type = LinkRank
 ) -> tuple[list[Row], list[str]]:
-    """Measure the pairs of `pairs_of`, one after the other.
+    """Measure the groups of `groups_of`, one after the other.
 
     GPUs are used if two ranks can have one each.
 
+    Args:
+        nodes: of the cluster.
+        tell: takes lines about the progress.
+        link_rank: class of the actors.
+
     Returns:
-        A row per pair: `node_ids`, `is_within`, `all_reduces` (see `with_bandwidths`), `latency_s`
-        and `bandwidth_bytes_per_s` of `alpha_beta`. And why pairs could not be measured.
+        A row per group: `node_ids` of its ranks, `ranks`, `is_within`, `all_reduces` (see
+        `with_bandwidths`), `latency_s` and `bandwidth_bytes_per_s` of `alpha_beta`. And why groups
+        could not be measured.
     """
-    of_kind = {kind: pairs_of(nodes, kind=kind) for kind in ("GPU", "CPU")}
-    kind = "CPU"
-    if of_kind["GPU"]:
-        kind = "GPU"
-    if not of_kind[kind]:
+    kind = "GPU"
+    groups = groups_of(nodes, kind=kind)
+    if not groups:
+        kind = "CPU"
+        groups = groups_of(nodes, kind=kind)
+    if not groups:
         tell("no link is timed: two ranks don't fit at once")
     rows, problems = [], []
-    for pair in of_kind[kind]:
-        within = pair[0] is pair[1]
-        tell(f"timing all-reduces {'within a node' if within else 'between two nodes'}")
+    for group in groups:
+        ids = [*dict.fromkeys(node.node_id for node in group)]
+        where = f"{len(group)} ranks within node {ids[0][:8]}"
+        if len(ids) > 1:
+            where = f"{len(group)} ranks between nodes {', '.join(name[:8] for name in ids)}"
+        tell(f"timing all-reduces of {where}")
         try:
-            all_reduces = [
-                with_bandwidths(row) for row in _measure_pair([node.node_id for node in pair], kind)
-            ]
-        except (ray.exceptions.RayError, TimeoutError) as error:
-            where = "two ranks of one node"
-            if not within:
-                where = f"nodes {pair[0].node_id[:8]} and {pair[1].node_id[:8]}"
-            reason = error_line(getattr(error, "cause", None) or error)
-            variable = "GLOO_SOCKET_IFNAME"
-            if kind == "GPU":
-                variable = "NCCL_SOCKET_IFNAME"
-            hint = (
-                "see that nothing holds their resources, and which interface they take "
-                f"({variable})"
-            )
-            problems.append(f"{where} could not all-reduce: {reason}; {hint}")
+            all_reduces = _measure_group(group, kind, link_rank)
+        except (ray.exceptions.RayError, TimeoutError, SweepError) as error:
+            problems.append(_why_not(error, where, kind))
             continue
         latency, bandwidth = alpha_beta(
             [row["size_bytes"] for row in all_reduces], [row["time_s"] for row in all_reduces]
         )
-        fitted = {"latency_s": latency, "bandwidth_bytes_per_s": bandwidth}
         rows.append(
             {
-                "node_ids": [n.node_id for n in pair],
-                "is_within": within,
+                "node_ids": [node.node_id for node in group],
+                "ranks": len(group),
+                "is_within": len(ids) == 1,
                 "all_reduces": all_reduces,
-                **fitted,
+                "latency_s": latency,
+                "bandwidth_bytes_per_s": bandwidth,
             }
         )
     return rows, problems
 
 
-def _measure_pair(node_ids: Sequence[str], kind: str) -> list[Row]:
-    actor = ray.remote(LinkRank)
-    resources = {"num_cpus": 1, "num_gpus": int(kind == "GPU"), "max_restarts": 0}
-    ranks = [
-        actor.options(**resources, scheduling_strategy=pinned_to(node)).remote()
-        for node in node_ids
-    ]
+def _why_not(error: Exception, where: str, kind: str) -> str:
+    """Say why a group could not be measured, with the next step."""
+    if isinstance(error, SweepError):
+        return f"{where} can't all-reduce: {error}"
+    reason = error_line(getattr(error, "cause", None) or error)
+    variable = "GLOO_SOCKET_IFNAME"
+    if kind == "GPU":
+        variable = "NCCL_SOCKET_IFNAME"
+    hint = f"see that nothing holds their resources, and which interface they take ({variable})"
+    return f"{where} could not all-reduce: {reason}; {hint}"
+
+
+def _measure_group(group: Sequence[Node], kind: str, link_rank: type) -> list[Row]:
+    """Time the all-reduces of a group.
+
+    Raises:
+        SweepError: two of its ranks have one GPU.
+    """
+    actor = ray.remote(link_rank)
+    ranks = []
+    for node in group:
+        cpus = 1.0
+        if kind == "GPU":
+            cpus = cpus_of_rank(node)
+        options = {"num_cpus": cpus, "num_gpus": int(kind == "GPU"), "max_restarts": 0}
+        ranks.append(actor.options(**options, scheduling_strategy=pinned_to(node.node_id)).remote())
     try:
         # Ray hides no GPU from a rank that asked for none, and torch may be unable to use one that
         # it asked for.
-        able = ray.get([handle.has_gpu.remote() for handle in ranks], timeout=PAIR_WITHIN_S)
-        on_gpus = kind == "GPU" and all(able)
-        host, port = ray.get(ranks[0].listen.remote(), timeout=PAIR_WITHIN_S)
+        gpus = ray.get([handle.gpu.remote() for handle in ranks], timeout=GROUP_WITHIN_S)
+        on_gpus = kind == "GPU" and all(gpus)
+        if on_gpus and (shared := shared_gpu(dict(enumerate(gpus)))):
+            raise SweepError(shared)
+        address = ray.get(ranks[0].listen.remote(len(ranks)), timeout=GROUP_WITHIN_S)
         tasks = [
-            handle.measure.remote(rank, host, port, on_gpus=on_gpus)
+            handle.measure.remote(rank, len(ranks), address, on_gpus)
             for rank, handle in enumerate(ranks)
         ]
-        return _rows_of(tasks)
+        return [with_bandwidths(row, ranks=len(ranks)) for row in _rows_of(tasks)]
     finally:
         for handle in ranks:
             ray.kill(handle)
 
 
 def _rows_of(tasks: Sequence[Any]) -> list[Row]:
-    """Return the rows that both ranks measured, or raise the error of one.
+    """Return the rows that all ranks measured, or raise the error of one.
 
     Each rank is asked, since Ray prints errors that nobody asks for.
     """
-    # Where one fails, the other may wait for it.
-    ray.wait(tasks, timeout=PAIR_WITHIN_S)
-    ended, late = ray.wait(tasks, num_returns=len(tasks), timeout=OTHER_WITHIN_S)
+    # Where one fails, the others may wait for it.
+    ray.wait(tasks, timeout=GROUP_WITHIN_S)
+    ended, late = ray.wait(tasks, num_returns=len(tasks), timeout=OTHERS_WITHIN_S)
     rows: list[Row] = []
     errors = []
     for task in ended:
@@ -222,5 +299,5 @@ def _rows_of(tasks: Sequence[Any]) -> list[Row]:
     if errors:
         raise errors[0]
     if late:
-        raise TimeoutError(f"no answer in {PAIR_WITHIN_S:.0f} s")
+        raise TimeoutError(f"no answer in {GROUP_WITHIN_S:.0f} s")
     return rows

@@ -28,9 +28,10 @@ class Host:
             `node`; `versions`; `free_memory_bytes`; `shared_memory_bytes`, None without any;
             `disks`, by folder as `disk_bytes` gives them; `interfaces`, addresses by name;
             `gloo_address`, empty where the interface that is asked for is missing;
-            `nccl_interfaces`; `asked`, the variables that choose interfaces; `gpus`, None without
-            NVML.
+            `nccl_interfaces`; `asked`, the variables that choose interfaces; `gpus` and
+            `connections` between them, None without NVML; `gpu_direct`.
         """
+        from dtsweep.hardware.gpu_health import connections, gpu_direct
         from dtsweep.hardware.readiness import (
             disk_bytes,
             free_memory_bytes,
@@ -58,6 +59,8 @@ class Host:
             "nccl_interfaces": nccl_interfaces(asked.get("NCCL_SOCKET_IFNAME"), list(addresses)),
             "asked": asked,
             "gpus": gpus(),
+            "connections": connections(),
+            "gpu_direct": gpu_direct(),
         }
 
     def seconds(self) -> float:

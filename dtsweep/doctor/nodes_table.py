@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.doctor.gpu_tables import print_gpu_rates, print_gpu_state
 from dtsweep.text import format_number, print_table, say
 
 if TYPE_CHECKING:
@@ -28,11 +29,15 @@ def print_diagnosis(
     if rows:
         say(console, "Matrix products", style="bold")
         print_table(rate_columns(rows), console=console)
+        for row in rows:
+            print_gpu_rates(row, console=console)
         say(console, "\nCounters and versions", style="bold")
         print_table(node_columns(rows), console=console)
     if answered := [row for row in hosts if "error" not in row]:
         say(console, "\nHosts", style="bold")
         print_table(host_columns(answered), console=console)
+        for row in answered:
+            print_gpu_state(row, console=console)
     for link in links:
         _print_link(link, console=console)
     if dashboard is not None:
@@ -101,7 +106,8 @@ def _print_link(link: Mapping[str, Any], *, console: Console) -> None:
         where = f"within {link['nodes']}"
     else:
         where = f"between {link['nodes']}"
-    say(console, f"\nAll-reduce of two ranks {where} ({link['backend']})", style="bold")
+    title = f"\nAll-reduce of {link['ranks']} ranks {where} ({link['backend']})"
+    say(console, title, style="bold")
     print_table(link_columns(link["all_reduces"]), console=console)
     bandwidth = link["bandwidth_bytes_per_s"]
     rate = "an unknown bandwidth"

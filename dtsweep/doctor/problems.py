@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dtsweep.doctor.examine import Row
+from dtsweep.doctor.gpu_problems import find_slow_gpus
 from dtsweep.provenance.versions import mismatches
 
 LOW_SHARE_OF_PEAK = 0.4
@@ -55,7 +56,12 @@ def _problems_of(row: Row, rows: Sequence[Row], driver_versions: Mapping[str, st
         problems.append(
             f"clock source {row['clock_source']} is slow to read; boot with clocksource=tsc"
         )
-    return problems + _rate_problems(row, rows)
+    return [
+        *problems,
+        *row["unexamined"],
+        *_rate_problems(row, rows),
+        *find_slow_gpus(row["gpus"]),
+    ]
 
 
 def _rate_problems(row: Row, rows: Sequence[Row]) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 import pynvml
 import torch
 
+from dtsweep.hardware.gpu_place import pci_bus_id
 from dtsweep.hardware.nvml import driver, find_gpu, topology
 from dtsweep.hardware.variables import ambient
 from dtsweep.provenance.versions import package_versions, versions
@@ -47,17 +48,20 @@ def fingerprint(
     hardware = {**host(), **cpu()}
     name = hardware["cpu"]
     uuid = None
+    bus = None
     gpu_machine = {}
     if device.type == "cuda":
         gpu = torch.cuda.get_device_properties(device)
         name = gpu.name
         uuid = str(gpu.uuid)
+        bus = pci_bus_id(gpu)
         gpu_machine = _gpu_machine(gpu.uuid, nvml)
     return {
         "node": socket.gethostname(),
         "pid": os.getpid(),
         "device": name,
         "device_uuid": uuid,
+        "pci_bus_id": bus,
         "threads": torch.get_num_threads(),
         "niceness": os.nice(0),
         "machine": _without_empty(

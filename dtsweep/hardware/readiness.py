@@ -16,6 +16,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 import pynvml
 
+from dtsweep.hardware.gpu_health import all_gpus, health
 from dtsweep.hardware.nvml import Gpu
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # nothing is written there
@@ -153,22 +154,17 @@ def nccl_interfaces(asked: str | None, interface_names: Sequence[str]) -> list[s
 
 
 def gpus(*, nvml: Any = pynvml) -> list[dict[str, Any]] | None:
-    """Describe all GPUs of this host: their processes, and errors of their memory.
+    """Describe all GPUs of this host: their processes, errors of their memory, and `health`.
 
     Returns:
         For each `name`, `used_bytes`, `utilization`, `processes`, `memory_errors` (uncorrected,
-        since the driver was loaded) and `slices` (MIG; None where it is off or unknown); None
-        without NVML.
+        since the driver was loaded), `slices` (MIG; None where it is off or unknown) and what
+        `gpu_health.health` gives; None without NVML.
     """
-    try:
-        nvml.nvmlInit()
-        devices = [
-            Gpu(nvml.nvmlDeviceGetHandleByIndex(index), nvml)
-            for index in range(nvml.nvmlDeviceGetCount())
-        ]
-    except pynvml.NVMLError:
+    devices = all_gpus(nvml=nvml)
+    if devices is None:
         return None
-    return [_state(gpu) for gpu in devices]
+    return [{**_state(gpu), **health(gpu)} for gpu in devices]
 
 
 def _state(gpu: Gpu) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dtsweep.hardware.gpu_place import GpuPlace
 from dtsweep.measure.trace import Profile
 from dtsweep.measure.warmup import Steadiness
 from dtsweep.measure.work import StepWork
@@ -31,6 +32,9 @@ class RankFacts:
     device_uuid: str | None
     """None on a CPU."""
 
+    pci_bus_id: str | None = None
+    """Of its GPU, or of the one of which it has a slice; None on a CPU."""
+
     threads: int
     """That PyTorch uses for one operation, unless a trial's workload sets others."""
 
@@ -43,6 +47,18 @@ class RankFacts:
 
     log: str | None = None
     """Path of its log on that machine."""
+
+    @property
+    def gpu_place(self) -> GpuPlace | None:
+        """Place of its GPU; None on a CPU."""
+        if self.device_uuid is None:
+            return None
+        return GpuPlace(
+            node=self.node,
+            node_id=self.node_id,
+            pci_bus_id=self.pci_bus_id,
+            device_uuid=self.device_uuid,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

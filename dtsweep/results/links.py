@@ -21,11 +21,11 @@ SCHEMA = pa.schema(
         pa.field(name, kind, metadata={"unit": unit, "meaning": meaning})
         for name, kind, unit, meaning in (
             ("measured_at", pa.timestamp("us", tz="UTC"), "", "when doctor stored it"),
-            ("is_within", pa.bool_(), "", "whether both ranks were on one node"),
-            ("nodes", pa.string(), "", "names of the ranks' nodes, with a comma between two"),
+            ("is_within", pa.bool_(), "", "whether all ranks were on one node"),
+            ("nodes", pa.string(), "", "names of the ranks' nodes, with a comma between them"),
             ("device", pa.string(), "", "device model of the ranks"),
             ("backend", pa.string(), "", "gloo or nccl"),
-            ("ranks", pa.int64(), "", "2"),
+            ("ranks", pa.int64(), "", "that all-reduced"),
             ("size_bytes", pa.int64(), "bytes", "of the message"),
             (
                 "time_s",
@@ -45,7 +45,7 @@ SCHEMA = pa.schema(
                 "latency_s",
                 pa.float64(),
                 "s",
-                "alpha of time = alpha + size/beta, over all sizes of this pair",
+                "alpha of time = alpha + size/beta, over all sizes of these ranks",
             ),
             (
                 "bandwidth_bytes_per_s",
@@ -63,7 +63,7 @@ def store_links(where: str | Path, links: Sequence[Mapping[str, Any]]) -> str:
 
     Args:
         where: the results.
-        links: one per pair of ranks: columns of `SCHEMA`, those of single sizes in `all_reduces`.
+        links: one per group of ranks: columns of `SCHEMA`, those of single sizes in `all_reduces`.
 
     Returns:
         The name of the file.
@@ -73,7 +73,7 @@ def store_links(where: str | Path, links: Sequence[Mapping[str, Any]]) -> str:
     """
     now = datetime.now(UTC)
     rows = [
-        {"measured_at": now, "ranks": 2, **link, **all_reduce}
+        {"measured_at": now, **link, **all_reduce}
         for link in links
         for all_reduce in link["all_reduces"]
     ]

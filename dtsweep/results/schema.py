@@ -514,6 +514,9 @@ RANKS: tuple[Column, ...] = (
     Column("device", TEXT, "", "model of its device"),
     Column("device_uuid", TEXT, "", "the very device"),
     Column(
+        "pci_bus_id", TEXT, "", "of its GPU, or of the GPU that it has a slice of; null on a CPU"
+    ),
+    Column(
         "threads",
         INT,
         "threads",

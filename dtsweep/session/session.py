@@ -14,6 +14,7 @@ from typing import Any
 
 import ray
 
+from dtsweep.hardware.gpu_place import shared_gpu
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, versions
@@ -133,7 +134,7 @@ class Session:
             without: ids of nodes that it must not use.
 
         Raises:
-            SessionError: they did not come up.
+            SessionError: they did not come up, or two of them have one GPU.
             RefusedError: they came up on devices that the results don't know.
         """
         if not self._to(SessionState.STARTING):
@@ -154,6 +155,8 @@ class Session:
             await look_for_orphans(within_s=until - time.monotonic())
             await self.wait(min(until - time.monotonic(), ORPHANS_EVERY_S))
         self._compare_versions()
+        if shared := shared_gpu({rank: facts.gpu_place for rank, facts in self.facts.items()}):
+            raise SessionError("infeasible", shared, hopeless_for="world")
         if message := other_devices(self.facts, known_devices=self._settings.known_devices):
             raise RefusedError(message)
         if not self._to(SessionState.RUNNING):

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import distributed
 
 from dtsweep.errors import SweepError
+from dtsweep.hardware.gpu_place import GpuPlace, pci_bus_id, shared_gpu
 from dtsweep.hardware.variables import NCCL_SETTINGS, set_defaults
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
@@ -54,6 +57,9 @@ def main(arguments: Sequence[str]) -> int:
         backend = "nccl"
         set_defaults(NCCL_SETTINGS)
     distributed.init_process_group(backend)
+    if shared := shared_gpu(_places(device)):
+        print(f"dtsweep: {shared}", file=sys.stderr)  # noqa: T201  # this is a command
+        return 2
     # The attempt's name is drawn: all ranks take rank 0's.
     tasks = [task_of(sweep, point)]
     distributed.broadcast_object_list(tasks, src=0)
@@ -97,6 +103,21 @@ def _run(sweep: Sweep, point: Point, task: Task, device: torch.device) -> RankRe
         _print_row(trial_row(sweep, point, task, facts, results, harness="torchrun"))
     distributed.destroy_process_group()
     return result
+
+
+def _places(device: torch.device) -> dict[int, GpuPlace | None]:
+    """Places of all ranks' GPUs, through the store of the group: NCCL is not used yet."""
+    place = None
+    if device.type == "cuda":
+        gpu = torch.cuda.get_device_properties(device)
+        place = GpuPlace(
+            node=socket.gethostname(), pci_bus_id=pci_bus_id(gpu), device_uuid=str(gpu.uuid)
+        )
+    store = distributed.distributed_c10d._get_default_store()
+    store.set(f"gpu/{distributed.get_rank()}", json.dumps(place and asdict(place)))
+    texts = [store.get(f"gpu/{rank}") for rank in range(distributed.get_world_size())]
+    places = [json.loads(text) for text in texts]
+    return {rank: place and GpuPlace(**place) for rank, place in enumerate(places)}
 
 
 def _print_row(row: dict[str, Any]) -> None:

@@ -14,6 +14,19 @@ HERE = {
 }
 
 
+def examined_gpu(**changes: Any) -> Row:
+    healthy = {
+        "gpu": 0,
+        "pci_bus_id": "0000:1b:00.0",
+        "device": "NVIDIA H100 80GB HBM3",
+        "rates": {"bf16": compare_with_peak(742e12, 989e12)},
+        "moved_bytes_per_s": 2.9e12,
+        "pcie_lanes": 16,
+        "pcie_lanes_max": 16,
+    }
+    return healthy | changes
+
+
 def gpu_row(**changes: Any) -> Row:
     healthy = {
         "node_id": "a1",
@@ -30,6 +43,8 @@ def gpu_row(**changes: Any) -> Row:
         "rapl": False,
         "clock_source": "tsc",
         "versions": HERE,
+        "gpus": [],
+        "unexamined": [],
     }
     return healthy | changes
 
@@ -63,6 +78,8 @@ def host_row(**changes: Any) -> Row:
         "nccl_interfaces": ["eth0"],
         "asked": {},
         "gpus": None,
+        "connections": None,
+        "gpu_direct": {"nics": [], "peer_module": None, "open_driver": None},
         "clock_offset_s": 0.002,
         "clock_error_s": 0.001,
     }
@@ -76,4 +93,14 @@ IDLE_GPU = {
     "processes": 0,
     "memory_errors": 0,
     "slices": None,
+    "pci_bus_id": "0000:1b:00.0",
+    "remapped_rows": 0,
+    "remap_pending": False,
+    "remap_failed": False,
+    "pcie_replays": 0,
+    "nvlinks": 18,
+    "nvlink_errors": {"replay": 0, "recovery": 0, "crc": 0},
+    "numa_node": 1,
+    "numa_cpus": "32-63",
+    "numa_cpus_allowed": 32,
 }

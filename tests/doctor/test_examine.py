@@ -15,4 +15,5 @@ def test_a_node_that_was_promised_a_gpu_but_has_none_says_so() -> None:
     assert not row["is_gpu"]
     assert row["rates"].keys() == {"fp32", "bf16"}
     assert row["nvml"] is None
+    assert row["gpus"] == []
     assert row["versions"] == all_versions()

@@ -12,6 +12,7 @@ from tests.doctor.nodes import IDLE_GPU, host_row
 
 OTHER = host_row(node="gpu-2", node_id="b2", address="10.0.0.2", gloo_address="10.0.0.2")
 GIB = 2**30
+WITHOUT_PEER_MEMORY = {"nics": ["mlx5_0"], "peer_module": None, "open_driver": False}
 
 
 def problems_of(**changes: Any) -> list[str]:
@@ -99,6 +100,31 @@ def test_healthy_hosts_have_no_problems() -> None:
             {"ray_gpus": 1, "gpus": [IDLE_GPU | {"memory_errors": 3}]},
             "GPU 0 has 3 uncorrected memory errors; take it",
         ),
+        (
+            {"ray_gpus": 3, "gpus": [IDLE_GPU | {"slices": 2}, IDLE_GPU]},
+            "Ray has 3 GPUs, which are slices (MIG) of 2, and NCCL refuses two ranks on one GPU: "
+            "use workers=1",
+        ),
+        (
+            {"ray_gpus": 1, "gpus": [IDLE_GPU | {"remap_pending": True}]},
+            "GPU 0 replaces faulty rows of its memory at its next reset; .* --gpu-reset -i 0",
+        ),
+        (
+            {"ray_gpus": 1, "gpus": [IDLE_GPU | {"remap_pending": True, "remap_failed": True}]},
+            "GPU 0 could not replace faulty rows of its memory; take it out",
+        ),
+        (
+            {"ray_gpus": 1, "gpus": [IDLE_GPU | {"nvlink_errors": {"recovery": 4, "crc": 9}}]},
+            "GPU 0 had to recover NVLinks 4 times .*nvidia-smi nvlink -e -i 0",
+        ),
+        (
+            {"ray_gpus": 1, "gpus": [IDLE_GPU | {"numa_cpus_allowed": 0}]},
+            "GPU 0 is at NUMA node 1, and ranks may use none of its CPUs (32-63); start Ray",
+        ),
+        (
+            {"ray_gpus": 1, "gpus": [IDLE_GPU], "gpu_direct": WITHOUT_PEER_MEMORY},
+            "mlx5_0 can't reach the memory of GPUs (GPUDirect RDMA); load nvidia_peermem",
+        ),
     ],
 )
 def test_a_problem_names_the_node_and_the_next_step(changes: dict[str, Any], problem: str) -> None:
@@ -125,9 +151,20 @@ def test_an_uncertain_clock_and_unknown_gpus_accuse_nobody() -> None:
     assert problems_of(gpus=[dict.fromkeys(IDLE_GPU)]) == []
 
 
-def test_a_gpu_in_slices_is_as_many_for_ray_and_its_counters_accuse_nobody() -> None:
+def test_a_rank_on_a_slice_of_each_gpu_is_fine_and_counters_of_slices_accuse_nobody() -> None:
     sliced = IDLE_GPU | {"slices": 2, "processes": 3, "used_bytes": 9 * GIB, "utilization": 0.5}
-    assert problems_of(ray_gpus=3, gpus=[sliced, IDLE_GPU]) == []
+    assert problems_of(ray_gpus=2, gpus=[sliced, IDLE_GPU]) == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"peer_module": "nvidia_peermem"}, {"open_driver": True}, {"open_driver": None}]
+)
+def test_gpu_direct_is_a_problem_between_hosts_alone_and_where_nothing_serves_it(
+    change: dict[str, Any],
+) -> None:
+    assert problems_of(ray_gpus=1, gpus=[IDLE_GPU], gpu_direct=WITHOUT_PEER_MEMORY | change) == []
+    alone = host_row(ray_gpus=1, gpus=[IDLE_GPU], gpu_direct=WITHOUT_PEER_MEMORY)
+    assert find_host_problems([alone], dashboard=None) == []
 
 
 def test_a_dashboard_that_asks_for_no_token_is_a_problem_and_so_is_a_silent_host() -> None:

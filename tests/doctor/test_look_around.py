@@ -10,9 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from dtsweep.doctor.link_tests import pairs_of
 from dtsweep.doctor.look_around import ask_clock, dashboard_answers
-from dtsweep.driver.cluster import Node
 from dtsweep.hardware.readiness import interfaces
 
 
@@ -91,16 +89,3 @@ def test_a_clock_is_believed_by_the_soonest_answer() -> None:
         "clock_offset_s": 100.0,
         "clock_error_s": 0.5,
     }
-
-
-def test_ranks_are_paired_inside_the_first_node_with_room_and_between_the_first_two() -> None:
-    nodes = [
-        Node(node_id=name, resources=has)
-        for name, has in (("a", {"CPU": 1}), ("b", {"CPU": 4, "GPU": 2}))
-    ]
-    assert [(x.node_id, y.node_id) for x, y in pairs_of(nodes, kind="CPU")] == [
-        ("b", "b"),
-        ("a", "b"),
-    ]
-    assert [(x.node_id, y.node_id) for x, y in pairs_of(nodes, kind="GPU")] == [("b", "b")]
-    assert pairs_of(nodes[:1], kind="CPU") == []

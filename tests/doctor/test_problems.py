@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from dtsweep.doctor.examine import compare_with_peak
+from dtsweep.doctor.examine import Row, compare_with_peak
 from dtsweep.doctor.problems import find_problems
-from tests.doctor.nodes import HERE, cpu_row, gpu_row
+from tests.doctor.nodes import HERE, cpu_row, examined_gpu, gpu_row
 
 
 def test_healthy_nodes_have_no_problems() -> None:
@@ -67,3 +67,43 @@ def test_a_node_that_gave_no_answer_is_a_problem_and_so_is_a_cluster_without_nod
     ]
     (problem,) = find_problems([], driver_versions=HERE)
     assert problem.startswith("no node has CPUs or GPUs: add a worker node")
+
+
+def gpus_with(rates: list[float], **changes: Any) -> list[Row]:
+    """GPUs of a node with these rates of products in TFLOP/s."""
+    return [
+        examined_gpu(gpu=index, rates={"bf16": compare_with_peak(rate * 1e12, 989e12)}, **changes)
+        for index, rate in enumerate(rates)
+    ]
+
+
+def test_a_gpu_below_the_median_of_its_node_is_named() -> None:
+    node = gpu_row(gpus=gpus_with([740, 742, 741, 668]))
+    (problem,) = find_problems([node], driver_versions=HERE)
+    assert problem.startswith("gpu-1: GPU 3: bf16 reaches 90% of the median of this node's GPUs; ")
+    assert "-i 3)" in problem
+    assert (
+        find_problems([gpu_row(gpus=gpus_with([740, 742, 741, 710]))], driver_versions=HERE) == []
+    )
+
+
+def test_slow_memory_and_missing_lanes_of_a_gpu_are_named() -> None:
+    gpus = gpus_with([740] * 4)
+    gpus[2] |= {"moved_bytes_per_s": 2.0e12, "pcie_lanes": 4}
+    slow, narrow = find_problems([gpu_row(gpus=gpus)], driver_versions=HERE)
+    assert slow.startswith("gpu-1: GPU 2: memory reaches 69% of the median")
+    assert narrow == "gpu-1: GPU 2 has 4 of 16 PCIe lanes; reseat it, or move it to another slot"
+
+
+def test_a_gpu_is_compared_with_those_of_its_model_alone() -> None:
+    others = gpus_with([60, 61], device="NVIDIA A10")
+    assert (
+        find_problems([gpu_row(gpus=[*gpus_with([740, 741]), *others])], driver_versions=HERE) == []
+    )
+
+
+def test_gpus_that_were_not_examined_are_a_problem() -> None:
+    busy = gpu_row(unexamined=["1 of 2 GPUs were not examined: no answer in 120 s"])
+    assert find_problems([busy], driver_versions=HERE) == [
+        "gpu-1: 1 of 2 GPUs were not examined: no answer in 120 s"
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from ray.train.v2.api.exceptions import PreemptionError
 from ray.train.v2.api.preemption import PreemptionInfo
 
 from dtsweep.metrics.rank_result import RankResult
+from dtsweep.provenance.versions import versions
 from dtsweep.session.session import Session, SessionError
 from dtsweep.session.state import FOLLOWING, SessionState
 from tests.outcomes import facts
@@ -139,3 +141,23 @@ def test_ranks_that_came_up_as_their_session_ended_are_given_no_task(tmp_path: P
         asyncio.run(session.start())
     assert up.value.status == "preempted"
     assert session.state is S.DIED
+
+
+class OnOneGpu(Session):
+    """A session whose ranks come up on two slices of one GPU."""
+
+    def _fit(self, loop: asyncio.AbstractEventLoop, without: object) -> None:
+        loop.call_soon_threadsafe(self.come)
+
+    def come(self) -> None:
+        for rank in range(self.workers):
+            place = facts(machine=versions(), device_uuid=f"MIG-{rank}", pci_bus_id="0000:1b:00.0")
+            self.register(rank, place, None)
+
+
+def test_ranks_on_one_gpu_are_refused_before_nccl_is_used(tmp_path: Path) -> None:
+    world = replace(task().point.world, workers=2)
+    session = OnOneGpu("1", world, settings(tmp_path), None)
+    with pytest.raises(SessionError, match=r"ranks 0 and 1 on one have the same GPU") as refused:
+        asyncio.run(session.start())
+    assert (refused.value.status, refused.value.hopeless_for) == ("infeasible", "world")

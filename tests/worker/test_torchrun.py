@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import distributed
 
+from dtsweep.hardware.gpu_place import shared_gpu
 from dtsweep.results.schema import TRIALS
-from dtsweep.worker.torchrun import main
+from dtsweep.worker.torchrun import _places, main
 from tests.ranks import free_ports, spawn, torchrun_variables
+from tests.stand_in_nvml import GPU, show_a_gpu
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +26,6 @@ OWN_WORKLOAD = '''
 
 from dataclasses import dataclass
 
-import torch
 from torch import distributed, nn
 
 from dtsweep import Measure, Sweep
@@ -177,6 +179,24 @@ def test_a_value_that_changes_with_each_reading_of_the_file_is_refused(sweep_fil
     done = torchrun(sweep_file, "workers=2", "sync=ddp")
     assert done.returncode
     assert "the value of NCCL_DEBUG_SUBSYS changes each time" in done.stderr
+
+
+def compare_gpus(rank: int, folder: Path, port: int) -> None:
+    """Find the places of two ranks that both have the stand-in's GPU."""
+    os.environ |= torchrun_variables(rank, workers=2, port=port)
+    show_a_gpu()
+    distributed.init_process_group("gloo")
+    (folder / f"{rank}.shared").write_text(str(shared_gpu(_places(GPU))))
+    distributed.destroy_process_group()
+
+
+def test_two_ranks_with_one_gpu_see_it_before_they_exchange(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    spawn(compare_gpus, args=(tmp_path, port), nprocs=2)
+    text, other = ((tmp_path / f"{rank}.shared").read_text() for rank in range(2))
+    assert text == other
+    assert text.startswith("ranks 0 and 1 on ")
+    assert "have the same GPU (" in text
 
 
 @pytest.mark.parametrize(

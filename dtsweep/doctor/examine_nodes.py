@@ -1,0 +1,124 @@
+"""Examination of all nodes at once, each GPU of a node in a process of its own."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+
+from dtsweep.doctor.examine import Row, examine
+from dtsweep.driver.cluster import Node
+from dtsweep.driver.visit import answers_of
+from dtsweep.session.nodes import pinned_to
+
+ANSWER_TIMEOUT_S = 120.0
+"""Time within which a node has to answer, with the start of processes and of torch."""
+
+
+class Examiner:
+    """An actor that holds one device of a node, so that no other examines the same one."""
+
+    def examine(self, with_gpu: bool) -> Row:
+        """Examine the device; see `examine`. A GPU that NVML doesn't number has Ray's id."""
+        row = examine(with_gpu)
+        for gpu in row["gpus"]:
+            if gpu["gpu"] is None:
+                (gpu["gpu"],) = ray.get_runtime_context().get_accelerator_ids()["GPU"]
+        return row
+
+
+def examine_nodes(nodes: Sequence[Node], *, examiner: type = Examiner) -> list[Row]:
+    """Examine all GPUs of all nodes at once, and one device of a node without GPUs.
+
+    Args:
+        nodes: of the cluster.
+        examiner: class of the actors.
+
+    Returns:
+        A row per node, as `merged` gives it, with its `node_id`.
+    """
+    actor = ray.remote(examiner)
+    actors = {}
+    tasks = {}
+    for node in nodes:
+        with_gpu = gpus_of(node) > 0
+        options = {"num_cpus": cpus_of_rank(node), "num_gpus": int(with_gpu), "max_restarts": 0}
+        for index in range(max(1, gpus_of(node))):
+            name = f"{node.node_id}/{index}"
+            actors[name] = actor.options(
+                **options, scheduling_strategy=pinned_to(node.node_id)
+            ).remote()
+            tasks[name] = actors[name].examine.remote(with_gpu)
+    answers, reasons = answers_of(tasks, timeout_s=ANSWER_TIMEOUT_S, of_actors=True)
+    for handle in actors.values():
+        ray.kill(handle)
+    rows = []
+    for node in nodes:
+        names = [name for name in tasks if name.startswith(f"{node.node_id}/")]
+        row = merged(
+            [answers[name] for name in names if name in answers],
+            reasons=[reasons[name] for name in names if name in reasons],
+        )
+        rows.append({"node_id": node.node_id, "node": node.node_id[:8], **row})
+    return rows
+
+
+def gpus_of(node: Node) -> int:
+    """Number of whole GPUs that Ray has on a node."""
+    return int(node.resources.get("GPU", 0))
+
+
+def cpus_of_rank(node: Node) -> float:
+    """CPUs of a rank where each GPU of the node has one: one, or less where there are fewer.
+
+    >>> cpus_of_rank(Node(node_id="a", resources={"CPU": 3, "GPU": 8}))
+    0.375
+    """
+    cpus = node.resources.get("CPU", 0)
+    # Ray counts in ten-thousandths.
+    return min(1, math.floor(cpus / max(1, gpus_of(node)) * 10_000) / 10_000)
+
+
+def merged(rows: Sequence[Row], *, reasons: Sequence[str] = ()) -> Row:
+    """Row of a node, from those of its devices.
+
+    Args:
+        rows: as `examine` gives them.
+        reasons: why other devices were not examined.
+
+    Returns:
+        The row of the first device, with the median of all devices in `rates`; `gpus`, all of them;
+        `unexamined`, a line if some were not examined; `error` alone where none was.
+    """
+    if not rows:
+        return {"error": reasons[0]}
+    unexamined = []
+    if reasons:
+        count = len(rows) + len(reasons)
+        unexamined.append(f"{len(reasons)} of {count} GPUs were not examined: {reasons[0]}")
+    gpus = [gpu for row in rows for gpu in row["gpus"]]
+    return {
+        **rows[0],
+        "misses_gpu": any(row["misses_gpu"] for row in rows),
+        "nvml": _all_or_unknown([row["nvml"] for row in rows]),
+        "rates": {name: _median(rows, name) for name in rows[0]["rates"]},
+        "gpus": sorted(gpus, key=lambda gpu: str(gpu["gpu"]).zfill(4)),
+        "unexamined": unexamined,
+    }
+
+
+def _median(rows: Sequence[Row], precision: str) -> dict[str, Any]:
+    """Rate of the median device; the lower one of two."""
+    speeds = [row["rates"][precision] for row in rows if precision in row["rates"]]
+    median = statistics.median_low(speed["measured_flops_per_s"] for speed in speeds)
+    return next(speed for speed in speeds if speed["measured_flops_per_s"] == median)
+
+
+def _all_or_unknown(values: Sequence[bool | None]) -> bool | None:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return all(known)

@@ -1,0 +1,76 @@
+"""Place of a rank's GPU in its machine, and worlds in which two ranks have one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuPlace:
+    """The GPU of a rank; a slice of a GPU (MIG) has the bus id of the whole."""
+
+    node: str
+    """Host name of its machine."""
+
+    node_id: str | None = None
+    """Ray's name of the machine."""
+
+    pci_bus_id: str | None
+    """For example `0000:1b:00.0`; None if it is unknown."""
+
+    device_uuid: str | None
+
+    @property
+    def names(self) -> set[tuple[str, str]]:
+        """Names of the GPU; two ranks that share one of them share the GPU."""
+        machine = self.node_id or self.node
+        return {(machine, name) for name in (self.pci_bus_id, self.device_uuid) if name}
+
+
+def bus_id(domain: int, bus: int, device: int) -> str:
+    """PCI bus id as the kernel writes it.
+
+    >>> bus_id(0, 0x1B, 0)
+    '0000:1b:00.0'
+    """
+    return f"{domain:04x}:{bus:02x}:{device:02x}.0"
+
+
+def pci_bus_id(properties: Any) -> str | None:
+    """PCI bus id of a GPU.
+
+    Args:
+        properties: of the GPU, as `torch.cuda.get_device_properties` gives them.
+
+    Returns:
+        None where this torch doesn't know it.
+    """
+    names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
+    if not all(hasattr(properties, name) for name in names):
+        return None
+    return bus_id(*(getattr(properties, name) for name in names))
+
+
+def shared_gpu(places: Mapping[int, GpuPlace | None]) -> str | None:
+    """Say which two ranks of a world have one GPU, with the next step, or None.
+
+    NCCL refuses such a world, also if each rank has a slice of the GPU (MIG).
+
+    Args:
+        places: of the GPUs by rank; None where a rank has none.
+    """
+    ranks: dict[tuple[str, str], int] = {}
+    for rank, place in sorted(places.items()):
+        if place is None:
+            continue
+        for name in place.names:
+            if name in ranks:
+                return (
+                    f"ranks {ranks[name]} and {rank} on {place.node} have the same GPU "
+                    f"({name[1]}), which NCCL refuses; give each rank its own GPU (a world of one "
+                    "rank works on a MIG slice)"
+                )
+            ranks[name] = rank
+    return None
