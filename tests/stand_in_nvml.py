@@ -38,15 +38,13 @@ class StandInNvml:
     pcie: tuple[int, int] = (5, 16)
     """Generation and width of the link now; at most 5 and 16."""
     nvlinks: Sequence[int] = (1,) * 18
-    """State of each link that the device has."""
+    """State of each link that a device has to a switch."""
     mig: int = 0
     slices: int = 0
     devices: int = 1
     unsupported: Collection[str] = ()
     has_old_driver: bool = False
     """One before 535, which has another name for the limits of clocks."""
-    nvlinks: int = 4
-    """Links of each device, all active, to a switch."""
     nvlink_recoveries: int = 0
     """Of each link."""
     remapped_rows: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -84,7 +82,7 @@ class StandInNvml:
             raise pynvml.NVMLError_NotFound
         if function == "nvmlDeviceGetMigDeviceHandleByIndex" and arguments[1] >= self.slices:
             raise pynvml.NVMLError_NotFound
-        if function.startswith("nvmlDeviceGetNvLink") and arguments[1] >= self.nvlinks:
+        if function.startswith("nvmlDeviceGetNvLink") and arguments[1] >= len(self.nvlinks):
             raise pynvml.NVMLError_InvalidArgument
         if function == "nvmlDeviceGetNvLinkErrorCounter":
             return self.nvlink_recoveries * (arguments[2] == self.NVML_NVLINK_ERROR_DL_RECOVERY)
@@ -98,8 +96,6 @@ class StandInNvml:
                 raise pynvml.NVMLError_NotFound
             return self.names[arguments[0]]
         if function == "nvmlDeviceGetNvLinkState":
-            if arguments[1] >= len(self.nvlinks):
-                raise pynvml.NVMLError_InvalidArgument
             return self.nvlinks[arguments[1]]
         return {
             "nvmlInit": None,

@@ -79,17 +79,10 @@ def health(gpu: Gpu, *, root: Path = ROOT) -> dict[str, Any]:
         "remap_pending": None if pending is None else bool(pending),
         "remap_failed": None if failed is None else bool(failed),
         "pcie_replays": gpu.ask("nvmlDeviceGetPcieReplayCounter"),
-        "nvlinks": _active_nvlinks(gpu),
+        "nvlinks": gpu.active_nvlinks(),
         "nvlink_errors": _nvlink_errors(gpu),
         **numa(place, root=root),
     }
-
-
-def _active_nvlinks(gpu: Gpu) -> int | None:
-    states = [gpu.ask("nvmlDeviceGetNvLinkState", link) for link in _links(gpu)]
-    if all(state is None for state in states):
-        return None
-    return states.count(gpu.nvml.NVML_FEATURE_ENABLED)
 
 
 def _nvlink_errors(gpu: Gpu) -> dict[str, int] | None:

@@ -233,7 +233,7 @@ class Gpu:
             # Of the slot and the GPU together. The current ones fall while a GPU is idle.
             "pcie_generation": self.ask("nvmlDeviceGetMaxPcieLinkGeneration"),
             "pcie_width": self.ask("nvmlDeviceGetMaxPcieLinkWidth"),
-            "nvlinks": self._nvlinks(),
+            "nvlinks": self.active_nvlinks(),
             "sm_boost_clock_hz": _scaled(
                 self.ask("nvmlDeviceGetMaxCustomerBoostClock", kinds["sm"]), 1e6
             ),
@@ -245,7 +245,7 @@ class Gpu:
             },
         }
 
-    def _nvlinks(self) -> int | None:
+    def active_nvlinks(self) -> int | None:
         """Count the active NVLinks; None where NVML knows none."""
         states = [
             self.ask("nvmlDeviceGetNvLinkState", link)

@@ -37,7 +37,7 @@ def test_a_gpu_reports_rows_links_and_its_numa_node(
 ) -> None:
     own = min(os.sched_getaffinity(0))
     root = write({PCI: "1\n", CPUS: f"{own},9000-9001\n"})
-    nvml = StandInNvml(nvlinks=4, nvlink_recoveries=2, remapped_rows=(1, 2, 1, 0))
+    nvml = StandInNvml(nvlinks=(1,) * 4, nvlink_recoveries=2, remapped_rows=(1, 2, 1, 0))
     assert health(Gpu("handle", nvml), root=root) == {
         "pci_bus_id": "0000:1b:00.0",
         "remapped_rows": 3,
@@ -76,7 +76,9 @@ class Pair(StandInNvml):
         return super().answer(function, *arguments)
 
 
-@pytest.mark.parametrize("nvml", [StandInNvml(devices=2, nvlinks=6), Pair(devices=2, nvlinks=6)])
+@pytest.mark.parametrize(
+    "nvml", [StandInNvml(devices=2, nvlinks=(1,) * 6), Pair(devices=2, nvlinks=(1,) * 6)]
+)
 def test_nvlinks_are_counted_to_a_switch_and_directly(nvml: StandInNvml) -> None:
     assert connections(nvml=nvml) == [["X", "NV6"], ["NV6", "X"]]
 
@@ -88,7 +90,7 @@ def test_gpus_without_nvlink_are_named_by_what_they_share_on_pcie() -> None:
                 return pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
             return super().answer(function, *arguments)
 
-    assert connections(nvml=OnPcie(devices=2, nvlinks=0)) == [["X", "NODE*"], ["NODE*", "X"]]
+    assert connections(nvml=OnPcie(devices=2, nvlinks=())) == [["X", "NODE*"], ["NODE*", "X"]]
 
 
 def test_one_gpu_and_a_machine_without_nvml_have_no_matrix() -> None:
