@@ -5,6 +5,7 @@ The classes are those of Holistic Trace Analysis, <https://hta.readthedocs.io>.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,12 @@ LARGEST = 10
 """So many kernels are listed."""
 
 _ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+
+_EXCHANGE = re.compile(r"^nccl|^Memcpy PtoP|\b(multimem|one_shot|two_shot)_\w*kernel")
+"""Names of what exchanges: NCCL's kernels, copies between GPUs, torch's symmetric memory.
+
+NCCL from 2.28 on may leave collectives to a GPU's copy engines.
+"""
 
 
 class Kernel(NamedTuple):
@@ -139,7 +146,7 @@ def _kernels(events: Iterable[Event], window: tuple[int, int]) -> Iterator[Kerne
     for event in events:
         if event["cat"] in _ON_DEVICE:
             kind = "compute"
-            if event["name"].startswith("nccl"):
+            if _EXCHANGE.search(event["name"]):
                 kind = "exchange"
             start, end = _interval(event)
             yield Kernel(event["name"], kind, max(start, window[0]), min(end, window[1]))

@@ -90,13 +90,13 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
         (
             *("device_utilization", "power_w", "energy_j", "energy_j_per_sample"),
             *("cpu_energy_j", "cpu_energy_j_per_sample", "host_cpu_share", "network_bytes_per_s"),
-            *("device_idle_low", "device_idle_high"),
+            *("device_idle_low", "device_idle_high", "nccl_s"),
         )
     )
-    for name in ("device_idle_low", "device_idle_high"):
-        limits = [getattr(rank, name) for rank in ranks]
-        if None not in limits:
-            row[name] = float(np.mean(limits))
+    for name in ("device_idle_low", "device_idle_high", "nccl_s"):
+        values = [getattr(rank, name) for rank in ranks]
+        if None not in values:
+            row[name] = float(np.mean(values))
     if utilization := _all(ranks, "device_utilization"):
         row["device_utilization"] = float(np.mean(utilization))
     if power := _all(ranks, "power_w"):

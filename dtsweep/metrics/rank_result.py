@@ -88,6 +88,12 @@ class RankColumns:
     messages_sent: int | None = None
     """Calls that sent it; None where they were not counted."""
 
+    nccl_s: float | None = None
+    """NCCL's collectives per step; None where torch does not time them."""
+
+    nccl_steps: int | None = None
+    """Last steps of the window of which `nccl_s` is the mean."""
+
     matmul_flops_per_s: float | None = None
     """Of a large matrix product at the trial's precision."""
 

@@ -321,6 +321,12 @@ TRIALS: tuple[Column, ...] = (
         "share of exchange_isolated_s that hides behind other work; not kept in 0 to 1",
     ),
     *_interval("overlap_share", ""),
+    Column(
+        "nccl_s",
+        FLOAT,
+        "s",
+        "NCCL's collectives per step, mean of the workers; with env.TORCH_NCCL_ENABLE_TIMING=1",
+    ),
     Column("memory_peak_bytes", INT, "bytes", "largest peak of a worker"),
     Column("rank_skew", FLOAT, "", "slowest worker's own work per step over the fastest's, less 1"),
     Column("rank_skew_low", FLOAT, "", "lower 95 % bound of it; 0 where the workers may be equal"),
@@ -649,6 +655,13 @@ RANKS: tuple[Column, ...] = (
         "messages",
         "calls that sent them: each collective is one, each send another",
     ),
+    Column(
+        "nccl_s",
+        FLOAT,
+        "s",
+        "NCCL's collectives per step, waiting included; with env.TORCH_NCCL_ENABLE_TIMING=1",
+    ),
+    Column("nccl_steps", INT, "steps", "last steps of the window of which nccl_s is the mean"),
     Column("staleness_mean", FLOAT, "updates", "by others between its pull and its push, mean"),
     Column("staleness_max", INT, "updates", "by others between its pull and its push, largest"),
     Column(

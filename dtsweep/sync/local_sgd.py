@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.distributed import distributed_c10d
-from torch.distributed.algorithms.model_averaging.utils import average_parameters
 
 from dtsweep.compression.exchange import Mark, mean_for, unmarked
 from dtsweep.measure.clock import StepClock
@@ -21,7 +20,7 @@ from dtsweep.sync.passes import passes, share_weights
 
 
 class LocalSgd(SyncMode):
-    """torch's model averaging; optimizer state stays each worker's own.
+    """Average of all parameters in one all-reduce; optimizer state stays each worker's own.
 
     What is compressed are the changes of a period: of parameters themselves most would be lost.
     """
@@ -90,7 +89,7 @@ class LocalSgd(SyncMode):
     def _average(self, mark: Mark) -> None:
         """Average the parameters; with compression, average each worker's changes of the period."""
         if not self.means:
-            average_parameters(self._model.parameters(), distributed_c10d._get_default_group())
+            _average_parameters(list(self._model.parameters()), self._job.point.workers)
         for bucket, mean, agreed in zip(self._changes, self.means, self._agreed, strict=True):
             torch._foreach_copy_(bucket.views, bucket.parameters)
             bucket.values.sub_(agreed.values)
@@ -112,3 +111,15 @@ class LocalSgd(SyncMode):
         with torch.no_grad():
             for agreed in self._agreed:
                 torch._foreach_copy_(agreed.views, agreed.parameters)
+
+
+def _average_parameters(parameters: Sequence[nn.Parameter], workers: int) -> None:
+    """Replace parameters by their means over all workers; sums are in their common type.
+
+    Not torch's `average_parameters`, which waits for the GPU before it begins.
+    """
+    flat = torch.cat([parameter.reshape(-1) for parameter in parameters]).div_(workers)
+    distributed.all_reduce(flat)
+    parts = flat.split([parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.copy_(part.view_as(parameter))

@@ -43,11 +43,7 @@ class PassFactors:
             batches: of this worker's passes.
             exchange: False counts this worker's passes alone.
         """
-        weights = [
-            torch.as_tensor(weight(batch), dtype=torch.float64, device=job.device).reshape(())
-            for batch in batches
-        ]
-        self._weights = torch.stack(weights)
+        self._weights = torch.stack([_scalar(weight(batch), job.device) for batch in batches])
         self._total = self._weights.sum()
         self._workers = 1
         self._sum = None
@@ -65,3 +61,11 @@ class PassFactors:
         """Factor of one pass, a scalar; after `wait`. A step without any weight counts nothing."""
         least = torch.finfo(self._total.dtype).tiny
         return self._weights[index] * self._workers / self._total.clamp(min=least)
+
+
+def _scalar(value: Tensor | float, device: torch.device) -> Tensor:
+    """A scalar in float64 on the device; the host waits only for values of another device."""
+    if isinstance(value, Tensor) and value.device.type == device.type:
+        return value.to(torch.float64).reshape(())
+    # Not a copy, before which a GPU's host waits for all that was launched.
+    return torch.full((), float(value), dtype=torch.float64, device=device)

@@ -47,6 +47,8 @@ class Loop:
         self.segments: list[Segment] = []
         self.drained_s = 0.0
         self.steps_begun = 0
+        self.launched_ns: list[int] = []
+        """Begin of each step of the last run by the host's wall clock, and the end of the run."""
 
     def run(
         self,
@@ -71,8 +73,10 @@ class Loop:
             Seconds from start to end, the lead included.
         """
         losses = []
+        self.launched_ns = []
         self.clock.start()
         for _ in itertools.chain(range(lead), window):
+            self.launched_ns.append(time.time_ns())
             losses.append(self.step(exchange=name != "no_exchange"))
             self.clock.end_step()
         began_drain = time.perf_counter()
@@ -80,6 +84,7 @@ class Loop:
             self.mode.drain()
         self.drained_s = time.perf_counter() - began_drain
         seconds = self.clock.stop()
+        self.launched_ns.append(time.time_ns())
         self.segments.append(
             Segment(
                 name=name,

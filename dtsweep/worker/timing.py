@@ -17,6 +17,7 @@ from dtsweep.hardware.device import barrier
 from dtsweep.hardware.memory import peak_bytes, reserved_peak_bytes, retries
 from dtsweep.measure.clock import Times
 from dtsweep.measure.isolated_exchange import max_over_ranks
+from dtsweep.measure.nccl_time import recorded_time
 from dtsweep.measure.stopping import WINDOWS, Race, Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
@@ -64,8 +65,9 @@ def time_trial(
     window = WindowTime(
         window_s=window_s, steps=measured.window_steps, stop_reason=measured.stop_reason
     )
+    nccl = _nccl_columns(loop)
     fields = after_window(loop, model, task, window, context=context)
-    return replace(measured, steps=loop.columns(), warmup_s=warmup_s, **fields)
+    return replace(measured, steps=loop.columns(), warmup_s=warmup_s, **nccl, **fields)
 
 
 def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool) -> Measure:
@@ -79,6 +81,16 @@ def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool
     if not measure.energy or not any(max_over_ranks(device, counts_energy)):
         return replace(measure, energy=False)
     return replace(measure, energy=False, min_seconds=max(measure.min_seconds, ENERGY_FROM_S))
+
+
+def _nccl_columns(loop: Loop) -> dict[str, Any]:
+    """`nccl_s` and `nccl_steps` of the last run, which torch's recorder may soon overwrite."""
+    found = recorded_time(loop.launched_ns, period=loop.job.point.period)
+    if found is None:
+        return {}
+    if found.reason is not None:
+        print(f"nccl_s is unknown: {found.reason}", file=sys.stderr)  # noqa: T201  # the rank's log
+    return {"nccl_s": found.seconds, "nccl_steps": found.steps}
 
 
 def _windows(

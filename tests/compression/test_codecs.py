@@ -16,6 +16,7 @@ from torch import Tensor
 from dtsweep.compression.coding import Coding
 from dtsweep.compression.compression import Compression, Layout, compression_for
 from dtsweep.compression.feedback import ErrorFeedback
+from dtsweep.compression.randomk import random_numbers
 from dtsweep.compression.scale_blocks import BLOCK, CHUNK
 from dtsweep.compression.topk import AT_LEAST, SAMPLE
 from dtsweep.sweep.compressions import COMPRESSIONS
@@ -283,6 +284,28 @@ def test_every_place_is_as_likely_and_none_comes_twice() -> None:
         counts[positions] += 1
     expected = draws * 11 / numel
     assert (counts - expected).abs().max() < 5 * math.sqrt(expected)
+
+
+def test_random_numbers_are_the_same_on_every_machine_and_device() -> None:
+    assert random_numbers(torch.arange(4), [1, 2]).tolist() == [
+        4277687882,
+        1722258072,
+        3539916773,
+        1009487758,
+    ]
+
+
+@pytest.mark.parametrize("keys", [(0, 0), (1, 2), (2**32 - 1, 2**31)])
+def test_random_numbers_are_spread_evenly_in_their_high_and_low_bits(keys: tuple[int, int]) -> None:
+    count, bins = 2**16, 64
+    numbers = random_numbers(torch.arange(count), keys)
+    assert numbers.min() >= 0
+    assert numbers.max() < 2**32
+    for bits in (numbers >> 26, numbers & 63):
+        counts = torch.bincount(bits, minlength=bins).double()
+        assert (counts - count / bins).abs().max() < 5 * math.sqrt(count / bins)
+    pairs = torch.stack([numbers[:-1], numbers[1:]]).double()
+    assert torch.corrcoef(pairs)[0, 1].abs() < 5 / math.sqrt(count)
 
 
 @pytest.mark.parametrize("name", CODES)

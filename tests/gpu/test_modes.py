@@ -55,6 +55,15 @@ def test_a_compression_works_with_one_rank_on_nccl(
     assert row["compression_error"] > 0
 
 
+@pytest.mark.parametrize("mode", ["ddp", "ring", "local_sgd"])
+def test_the_time_of_nccl_s_collectives_is_stored_where_torch_times_them(
+    tmp_path: Path, mode: str
+) -> None:
+    row = measured(tmp_path, f"sync={mode}", "precision=fp32", "env.TORCH_NCCL_ENABLE_TIMING=1")
+    assert 0 <= row["nccl_s"] < row["step_mean_s"]
+    assert mode == "ring" or row["nccl_s"] > 0
+
+
 def measured(folder: Path, *fields: str) -> dict[str, Any]:
     """The row of a point, measured by one rank."""
     sweep = folder / "modes.py"

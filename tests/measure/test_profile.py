@@ -109,6 +109,43 @@ def test_only_what_runs_on_the_device_inside_the_steps_counts() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "cat", "kind"),
+    [
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "kernel", "exchange"),
+        ("ncclSymkDevKernel_AllReduce_RSxLDMC_AGxSTMC_sum_bf16", "kernel", "exchange"),
+        ("Memcpy PtoP (Device -> Device)", "gpu_memcpy", "exchange"),
+        (
+            "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>"
+            "(c10::BFloat16*, unsigned long, unsigned int**, unsigned long, unsigned long)",
+            "kernel",
+            "exchange",
+        ),
+        (
+            "void (anonymous namespace)::one_shot_all_reduce_kernel<float, 16, 8>(float**)",
+            "kernel",
+            "exchange",
+        ),
+        (
+            "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<float, 16, 2>(float**)",
+            "kernel",
+            "exchange",
+        ),
+        ("Memcpy DtoD (Device -> Device)", "gpu_memcpy", "compute"),
+        ("Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", "compute"),
+        ("Memset (Device)", "gpu_memset", "compute"),
+        ("void at::native::reduce_kernel<512, 1, float>(float)", "kernel", "compute"),
+        ("my_ncclike_kernel", "kernel", "compute"),
+    ],
+)
+def test_what_moves_values_between_gpus_is_exchange(name: str, cat: str, kind: str) -> None:
+    table = breakdown([window(0, 10), event(name, 2, 5, cat=cat)], steps=1)
+    (kernel,) = table["kernels"]
+    assert kernel["class"] == kind
+    assert table[f"{kind}_s"] == pytest.approx(3e-6)
+    assert table["idle_s"] == pytest.approx(7e-6)
+
+
 def test_a_device_that_was_not_seen_is_unknown_and_not_idle() -> None:
     table = breakdown([window(0, 10), event("aten::mm", 0, 5)], steps=1)
     assert table["step_s"] == pytest.approx(10e-6)

@@ -583,6 +583,12 @@ def test_what_one_device_does_not_say_is_unknown_for_the_trial() -> None:
     assert [both[name] for name in known] == [20, 10, 0.25]
 
 
+def test_the_time_of_collectives_is_the_mean_of_workers_that_all_know_it() -> None:
+    known, other, unknown = (outcome(STEADY, nccl_s=seconds) for seconds in (0.25, 0.75, None))
+    assert row_of([known, other])["nccl_s"] == 0.5
+    assert row_of([known, unknown])["nccl_s"] is None
+
+
 def test_a_host_counts_once_however_many_ranks_are_on_it() -> None:
     # Two ranks on a host of 40 bytes a second, one on another of 60.
     hosts = [("a", 0.25, 1600, 100.0), ("a", 0.25, 1600, 100.0), ("b", 0.5, 2400, 50.0)]

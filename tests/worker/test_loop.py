@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bdb
 import itertools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -116,6 +117,15 @@ def test_a_gpus_idle_time_is_measured_after_the_window_and_nothing_of_it_on_a_cp
     found = device_idle(on_gpu, task)
     assert found["device_idle_low"] < 0.6 < found["device_idle_high"]
     assert found["device_idle_reason"].startswith("backward can't be queued ahead")
+
+
+def test_the_host_s_time_at_each_step_of_the_last_run_is_kept(loop: Loop) -> None:
+    loop.run("warmup", range(5))
+    began = time.time_ns()
+    loop.run("window", range(3))
+    ended = time.time_ns()
+    assert len(loop.launched_ns) == 4
+    assert [began, *loop.launched_ns, ended] == sorted([began, *loop.launched_ns, ended])
 
 
 def test_a_warm_up_of_no_steps_has_no_rows(loop: Loop) -> None:

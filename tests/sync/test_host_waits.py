@@ -1,0 +1,132 @@
+"""A step launches its work on a GPU without waiting for it, in every mode that needs no Ray.
+
+Counted on a CPU, where a step reads the loss of each pass, which it does not on a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+
+from dtsweep.measure.clock import CpuClock
+from dtsweep.sweep.constraints import impossible
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import Point
+from dtsweep.sync.groups import forget_groups
+from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.sync.weights import PassFactors
+from tests.host_waits import HostWaits, waits_of
+from tests.ranks import spawn
+
+CPU = torch.device("cpu")
+RANKS, STEPS = 2, 4
+WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
+CASES: Mapping[str, Mapping[str, Any]] = {
+    "plain": {},
+    "clipped": {"clip_norm": 0.1, "accumulation": 2},
+    "compressed": {"compression": "randomk", "compression_ratio": 0.5},
+}
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """A small network whose batches have weights in main memory."""
+
+    def build(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return torch.ones(len(samples), 3, device=device)
+
+    def weight(self, batch: Tensor) -> float:
+        return float(len(batch))
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        value: Tensor = model(batch).square().mean()
+        return value
+
+
+def points() -> Iterator[tuple[str, Point]]:
+    """Points that are possible, by the words of mode and case."""
+    for mode in WITHOUT_RAY:
+        reads = MODES[mode].reads
+        for case, fields in CASES.items():
+            point = Point(
+                workers=RANKS,
+                sync=mode,
+                sync_period=2 if "sync_period" in reads else None,
+                node_size=1 if "node_size" in reads else None,
+                workload=Weighted(),
+                **fields,
+            )
+            if impossible(point) is None:
+                yield f"{mode} {case}", point
+
+
+POINTS = dict(points())
+
+
+def waits_of_steps(point: Point, rank: int) -> dict[str, int]:
+    """Waits in the last two steps: the others make what all use again."""
+    job = Job(point=point, rank=rank, device=CPU, loss=loss_in_precision(point, CPU))
+    model, clock, batches = point.workload.build(), CpuClock(), batches_of_steps(job)
+    mode = load_mode(point.sync)(job)
+    mode.prepare(model, functools.partial(make_optimizer, point=point))
+    clock.start()
+    for _ in range(STEPS - 2):
+        mode.step(next(batches), clock)
+    with HostWaits() as waits, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.accelerator, "is_available", lambda: True)
+        patch.setattr(
+            torch.accelerator, "synchronize", lambda *_: waits.counts.update(["synchronize"])
+        )
+        for _ in range(2):
+            mode.step(next(batches), clock)
+    mode.close()
+    return dict(waits.counts)
+
+
+def count_all(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS
+    )
+    torch.save(
+        {words: waits_of_steps(point, rank) for words, point in POINTS.items()},
+        folder / f"{rank}.pt",
+    )
+    distributed.barrier()
+    forget_groups()
+    distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, int]]]:
+    folder = tmp_path_factory.mktemp("waits")
+    spawn(count_all, args=(folder,), nprocs=RANKS)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
+
+
+def test_weights_that_are_numbers_go_to_the_device_without_a_wait() -> None:
+    point = Point(workload=Weighted(), accumulation=3)
+    job = Job(point=point, rank=0, device=torch.device("meta"), loss=point.workload.loss)
+    batches = [torch.empty(2, 3, device="meta")] * 3
+    for weight in (point.workload.weight, lambda batch: batch.sum()):
+        waits = waits_of(functools.partial(PassFactors, job, weight, batches, exchange=False))
+        assert waits == {}
+
+
+@pytest.mark.parametrize("words", POINTS)
+def test_a_step_reads_nothing_but_the_loss_of_each_pass_of_a_cpu(
+    by_rank: list[dict[str, dict[str, int]]], words: str
+) -> None:
+    for waits in by_rank:
+        assert waits[words] == {"_local_scalar_dense": 2 * POINTS[words].accumulation}
