@@ -113,6 +113,7 @@ def show_a_gpu(patch: Callable[[Any, str, Any], None] = setattr) -> None:
     """Have torch describe the stand-in's device; for good, unless `patch` is undone."""
     properties = SimpleNamespace(name="A GPU", uuid=UUID)
     patch(torch.cuda, "get_device_properties", lambda _: properties)
+    patch(torch.cuda, "get_device_capability", lambda _: (8, 0))
 
 
 @pytest.fixture

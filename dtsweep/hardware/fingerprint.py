@@ -14,6 +14,7 @@ import numpy as np
 import pynvml
 import torch
 
+from dtsweep.hardware.device import compute_capability
 from dtsweep.hardware.nvml import driver, find_gpu, topology
 from dtsweep.hardware.variables import ambient
 from dtsweep.provenance.versions import package_versions, versions
@@ -53,6 +54,8 @@ def fingerprint(
         name = gpu.name
         uuid = str(gpu.uuid)
         gpu_machine = _gpu_machine(gpu.uuid, nvml)
+        if capability := compute_capability(device):
+            gpu_machine["compute_capability"] = "{}.{}".format(*capability)
     return {
         "node": socket.gethostname(),
         "pid": os.getpid(),

@@ -142,6 +142,7 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
         "oom_host",
         "user_error",
         "version_mismatch",
+        "infeasible",
         "timeout",
         *WRONG,
         "nan",

@@ -30,10 +30,12 @@ from dtsweep.hardware.peaks import matmul_rates, peak_flops
 from dtsweep.hardware.process_state import ProcessState
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.flops import count_flops, count_operations, given_flops
+from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.operations import update_operations
 from dtsweep.measure.work import StepWork, step_work
 from dtsweep.metrics.product import model_digest
 from dtsweep.metrics.rank_result import Measured, RankResult
+from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
@@ -70,6 +72,10 @@ OTHER_GRADIENT = (
     "the same samples; does loss depend on the rank, or do hooks exchange or scale gradients?"
 )
 """Reason where `Measure(check=True)` found another gradient."""
+
+
+UNKNOWN_CAPABILITY = (99, 0)
+"""Compute capability that no precision is beyond, for a GPU that does not tell its own."""
 
 
 def run_attempt(
@@ -122,6 +128,8 @@ def _outcome(
     """Measure the task; an exception of any kind becomes a status and a reason."""
     joined = distributed.is_initialized()
     try:
+        if reason := _impossible_here(context, task.point):
+            return RankResult(status="infeasible", reason=reason)
         measured = _measure(context, task, servers, on_warm)
     except BaseException as error:  # the user's own code may raise anything
         if _ends_the_run(error, context):
@@ -136,6 +144,19 @@ def _outcome(
         return RankResult(status=status, reason=_reason(error, status))
     status, reason = _verdict(measured, task)
     return RankResult(status=status, reason=reason, measured=measured)
+
+
+def _impossible_here(context: RankContext, point: Point) -> str | None:
+    """Reason why some rank's GPU can't measure the point, the same on all ranks, or None.
+
+    A driver does not know the GPUs of its nodes before a session has started.
+    """
+    if not PRECISIONS[point.precision].needs_gpu:
+        return None
+    major, minor = context.facts.compute_capability or UNKNOWN_CAPABILITY
+    (negative,) = max_over_ranks(context.device, -(100 * major + minor))
+    lowest = divmod(round(-negative), 100)
+    return impossible(point, Harness(compute_capability=lowest))
 
 
 def _ends_the_run(error: BaseException, context: RankContext) -> bool:
@@ -233,6 +254,8 @@ def _measure(
             hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()[:4], "big"
         )
         model, flags = _build(job, seed)
+        if PRECISIONS[point.precision].is_beyond(context.facts.compute_capability):
+            flags.append("bf16_emulated")
         # Before the mode takes the model over, which may leave a part of each parameter here.
         parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
         count = sum(p.numel() for p in model.parameters())
