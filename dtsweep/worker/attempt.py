@@ -26,7 +26,7 @@ from dtsweep.errors import error_line, raised_at
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.bandwidth import operation_rates
 from dtsweep.hardware.memory import oom_status, release_memory, total_bytes
-from dtsweep.hardware.peaks import matmul_rates, peak_flops
+from dtsweep.hardware.peaks import choose_peak, matmul_rates, peak_flops
 from dtsweep.hardware.process_state import ProcessState
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.flops import count_flops, count_operations, given_flops
@@ -390,14 +390,14 @@ def _step_work(
         accumulation=point.accumulation,
         # What this rank has measured already.
         rates=operation_rates(device, other_ranks=other_ranks),
-        flops_per_s=rates["peak_flops_per_s"] or rates["matmul_flops_per_s"],
+        flops_per_s=rates["peak_flops_per_s"],
     )
 
 
 def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, Any]:
     """Rates of the device, measured on all ranks at once.
 
-    The sweep or a table may give its peak rate; on a CPU it is measured otherwise.
+    The sweep or a table may give its peak rate; else it is measured.
     """
     on_cpu = context.device.type == "cpu"
     other_ranks = 0
@@ -408,13 +408,10 @@ def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, A
     table = None
     if not on_cpu:
         table = peak_flops(context.facts.device, point.precision)
-    peaks = {"given": task.peak_flops_per_s, "table": table}
-    source = next(
-        (source for source, peak in peaks.items() if peak), "measured" if on_cpu else None
-    )
+    peak, source = choose_peak(given=task.peak_flops_per_s, table=table, measured=matmul.alone)
     return {
         "matmul_flops_per_s": matmul.reached,
-        "peak_flops_per_s": peaks.get(source or "", matmul.alone if on_cpu else None),
+        "peak_flops_per_s": peak,
         "peak_source": source,
         "moved_bytes_per_s": moving.peak_bytes_per_s,
         "launch_s": moving.launch_s,
