@@ -8,7 +8,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from dtsweep.hardware.memory import oom_status, peak_bytes, release_memory, restart_peak
+from dtsweep.hardware.memory import (
+    gpu_room_bytes,
+    oom_status,
+    peak_bytes,
+    release_memory,
+    restart_peak,
+)
 
 CPU = torch.device("cpu")
 SIZE, NOISE = 64 * 2**20, 16 * 2**20
@@ -76,6 +82,16 @@ def test_a_lack_of_memory_has_many_words(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_bytes, 2**35))
     assert oom_status(RuntimeError(text)) == status
+
+
+def test_a_gpu_has_room_for_what_is_free_or_reserved_beyond_the_peak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 10 free, and of 6 reserved 4 were in use at the peak.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10, 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 6)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 4)
+    assert gpu_room_bytes(torch.device("cuda", 0)) == 12
 
 
 def test_a_cpu_is_not_asked_for_the_memory_of_a_gpu() -> None:
