@@ -254,8 +254,7 @@ def _measure(
             hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()[:4], "big"
         )
         model, flags = _build(job, seed)
-        if PRECISIONS[point.precision].is_beyond(context.facts.compute_capability):
-            flags.append("bf16_emulated")
+        flags += _precision_flags(context, point)
         # Before the mode takes the model over, which may leave a part of each parameter here.
         parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
         count = sum(p.numel() for p in model.parameters())
@@ -425,6 +424,13 @@ def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         raise ValueError(OWN_WRAPPER)
     return model, check_batch(job, seed=seed)
+
+
+def _precision_flags(context: RankContext, point: Point) -> list[str]:
+    """Flag a precision that the GPU emulates; those that it would replace are refused before."""
+    if PRECISIONS[point.precision].is_beyond(context.facts.compute_capability):
+        return ["bf16_emulated"]
+    return []
 
 
 def _gradient_check(
