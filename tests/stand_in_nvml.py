@@ -159,6 +159,7 @@ def show_a_gpu(patch: Callable[[Any, str, Any], None] = setattr) -> None:
         name="A GPU", uuid=UUID, pci_domain_id=0, pci_bus_id=0x1B, pci_device_id=0
     )
     patch(torch.cuda, "get_device_properties", lambda _: properties)
+    patch(torch.cuda, "get_device_capability", lambda _: (8, 0))
 
 
 @pytest.fixture

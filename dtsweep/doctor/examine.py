@@ -30,6 +30,7 @@ def examine(with_gpu: bool) -> Row:
     import torch
 
     from dtsweep.hardware.bandwidth import operation_rates
+    from dtsweep.hardware.device import compute_capability
     from dtsweep.hardware.fingerprint import fingerprint
     from dtsweep.hardware.host import cpu_energy_counters
     from dtsweep.hardware.nvml import find_gpu
@@ -46,7 +47,7 @@ def examine(with_gpu: bool) -> Row:
             matmul_flops(device, precision), peak_flops(facts["device"], precision)
         )
         for precision, declared in PRECISIONS.items()
-        if is_gpu or not declared.needs_gpu
+        if not declared.needs_gpu or (is_gpu and not declared.is_beyond(compute_capability(device)))
     }
     gpu = None
     if is_gpu:

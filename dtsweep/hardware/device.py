@@ -12,6 +12,16 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def compute_capability(device: torch.device) -> tuple[int, int] | None:
+    """CUDA compute capability of a GPU, (major, minor).
+
+    None for a CPU, and for a GPU of AMD, whose numbers under this name mean something else.
+    """
+    if device.type != "cuda" or torch.version.hip is not None:
+        return None
+    return torch.cuda.get_device_capability(device)
+
+
 def barrier(device: torch.device) -> None:
     """Wait for the device, then for all ranks; outside a process group there are no others."""
     wait_for(device)

@@ -14,6 +14,7 @@ import numpy as np
 import pynvml
 import torch
 
+from dtsweep.hardware.device import compute_capability
 from dtsweep.hardware.gpu_place import pci_bus_id
 from dtsweep.hardware.nvml import driver, find_gpu, topology
 from dtsweep.hardware.variables import ambient
@@ -56,6 +57,8 @@ def fingerprint(
         uuid = str(gpu.uuid)
         bus = pci_bus_id(gpu)
         gpu_machine = _gpu_machine(gpu.uuid, nvml)
+        if capability := compute_capability(device):
+            gpu_machine["compute_capability"] = "{}.{}".format(*capability)
     return {
         "node": socket.gethostname(),
         "pid": os.getpid(),

@@ -74,6 +74,17 @@ def free_bytes(device: torch.device) -> int | None:
     return free
 
 
+def gpu_room_bytes(device: torch.device) -> int:
+    """Bytes that torch can still allocate on a GPU on top of its peak.
+
+    The peak is that since the last `restart_peak`. Memory that the allocator keeps for reuse counts
+    as free.
+    """
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    unused_bytes = torch.cuda.memory_reserved(device) - torch.cuda.max_memory_allocated(device)
+    return free_bytes + unused_bytes
+
+
 def oom_status(error: BaseException) -> str | None:
     """Status of a trial for an exception about lack of memory: `oom_host` or `oom_device`."""
     text = str(error)

@@ -70,21 +70,30 @@ PEAKS: tuple[Peak, ...] = (
         _tensor_cores(2250, 1125, 75),
     ),
     Peak(r"\bGH200\b", "NVIDIA GH200 data sheet", _tensor_cores(989)),
-    Peak(r"\bH200\b(?! NVL)", "NVIDIA H200 data sheet, SXM", _tensor_cores(989, 494.5, 67)),
+    Peak(r"\bH200 NVL\b", "nanochat get_peak_flops", _tensor_cores(836)),
+    Peak(r"\bH200\b", "NVIDIA H200 data sheet, SXM", _tensor_cores(989, 494.5, 67)),
     Peak(r"\bH100 NVL\b", "NVIDIA H100 data sheet, NVL", _tensor_cores(835, 417.5, 60)),
-    Peak(r"\bH100 PCIe\b", "NVIDIA H100 data sheet, PCIe", _tensor_cores(756, 378, 51)),
-    Peak(r"\bH100\b.*(HBM3|SXM)", "NVIDIA H100 data sheet, SXM", _tensor_cores(989, 494.5, 67)),
+    # The A800 and H800 are the A100 and H100 with slower NVLink and, the H800, slower fp64.
+    Peak(r"\bH[18]00 PCIe\b", "NVIDIA H100 data sheet, PCIe", _tensor_cores(756, 378, 51)),
+    Peak(
+        r"\bH100\b.*(HBM3|SXM)|\bH800$",
+        "NVIDIA H100 data sheet, SXM",
+        _tensor_cores(989, 494.5, 67),
+    ),
     Peak(r"\bH20\b", "torchtitan get_peak_flops", _tensor_cores(148)),
-    Peak(r"\bA100\b", "NVIDIA A100 data sheet", _tensor_cores(312, 156, 19.5)),
+    Peak(r"\bA[18]00\b", "NVIDIA A100 data sheet", _tensor_cores(312, 156, 19.5)),
     Peak(r"\bA40\b", "NVIDIA A40 data sheet", _tensor_cores(149.7, 74.8, 37.4)),
     Peak(r"\bA30\b", "NVIDIA A30 data sheet", _tensor_cores(165)),
     Peak(r"\bA10\b", "NVIDIA A10 data sheet", _tensor_cores(125, 62.5, 31.2)),
+    Peak(r"\bA10G\b", "NVIDIA A10G data sheet (AWS)", _tensor_cores(70, 35, 35)),
     Peak(
         r"\bRTX A6000\b",
         "torchtitan get_peak_flops; fp32: NVIDIA RTX A6000 data sheet",
         _tensor_cores(154.85, fp32=38.7),
     ),
     Peak(r"\bL40S\b", "NVIDIA L40S data sheet", _tensor_cores(362, 183, 91.6)),
+    Peak(r"\bL40\b", "NVIDIA L40 data sheet", _tensor_cores(181, 90.5, 90.5)),
+    Peak(r"\bL20\b", "veRL get_device_flops", _tensor_cores(119.5)),
     Peak(r"\bL4\b", "NVIDIA L4 data sheet", _tensor_cores(121, 60, 30.3)),
     Peak(r"\bV100S-PCIE\b", "NVIDIA V100 data sheet", {"fp16": 130, "fp32": 16.4}),
     Peak(r"\bV100-SXM2\b", "NVIDIA V100 data sheet", {"fp16": 125, "fp32": 15.7}),
@@ -133,6 +142,26 @@ def peak_flops(device_name: str, precision: str) -> float | None:
     if tflops is None:
         return None
     return tflops * 1e12
+
+
+def choose_peak(*, given: float | None, table: float | None, measured: float) -> tuple[float, str]:
+    """Choose the peak of a device, in FLOP/s, and name its source as `peak_source` does.
+
+    Args:
+        given: by the sweep; None if it gives none.
+        table: by `peak_flops`; None if that has no such device or precision.
+        measured: by `matmul_rates`. It is below the data sheet's peak: a share of it is higher.
+
+    >>> choose_peak(given=None, table=None, measured=5e13)
+    (50000000000000.0, 'measured')
+    >>> choose_peak(given=None, table=1e14, measured=5e13)
+    (100000000000000.0, 'table')
+    """
+    if given is not None:
+        return given, "given"
+    if table is not None:
+        return table, "table"
+    return measured, "measured"
 
 
 def matmul_flops(device: torch.device, precision: str) -> float:

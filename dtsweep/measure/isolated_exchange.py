@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import distributed
-from torch.distributed.distributed_c10d import Store, _get_default_group
+from torch.distributed.distributed_c10d import Store
 
 from dtsweep.hardware.device import wait_for
 from dtsweep.hardware.memory import oom_status
@@ -67,7 +67,7 @@ def fits_in_memory(work: Callable[[], object], device: torch.device) -> bool:
 
 
 def failure_anywhere(
-    error: Exception | None, message: str, *, store: Store, patience_s: float
+    error: Exception | None, message: str, *, position: int, store: Store, patience_s: float
 ) -> str | None:
     """Agree whether work of all ranks, with or without collectives, failed on any of them.
 
@@ -76,6 +76,7 @@ def failure_anywhere(
     Args:
         error: of this rank's work.
         message: the error in words.
+        position: number of collectives that this rank has begun, equal on ranks that are in step.
         store: with keys of this work alone.
         patience_s: how long a rank whose work failed waits for the others to end theirs.
 
@@ -87,9 +88,8 @@ def failure_anywhere(
             this rank.
         DistError: another rank failed, and is at another collective.
     """
-    group = _get_default_group()
     ranks = distributed.get_world_size()
-    place = f"at/{group._get_sequence_number_for_group()}"  # type: ignore[attr-defined]  # missing in torch's stub
+    place = f"at/{position}"
     if error is not None:
         traceback.print_exception(error)
         store.set("failure", message)

@@ -38,12 +38,11 @@ def slowest_phase_s(ranks: Sequence[Measured], name: str) -> float | None:
 
 def flops_columns(point: Point, ranks: Sequence[Measured], rate: float) -> Row:
     """FLOP/s of a worker, and the share of the peak of the weakest device."""
-    peaks = [rank.peak_flops_per_s for rank in ranks]
+    peaks = [(rank.peak_flops_per_s or 0.0, rank.peak_source) for rank in ranks]
     row: Row = {"peak_flops_per_s": None, "peak_source": None}
-    peak = None
-    if all(peaks):
-        peak = min(peaks)  # type: ignore[type-var]  # none of them is None
-        row = {"peak_flops_per_s": peak, "peak_source": ranks[0].peak_source}
+    peak, source = min(peaks, key=lambda pair: pair[0])
+    if peak:
+        row = {"peak_flops_per_s": peak, "peak_source": source}
     model = ranks[0].flops_per_sample
     hardware = ranks[0].hardware_flops_per_sample
     if model is None:

@@ -60,6 +60,15 @@ class RankFacts:
             device_uuid=self.device_uuid,
         )
 
+    @property
+    def compute_capability(self) -> tuple[int, int] | None:
+        """CUDA compute capability of its GPU, (major, minor); None without one, or if unknown."""
+        capability = self.machine.get("compute_capability")
+        if capability is None:
+            return None
+        major, minor = capability.split(".")
+        return int(major), int(minor)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankColumns:

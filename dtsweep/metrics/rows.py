@@ -147,6 +147,7 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
         "oom_host",
         "user_error",
         "version_mismatch",
+        "infeasible",
         "timeout",
         *WRONG,
         "nan",

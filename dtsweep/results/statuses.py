@@ -22,7 +22,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "wrong_parameters": "the workers' parameters differ after an exchange",
         "wrong_traffic": "the workers sent more or less than the mode sends",
         "user_error": "the workload raised an exception",
-        "infeasible": "the cluster can't hold the workers",
+        "infeasible": "the cluster can't hold the workers, or its GPUs don't have the precision",
         "no_nodes": "the machines did not come in time",
         "timeout": "too few steps within the allowed time",
         "cancelled": "interrupted by the user",
@@ -64,6 +64,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "`unchecked_reason` says why",
         "input_bound": "waiting for data takes more than 5 % of a step, which need not be what "
         "limits it",
+        "bf16_emulated": "the GPU has no bf16 in hardware (compute capability below 8.0), "
+        "so times are those of an emulation",
         "shared_gpu": "other processes used the device",
         "throttled": "the device lowered its clock for heat, or on a signal of its hardware "
         "(slowdown, power brake)",

@@ -26,6 +26,9 @@ class Harness:
     has_gpus: bool | None = None
     """True if ranks get a GPU; None before that is known."""
 
+    compute_capability: tuple[int, int] | None = None
+    """Lowest CUDA compute capability of the ranks' GPUs; None before that is known."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Constraint:
@@ -33,7 +36,7 @@ class Constraint:
 
     applies: Callable[[Point, Harness], bool]
     reason: str
-    """A format string over `point`."""
+    """A format string over `point`, its `precision` and `harness`."""
 
 
 def _leaves_parameters_out(workload: Any) -> bool:
@@ -103,6 +106,15 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="precision {point.precision} needs a GPU",
     ),
     Constraint(
+        applies=lambda point, harness: (
+            PRECISIONS[point.precision].needs_gpu
+            and PRECISIONS[point.precision].is_beyond(harness.compute_capability)
+        ),
+        reason="precision {point.precision} needs GPUs of compute capability "
+        "{precision.compute_capability[0]}.{precision.compute_capability[1]} or higher, here: "
+        "{harness.compute_capability[0]}.{harness.compute_capability[1]}; use fp32",
+    ),
+    Constraint(
         applies=lambda point, harness: MODES[point.sync].needs_ray and harness.name != "ray",
         reason="{point.sync} needs Ray",
     ),
@@ -125,6 +137,11 @@ def impossible(point: Point, harness: Harness = Harness()) -> str | None:  # fro
     'ddp has no sync_period'
     >>> impossible(Point(workers=2), Harness(name="in_process"))
     'in this process there is one worker, not 2'
+    >>> impossible(Point(precision="tf32"), Harness(compute_capability=(8, 6))) is None
+    True
     """
     violated = (constraint for constraint in CONSTRAINTS if constraint.applies(point, harness))
-    return next((constraint.reason.format(point=point) for constraint in violated), None)
+    reason = next((constraint.reason for constraint in violated), None)
+    if reason is None:
+        return None
+    return reason.format(point=point, precision=PRECISIONS[point.precision], harness=harness)

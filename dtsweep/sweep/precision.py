@@ -23,15 +23,24 @@ class Precision:
     gradient_tolerance: float = 0.1
     """Largest `gradient_error` of an exact point: what more rounding can't explain."""
 
+    compute_capability: tuple[int, int] | None = None
+    """Lowest compute capability of a CUDA GPU with this type in hardware; None if all have it."""
+
     needs_gpu: bool = False
-    """True if a CPU would do something else under this name."""
+    """True if a CPU, or a GPU below `compute_capability`, would do something else by this name."""
+
+    def is_beyond(self, capability: tuple[int, int] | None) -> bool:
+        """True if a GPU of this compute capability is known not to have the type in hardware."""
+        if capability is None or self.compute_capability is None:
+            return False
+        return capability < self.compute_capability
 
 
 PRECISIONS: Mapping[str, Precision] = MappingProxyType(
     {
         "fp32": Precision(dtype="float32", gradient_tolerance=0.01),
-        "tf32": Precision(dtype="float32", is_tf32=True, needs_gpu=True),
-        "bf16": Precision(dtype="bfloat16", is_autocast=True),
+        "tf32": Precision(dtype="float32", is_tf32=True, compute_capability=(8, 0), needs_gpu=True),
+        "bf16": Precision(dtype="bfloat16", is_autocast=True, compute_capability=(8, 0)),
     }
 )
 """Every precision by the name that an axis uses."""

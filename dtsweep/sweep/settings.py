@@ -147,7 +147,7 @@ class Resources:
     """Resources of each worker, and the number of concurrent trials."""
 
     gpus_per_worker: int | None = None
-    """GPUs of a worker.
+    """GPUs of a worker: 0 or 1.
 
     None: one where the cluster has GPUs or can add them, else 0; where it can add nodes of unknown
     types, that must be said."""
@@ -180,6 +180,12 @@ class Resources:
                 word="gpus_per_worker",
             )
         _fit(self, {"gpus_per_worker": 0, "cpus_per_worker": 1, "concurrent": 1})
+        if gpus is not None and gpus > 1:
+            raise SweepError(
+                f"gpus_per_worker={gpus}, but a worker trains on one GPU, the rest idle; use "
+                "gpus_per_worker=1 and more workers",
+                word="gpus_per_worker",
+            )
         if not isinstance(self.environment, Mapping):
             # Without the value: there may be a secret in it.
             kind = type(self.environment).__name__

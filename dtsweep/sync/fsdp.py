@@ -105,6 +105,18 @@ class Fsdp(SyncMode):
         clock.mark("optimizer")
         return loss
 
+    def bytes_without_exchange(self) -> int:
+        """Whole gradients, and whole parameters unless other steps have them as well."""
+        parameters_bytes = gradients_bytes = 0
+        for parameter in self._model.parameters():
+            # A shard has the size of the whole parameter.
+            parameters_bytes += parameter.numel() * parameter.element_size()
+            if parameter.requires_grad:
+                gradients_bytes += parameter.numel() * parameter.element_size()
+        if self.reshards:
+            return parameters_bytes + gradients_bytes
+        return gradients_bytes
+
     def _switch(self, *, exchange: bool) -> None:
         """Keep all parameters whole from the next pass on, which saves gathers, or shard again."""
         self._exchanges = exchange

@@ -94,6 +94,10 @@ class SyncMode:
         """
         raise NotImplementedError
 
+    def bytes_without_exchange(self) -> int:
+        """Bytes that `step(exchange=False)` needs beyond those of other steps, on each rank."""
+        return 0
+
     def begin_period(self, done: int) -> None:
         """Set the position of the next step in the sync period; by default there are no periods."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from dtsweep.hardware.memory import restart_peak
 from dtsweep.measure.device_idle import LEAST, Idle, QueuedClock, idle_share, most_idle_share
 from dtsweep.measure.isolated_exchange import max_over_ranks, mean_over_ranks
 from dtsweep.measure.profile import ProfileError, profiled
@@ -56,6 +57,8 @@ def after_window(
         # Ranks that went on would wait for the one whose batches fail.
         return {"batch_fault": fault}
     fields: dict[str, Any] = {}
+    # The window's peak has been read. From here on it is that of single steps, without the build.
+    restart_peak(loop.job.device)
     # A canary watches the machine: only its window is of interest.
     if not task.is_canary:
         try:

@@ -26,14 +26,16 @@ from dtsweep.errors import error_line, raised_at
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.bandwidth import operation_rates
 from dtsweep.hardware.memory import free_bytes, oom_status, release_memory, total_bytes
-from dtsweep.hardware.peaks import matmul_rates, peak_flops
+from dtsweep.hardware.peaks import choose_peak, matmul_rates, peak_flops
 from dtsweep.hardware.process_state import ProcessState
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.flops import count_flops, count_operations, given_flops
+from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.operations import update_operations
 from dtsweep.measure.work import StepWork, step_work
 from dtsweep.metrics.product import model_digest
 from dtsweep.metrics.rank_result import Measured, RankResult
+from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
@@ -70,6 +72,10 @@ OTHER_GRADIENT = (
     "the same samples; does loss depend on the rank, or do hooks exchange or scale gradients?"
 )
 """Reason where `Measure(check=True)` found another gradient."""
+
+
+UNKNOWN_CAPABILITY = (99, 0)
+"""Compute capability that no precision is beyond, for a GPU that does not tell its own."""
 
 
 def run_attempt(
@@ -124,6 +130,8 @@ def _outcome(
     """Measure the task; an exception of any kind becomes a status and a reason."""
     joined = distributed.is_initialized()
     try:
+        if reason := _impossible_here(context, task.point):
+            return RankResult(status="infeasible", reason=reason)
         measured = _measure(context, task, servers, on_warm)
     except BaseException as error:  # the user's own code may raise anything
         if _ends_the_run(error, context):
@@ -138,6 +146,19 @@ def _outcome(
         return RankResult(status=status, reason=_reason(error, status))
     status, reason = _verdict(measured, task)
     return RankResult(status=status, reason=reason, measured=measured)
+
+
+def _impossible_here(context: RankContext, point: Point) -> str | None:
+    """Reason why some rank's GPU can't measure the point, the same on all ranks, or None.
+
+    A driver does not know the GPUs of its nodes before a session has started.
+    """
+    if not PRECISIONS[point.precision].needs_gpu:
+        return None
+    major, minor = context.facts.compute_capability or UNKNOWN_CAPABILITY
+    (negative,) = max_over_ranks(context.device, -(100 * major + minor))
+    lowest = divmod(round(-negative), 100)
+    return impossible(point, Harness(compute_capability=lowest))
 
 
 def _ends_the_run(error: BaseException, context: RankContext) -> bool:
@@ -235,6 +256,7 @@ def _measure(
             hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()[:4], "big"
         )
         model, flags = _build(job, seed)
+        flags += _precision_flags(context, point)
         # Before the mode takes the model over, which may leave a part of each parameter here.
         parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
         count = sum(p.numel() for p in model.parameters())
@@ -369,14 +391,14 @@ def _step_work(
         accumulation=point.accumulation,
         # What this rank has measured already.
         rates=operation_rates(device, other_ranks=other_ranks),
-        flops_per_s=rates["peak_flops_per_s"] or rates["matmul_flops_per_s"],
+        flops_per_s=rates["peak_flops_per_s"],
     )
 
 
 def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, Any]:
     """Rates of the device, measured on all ranks at once.
 
-    The sweep or a table may give its peak rate; on a CPU it is measured otherwise.
+    The sweep or a table may give its peak rate; else it is measured.
     """
     on_cpu = context.device.type == "cpu"
     other_ranks = 0
@@ -387,13 +409,10 @@ def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, A
     table = None
     if not on_cpu:
         table = peak_flops(context.facts.device, point.precision)
-    peaks = {"given": task.peak_flops_per_s, "table": table}
-    source = next(
-        (source for source, peak in peaks.items() if peak), "measured" if on_cpu else None
-    )
+    peak, source = choose_peak(given=task.peak_flops_per_s, table=table, measured=matmul.alone)
     return {
         "matmul_flops_per_s": matmul.reached,
-        "peak_flops_per_s": peaks.get(source or "", matmul.alone if on_cpu else None),
+        "peak_flops_per_s": peak,
         "peak_source": source,
         "moved_bytes_per_s": moving.peak_bytes_per_s,
         "launch_s": moving.launch_s,
@@ -407,6 +426,13 @@ def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         raise ValueError(OWN_WRAPPER)
     return model, check_batch(job, seed=seed)
+
+
+def _precision_flags(context: RankContext, point: Point) -> list[str]:
+    """Flag a precision that the GPU emulates; those that it would replace are refused before."""
+    if PRECISIONS[point.precision].is_beyond(context.facts.compute_capability):
+        return ["bf16_emulated"]
+    return []
 
 
 def _gradient_check(

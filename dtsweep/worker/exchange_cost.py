@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import time
 import traceback
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ import numpy as np
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dtsweep.hardware.device import barrier
+from dtsweep.hardware.memory import gpu_room_bytes
+from dtsweep.hardware.readiness import free_memory_bytes
 from dtsweep.measure.isolated_exchange import max_over_ranks, mean_over_ranks, time_alone
 from dtsweep.measure.statistics import NOISE_FROM, correlated_steps
 from dtsweep.measure.stopping import AFTER, AFTER_S
@@ -39,6 +42,13 @@ LEAST_GPU_STEPS = 3
 
 PATIENCE_S, PATIENCE_TURNS = 10.0, 3
 """Wait of a rank whose turn failed: seconds, plus a multiple of the length of the turn."""
+
+
+NO_ROOM = (
+    "a step without the exchange needs {needed:.2g} GiB more for whole parameters and gradients, "
+    "{missing:.2g} GiB more than a worker has free; a profile (--profile) shows the exchange"
+)
+"""Reason where steps without the exchange are not tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +91,14 @@ def time_exchange(
         if not info.can_skip_exchange:
             return {}
         return {"exchange_reason": "Measure(exchange='off')"}
+    fields: dict[str, Any] = {}
     if info.can_skip_exchange:
-        # As in the window, Python's collector is off.
-        with without_collector(keep=task.measure.gc):
-            _time_turns(loop, task, window, spent_s=spent_s)
+        if reason := _no_room(loop):
+            fields["exchange_reason"] = reason
+        else:
+            # As in the window, Python's collector is off.
+            with without_collector(keep=task.measure.gc):
+                _time_turns(loop, task, window, spent_s=spent_s)
     # If one rank has to time it, all must: their `isolated` may differ.
     if info.can_exchange_alone and max_over_ranks(job.device, not isolated)[0]:
         barrier(job.device)
@@ -92,9 +106,32 @@ def time_exchange(
             seconds, error_s = time_alone(loop.mode.exchange_alone, job.device)
         except MemoryError:
             traceback.print_exc()
-            return {}
+            return fields
         isolated.update(exchange_isolated_s=seconds, exchange_isolated_error_s=error_s)
-    return dict(isolated)
+    return fields | isolated
+
+
+def _no_room(loop: Loop) -> str | None:
+    """Say that a step without the exchange does not fit into some rank's memory, else None.
+
+    Asked before it is tried: a rank that runs out of memory in its midst would leave the others
+    waiting, and the trial would be lost. The same on all ranks.
+    """
+    needed_bytes = loop.mode.bytes_without_exchange()
+    if not needed_bytes:
+        return None
+    (missing_bytes,) = max_over_ranks(loop.job.device, needed_bytes - _room_bytes(loop))
+    if missing_bytes <= 0:
+        return None
+    return NO_ROOM.format(needed=needed_bytes / 2**30, missing=missing_bytes / 2**30)
+
+
+def _room_bytes(loop: Loop) -> float:
+    """Memory that this rank can still take; on a CPU its share of what the host has free."""
+    if loop.job.device.type == "cuda":
+        return gpu_room_bytes(loop.job.device)
+    workers_here = int(os.environ.get("LOCAL_WORLD_SIZE", loop.job.point.workers))
+    return free_memory_bytes() / workers_here
 
 
 def _time_turns(loop: Loop, task: Task, window: WindowTime, *, spent_s: float) -> None:

@@ -13,6 +13,7 @@ from dtsweep.hardware.memory import oom_status
 from dtsweep.measure.isolated_exchange import failure_anywhere
 from dtsweep.sweep.task import Task
 from dtsweep.sync.block_order import OrderError
+from dtsweep.sync.groups import position
 
 FIRST_PATIENCE_S = 60.0
 """Time for other ranks to end a first step that failed here: they may be compiling it."""
@@ -70,7 +71,9 @@ def together(
         traceback.print_exception(error)
         raise StepError(message)
     if store is not None and (
-        failure := failure_anywhere(error, message, store=store, patience_s=patience_s)
+        failure := failure_anywhere(
+            error, message, position=position(), store=store, patience_s=patience_s
+        )
     ):
         if isinstance(error, OrderError):
             raise error

@@ -17,6 +17,7 @@ import torch
 from torch import distributed
 
 from dtsweep.errors import SweepError
+from dtsweep.hardware.device import compute_capability
 from dtsweep.hardware.gpu_place import GpuPlace, pci_bus_id, shared_gpu
 from dtsweep.hardware.variables import NCCL_SETTINGS, set_defaults
 from dtsweep.metrics.rank_result import RankResult
@@ -162,5 +163,10 @@ def _only_point(candidates: Sequence[Candidate], *, workers: int) -> Point:
 
 
 def _check_possible(point: Point, device: torch.device) -> None:
-    if reason := impossible(point, Harness(name="torchrun", has_gpus=device.type == "cuda")):
+    harness = Harness(
+        name="torchrun",
+        has_gpus=device.type == "cuda",
+        compute_capability=compute_capability(device),
+    )
+    if reason := impossible(point, harness):
         raise SweepError(f"{reason}; use python -m dtsweep, or another value here")

@@ -69,7 +69,7 @@ def refused(made: Prepared) -> dict[tuple[int, str], str]:
         ([{"CPU": 2.0, "GPU": 8.0}], UNKNOWN, None, 1),
         ([{"CPU": 2.0}], UNKNOWN, 0, 0),
         ([{"CPU": 2.0, "GPU": 8.0}], None, 0, 0),
-        ([{"CPU": 2.0, "GPU": 8.0}], None, 2, 2),
+        ([{"CPU": 2.0, "GPU": 8.0}], None, 1, 1),
     ],
 )
 def test_a_worker_gets_a_gpu_where_there_are_any_unless_the_sweep_says_otherwise(

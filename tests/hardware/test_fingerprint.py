@@ -11,6 +11,7 @@ import pynvml
 import pytest
 import torch
 
+from dtsweep.hardware.device import compute_capability
 from dtsweep.hardware.fingerprint import cpu, fingerprint, host
 from dtsweep.hardware.nvml import driver, find_gpu, topology
 from dtsweep.hardware.variables import ambient
@@ -175,7 +176,8 @@ def test_a_gpu_is_described_without_what_tells_it_from_its_equals() -> None:
     assert (found["device"], found["device_uuid"]) == ("A GPU", "0b1c")
     assert "0b1c" not in json.dumps(found["machine"])
     described = {
-        name: found["machine"][name] for name in ("driver", "cudnn", "nccl", "gpu", "topology")
+        name: found["machine"][name]
+        for name in ("driver", "cudnn", "nccl", "gpu", "topology", "compute_capability")
     }
     assert described == {
         "driver": "570.1",
@@ -196,7 +198,16 @@ def test_a_gpu_is_described_without_what_tells_it_from_its_equals() -> None:
             "memory_application_clock_hz": 1.5e9,
         },
         "topology": [["node p2p nvlink", "node p2p nvlink"], ["node p2p nvlink"]],
+        "compute_capability": "8.0",
     }
+
+
+@pytest.mark.usefixtures("torch_sees_a_gpu")
+def test_a_gpu_of_amd_has_no_compute_capability(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert compute_capability(GPU) is None
+    assert "compute_capability" not in fingerprint(GPU, nvml=MissingNvml())["machine"]
+    assert compute_capability(CPU) is None
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")

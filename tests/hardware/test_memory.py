@@ -10,6 +10,7 @@ import torch
 
 from dtsweep.hardware.memory import (
     free_bytes,
+    gpu_room_bytes,
     oom_status,
     peak_bytes,
     release_memory,
@@ -103,6 +104,16 @@ def test_a_gpu_that_answers_no_more_has_an_unknown_amount_free(
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", fail)
     assert free_bytes(torch.device("cuda", 0)) is None
+
+
+def test_a_gpu_has_room_for_what_is_free_or_reserved_beyond_the_peak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 10 free, and of 6 reserved 4 were in use at the peak.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10, 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 6)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 4)
+    assert gpu_room_bytes(torch.device("cuda", 0)) == 12
 
 
 def test_a_cpu_is_not_asked_for_the_memory_of_a_gpu() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dtsweep.errors import SweepError
-from dtsweep.hardware.peaks import PEAKS, matmul_flops, matmul_rates, peak_flops
+from dtsweep.hardware.peaks import PEAKS, choose_peak, matmul_flops, matmul_rates, peak_flops
 
 CPU = torch.device("cpu")
 
@@ -24,18 +24,26 @@ HALF_TFLOPS = {
     "NVIDIA B300 SXM6 AC": 2250,
     "NVIDIA GH200 480GB": 989,
     "NVIDIA H200": 989,
+    "NVIDIA H200 NVL": 836,
     "NVIDIA H100 80GB HBM3": 989,
+    "NVIDIA H800": 989,
+    "NVIDIA H800 PCIe": 756,
     "NVIDIA H100 NVL": 835,
     "NVIDIA H100 PCIe": 756,
     "NVIDIA H20": 148,
     "NVIDIA A100-SXM4-80GB": 312,
     "NVIDIA A100-PCIE-40GB": 312,
     "NVIDIA A100 80GB PCIe": 312,
+    "NVIDIA A800-SXM4-80GB": 312,
+    "NVIDIA A800 80GB PCIe": 312,
     "NVIDIA A40": 149.7,
     "NVIDIA A30": 165,
     "NVIDIA A10": 125,
+    "NVIDIA A10G": 70,
     "NVIDIA RTX A6000": 154.85,
     "NVIDIA L40S": 362,
+    "NVIDIA L40": 181,
+    "NVIDIA L20": 119.5,
     "NVIDIA L4": 121,
     "Tesla V100S-PCIE-32GB": 130,
     "Tesla V100-SXM2-16GB": 125,
@@ -49,12 +57,11 @@ HALF_TFLOPS = {
 """fp16 by the name that torch gives a device."""
 
 NOT_LISTED = [
-    "NVIDIA H200 NVL",
-    "NVIDIA H800",
-    "NVIDIA A10G",
+    "NVIDIA H800 NVL",
+    "NVIDIA H800-40C",
     "NVIDIA A100X",
     "NVIDIA RTX A4000",
-    "NVIDIA L40",
+    "NVIDIA RTX 6000 Ada Generation",
     "NVIDIA T400",
     "NVIDIA GeForce RTX 3090",
     "NVIDIA A100-SXM4-80GB MIG 1g.10gb",
@@ -87,6 +94,21 @@ def test_every_line_of_the_table_is_the_first_for_some_device() -> None:
 @pytest.mark.parametrize("name", NOT_LISTED)
 def test_an_unlisted_device_is_unknown_though_its_name_resembles_another(name: str) -> None:
     assert peak_flops(name, "fp16") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "table", "chosen"),
+    [
+        (1e15, 2e15, (1e15, "given")),
+        (1e15, None, (1e15, "given")),
+        (None, 2e15, (2e15, "table")),
+        (None, None, (5e14, "measured")),
+    ],
+)
+def test_a_device_that_no_sheet_tells_of_has_the_peak_that_it_reaches(
+    given: float | None, table: float | None, chosen: tuple[float, str]
+) -> None:
+    assert choose_peak(given=given, table=table, measured=5e14) == chosen
 
 
 def test_a_precision_that_a_device_lacks_is_unknown() -> None:

@@ -496,6 +496,15 @@ def test_of_different_devices_the_weakest_is_the_measure() -> None:
     assert (row_of(ranks)["peak_flops_per_s"], row_of(ranks)["mfu"]) == (48, 0.5)
 
 
+def test_the_source_of_the_peak_is_that_of_the_weakest_device() -> None:
+    peaks = {"table": 96.0, "measured": 48.0}
+    ranks = [
+        outcome(STEADY, **flops(6.0, 6.0), peak_flops_per_s=peak, peak_source=source)
+        for source, peak in peaks.items()
+    ]
+    assert row_of(ranks)["peak_source"] == "measured"
+
+
 @pytest.mark.parametrize("peaks", [(None, None), (96.0, None)])
 def test_without_the_peak_of_every_device_the_share_is_unknown_and_the_flops_are_not(
     peaks: Any,

@@ -406,6 +406,11 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
             lambda: Resources(gpus_per_worker=0.5),
             "is a fraction, which NCCL refuses; use a whole number",
         ),  # type: ignore[arg-type]
+        (
+            lambda: Resources(gpus_per_worker=2),
+            "gpus_per_worker=2, but a worker trains on one GPU, the rest idle; use "
+            "gpus_per_worker=1 and more workers",
+        ),
         (lambda: Resources(environment={"A": 1}), "environment A=1 must be a string, such as '1'"),  # type: ignore[dict-item]
         (lambda: Resources(environment="A=1"), "must be names and values: {'NAME': 'value'}"),  # type: ignore[arg-type]
         (

@@ -147,6 +147,24 @@ def test_a_precision_of_gpus_where_there_are_none(
     assert found == {"fp32": None, "bf16": None, "tf32": reason}
 
 
+@pytest.mark.parametrize(
+    ("capability", "is_refused"),
+    [((7, 0), True), ((7, 5), True), ((8, 0), False), ((12, 0), False), (None, False)],
+)
+def test_a_precision_that_older_gpus_do_not_have(
+    capability: tuple[int, int] | None, is_refused: bool
+) -> None:
+    harness = Harness(has_gpus=True, compute_capability=capability)
+    refused = {name for name in PRECISIONS if impossible(Point(precision=name), harness)}
+    assert refused == ({"tf32"} if is_refused else set())
+
+
+def test_the_reason_names_the_gpus_that_are_too_old() -> None:
+    assert impossible(Point(precision="tf32"), Harness(compute_capability=(7, 5))) == (
+        "precision tf32 needs GPUs of compute capability 8.0 or higher, here: 7.5; use fp32"
+    )
+
+
 def test_a_mode_of_ray_under_another_harness() -> None:
     assert harnesses_that_refuse(Point(sync="parameter_server")) == {"torchrun", "in_process"}
     assert (
@@ -196,6 +214,7 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="hsdp", workload=Forked()), Harness()),
     (Point(optimizer="adam", workload=Own()), Harness()),
     (Point(precision="tf32"), Harness(has_gpus=False)),
+    (Point(precision="tf32"), Harness(compute_capability=(7, 5))),
     (Point(sync="parameter_server"), Harness(name="torchrun")),
     (Point(workers=2), Harness(name="in_process")),
     (Point(environment={"A": "1"}), Harness(name="in_process")),

@@ -85,6 +85,7 @@ def kept(mode: str, *, rank: int) -> Kept:
     sync.step(next(steps), clock)
     clock.stop()
     found["after_forward"] = workload.seen[-1]
+    found["without_exchange"] = sync.bytes_without_exchange()
     sync.close()
     return found
 
@@ -125,6 +126,15 @@ def test_a_rank_keeps_its_share_of_parameters_gradients_and_state(
             name: found[mode][name] / MODEL_BYTES for name in ("parameters", "gradients", "state")
         }
         assert whole == {"parameters": parameters, "gradients": gradients, "state": state}
+
+
+def test_a_step_of_shards_without_the_exchange_needs_what_is_whole_in_no_other_step(
+    ranks: list[dict[str, Kept]],
+) -> None:
+    for found in ranks:
+        needed = {mode: found[mode]["without_exchange"] / MODEL_BYTES for mode in MODES}
+        # Gradients, and parameters where blocks free theirs.
+        assert needed == {"ddp": 0, "zero1": 0, "fsdp_grad": 1, "fsdp": 2, "hsdp": 2}
 
 
 def test_the_later_the_stage_of_zero_the_less_a_rank_keeps(ranks: list[dict[str, Kept]]) -> None:

@@ -663,6 +663,31 @@ def test_a_cpu_is_no_gpu_of_a_similar_name() -> None:
     )
 
 
+def of_capability(capability: str, precision: str) -> RankResult:
+    """A trial on a rank whose machine has a GPU of this compute capability, in its facts."""
+    machine = {"compute_capability": capability}
+    context = replace(CONTEXT, facts=replace(FACTS, machine=machine))
+    sweep = Sweep(workload=Line(), axes={"workers": [1]}, measure=SHORT)
+    return run_attempt(context, task_of(sweep, Point(workload=Line(), precision=precision)))
+
+
+def test_a_rank_refuses_a_precision_that_its_gpu_does_not_have_before_it_measures() -> None:
+    SEEN["weights"].clear()
+    result = of_capability("7.5", "tf32")
+    assert (result.status, result.measured) == ("infeasible", None)
+    assert "needs GPUs of compute capability 8.0 or higher, here: 7.5; use fp32" in result.reason
+    assert SEEN["weights"] == []
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision", "is_flagged"),
+    [("7.5", "bf16", True), ("8.0", "bf16", False), ("7.5", "fp32", False)],
+)
+def test_emulated_bf16_is_flagged(capability: str, precision: str, is_flagged: bool) -> None:
+    measured = measured_in(of_capability(capability, precision))
+    assert ("bf16_emulated" in measured.flags) == is_flagged
+
+
 def test_the_collector_is_off_in_the_window_alone_unless_it_is_wanted() -> None:
     @dataclass(frozen=True)
     class Watch(Line):

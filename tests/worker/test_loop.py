@@ -199,6 +199,38 @@ def test_without_steps_for_the_exchange_the_reason_is_kept(loop: Loop) -> None:
     assert [segment.name for segment in loop.segments] == ["window"]
 
 
+class Large(Counting):
+    """Needs more memory for a step without the exchange."""
+
+    needed_bytes = 1
+
+    def bytes_without_exchange(self) -> int:
+        return self.needed_bytes
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("needed_bytes", "segments"),
+    [(2**20, ["window", "no_exchange"]), (2**60, ["window"])],
+)
+def test_a_step_without_the_exchange_that_can_not_fit_is_not_tried(
+    loop: Loop, needed_bytes: int, segments: list[str]
+) -> None:
+    mode = Large(loop.job)
+    mode.needed_bytes = needed_bytes
+    loop.mode = mode
+    loop.run("window", range(5))
+    window = WindowTime(window_s=10.0, steps=5)
+    known = {"exchange_isolated_s": 1.0}
+    found = time_exchange(loop, task(loop, "quick"), window, spent_s=0.0, isolated=known)
+    reason = found.pop("exchange_reason", "")
+    assert found == known == {"exchange_isolated_s": 1.0}
+    assert [segment.name for segment in loop.segments] == segments
+    assert reason.startswith("a step without the exchange needs 1.1e+09 GiB more") == (
+        segments == ["window"]
+    )
+
+
 class WithoutMemory(Counting):
     """Has no memory for its exchange alone."""
 

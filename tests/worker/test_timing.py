@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,7 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
         steps(6, max_seconds=60),
         {"workload": Line(compiles=9), "sync": "local_sgd", "sync_period": 2},
     ),
+    "no room": (steps(8, max_seconds=60), {"sync": "fsdp"}),
     "late": (steps(64), {"workload": Line(late_s=0.7)}),
 }
 
@@ -202,6 +204,15 @@ def trial_of(case: str) -> tuple[Sweep, Point, Task]:
     return sweep, point, task_of(sweep, point, role="canary" if case == "canary" else "trial")
 
 
+@contextlib.contextmanager
+def no_free_memory() -> Iterator[None]:
+    """The kernel says that nothing is available."""
+    ask = psutil.virtual_memory
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psutil, "virtual_memory", lambda: ask()._replace(available=0))
+        yield
+
+
 def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
     torch.set_num_threads(1)
     keep_no_freed_memory()
@@ -215,7 +226,8 @@ def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
         if case == FORGOTTEN and rank == 1:
             context.exchanges.clear()
         own = replace(context, telemetry=metered()) if case == "late" else context
-        results[case] = run_attempt(own, task)
+        with no_free_memory() if case == "no room" and rank == 1 else contextlib.nullcontext():
+            results[case] = run_attempt(own, task)
         limit_memory()
     limits = [window_limits(ENERGY, CPU, counts_energy=counts) for counts in (False, rank == 1)]
     torch.save((context.facts, results, limits), folder / f"{rank}.pt")
@@ -456,6 +468,18 @@ def test_what_memory_does_not_suffice_for_after_the_window_does_not_cost_the_tri
     assert (row.get("comm_method"), row["comm_reason"]) == (method, reason)
     assert row["exchange_isolated_s"] is None
     assert row.get("overlap_share") is None
+
+
+def test_a_step_without_the_exchange_is_not_tried_where_one_rank_has_no_room_for_it(
+    measured_in: MeasuredIn,
+) -> None:
+    ranks, row = measured_in("no room")
+    assert row["status"] == "ok"
+    assert [set(rank.steps["part"]) for rank in ranks] == [{"warmup", "window"}] * WORKERS
+    assert {rank.exchange_reason for rank in ranks} == {row["comm_reason"]}
+    assert row["comm_reason"].startswith("a step without the exchange needs ")
+    assert (row["comm_method"], row["exchange_share"]) == (None, None)
+    assert row["bytes_sent_per_step"] > 0
 
 
 def test_what_is_compiled_in_a_window_on_one_rank_makes_it_warm_up_on_all(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import distributed
 
 from dtsweep.hardware.gpu_place import shared_gpu
@@ -223,6 +224,23 @@ def test_what_can_not_be_measured_without_ray_is_refused_in_a_line(
     assert line.startswith("dtsweep: ")
     assert message in line
     assert said.out == ""
+
+
+def test_a_precision_that_the_gpu_does_not_have_is_refused_in_a_line(
+    sweep_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
+    threads = torch.get_num_threads()
+    try:
+        assert main([str(sweep_file), "workers=2", "sync=ddp", "precision=tf32"]) == 2
+    finally:
+        torch.set_num_threads(threads)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "precision tf32 needs GPUs of compute capability 8.0 or higher, here: 7.0" in line
 
 
 def test_without_torchrun_the_command_says_how_it_is_run(
