@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from dtsweep.results.schema import TRIALS
 from dtsweep.worker.torchrun import main
 from tests.ranks import free_ports, spawn, torchrun_variables
+from tests.stand_in_nvml import StandInNvml, install_nvml
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,6 +126,14 @@ def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> N
     assert row["implausible"] is None
 
 
+def test_the_row_is_written_to_a_file_as_well(sweep_file: Path, tmp_path: Path) -> None:
+    # Other output, as NCCL's with NCCL_DEBUG=INFO, can't come between.
+    file = tmp_path / "row.json"
+    row = printed(tmp_path, sweep_file, "workers=2", "--row", file, "sync=ddp")
+    assert json.loads(file.read_text()) == row
+    assert row["status"] == "ok"
+
+
 def test_flops_that_no_core_can_do_are_named_in_the_row(sweep_file: Path) -> None:
     sweep_file.write_text(
         OWN_WORKLOAD.replace(
@@ -138,10 +148,12 @@ def test_flops_that_no_core_can_do_are_named_in_the_row(sweep_file: Path) -> Non
 
 
 def test_a_rank_that_fails_under_torchrun_ends_the_run_with_its_row(sweep_file: Path) -> None:
-    done = torchrun(sweep_file, "workers=2", "sync=ddp", "workload.fails_on=1")
+    file = sweep_file.parent / "row.json"
+    done = torchrun(sweep_file, "workers=2", "sync=ddp", "workload.fails_on=1", f"--row={file}")
     assert done.returncode == 1
     (line,) = done.stdout.splitlines()
     row = json.loads(line)
+    assert json.loads(file.read_text()) == row
     reason = "rank 1: ValueError: not on this rank (line.py:26)"
     assert (row["status"], row["reason"]) == ("user_error", reason)
     assert row["harness"] == "torchrun"
@@ -155,6 +167,8 @@ def test_a_rank_that_fails_under_torchrun_ends_the_run_with_its_row(sweep_file: 
         (["workers=1", "sync=ddp"], "workers=1, but torchrun started 2"),
         (["workers=2", "sync=dpp"], "'ddp'"),
         (["workers"], "workers"),
+        (["workers=2", "--row"], "--row"),
+        (["workers=2", "--row", "no/such/folder/row.json"], "no folder no/such/folder for --row"),
     ],
 )
 def test_what_can_not_be_measured_without_ray_is_refused_in_a_line(
@@ -172,6 +186,19 @@ def test_what_can_not_be_measured_without_ray_is_refused_in_a_line(
     assert line.startswith("dtsweep: ")
     assert message in line
     assert said.out == ""
+
+
+def test_a_gpu_that_torch_can_not_use_is_refused_in_a_line(
+    sweep_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_nvml(StandInNvml(), monkeypatch)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert main([str(sweep_file), "workers=1", "sync=ddp"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"dtsweep: torch {torch.__version__}, built ")
+    assert "whose driver is 570.1; " in line
 
 
 def test_without_torchrun_the_command_says_how_it_is_run(
