@@ -12,6 +12,7 @@ from dtsweep.measure.clock import CudaClock, clock_for
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.usefixtures("_warm_gpu"),
     pytest.mark.skipif(
         not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
     ),
