@@ -15,12 +15,16 @@ endif
 # What kills, freezes and takes away real processes and nodes: slow, and of interest where those are handled.
 FAULTS = $(patsubst %,tests/driver/test_%.py,autoscaler cluster_gone driver_killed hosts kills leaving struck)
 
+# Python of the targets for GPUs; another one brings its own torch, built for the driver's CUDA, and the other packages.
+PYTHON_GPU ?= .venv/bin/python
+
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-fast test-ray test-faults test-gpu check lint format docs notebook bench clean
+.PHONY: help setup sweep test test-fast test-ray test-faults test-gpu gpu-checklist gpu-checklist-node check lint format \
+	docs notebook bench clean
 .NOTPARALLEL: # not two installers in one .venv, and no tests beside each other but those that test-fast puts there
 
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 setup: .venv/dev.stamp ## Make .venv with what the checks and tests need, at the tested versions
 
@@ -54,8 +58,19 @@ test-ray: setup ## Run the tests that start a private Ray, one after the other
 test-faults: setup ## Run the tests that kill, freeze and take away processes and nodes of real Rays
 	.venv/bin/python -m pytest -m ray --durations=10 $(FAULTS)
 
-test-gpu: setup ## Run the tests that need an NVIDIA GPU and a torch built for CUDA; without them all are skipped
-	.venv/bin/python -m pytest -m gpu
+# Packages of another Python are its own affair.
+ifeq ($(PYTHON_GPU),.venv/bin/python)
+test-gpu gpu-checklist gpu-checklist-node: setup
+endif
+
+test-gpu: ## Run the tests that need an NVIDIA GPU, and fail where there is none; PYTHON_GPU=… names a Python with its own torch
+	DTSWEEP_NEEDS_GPU=1 $(PYTHON_GPU) -m pytest tests/gpu
+
+gpu-checklist: ## Compare a GPU with what is expected of it, line by line, without Ray (ten minutes); PYTHON_GPU=… as above
+	$(PYTHON_GPU) -m benchmarks.gpu_checklist
+
+gpu-checklist-node: ## The checklist of a node of several GPUs, with Ray
+	$(PYTHON_GPU) -m benchmarks.node_checklist
 
 format: setup ## Format the code and mend what the linter can
 	.venv/bin/ruff format .

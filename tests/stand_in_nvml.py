@@ -152,6 +152,12 @@ class MissingNvml:
     def nvmlInit(self) -> None:  # noqa: N802  # the library's name
         raise pynvml.NVMLError_LibraryNotFound
 
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802  # the library's name
+        raise pynvml.NVMLError_Uninitialized
+
+    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802  # the library's name
+        raise pynvml.NVMLError_Uninitialized
+
 
 def show_a_gpu(patch: Callable[[Any, str, Any], None] = setattr) -> None:
     """Have torch describe the stand-in's device; for good, unless `patch` is undone."""
@@ -160,6 +166,12 @@ def show_a_gpu(patch: Callable[[Any, str, Any], None] = setattr) -> None:
     )
     patch(torch.cuda, "get_device_properties", lambda _: properties)
     patch(torch.cuda, "get_device_capability", lambda _: (8, 0))
+
+
+def install_nvml(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have NVIDIA's library answer as a stand-in does, for code that takes none as an argument."""
+    for name in ("nvmlInit", "nvmlDeviceGetCount", "nvmlSystemGetDriverVersion"):
+        monkeypatch.setattr(pynvml, name, getattr(nvml, name))
 
 
 @pytest.fixture

@@ -17,8 +17,12 @@ from dtsweep.sweep.file import read_sweep
 from tests.conftest import Command
 from tests.pages import PAGES, ROOT, Block, blocks, commands, make_results, make_study
 
-NOT_RUN = ("pip install . -c constraints.txt",)
-"""It downloads."""
+NOT_RUN = (
+    "pip install . -c constraints.txt",
+    "make gpu-checklist PYTHON_GPU=python3",
+    "make gpu-checklist-node PYTHON_GPU=python3",
+)
+"""They download, or need a GPU."""
 
 ONE_TRIAL = "--set workers=1 --set micro_batch=4 --set accumulation=1 --set sync=ddp --results one"
 """What is left of a run of the README; other options of the same name win."""
@@ -177,7 +181,7 @@ def test_links_lead_to_files(page: Path) -> None:
 def test_options_that_are_named_exist(page: Path) -> None:
     lines = page.read_text("utf-8").splitlines()
     text = "\n".join(
-        re.sub("`(ray|docker) [^`]*`", "", line)
+        re.sub("`(ray|docker|torchrun|python -m benchmarks\\.\\w+) [^`]*`", "", line)
         for line in lines
         if not line.startswith(("ray ", "torchrun "))
     )

@@ -304,6 +304,15 @@ def driver(*, nvml: Any = pynvml) -> str | None:
         return None
 
 
+def device_count(*, nvml: Any = pynvml) -> int:
+    """Number of GPUs that the driver shows, in use or not; 0 where there is no driver."""
+    try:
+        nvml.nvmlInit()
+        return int(nvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError:
+        return 0
+
+
 def topology(*, nvml: Any = pynvml) -> list[list[str]] | None:
     """Name the links between all GPUs of this machine, in NVML's order.
 

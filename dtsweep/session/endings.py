@@ -30,6 +30,15 @@ PASSING = (
 """Messages of a failed group whose rank had just ended or whose port was taken meanwhile."""
 
 
+NO_USABLE_GPU = ("doesn't have NCCL built in", "no GPUs found")
+"""Messages of torch where it is built without CUDA, and where it sees no GPU."""
+
+OTHER_TORCH = (
+    "install a torch for a CUDA version that the nodes' driver supports (dtsweep doctor shows "
+    "torch's version, nvidia-smi the driver's), or set Resources(gpus_per_worker=0)"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NotUp:
     """Reason why ranks did not start."""
@@ -103,7 +112,15 @@ def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: flo
     if raised := causes_of(error):
         rank, failure = next(iter(raised.items()))
         return _raised(rank, failure)
+    return _no_group(cause)
+
+
+def _no_group(cause: BaseException | None) -> NotUp | None:
+    """Reason why the process group of the ranks was not made; None if it was, or may be."""
     last_line = next(reversed(str(cause).strip().splitlines()), "")
+    if any(words in last_line for words in NO_USABLE_GPU):
+        reason = f"Ray gives each worker a GPU that torch can't use: {last_line}; {OTHER_TORCH}"
+        return NotUp(status="launch_failed", reason=reason, hopeless_for="world")
     if "init_process_group" in str(cause) and not any(words in last_line for words in PASSING):
         reason = f"the workers can't reach each other: {last_line}; {OTHER_INTERFACE}"
         return NotUp(status="launch_failed", reason=reason, hopeless_for="world")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Collection, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,9 +18,11 @@ import torch.distributed.nn.functional
 from dtsweep.errors import SweepError
 from dtsweep.hardware.fingerprint import fingerprint
 from dtsweep.hardware.memory import release_memory
+from dtsweep.hardware.nvml import device_count, driver
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.metrics.rank_result import RankFacts
 from dtsweep.sweep.settings import Resources
+from dtsweep.text import count_of
 from dtsweep.worker.step_watch import StepWatch
 
 
@@ -54,14 +57,38 @@ def gets_gpu(resources: Resources) -> bool:
     """True if a worker here gets a GPU: as the sweep says, else where there is one.
 
     Raises:
-        SweepError: the sweep asks for GPUs, and torch sees none.
+        SweepError: torch sees no GPU where the sweep asks for one or this machine has one.
     """
-    if resources.gpus_per_worker and not torch.cuda.is_available():
+    if resources.gpus_per_worker == 0:
+        return False
+    if torch.cuda.is_available():
+        return True
+    if count := device_count():
+        raise SweepError(_why_unusable(count), word="gpus_per_worker")
+    if resources.gpus_per_worker:
         asked = f"gpus_per_worker={resources.gpus_per_worker}"
         raise SweepError(
             f"{asked}, but torch sees no GPU here; use gpus_per_worker=0", word="gpus_per_worker"
         )
-    return torch.cuda.is_available() and resources.gpus_per_worker != 0
+    return False
+
+
+def _why_unusable(count: int) -> str:
+    """Say which versions torch and the driver have, where torch can use no GPU of this machine."""
+    build = "built without CUDA"
+    if torch.version.cuda is not None:
+        build = f"built for CUDA {torch.version.cuda}"
+    next_step = (
+        "install a torch for a CUDA version that the driver supports (nvidia-smi shows it), "
+        "or set Resources(gpus_per_worker=0) to measure on the CPU"
+    )
+    mask = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if mask is not None:
+        next_step = f"if CUDA_VISIBLE_DEVICES={mask!r} hides them, unset it; else {next_step}"
+    return (
+        f"torch {torch.__version__}, {build}, can use none of the {count_of(count, 'GPU')} here, "
+        f"whose driver is {driver()}; {next_step}"
+    )
 
 
 def take_device(resources: Resources, *, index: int) -> torch.device:
@@ -72,11 +99,18 @@ def take_device(resources: Resources, *, index: int) -> torch.device:
         index: of this rank among those of its machine.
 
     Raises:
-        SweepError: the sweep asks for GPUs, and torch sees none.
+        SweepError: torch sees no GPU where one is meant, or none with this index.
     """
     torch.set_num_threads(resources.cpus_per_worker)
     if not gets_gpu(resources):
         return torch.device("cpu")
+    count = torch.cuda.device_count()
+    if index >= count:
+        gpus, ranks = (count_of(count, noun) for noun in ("GPU", "rank"))
+        raise SweepError(
+            f"torch sees {gpus} here, so there is none for the local rank {index}; start at most "
+            f"{ranks} here (torchrun --nproc-per-node {count}), or set Resources(gpus_per_worker=0)"
+        )
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     return device

@@ -1,16 +1,19 @@
 """The control measurement: one point under torchrun, without Ray, giving the same row.
 
 `torchrun --nproc-per-node 2 -m dtsweep.worker SWEEP.py workers=2 sync=ddp` prints it as JSON.
+`--row FILE` also writes it to a file, where no other output comes between.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,13 +42,14 @@ RESTARTED = "DTSWEEP_RESTARTED"
 def main(arguments: Sequence[str]) -> int:
     """Run one point under torchrun; rank 0 prints its row as JSON. Returns the exit code."""
     try:
-        if "RANK" not in os.environ or not arguments:
+        row_file, words = _row_file(arguments)
+        if "RANK" not in os.environ or not words:
             raise SweepError(
                 "run it as: torchrun --nproc-per-node N -m dtsweep.worker SWEEP.py workers=N "
-                "[axis=value …]"
+                "[axis=value …] [--row FILE]"
             )
-        settings = dict(parse_setting(text) for text in arguments[1:])
-        sweep, candidates = read_sweep(arguments[0], settings)
+        settings = dict(parse_setting(text) for text in words[1:])
+        sweep, candidates = read_sweep(words[0], settings)
         point = _only_point(candidates, workers=int(os.environ["WORLD_SIZE"]))
         _restart_with({**sweep.resources.environment, **point.environment})
         device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
@@ -64,12 +68,27 @@ def main(arguments: Sequence[str]) -> int:
     # The attempt's name is drawn: all ranks take rank 0's.
     tasks = [task_of(sweep, point)]
     distributed.broadcast_object_list(tasks, src=0)
-    if _run(sweep, point, tasks[0], device).status == "ok":
+    if _run(sweep, point, tasks[0], device, row_file=row_file).status == "ok":
         return 0
     return 1
 
 
-def _run(sweep: Sweep, point: Point, task: Task, device: torch.device) -> RankResult:
+def _row_file(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """Take `--row FILE` out of the arguments."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--row", type=Path)
+    try:
+        options, words = parser.parse_known_args(arguments)
+    except argparse.ArgumentError as error:
+        raise SweepError(str(error)) from None
+    if options.row is not None and not options.row.parent.is_dir():
+        raise SweepError(f"there is no folder {options.row.parent} for --row; make it first")
+    return options.row, words
+
+
+def _run(
+    sweep: Sweep, point: Point, task: Task, device: torch.device, *, row_file: Path | None
+) -> RankResult:
     """Run the task on this rank; one rank prints the row."""
     variables = {"OMP_NUM_THREADS", *sweep.resources.environment, *point.environment}
     packages = sources_of(sweep.workload, file=sweep.file).packages
@@ -91,7 +110,8 @@ def _run(sweep: Sweep, point: Point, task: Task, device: torch.device) -> RankRe
             _print_row(
                 trial_row(
                     sweep, point, task, {context.rank: context.facts}, rank, harness="torchrun"
-                )
+                ),
+                row_file,
             )
         return result
     gathered: list[Any] = [None] * distributed.get_world_size()
@@ -101,7 +121,7 @@ def _run(sweep: Sweep, point: Point, task: Task, device: torch.device) -> RankRe
         results = with_warmup_marked(
             point, {rank: result for rank, (_, result) in enumerate(gathered)}
         )
-        _print_row(trial_row(sweep, point, task, facts, results, harness="torchrun"))
+        _print_row(trial_row(sweep, point, task, facts, results, harness="torchrun"), row_file)
     distributed.destroy_process_group()
     return result
 
@@ -121,8 +141,11 @@ def _places(device: torch.device) -> dict[int, GpuPlace | None]:
     return {rank: place and GpuPlace(**place) for rank, place in enumerate(places)}
 
 
-def _print_row(row: dict[str, Any]) -> None:
-    print(json.dumps(row, default=str), flush=True)  # noqa: T201  # this is a command
+def _print_row(row: dict[str, Any], row_file: Path | None) -> None:
+    text = json.dumps(row, default=str)
+    print(text, flush=True)  # noqa: T201  # this is a command
+    if row_file is not None:
+        row_file.write_text(f"{text}\n", "utf-8")
 
 
 def _restart_with(variables: Mapping[str, str]) -> None:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from dtsweep import Measure, Point, Resources, Sweep, workloads
+from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.sweep.compressions import CODINGS, COMPRESSIONS
 from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.task import task_of
+from dtsweep.worker.attempt import run_attempt
+from dtsweep.worker.in_process import only_rank
+from dtsweep.worker.rank import RankContext
+from tests.pages import ROOT
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,56 +29,64 @@ pytestmark = [
     ),
 ]
 
-SWEEP = '''
-"""Does every mode train on a GPU?"""
-
-from dtsweep import Measure, Sweep, workloads
-
-sweep = Sweep(
-    workload=workloads.Gpt(layers=2, width=64),
-    axes={"precision": ["fp32", "bf16"]},
-    measure=Measure(half_width=None, max_seconds=2, check=True),
+WORKLOAD = workloads.Gpt(layers=2, width=64)
+SWEEP = Sweep(
+    workload=WORKLOAD,
+    axes={"workers": [1]},
+    measure=Measure(half_width=None, min_seconds=0.2, max_seconds=20, check=True),
+    resources=Resources(gpus_per_worker=1),
 )
-'''
+
+
+@pytest.fixture(scope="module")
+def rank() -> Iterator[RankContext]:
+    """One rank for all points: a process for each would take minutes to start."""
+    with only_rank(SWEEP) as context:
+        yield context
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("mode", [name for name, info in MODES.items() if not info.needs_ray])
-def test_a_mode_trains_with_one_rank_on_nccl(tmp_path: Path, mode: str, precision: str) -> None:
-    row = measured(tmp_path, f"sync={mode}", f"precision={precision}")
+def test_a_mode_trains_with_one_rank_on_nccl(rank: RankContext, mode: str, precision: str) -> None:
+    row = measured(rank, Point(workload=WORKLOAD, micro_batch=4, sync=mode, precision=precision))
     assert row["gradient_error"] is None or row["gradient_error"] < 1e-2
 
 
 @pytest.mark.parametrize("coding", ["none", *CODINGS])
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_a_compression_works_with_one_rank_on_nccl(
-    tmp_path: Path, compression: str, coding: str
+    rank: RankContext, compression: str, coding: str
 ) -> None:
     if coding != "none" and not COMPRESSIONS[compression].can_be_coded:
         pytest.skip("its payloads can't be coded")
-    row = measured(
-        tmp_path, f"compression={compression}", f"compression_coding={coding}", "precision=fp32"
+    point = Point(
+        workload=WORKLOAD,
+        micro_batch=4,
+        compression=compression,
+        compression_coding=None if coding == "none" else coding,
     )
+    row = measured(rank, point)
     assert row["compress_s"] > 0
     assert row["compression_error"] > 0
 
 
-@pytest.mark.parametrize("mode", ["ddp", "ring", "local_sgd"])
-def test_the_time_of_nccl_s_collectives_is_stored_where_torch_times_them(
-    tmp_path: Path, mode: str
-) -> None:
-    row = measured(tmp_path, f"sync={mode}", "precision=fp32", "env.TORCH_NCCL_ENABLE_TIMING=1")
-    assert 0 <= row["nccl_s"] < row["step_mean_s"]
-    assert mode == "ring" or row["nccl_s"] > 0
-
-
-def measured(folder: Path, *fields: str) -> dict[str, Any]:
-    """The row of a point, measured by one rank."""
-    sweep = folder / "modes.py"
-    sweep.write_text(SWEEP)
+def test_a_point_under_torchrun_trains_on_nccl(tmp_path: Path) -> None:
+    file = tmp_path / "row.json"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1"]
-    command = [*launcher, "-m", "dtsweep.worker", str(sweep), *fields]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    row: dict[str, Any] = json.loads(done.stdout)
+    settings = ["workers=1", "sync=ddp", "workload.data=synthetic", "--row", str(file)]
+    settings.append("env.TORCH_NCCL_ENABLE_TIMING=1")
+    command = [*launcher, "-m", "dtsweep.worker", "sweeps/batchsize.py", *settings]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(file.read_text())
+    assert (row["status"], row["backend"], row["harness"]) == ("ok", "nccl", "torchrun")
+    assert 0 < row["nccl_s"] < row["step_mean_s"]
+
+
+def measured(rank: RankContext, point: Point) -> dict[str, Any]:
+    """The row of a point, measured by one rank."""
+    task = task_of(SWEEP, point)
+    results = with_warmup_marked(point, {0: run_attempt(rank, task)})
+    row = trial_row(SWEEP, point, task, {0: rank.facts}, results, harness="in_process")
     assert (row["status"], row["backend"]) == ("ok", "nccl"), row["reason"]
     return row

@@ -14,6 +14,7 @@ from tests.ranks import spawn
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.usefixtures("_warm_gpu"),
     pytest.mark.skipif(
         not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
     ),

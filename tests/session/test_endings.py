@@ -79,6 +79,22 @@ NO_GROUP = ControllerError(
         RuntimeError("Unable to find address for: eth7"),
     )
 )
+NO_NCCL = ControllerError(
+    RayTaskError(
+        "_setup_torch_process_group",
+        "Traceback …\n  dist.init_process_group(\n"
+        "RuntimeError: Distributed package doesn't have NCCL built in",
+        RuntimeError("Distributed package doesn't have NCCL built in"),
+    )
+)
+NO_CUDA = ControllerError(
+    RayTaskError(
+        "_setup_torch_process_group",
+        "Traceback …\n  dist.init_process_group(\n"
+        "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        ValueError("ProcessGroupNCCL is only supported with GPUs, no GPUs found!"),
+    )
+)
 TOO_LARGE = ControllerError(
     InsufficientClusterResourcesError("Insufficient …\nit requires 9 GPUs\nPlease reduce …")
 )
@@ -100,6 +116,13 @@ TOO_LARGE = ControllerError(
             "world",
             ["address for: eth7", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"],
         ),
+        (
+            NO_NCCL,
+            "launch_failed",
+            "world",
+            ["Ray gives each worker a GPU that torch", "NCCL built in", "dtsweep doctor"],
+        ),
+        (NO_CUDA, "launch_failed", "world", ["no GPUs found", "nvidia-smi", "gpus_per_worker=0"]),
         (
             ControllerError(WorkerGroupStartupTimeoutError(2)),
             "no_nodes",

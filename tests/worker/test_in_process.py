@@ -16,12 +16,14 @@ import pytest
 import torch
 from torch import distributed, nn
 
+import dtsweep
 from dtsweep import Measure, Point, Resources, Sweep, SweepError, workloads
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.debugger import NO_LIMIT_S, is_debugged, without_deadline
 from dtsweep.worker.in_process import only_rank
 from dtsweep.worker.rank import gets_gpu
+from tests.stand_in_nvml import StandInNvml, install_nvml
 
 ROOT = Path(__file__).parents[2]
 OTHER_THREADS = 2 if torch.get_num_threads() == 1 else 1
@@ -168,6 +170,16 @@ def test_a_process_that_is_in_a_group_is_refused_and_stays_in_it() -> None:
 def test_the_worker_has_the_gpus_that_the_sweep_says_else_one_where_there_is_one() -> None:
     assert not gets_gpu(Resources(gpus_per_worker=0))
     assert gets_gpu(Resources()) == torch.cuda.is_available()
+
+
+def test_a_gpu_that_torch_can_not_use_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_nvml(StandInNvml(), monkeypatch)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    sweep = replace(SWEEP, resources=Resources())
+    with pytest.raises(SweepError, match=r"can use none of the 1 GPU here, whose driver is 570\.1"):
+        dtsweep.run(sweep, str(tmp_path / "results"), in_process=True)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

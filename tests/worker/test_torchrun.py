@@ -18,7 +18,7 @@ from dtsweep.hardware.gpu_place import shared_gpu
 from dtsweep.results.schema import TRIALS
 from dtsweep.worker.torchrun import _places, main
 from tests.ranks import free_ports, spawn, torchrun_variables
-from tests.stand_in_nvml import GPU, show_a_gpu
+from tests.stand_in_nvml import GPU, StandInNvml, install_nvml, show_a_gpu
 
 ROOT = Path(__file__).parents[2]
 
@@ -127,6 +127,14 @@ def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> N
     assert row["implausible"] is None
 
 
+def test_the_row_is_written_to_a_file_as_well(sweep_file: Path, tmp_path: Path) -> None:
+    # Other output, as NCCL's with NCCL_DEBUG=INFO, can't come between.
+    file = tmp_path / "row.json"
+    row = printed(tmp_path, sweep_file, "workers=2", "--row", file, "sync=ddp")
+    assert json.loads(file.read_text()) == row
+    assert row["status"] == "ok"
+
+
 def test_flops_that_no_core_can_do_are_named_in_the_row(sweep_file: Path) -> None:
     sweep_file.write_text(
         OWN_WORKLOAD.replace(
@@ -141,10 +149,12 @@ def test_flops_that_no_core_can_do_are_named_in_the_row(sweep_file: Path) -> Non
 
 
 def test_a_rank_that_fails_under_torchrun_ends_the_run_with_its_row(sweep_file: Path) -> None:
-    done = torchrun(sweep_file, "workers=2", "sync=ddp", "workload.fails_on=1")
+    file = sweep_file.parent / "row.json"
+    done = torchrun(sweep_file, "workers=2", "sync=ddp", "workload.fails_on=1", f"--row={file}")
     assert done.returncode == 1
     (line,) = done.stdout.splitlines()
     row = json.loads(line)
+    assert json.loads(file.read_text()) == row
     reason = "rank 1: ValueError: not on this rank (line.py:26)"
     assert (row["status"], row["reason"]) == ("user_error", reason)
     assert row["harness"] == "torchrun"
@@ -207,6 +217,8 @@ def test_two_ranks_with_one_gpu_see_it_before_they_exchange(tmp_path: Path) -> N
         (["workers=1", "sync=ddp"], "workers=1, but torchrun started 2"),
         (["workers=2", "sync=dpp"], "'ddp'"),
         (["workers"], "workers"),
+        (["workers=2", "--row"], "--row"),
+        (["workers=2", "--row", "no/such/folder/row.json"], "no folder no/such/folder for --row"),
     ],
 )
 def test_what_can_not_be_measured_without_ray_is_refused_in_a_line(
@@ -241,6 +253,19 @@ def test_a_precision_that_the_gpu_does_not_have_is_refused_in_a_line(
         torch.set_num_threads(threads)
     (line,) = capsys.readouterr().err.splitlines()
     assert "precision tf32 needs GPUs of compute capability 8.0 or higher, here: 7.0" in line
+
+
+def test_a_gpu_that_torch_can_not_use_is_refused_in_a_line(
+    sweep_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_nvml(StandInNvml(), monkeypatch)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert main([str(sweep_file), "workers=1", "sync=ddp"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"dtsweep: torch {torch.__version__}, built ")
+    assert "whose driver is 570.1; " in line
 
 
 def test_without_torchrun_the_command_says_how_it_is_run(

@@ -1,0 +1,39 @@
+"""What tests on a GPU share: a GPU that is there, and whose clocks are up."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+import torch
+
+from dtsweep import Resources, SweepError
+from dtsweep.worker.rank import gets_gpu
+
+WARM_S = 0.5
+"""Time in which an idle GPU raises its clocks."""
+
+CYCLES = 2_000_000
+"""Clock ticks of a GPU: about a millisecond."""
+
+
+def pytest_sessionstart() -> None:
+    """End without a test where `DTSWEEP_NEEDS_GPU` is set and torch can use no GPU.
+
+    All tests would be skipped, which pytest calls a success.
+    """
+    if os.environ.get("DTSWEEP_NEEDS_GPU"):
+        try:
+            gets_gpu(Resources(gpus_per_worker=1))
+        except SweepError as error:
+            pytest.exit(f"no test of tests/gpu can run here: {error}", returncode=1)
+
+
+@pytest.fixture
+def _warm_gpu() -> None:
+    """Keep the GPU busy until its clocks are up: ratios of times need the same clock."""
+    until = time.perf_counter() + WARM_S
+    while time.perf_counter() < until:
+        torch.cuda._sleep(CYCLES)
+        torch.cuda.synchronize()
