@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from inspect import isfunction
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ UUID = "0b1c"
 class StandInNvml:
     """One device, or several equal ones (`devices`).
 
-    Its functions answer with the fields; a function in `unsupported` refuses.
+    Its functions answer with the fields; a function in `unsupported` or `forbidden` refuses.
     """
 
     utilization: int = 90
@@ -33,7 +34,12 @@ class StandInNvml:
     mig: int = 0
     slices: int = 0
     devices: int = 1
+    power_limit_mw: int = 700_000
+    other_limit_mw: int = 1_000_000
+    """Of another limiter; the lower one is enforced."""
     unsupported: Collection[str] = ()
+    forbidden: Collection[str] = ()
+    """Functions that need other rights."""
     has_old_driver: bool = False
     """One before 535, which has another name for the limits of clocks."""
     errors: Collection[tuple[int, int]] = ()
@@ -49,6 +55,8 @@ class StandInNvml:
         def call(*arguments: Any) -> Any:
             if function in self.unsupported:
                 raise pynvml.NVMLError_NotSupported
+            if function in self.forbidden:
+                raise pynvml.NVMLError_NoPermission
             return self.answer(function, *arguments)
 
         return call
@@ -69,6 +77,9 @@ class StandInNvml:
                 raise pynvml.NVMLError_Timeout
             (kind, data), *self.errors = self.errors
             return SimpleNamespace(eventType=kind, eventData=data)
+        if function == "nvmlDeviceSetPowerManagementLimit":
+            self.power_limit_mw = arguments[1]
+            return None
         return {
             "nvmlInit": None,
             "nvmlSystemGetDriverVersion": "570.1",
@@ -95,7 +106,10 @@ class StandInNvml:
             "nvmlEventSetCreate": "events",
             "nvmlDeviceRegisterEvents": None,
             "nvmlDeviceGetPersistenceMode": 1,
-            "nvmlDeviceGetPowerManagementLimit": 700_000,
+            "nvmlDeviceGetUUID": f"GPU-{UUID}",
+            "nvmlDeviceGetPowerManagementLimit": self.power_limit_mw,
+            "nvmlDeviceGetPowerManagementLimitConstraints": [200_000, 700_000],
+            "nvmlDeviceGetEnforcedPowerLimit": min(self.power_limit_mw, self.other_limit_mw),
             "nvmlDeviceGetApplicationsClock": 1500,
             "nvmlDeviceGetTopologyCommonAncestor": 40,
             "nvmlDeviceGetP2PStatus": pynvml.NVML_P2P_STATUS_OK,
@@ -107,6 +121,13 @@ class MissingNvml:
 
     def nvmlInit(self) -> None:  # noqa: N802  # the library's name
         raise pynvml.NVMLError_LibraryNotFound
+
+
+def stand_in_for_pynvml(nvml: StandInNvml, patch: Callable[[Any, str, Any], None]) -> None:
+    """Have the library's functions answer as the stand-in does, also where it is a default."""
+    for name, function in vars(pynvml).copy().items():
+        if name.startswith("nvml") and isfunction(function):
+            patch(pynvml, name, getattr(nvml, name))
 
 
 def show_a_gpu(patch: Callable[[Any, str, Any], None] = setattr) -> None:

@@ -7,6 +7,7 @@ Ranks, and doctor's task on each node; imports torch, NVML and psutil. In readin
     backend_flags   process-wide settings of torch, kept for a while
     process_state   state of a process that a workload may change, restored after each attempt
     nvml            what NVML says of a device, unknown where it says nothing
+    power_limit     power limit of a device, set for a trial and given back
     host            counters of a host: network and CPU energy
     readiness       what a host has left for a run: memory, disk, networks, idle GPUs
     telemetry       what devices and hosts did in a window: columns of `ranks`, stored as they come
