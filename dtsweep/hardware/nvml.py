@@ -28,6 +28,9 @@ CLOCK_LIMITS: Mapping[int, str] = MappingProxyType(
 CHOSEN_LIMITS = frozenset({"ApplicationsClocksSetting", "SyncBoost", "DisplayClockSetting"})
 """Those that someone set; all others are power or heat."""
 
+POWER_CAP = "SwPowerCap"
+"""The clock is lower so that the power limit holds."""
+
 TOPOLOGY: Mapping[int, str] = MappingProxyType(
     {0: "internal", 10: "single", 20: "multiple", 30: "hostbridge", 40: "node", 50: "system"}
 )

@@ -19,7 +19,7 @@ import pynvml
 import torch
 
 from dtsweep.hardware.host import cpu_energy_counters, cpu_energy_j, network_bytes
-from dtsweep.hardware.nvml import CHOSEN_LIMITS, Reading, find_gpu, limit_names
+from dtsweep.hardware.nvml import CHOSEN_LIMITS, POWER_CAP, Gpu, Reading, find_gpu, limit_names
 from dtsweep.sweep.settings import ENERGY_FROM_S
 
 LOOK_BACK_S = 1.0
@@ -105,6 +105,11 @@ class Telemetry:
         self._thread: threading.Thread | None = None
 
     @property
+    def gpu(self) -> Gpu | None:
+        """The device, where NVML knows it."""
+        return self._gpu
+
+    @property
     def counts_energy(self) -> bool:
         """True if the device counts the energy that it uses."""
         return self._gpu is not None and self._gpu.energy_j() is not None
@@ -139,8 +144,12 @@ class Telemetry:
         self._first = self._edge()
         self._begun.set()
 
-    def stop(self) -> dict[str, Any]:
+    def stop(self, *, is_power_limited: bool = False) -> dict[str, Any]:
         """End the window.
+
+        Args:
+            is_power_limited: whether the trial has set a power limit; a clock that is lower for it
+                gets no flag.
 
         Returns:
             The columns of `ranks` that telemetry knows, None where unknown; those of a GPU only
@@ -163,9 +172,10 @@ class Telemetry:
         columns["sm_clock_share"] = clock_hz / highest_hz if clock_hz and highest_hz else None
         # Without an energy counter no window is long enough for it.
         is_short = last.energy_j is not None and columns["energy_j"] is None
+        noticed = _flags(columns, is_power_limited=is_power_limited)
         return {
             **columns,
-            "telemetry_flags": [*_flags(columns), *(["window_short"] if is_short else [])],
+            "telemetry_flags": [*noticed, *(["window_short"] if is_short else [])],
         }
 
     def read(self) -> None:
@@ -249,16 +259,21 @@ def gpu_columns(
     return {**columns, "energy_j": energy_j, "other_processes": other_processes}
 
 
-def _flags(columns: Mapping[str, Any]) -> list[str]:
+def _flags(columns: Mapping[str, Any], *, is_power_limited: bool) -> list[str]:
     share = columns["sm_clock_share"]
     utilization = columns["device_utilization"]
     errors = columns["device_errors"] or []
+    reasons = set(columns["throttle_reasons"] or ()) - CHOSEN_LIMITS
+    is_low = None not in (share, utilization) and utilization >= BUSY and share < LOW_CLOCK
+    if is_power_limited and POWER_CAP in reasons:
+        reasons.remove(POWER_CAP)
+        is_low = False
     conditions = {
         "shared_gpu": bool(columns["other_processes"]),
-        "throttled": not CHOSEN_LIMITS.issuperset(columns["throttle_reasons"] or ()),
+        "throttled": bool(reasons),
         "ecc": any(error.startswith("ECC") for error in errors),
         "xid": any(error.startswith("Xid") for error in errors),
-        "clock_low": None not in (share, utilization) and utilization >= BUSY and share < LOW_CLOCK,
+        "clock_low": is_low,
     }
     return [name for name, holds in conditions.items() if holds]
 

@@ -22,7 +22,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "wrong_parameters": "the workers' parameters differ after an exchange",
         "wrong_traffic": "the workers sent more or less than the mode sends",
         "user_error": "the workload raised an exception",
-        "infeasible": "the cluster can't hold the workers",
+        "infeasible": "the cluster can't hold the workers, or a GPU can't have the `power_limit`",
         "no_nodes": "the machines did not come in time",
         "timeout": "too few steps within the allowed time",
         "cancelled": "interrupted by the user",
@@ -67,10 +67,12 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "host_bound": "in most steps the GPU was less than a step behind its host: it waits "
         "for work",
         "shared_gpu": "other processes used the device",
-        "throttled": "the device lowered its clock for power or heat",
+        "throttled": "the device lowered its clock for heat, or for power without the axis "
+        "`power_limit`",
         "ecc": "the device's memory had errors (ECC) in the window",
         "xid": "the device's driver reported an error (Xid) in the window",
-        "clock_low": "the device ran at less than 90 % of its highest clock",
+        "clock_low": "the device ran at less than 90 % of its highest clock, not for the axis "
+        "`power_limit`",
         "window_short": "energy is null: the window is under 5 s; `Measure(energy=True)` makes it "
         "long enough",
         "oom_retry": "the allocator ran full, emptied its cache and tried again",

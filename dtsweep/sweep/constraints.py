@@ -103,6 +103,10 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="precision {point.precision} needs a GPU",
     ),
     Constraint(
+        applies=lambda point, harness: point.power_limit is not None and harness.has_gpus is False,
+        reason="power_limit needs GPUs",
+    ),
+    Constraint(
         applies=lambda point, harness: MODES[point.sync].needs_ray and harness.name != "ray",
         reason="{point.sync} needs Ray",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ import torch.distributed.nn.functional
 from dtsweep.errors import SweepError
 from dtsweep.hardware.fingerprint import fingerprint
 from dtsweep.hardware.memory import release_memory
+from dtsweep.hardware.power_limit import give_back
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.metrics.rank_result import RankFacts
 from dtsweep.sweep.settings import Resources
@@ -102,11 +104,15 @@ def become_rank(
         is_own_process: whether this is the user's own process.
         where: `node_id` and `log` of `RankFacts`, in a Ray session.
     """
+    telemetry = Telemetry(device)
+    # Before the machine is described: a killed trial may have left another limit.
+    if telemetry.gpu is not None and (reason := give_back(telemetry.gpu)):
+        print(f"dtsweep: {reason}", file=sys.stderr)  # noqa: T201
     context = RankContext(
         rank=rank,
         device=device,
         workload=workload,
-        telemetry=Telemetry(device),
+        telemetry=telemetry,
         facts=RankFacts(
             **fingerprint(device, own_variables=own_variables, packages=packages), **where
         ),

@@ -150,7 +150,7 @@ def _window(
         context.telemetry.start()
         barrier(job.device)
         window_s = loop.run("window", window, drain=True)
-        seen = context.telemetry.stop()
+        seen = context.telemetry.stop(is_power_limited=job.point.power_limit is not None)
     noticed = seen.pop("telemetry_flags")
     barrier(job.device)
     window.forget()

@@ -169,6 +169,19 @@ def test_power_and_heat_throttle_but_idleness_and_chosen_clocks_do_not(
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
+@pytest.mark.parametrize(
+    ("limits", "flags"), [(0x4, []), (0x4 | 0x40, ["throttled"]), (0x0, ["clock_low"])]
+)
+def test_a_clock_that_is_low_for_the_power_limit_of_the_trial_gets_no_flag(
+    limits: int, flags: list[str]
+) -> None:
+    telemetry, watch = watched(StandInNvml(limits=limits, clock_mhz=1000))
+    telemetry.start()
+    watch.seconds += 10
+    assert telemetry.stop(is_power_limited=True)["telemetry_flags"] == flags
+
+
+@pytest.mark.usefixtures("torch_sees_a_gpu")
 def test_an_idle_device_may_lower_its_clock() -> None:
     assert "clock_low" in window(StandInNvml(clock_mhz=1700, utilization=60))["telemetry_flags"]
     assert "clock_low" not in window(StandInNvml(clock_mhz=1900, utilization=60))["telemetry_flags"]
