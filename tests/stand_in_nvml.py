@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import isfunction
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ UUID = "0b1c"
 class StandInNvml:
     """One device, or several equal ones (`devices`).
 
-    Its functions answer with the fields; a function in `unsupported` refuses.
+    Its functions answer with the fields; a function in `unsupported` or `forbidden` refuses.
     """
 
     utilization: int = 90
@@ -34,7 +35,6 @@ class StandInNvml:
     """Programs that the server of MPS serves."""
     names: Mapping[int, str] = field(default_factory=dict)
     """Paths of programs by their process; of the others none is known."""
-    enforced_mw: int = 700_000
     pcie: tuple[int, int] = (5, 16)
     """Generation and width of the link now; at most 5 and 16."""
     nvlinks: Sequence[int] = (1,) * 18
@@ -42,7 +42,12 @@ class StandInNvml:
     mig: int = 0
     slices: int = 0
     devices: int = 1
+    power_limit_mw: int = 700_000
+    other_limit_mw: int = 1_000_000
+    """Of another limiter; the lower one is enforced."""
     unsupported: Collection[str] = ()
+    forbidden: Collection[str] = ()
+    """Functions that need other rights."""
     has_old_driver: bool = False
     """One before 535, which has another name for the limits of clocks."""
     nvlink_recoveries: int = 0
@@ -67,6 +72,8 @@ class StandInNvml:
         def call(*arguments: Any) -> Any:
             if function in self.unsupported:
                 raise pynvml.NVMLError_NotSupported
+            if function in self.forbidden:
+                raise pynvml.NVMLError_NoPermission
             return self.answer(function, *arguments)
 
         return call
@@ -97,6 +104,9 @@ class StandInNvml:
             return self.names[arguments[0]]
         if function == "nvmlDeviceGetNvLinkState":
             return self.nvlinks[arguments[1]]
+        if function == "nvmlDeviceSetPowerManagementLimit":
+            self.power_limit_mw = arguments[1]
+            return None
         return {
             "nvmlInit": None,
             "nvmlSystemGetDriverVersion": "570.1",
@@ -131,15 +141,17 @@ class StandInNvml:
             "nvmlEventSetCreate": "events",
             "nvmlDeviceRegisterEvents": None,
             "nvmlDeviceGetPersistenceMode": 1,
-            "nvmlDeviceGetPowerManagementLimit": 700_000,
+            "nvmlDeviceGetPowerManagementLimit": self.power_limit_mw,
             "nvmlDeviceGetPowerManagementDefaultLimit": 650_000,
-            "nvmlDeviceGetEnforcedPowerLimit": self.enforced_mw,
+            "nvmlDeviceGetEnforcedPowerLimit": min(self.power_limit_mw, self.other_limit_mw),
             "nvmlDeviceGetComputeMode": 3,
             "nvmlDeviceGetMaxPcieLinkGeneration": 5,
             "nvmlDeviceGetMaxPcieLinkWidth": 16,
             "nvmlDeviceGetCurrPcieLinkGeneration": self.pcie[0],
             "nvmlDeviceGetCurrPcieLinkWidth": self.pcie[1],
             "nvmlDeviceGetMaxCustomerBoostClock": 1980,
+            "nvmlDeviceGetUUID": f"GPU-{UUID}",
+            "nvmlDeviceGetPowerManagementLimitConstraints": [200_000, 700_000],
             "nvmlDeviceGetApplicationsClock": 1500,
             "nvmlDeviceGetTopologyCommonAncestor": 40,
             "nvmlDeviceGetP2PStatus": pynvml.NVML_P2P_STATUS_OK,
@@ -157,6 +169,13 @@ class MissingNvml:
 
     def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802  # the library's name
         raise pynvml.NVMLError_Uninitialized
+
+
+def stand_in_for_pynvml(nvml: StandInNvml, patch: Callable[[Any, str, Any], None]) -> None:
+    """Have the library's functions answer as the stand-in does, also where it is a default."""
+    for name, function in vars(pynvml).copy().items():
+        if name.startswith("nvml") and isfunction(function):
+            patch(pynvml, name, getattr(nvml, name))
 
 
 def show_a_gpu(patch: Callable[[Any, str, Any], None] = setattr) -> None:

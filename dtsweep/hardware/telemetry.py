@@ -21,7 +21,7 @@ import pynvml
 import torch
 
 from dtsweep.hardware.host import cpu_energy_counters, cpu_energy_j, network_bytes
-from dtsweep.hardware.nvml import SLOWDOWNS, Reading, find_gpu, limit_names
+from dtsweep.hardware.nvml import SLOWDOWNS, Gpu, Reading, find_gpu, limit_names
 from dtsweep.sweep.settings import ENERGY_FROM_S
 
 LOOK_BACK_S = 1.0
@@ -111,6 +111,11 @@ class Telemetry:
         self._thread: threading.Thread | None = None
 
     @property
+    def gpu(self) -> Gpu | None:
+        """The device, where NVML knows it."""
+        return self._gpu
+
+    @property
     def counts_energy(self) -> bool:
         """True if the device counts the energy that it uses."""
         return self._gpu is not None and self._gpu.energy_j() is not None
@@ -170,9 +175,10 @@ class Telemetry:
         columns["sm_clock_share"] = clock_hz / highest_hz if clock_hz and highest_hz else None
         # Without an energy counter no window is long enough for it.
         is_short = last.energy_j is not None and columns["energy_j"] is None
+        noticed = _flags(columns)
         return {
             **columns,
-            "telemetry_flags": [*_flags(columns), *(["window_short"] if is_short else [])],
+            "telemetry_flags": [*noticed, *(["window_short"] if is_short else [])],
         }
 
     def read(self) -> None:

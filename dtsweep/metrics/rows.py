@@ -145,6 +145,7 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
     causes = (
         "oom_device",
         "oom_host",
+        "infeasible",
         "user_error",
         "version_mismatch",
         "infeasible",

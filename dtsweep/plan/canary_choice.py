@@ -21,15 +21,16 @@ CANARY_TRIALS = 2
 def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
     """Choose the canary of each world.
 
-    It is the trial with the middle micro-batch as plain `ddp`, uncompressed, so never larger than
-    what the world runs itself. In a world in which every trial divides its state among the workers
-    it keeps its own mode, because `ddp` might not fit.
+    It is the trial with the middle micro-batch as plain `ddp`, uncompressed and without a power
+    limit, so never larger than what the world runs itself. In a world in which every trial divides
+    its state among the workers it keeps its own mode, because `ddp` might not fit.
 
     Args:
         trials: all of the plan, done ones too, so that a resumed run has the same canaries.
     """
     canaries = {}
-    uncompressed = {name: DEFAULTS[name] for name in ("compression", *COMPRESSION_FIELDS)}
+    common = ("compression", *COMPRESSION_FIELDS, "power_limit")
+    usual = {name: DEFAULTS[name] for name in common}
     plain: dict[str, Any] = {"sync": "ddp", **{name: DEFAULTS[name] for name in MODE_FIELDS}}
     inside: dict[World, list[Trial]] = {}
     for trial in trials:
@@ -39,7 +40,7 @@ def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
         among = undivided or world_trials
         among.sort(key=lambda trial: (trial.point.micro_batch, identity(trial.point)))
         middle = among[len(among) // 2]
-        settings = dict(uncompressed)
+        settings = dict(usual)
         if undivided:
             settings |= plain
         point = replace(middle.point, accumulation=1, **settings)

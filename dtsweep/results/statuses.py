@@ -22,7 +22,8 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "wrong_parameters": "the workers' parameters differ after an exchange",
         "wrong_traffic": "the workers sent more or less than the mode sends",
         "user_error": "the workload raised an exception",
-        "infeasible": "the cluster can't hold the workers, or its GPUs don't have the precision",
+        "infeasible": "the cluster can't hold the workers, or its GPUs can't have the precision or "
+        "the `power_limit`",
         "no_nodes": "the machines did not come in time",
         "timeout": "too few steps within the allowed time",
         "cancelled": "interrupted by the user",

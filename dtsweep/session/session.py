@@ -15,6 +15,7 @@ from typing import Any
 import ray
 
 from dtsweep.hardware.gpu_place import shared_gpu
+from dtsweep.hardware.power_limit import give_back_all
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, versions
@@ -107,6 +108,8 @@ class Session:
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._memory_left: dict[int, int] = {}
+        self.limits_power = False
+        """True once its ranks were handed a trial that sets the power limit of their GPUs."""
         self._worlds = 0
         self._assignments: list[RankAssignment] = []
         self._storage = Path(settings.storage) / self.name
@@ -203,6 +206,8 @@ class Session:
     def hand_out(self, task: Task, shards: Sequence[Any]) -> None:
         """Give the ranks of its world a task; the others learn that they have none."""
         self.begin(task.attempt_id)
+        if task.point.power_limit is not None:
+            self.limits_power = True
         for queue, assignment in zip(self.inbox, self._assignments, strict=True):
             queue.put_nowait((task, shards, assignment))
 
@@ -256,7 +261,17 @@ class Session:
         if not await self._joined(CLOSE_S):
             self._to(SessionState.STUCK)
         shutil.rmtree(self._storage, ignore_errors=True)
+        if self.limits_power:
+            await self._give_power_limits_back()
         self._let_go()
+
+    async def _give_power_limits_back(self) -> None:
+        """Give back what killed ranks have set; a node that is gone keeps it for its next rank."""
+        uuids: dict[str, list[str]] = {}
+        for facts in self.facts.values():
+            if facts.device_uuid is not None:
+                uuids.setdefault(str(facts.node_id), []).append(facts.device_uuid)
+        await asyncio.gather(*(on_node(node, give_back_all, uuids[node]) for node in uuids))
 
     def _let_go(self) -> None:
         """Drop the handles of its ranks, which would keep them alive as long as the slot has it."""

@@ -167,15 +167,15 @@ class Slot:
     async def stop(self) -> dict[str, str]:
         """End the session although its ranks may work, for a run that ends now; return its logs.
 
-        In order where the cluster goes on, so that nothing of Ray Train stays behind; a private Ray
-        ends with it.
+        In order where the cluster goes on, so that nothing of Ray Train stays behind, and where
+        GPUs have to get their power limits back. Otherwise a private Ray ends with it.
         """
         self._shards.drop()
         session = self._open_session
         if session is None or not session.facts:
             # Of ranks that have not come up yet there is nothing to take hold of.
             return self._logs
-        if not self._settings.is_private:
+        if not self._settings.is_private or session.limits_power:
             await session.kill()
         return self._logs | await session.tails(is_last=True)
 

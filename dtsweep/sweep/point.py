@@ -148,6 +148,13 @@ class Point:
         "fp32.",
         choices=tuple(PRECISIONS),
     )
+    power_limit: float | None = axis(
+        None,
+        "Power limit of each worker's GPU; None leaves it as it is.",
+        unit="W",
+        above=0,
+        is_quiet=True,
+    )
     placement: str = axis(
         "pack",
         "How Ray spreads the workers over nodes.",

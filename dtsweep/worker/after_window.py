@@ -107,7 +107,8 @@ def _exchange_times(context: RankContext, job: Job, model: nn.Module) -> dict[st
     parameters = [(p.shape, p.dtype, p.requires_grad) for p in model.parameters()]
     fields = [getattr(point, name) for name in CHOSEN_FIELDS]
     options = repr(sorted(job.ddp_options.items()))
-    key: Hashable = (point.sync, point.compression, point.precision, *fields, *parameters, options)
+    settings = (point.sync, point.compression, point.precision, point.power_limit)
+    key: Hashable = (*settings, *fields, *parameters, options)
     return context.exchanges.setdefault(key, {})
 
 

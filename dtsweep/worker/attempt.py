@@ -12,8 +12,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.bandwidth import operation_rates
 from dtsweep.hardware.memory import free_bytes, oom_status, release_memory, total_bytes
 from dtsweep.hardware.peaks import choose_peak, matmul_rates, peak_flops
+from dtsweep.hardware.power_limit import PowerLimitError, give_back, power_limited
 from dtsweep.hardware.process_state import ProcessState
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.flops import count_flops, count_operations, given_flops
@@ -204,6 +205,8 @@ def status_of(error: BaseException, *, has_peers: bool = True) -> str:
     """
     if full := oom_status(error):
         return full
+    if isinstance(error, PowerLimitError):
+        return "infeasible"
     gone_server = any(kind.__name__ == "RayActorError" for kind in type(error).__mro__)
     if (
         gone_server
@@ -247,8 +250,11 @@ def _measure(
         servers=servers,
     )
     rates = _device_rates(context, task, point)
-    mode = load_mode(point.sync)(job)
-    try:
+    # The rates are those of the device, so they are measured before its power is limited.
+    with (
+        closing(load_mode(point.sync)(job)) as mode,
+        _power_limit_held(context, point.power_limit),
+    ):
         # A workload of its own: this one travels to the parameter servers, without what `batch` has
         # cached.
         make = functools.partial(make_optimizer, point=task.point_of(context.workload))
@@ -292,8 +298,39 @@ def _measure(
             time.perf_counter() - began_warmup - (measured.warmup_s or 0.0) - measured.window_s
         )
         return replace(measured, **fields, flags=[*flags, *measured.flags])
-    finally:
-        mode.close()
+
+
+@contextmanager
+def _power_limit_held(context: RankContext, watts: float | None) -> Iterator[None]:
+    """Hold a power limit on the GPUs of all ranks; without one, undo what a killed trial has set.
+
+    Args:
+        context: this rank.
+        watts: the point's limit, equal on all ranks.
+
+    Raises:
+        PowerLimitError: this rank's GPU can't have the limit, or not its earlier one.
+        DistError: another rank's can't.
+    """
+    gpu = context.telemetry.gpu
+    if watts is None:
+        if gpu is not None and (reason := give_back(gpu)):
+            raise PowerLimitError(reason)
+        yield
+        return
+    with ExitStack() as held:
+        refusal = None
+        try:
+            held.enter_context(power_limited(gpu, watts))
+        except PowerLimitError as error:
+            refusal = error
+        # All ranks agree: one that gave up alone would keep the others waiting in an exchange.
+        (is_refused,) = max_over_ranks(context.device, refusal is not None)
+        if refusal is not None:
+            raise refusal
+        if is_refused:
+            raise distributed.DistError("the GPU of another worker can't have the power limit")
+        yield
 
 
 def _prepare(mode: SyncMode, model: nn.Module, make: MakeOptimizer) -> list[str]:

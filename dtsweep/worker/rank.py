@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Collection, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from dtsweep.errors import SweepError
 from dtsweep.hardware.fingerprint import fingerprint
 from dtsweep.hardware.memory import release_memory
 from dtsweep.hardware.nvml import device_count, driver
+from dtsweep.hardware.power_limit import give_back
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.metrics.rank_result import RankFacts
 from dtsweep.sweep.settings import Resources
@@ -141,11 +143,15 @@ def become_rank(
     # that fails, so does the first trial, which says why.
     with suppress(RuntimeError):
         torch.zeros(1, device=device)
+    telemetry = Telemetry(device)
+    # Before the machine is described: a killed trial may have left another limit.
+    if telemetry.gpu is not None and (reason := give_back(telemetry.gpu)):
+        print(f"dtsweep: {reason}", file=sys.stderr)  # noqa: T201
     context = RankContext(
         rank=rank,
         device=device,
         workload=workload,
-        telemetry=Telemetry(device),
+        telemetry=telemetry,
         facts=RankFacts(
             **fingerprint(device, own_variables=own_variables, packages=packages), **where
         ),

@@ -128,11 +128,13 @@ def test_what_ran_out_of_memory_is_no_canary() -> None:
 
 
 def test_what_needs_a_gpu_is_refused_on_cpus_alone() -> None:
-    axes: dict[str, list[Any]] = {"precision": ["fp32", "tf32"]}
-    assert [reason for _, reason in prepared(cluster_of(TWO_OF_TWO), axes).refused] == [
-        "precision tf32 needs a GPU"
-    ]
-    assert not prepared(cluster_of([{"CPU": 2.0, "GPU": 1.0}]), axes).refused
+    cases: dict[str, dict[str, list[Any]]] = {
+        "precision tf32 needs a GPU": {"precision": ["fp32", "tf32"]},
+        "power_limit needs GPUs": {"power_limit": [None, 300]},
+    }
+    for why, axes in cases.items():
+        assert [reason for _, reason in prepared(cluster_of(TWO_OF_TWO), axes).refused] == [why]
+        assert not prepared(cluster_of([{"CPU": 2.0, "GPU": 1.0}]), axes).refused
 
 
 def test_where_nodes_of_unknown_types_can_be_added_only_waiting_tells_what_fits() -> None:

@@ -234,7 +234,7 @@ def test_what_nvml_cannot_tell_of_a_gpu_is_left_out() -> None:
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 def test_what_changes_from_moment_to_moment_makes_no_other_machine() -> None:
     busy = StandInNvml(pcie=(5, 16), clock_mhz=1900, temperature=80, pids=[7], limits=0x4)
-    idle = StandInNvml(pcie=(1, 8), clock_mhz=300, temperature=30, enforced_mw=500_000)
+    idle = StandInNvml(pcie=(1, 8), clock_mhz=300, temperature=30, other_limit_mw=500_000)
     machines = [fingerprint(GPU, nvml=nvml)["machine"] for nvml in (busy, idle)]
     assert machines[0] == machines[1]
 

@@ -192,7 +192,7 @@ def test_the_link_and_the_power_limit_are_those_at_the_windows_end() -> None:
     telemetry, watch = watched(nvml)
     telemetry.start()
     watch.seconds += 2
-    nvml.pcie, nvml.enforced_mw = (5, 4), 350_000
+    nvml.pcie, nvml.other_limit_mw = (5, 4), 350_000
     columns = telemetry.stop()
     told = [columns[name] for name in ("pcie_generation", "pcie_width", "power_limit_w")]
     assert told == [5, 4, 350]

@@ -165,6 +165,14 @@ def test_the_reason_names_the_gpus_that_are_too_old() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("has_gpus", "reason"), [(False, "power_limit needs GPUs"), (None, None), (True, None)]
+)
+def test_a_power_limit_where_there_are_no_gpus(has_gpus: bool | None, reason: str | None) -> None:
+    assert impossible(Point(power_limit=300), Harness(has_gpus=has_gpus)) == reason
+    assert impossible(Point(), Harness(has_gpus=has_gpus)) is None
+
+
 def test_a_mode_of_ray_under_another_harness() -> None:
     assert harnesses_that_refuse(Point(sync="parameter_server")) == {"torchrun", "in_process"}
     assert (
@@ -215,6 +223,7 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(optimizer="adam", workload=Own()), Harness()),
     (Point(precision="tf32"), Harness(has_gpus=False)),
     (Point(precision="tf32"), Harness(compute_capability=(7, 5))),
+    (Point(power_limit=300), Harness(has_gpus=False)),
     (Point(sync="parameter_server"), Harness(name="torchrun")),
     (Point(workers=2), Harness(name="in_process")),
     (Point(environment={"A": "1"}), Harness(name="in_process")),
