@@ -97,8 +97,7 @@ class Gpu:
     def read(self) -> Reading:
         """Read what changes within a window."""
         utilization = self.ask("nvmlDeviceGetUtilizationRates")
-        # The second version: in the first, memory that the driver keeps for itself counts as used.
-        memory = self.ask("nvmlDeviceGetMemoryInfo", self.nvml.nvmlMemory_v2)
+        memory = self._memory()
         return Reading(
             utilization=None if utilization is None else utilization.gpu / 100,
             memory_bytes=None if memory is None else memory.used,
@@ -109,6 +108,13 @@ class Gpu:
             limits=self._limits(),
             power_w=_scaled(self.ask("nvmlDeviceGetPowerUsage"), 1e-3),
         )
+
+    def _memory(self) -> Any:
+        # The second version: in the first, memory that the driver keeps for itself counts as used.
+        second = getattr(self.nvml, "nvmlMemory_v2", None)
+        if second is None:
+            return self.ask("nvmlDeviceGetMemoryInfo")
+        return self.ask("nvmlDeviceGetMemoryInfo", second)
 
     def _limits(self) -> int | None:
         """Bits of `CLOCK_LIMITS`; drivers before 535 know them by another name."""
@@ -189,7 +195,7 @@ class Gpu:
         try:
             events = self.nvml.nvmlEventSetCreate()
             self.nvml.nvmlDeviceRegisterEvents(self.handle, kinds, events)
-        except pynvml.NVMLError:
+        except (pynvml.NVMLError, AttributeError):
             return None
         return events
 

@@ -273,6 +273,19 @@ def test_a_function_that_another_package_of_that_name_lacks_is_unknown() -> None
     assert Gpu("handle", SimpleNamespace()).ask("nvmlDeviceGetPowerUsage") is None
 
 
+def test_a_library_of_another_package_that_has_little_is_read_as_far_as_it_goes() -> None:
+    library = SimpleNamespace(
+        NVML_CLOCK_SM=1,
+        NVML_TEMPERATURE_GPU=0,
+        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(used=7),
+        nvmlDeviceGetSupportedEventTypes=lambda _: 0x8,
+    )
+    gpu = Gpu("handle", library)
+    assert gpu.read().memory_bytes == 7
+    assert gpu.read().power_w is None
+    assert gpu.watch_errors() is None
+
+
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 @pytest.mark.parametrize(
     ("function", "column"),
