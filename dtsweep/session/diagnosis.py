@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ from dtsweep.metrics.rows import explaining_failure
 from dtsweep.results.statuses import WRONG
 from dtsweep.session.endings import STOPPED, causes_of, is_preempted
 from dtsweep.session.hang import attempt_stack, behind
+from dtsweep.session.last_words import failed_kernel, first_to_end
 from dtsweep.session.memory_kills import MemoryKills, kills_in
 from dtsweep.session.nodes import NODE_ANSWERS_S, answers, on_node, read_tail, write_stacks
 from dtsweep.sweep.settings import Measure
@@ -81,7 +82,8 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         ranks: that it had.
     """
     causes = causes_of(error)
-    rank = min(causes, default=None)
+    logs = await _logs_of(causes, ranks)
+    rank = first_to_end(logs)
     node = None
     node_id = None
     node_name = "an unknown node"
@@ -110,7 +112,7 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         killed = "ended when the kernel killed a process of its container: no memory was left"
         return died(status="oom_host", reason=f"{where} {killed}")
     if causes:
-        return died(status="rank_died", reason=f"{where} ended")
+        return _ended(ranks, rank, logs, words=f"{where} ended", node_id=node_id)
     # Train's controller is no rank: the peers of what has ended are not to blame either.
     status = "rank_died"
     if isinstance(error, RayActorError):
@@ -119,6 +121,43 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         status=status,
         reason=f"the trainer ended: {next(iter(text.splitlines()), 'no reason given')}",
     )
+
+
+async def _logs_of(some: Iterable[int], ranks: Ranks) -> dict[int, str]:
+    """Ends of the logs of some ranks of the session; empty of one that has not come up."""
+    logs = dict.fromkeys(some, "")
+    facts = {rank: ranks.facts[rank] for rank in logs if rank in ranks.facts}
+    texts = await asyncio.gather(
+        *(on_node(str(fact.node_id), read_tail, fact.log) for fact in facts.values())
+    )
+    return logs | dict(zip(facts, texts, strict=True))
+
+
+def _ended(
+    ranks: Ranks, rank: int | None, logs: Mapping[int, str], *, words: str, node_id: str | None
+) -> Diagnosis:
+    """Diagnosis of ranks whose processes have ended: after a peer, by a kernel, or by themselves.
+
+    Args:
+        ranks: of the session.
+        rank: that ended first; None where each of them lost a peer.
+        logs: the ends of the logs of those that have ended.
+        words: that say so of the first.
+        node_id: of its node, if known.
+    """
+    if rank is None:
+        reason = f"{_named(ranks, sorted(logs))} ended, by their logs because a peer was gone"
+        return Diagnosis(status="rank_died", reason=reason)
+    kernel = failed_kernel(logs[rank])
+    if kernel is not None and rank in ranks.members:
+        # It would fail on any node.
+        return Diagnosis(status="user_error", reason=f"{words}: {kernel}", rank=rank)
+    return Diagnosis(status="rank_died", reason=words, rank=rank, died_on=node_id)
+
+
+def _named(ranks: Ranks, some: Sequence[int]) -> str:
+    """Ranks of the session by their ranks in the world of the trial, with their nodes."""
+    return listed([ranks.named(rank, ranks.facts[rank].node) for rank in some], most=NAMED)
 
 
 def _its_node(facts: RankFacts) -> RankNode:
@@ -198,13 +237,11 @@ async def why_silent(
         phase = f"{measure.max_warmup_seconds:g} s of warm-up"
     dead = [rank for rank in ranks.members if states[rank] in ENDED]
     if dead:
-        where = ranks.named(dead[0], ranks.facts[dead[0]].node)
-        return Diagnosis(
-            status="rank_died",
-            reason=f"{where} ended, and a child process of it kept its connections open",
-            rank=dead[0],
-            died_on=ranks.facts[dead[0]].node_id,
-        )
+        logs = await _logs_of(dead, ranks)
+        first = first_to_end(logs)
+        ended = dead[0] if first is None else first
+        words = f"{_named(ranks, [ended])} ended, and a child process kept its connections open"
+        return _ended(ranks, first, logs, words=words, node_id=ranks.facts[ended].node_id)
     if stopped := [rank for rank in ranks.members if states[rank] in STOPPED]:
         names = ", ".join(
             f"{ranks.named(rank, ranks.facts[rank].node)} is {STOPPED[states[rank]]}"
@@ -230,11 +267,8 @@ async def _waited_for(
     ranks: Ranks, silent: Sequence[int], collectives: Mapping[int, int | None]
 ) -> list[int]:
     """Ranks of the world for which the others wait, by what they say and by their stacks."""
-    facts = [ranks.facts[ranks.members[rank]] for rank in silent]
-    logs = await asyncio.gather(
-        *(on_node(str(fact.node_id), read_tail, fact.log) for fact in facts)
-    )
-    stacks = {rank: attempt_stack(log) for rank, log in zip(silent, logs, strict=True)}
+    logs = await _logs_of([ranks.members[rank] for rank in silent], ranks)
+    stacks = {rank: attempt_stack(logs[ranks.members[rank]]) for rank in silent}
     return behind({rank: collectives.get(rank) for rank in silent}, stacks)
 
 

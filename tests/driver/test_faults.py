@@ -49,6 +49,12 @@ def faults(
         ("raise", "user_error", "rank 1: ValueError: wrong on one rank"),
         ("raise_everywhere", "user_error", "rank 0: ValueError: wrong on every rank"),
         ("kill", "rank_died", "rank 1 on "),
+        (
+            "kernel",
+            "user_error",
+            f"rank 1 on {socket.gethostname()} ended: CUDA error: device-side assert triggered "
+            "(faulty.py:",
+        ),
         ("fork_exit", "rank_died", "rank 1 on "),
         ("interrupt", "user_error", "rank 1: KeyboardInterrupt (faulty.py:"),
         ("hang", "hang", f"no answer from rank 1 on {socket.gethostname()} "),
