@@ -14,7 +14,7 @@ from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import explaining_failure
 from dtsweep.results.statuses import WRONG
 from dtsweep.session.endings import STOPPED, causes_of, is_preempted
-from dtsweep.session.hang import attempt_stack, behind
+from dtsweep.session.hang import Begun, attempt_stack, behind
 from dtsweep.session.last_words import failed_kernel, first_to_end
 from dtsweep.session.memory_kills import MemoryKills, kills_in
 from dtsweep.session.nodes import NODE_ANSWERS_S, answers, on_node, read_tail, write_stacks
@@ -216,7 +216,7 @@ async def why_silent(
     ranks: Ranks,
     *,
     answered: Collection[int],
-    collectives: Mapping[int, int | None],
+    collectives: Mapping[int, Begun | None],
     measure: Measure,
     is_warm: bool,
 ) -> Diagnosis:
@@ -225,7 +225,7 @@ async def why_silent(
     Args:
         ranks: of the session.
         answered: ranks of the world that have.
-        collectives: begun by each rank of the world; None of a rank that does not say.
+        collectives: begun by each rank of the world, by group; None of a rank that does not say.
         measure: how long they had.
         is_warm: whether all had ended a warm-up.
     """
@@ -247,7 +247,8 @@ async def why_silent(
             f"{ranks.named(rank, ranks.facts[rank].node)} is {STOPPED[states[rank]]}"
             for rank in stopped
         )
-        reason = f"{names}; no answer after {phase}; the stacks of the others are in the logs"
+        where = "the stacks and last exchanges of the others are in the logs"
+        reason = f"{names}; no answer after {phase}; {where}"
         return Diagnosis(status="hang", reason=reason, rank=stopped[0])
     silent = [rank for rank, _ in enumerate(ranks.members) if rank not in answered]
     waited_for = await _waited_for(ranks, silent, collectives) or silent
@@ -256,7 +257,8 @@ async def why_silent(
         [f"{rank} on {node}" for rank, node in zip(waited_for, nodes, strict=True)], most=NAMED
     )
     progress = _progress_of(waited_for, silent, collectives)
-    reason = f"no answer from rank {names} after {phase}{progress}; all stacks are in the logs"
+    where = "all stacks and last exchanges are in the logs"
+    reason = f"no answer from rank {names} after {phase}{progress}; {where}"
     rank = None
     if waited_for:
         rank = ranks.members[waited_for[0]]
@@ -264,7 +266,7 @@ async def why_silent(
 
 
 async def _waited_for(
-    ranks: Ranks, silent: Sequence[int], collectives: Mapping[int, int | None]
+    ranks: Ranks, silent: Sequence[int], collectives: Mapping[int, Begun | None]
 ) -> list[int]:
     """Ranks of the world for which the others wait, by what they say and by their stacks."""
     logs = await _logs_of([ranks.members[rank] for rank in silent], ranks)
@@ -273,17 +275,18 @@ async def _waited_for(
 
 
 def _progress_of(
-    waited_for: Sequence[int], silent: Sequence[int], collectives: Mapping[int, int | None]
+    waited_for: Sequence[int], silent: Sequence[int], collectives: Mapping[int, Begun | None]
 ) -> str:
     """Say how many exchanges the ranks have begun that are waited for, and the others."""
     others = [collectives[rank] for rank in silent if rank not in waited_for]
-    counts = [count for count in others if count is not None]
+    counts = [sum(begun.values()) for begun in others if begun is not None]
     if not counts:
         return ""
     first = collectives[waited_for[0]]
     if first is None:
         return ", for which the others wait"
-    return f", for which the others wait ({first} exchanges begun, the others {max(counts)})"
+    count = sum(first.values())
+    return f", for which the others wait ({count} exchanges begun, the others {max(counts)})"
 
 
 def ended_as(
