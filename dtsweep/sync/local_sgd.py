@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.distributed import distributed_c10d
-from torch.distributed.algorithms.model_averaging.utils import average_parameters
 
 from dtsweep.compression.exchange import Mark, mean_for, unmarked
 from dtsweep.measure.clock import StepClock
@@ -21,7 +20,7 @@ from dtsweep.sync.passes import passes, share_weights
 
 
 class LocalSgd(SyncMode):
-    """torch's model averaging; optimizer state stays each worker's own.
+    """Model averaging; optimizer state stays each worker's own.
 
     What is compressed are the changes of a period: of parameters themselves most would be lost.
     """
@@ -90,7 +89,7 @@ class LocalSgd(SyncMode):
     def _average(self, mark: Mark) -> None:
         """Average the parameters; with compression, average each worker's changes of the period."""
         if not self.means:
-            average_parameters(self._model.parameters(), distributed_c10d._get_default_group())
+            self._average_parameters()
         for bucket, mean, agreed in zip(self._changes, self.means, self._agreed, strict=True):
             torch._foreach_copy_(bucket.views, bucket.parameters)
             bucket.values.sub_(agreed.values)
@@ -99,6 +98,20 @@ class LocalSgd(SyncMode):
             agreed.values.add_(bucket.values)
             torch._foreach_copy_(bucket.parameters, agreed.views)
             mark("compress")
+
+    def _average_parameters(self) -> None:
+        """Average all parameters in one all-reduce.
+
+        Different from torch's `average_parameters`, the host does not wait for the device.
+        """
+        parameters: list[torch.Tensor] = list(self._model.parameters())
+        # In one type, as `cat` promotes them.
+        values = torch.cat([parameter.reshape(-1) for parameter in parameters])
+        values /= self._job.point.workers
+        distributed.all_reduce(values)
+        parts = values.split([parameter.numel() for parameter in parameters])
+        views = [part.view_as(own) for part, own in zip(parts, parameters, strict=True)]
+        torch._foreach_copy_(parameters, views)
 
     def _make_means(self, model: nn.Module) -> None:
         """Allocate buffers for a period's changes and for the parameters at its start."""

@@ -60,7 +60,8 @@ def gets_gpu(resources: Resources) -> bool:
         raise SweepError(
             f"{asked}, but torch sees no GPU here; use gpus_per_worker=0", word="gpus_per_worker"
         )
-    return torch.cuda.is_available() and resources.gpus_per_worker != 0
+    # Asked last: what CUDA sees is settled with the first question.
+    return resources.gpus_per_worker != 0 and torch.cuda.is_available()
 
 
 def take_device(resources: Resources, *, index: int) -> torch.device:
