@@ -52,6 +52,14 @@ class Faulty:
             raise ValueError("wrong on one rank")
         if self.fault == "kill" and self._is_first():
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "kernel":
+            # As a CUDA error ends a process: there is no kernel here.
+            print("terminate called after throwing an instance of 'c10::AcceleratorError'")
+            print("  what():  CUDA error: device-side assert triggered")
+            print(
+                "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96", flush=True
+            )
+            os.abort()
         if self.fault == "fork_exit" and self._is_first():
             if os.fork() == 0:
                 time.sleep(60)  # with copies of the sockets of its parent
@@ -101,6 +109,7 @@ sweep = Sweep(
             "raise",
             "raise_everywhere",
             "kill",
+            "kernel",
             "hang",
             "stop",
             "oom",

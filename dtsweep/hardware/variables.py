@@ -82,6 +82,12 @@ NCCL_SETTINGS: Mapping[str, str] = {
 }
 """Variables that processes with NCCL have, unless a sweep or a user sets them."""
 
+NO_GPUS: Mapping[str, str] = {"CUDA_VISIBLE_DEVICES": ""}
+"""Variables of processes whose ranks compute on the CPU of a machine with GPUs.
+
+Ray shows them all GPUs, and a call that asks torch's accelerator makes a context on the first.
+"""
+
 NOT_OF_THE_MACHINE = frozenset(
     {
         "NCCL_COMM_ID",

@@ -16,6 +16,7 @@ Ray Train, and torch in functions alone. In reading order:
     worker_loop     the loop in which a session's ranks take tasks
     trainer         the TorchTrainer of a session
     hang            the ranks that a hang waits for, by their collectives and stacks
+    last_words      what the log of a rank that has ended says of its end
     endings         what Ray says of how a trainer ended
     diagnosis       which rank is dead, stopped or silent, and on which node
     state           the states of a session, and which may follow which

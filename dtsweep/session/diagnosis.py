@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,8 @@ from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import explaining_failure
 from dtsweep.results.statuses import WRONG
 from dtsweep.session.endings import STOPPED, causes_of, is_preempted
-from dtsweep.session.hang import attempt_stack, behind
+from dtsweep.session.hang import Begun, attempt_stack, behind
+from dtsweep.session.last_words import failed_kernel, first_to_end
 from dtsweep.session.memory_kills import MemoryKills, kills_in
 from dtsweep.session.nodes import NODE_ANSWERS_S, answers, on_node, read_tail, write_stacks
 from dtsweep.sweep.settings import Measure
@@ -81,7 +82,8 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         ranks: that it had.
     """
     causes = causes_of(error)
-    rank = min(causes, default=None)
+    logs = await _logs_of(causes, ranks)
+    rank = first_to_end(logs)
     node = None
     node_id = None
     node_name = "an unknown node"
@@ -110,7 +112,7 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         killed = "ended when the kernel killed a process of its container: no memory was left"
         return died(status="oom_host", reason=f"{where} {killed}")
     if causes:
-        return died(status="rank_died", reason=f"{where} ended")
+        return _ended(ranks, rank, logs, words=f"{where} ended", node_id=node_id)
     # Train's controller is no rank: the peers of what has ended are not to blame either.
     status = "rank_died"
     if isinstance(error, RayActorError):
@@ -119,6 +121,43 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         status=status,
         reason=f"the trainer ended: {next(iter(text.splitlines()), 'no reason given')}",
     )
+
+
+async def _logs_of(some: Iterable[int], ranks: Ranks) -> dict[int, str]:
+    """Ends of the logs of some ranks of the session; empty of one that has not come up."""
+    logs = dict.fromkeys(some, "")
+    facts = {rank: ranks.facts[rank] for rank in logs if rank in ranks.facts}
+    texts = await asyncio.gather(
+        *(on_node(str(fact.node_id), read_tail, fact.log) for fact in facts.values())
+    )
+    return logs | dict(zip(facts, texts, strict=True))
+
+
+def _ended(
+    ranks: Ranks, rank: int | None, logs: Mapping[int, str], *, words: str, node_id: str | None
+) -> Diagnosis:
+    """Diagnosis of ranks whose processes have ended: after a peer, by a kernel, or by themselves.
+
+    Args:
+        ranks: of the session.
+        rank: that ended first; None where each of them lost a peer.
+        logs: the ends of the logs of those that have ended.
+        words: that say so of the first.
+        node_id: of its node, if known.
+    """
+    if rank is None:
+        reason = f"{_named(ranks, sorted(logs))} ended, by their logs because a peer was gone"
+        return Diagnosis(status="rank_died", reason=reason)
+    kernel = failed_kernel(logs[rank])
+    if kernel is not None and rank in ranks.members:
+        # It would fail on any node.
+        return Diagnosis(status="user_error", reason=f"{words}: {kernel}", rank=rank)
+    return Diagnosis(status="rank_died", reason=words, rank=rank, died_on=node_id)
+
+
+def _named(ranks: Ranks, some: Sequence[int]) -> str:
+    """Ranks of the session by their ranks in the world of the trial, with their nodes."""
+    return listed([ranks.named(rank, ranks.facts[rank].node) for rank in some], most=NAMED)
 
 
 def _its_node(facts: RankFacts) -> RankNode:
@@ -177,7 +216,7 @@ async def why_silent(
     ranks: Ranks,
     *,
     answered: Collection[int],
-    collectives: Mapping[int, int | None],
+    collectives: Mapping[int, Begun | None],
     measure: Measure,
     is_warm: bool,
 ) -> Diagnosis:
@@ -186,7 +225,7 @@ async def why_silent(
     Args:
         ranks: of the session.
         answered: ranks of the world that have.
-        collectives: begun by each rank of the world; None of a rank that does not say.
+        collectives: begun by each rank of the world, by group; None of a rank that does not say.
         measure: how long they had.
         is_warm: whether all had ended a warm-up.
     """
@@ -198,19 +237,18 @@ async def why_silent(
         phase = f"{measure.max_warmup_seconds:g} s of warm-up"
     dead = [rank for rank in ranks.members if states[rank] in ENDED]
     if dead:
-        where = ranks.named(dead[0], ranks.facts[dead[0]].node)
-        return Diagnosis(
-            status="rank_died",
-            reason=f"{where} ended, and a child process of it kept its connections open",
-            rank=dead[0],
-            died_on=ranks.facts[dead[0]].node_id,
-        )
+        logs = await _logs_of(dead, ranks)
+        first = first_to_end(logs)
+        ended = dead[0] if first is None else first
+        words = f"{_named(ranks, [ended])} ended, and a child process kept its connections open"
+        return _ended(ranks, first, logs, words=words, node_id=ranks.facts[ended].node_id)
     if stopped := [rank for rank in ranks.members if states[rank] in STOPPED]:
         names = ", ".join(
             f"{ranks.named(rank, ranks.facts[rank].node)} is {STOPPED[states[rank]]}"
             for rank in stopped
         )
-        reason = f"{names}; no answer after {phase}; the stacks of the others are in the logs"
+        where = "the stacks and last exchanges of the others are in the logs"
+        reason = f"{names}; no answer after {phase}; {where}"
         return Diagnosis(status="hang", reason=reason, rank=stopped[0])
     silent = [rank for rank, _ in enumerate(ranks.members) if rank not in answered]
     waited_for = await _waited_for(ranks, silent, collectives) or silent
@@ -219,7 +257,8 @@ async def why_silent(
         [f"{rank} on {node}" for rank, node in zip(waited_for, nodes, strict=True)], most=NAMED
     )
     progress = _progress_of(waited_for, silent, collectives)
-    reason = f"no answer from rank {names} after {phase}{progress}; all stacks are in the logs"
+    where = "all stacks and last exchanges are in the logs"
+    reason = f"no answer from rank {names} after {phase}{progress}; {where}"
     rank = None
     if waited_for:
         rank = ranks.members[waited_for[0]]
@@ -227,29 +266,27 @@ async def why_silent(
 
 
 async def _waited_for(
-    ranks: Ranks, silent: Sequence[int], collectives: Mapping[int, int | None]
+    ranks: Ranks, silent: Sequence[int], collectives: Mapping[int, Begun | None]
 ) -> list[int]:
     """Ranks of the world for which the others wait, by what they say and by their stacks."""
-    facts = [ranks.facts[ranks.members[rank]] for rank in silent]
-    logs = await asyncio.gather(
-        *(on_node(str(fact.node_id), read_tail, fact.log) for fact in facts)
-    )
-    stacks = {rank: attempt_stack(log) for rank, log in zip(silent, logs, strict=True)}
+    logs = await _logs_of([ranks.members[rank] for rank in silent], ranks)
+    stacks = {rank: attempt_stack(logs[ranks.members[rank]]) for rank in silent}
     return behind({rank: collectives.get(rank) for rank in silent}, stacks)
 
 
 def _progress_of(
-    waited_for: Sequence[int], silent: Sequence[int], collectives: Mapping[int, int | None]
+    waited_for: Sequence[int], silent: Sequence[int], collectives: Mapping[int, Begun | None]
 ) -> str:
     """Say how many exchanges the ranks have begun that are waited for, and the others."""
     others = [collectives[rank] for rank in silent if rank not in waited_for]
-    counts = [count for count in others if count is not None]
+    counts = [sum(begun.values()) for begun in others if begun is not None]
     if not counts:
         return ""
     first = collectives[waited_for[0]]
     if first is None:
         return ", for which the others wait"
-    return f", for which the others wait ({first} exchanges begun, the others {max(counts)})"
+    count = sum(first.values())
+    return f", for which the others wait ({count} exchanges begun, the others {max(counts)})"
 
 
 def ended_as(

@@ -6,6 +6,7 @@ Pure functions. The stacks are those that `faulthandler` writes to a rank's log.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 WAITING = re.compile(
@@ -19,30 +20,54 @@ _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+")
 _ATTEMPT = re.compile(r'/dtsweep/worker/attempt\.py", line \d+ in run_attempt$')
 
 
-def behind(collectives: Mapping[int, int | None], stacks: Mapping[int, Sequence[str]]) -> list[int]:
+Begun = Mapping[str, int]
+"""Collectives that a rank has begun in each of its process groups, by the group's name."""
+
+
+def behind(
+    collectives: Mapping[int, Begun | None], stacks: Mapping[int, Sequence[str]]
+) -> list[int]:
     """Name the ranks for which the others wait; empty where nothing tells them apart.
 
     Args:
-        collectives: begun by each rank; None of a rank that does not say.
+        collectives: begun by each rank, by group; None of a rank that does not say.
         stacks: of each rank, as `attempt_stack` returns them.
 
-    >>> behind({0: 42, 1: 41, 2: 42}, {})
+    >>> behind({0: {"all": 42}, 1: {"all": 41}, 2: {"all": 42}}, {})
     [1]
-    >>> behind({0: 42, 1: 42}, {0: ['File "/torch/distributed/c10d.py", line 1 in wait'],
-    ...                         1: ['File "net.py", line 7 in loss']})
+    >>> behind({0: {"all": 42}, 1: {"all": 42}},
+    ...        {0: ['File "/torch/distributed/c10d.py", line 1 in wait'],
+    ...         1: ['File "net.py", line 7 in loss']})
     [1]
     """
-    silent = [rank for rank, count in collectives.items() if count is None]
-    counts = [count for count in collectives.values() if count is not None]
-    if len(set(counts)) > 1:
-        return [rank for rank, count in collectives.items() if count == min(counts)]
+    silent = [rank for rank, begun in collectives.items() if begun is None]
+    told = {rank: begun for rank, begun in collectives.items() if begun is not None}
+    if lagging := _lagging(told):
+        return lagging
     # A rank that holds Python's lock can't say how far it is, and the others wait for it.
-    if silent and counts:
+    if silent and told:
         return silent
     working = [rank for rank, frames in stacks.items() if frames and not _waits(frames)]
     if len(working) == len(collectives):
         return []
     return working
+
+
+def _lagging(told: Mapping[int, Begun]) -> list[int]:
+    """Ranks that have begun less than another rank of a group, and in no group more than another.
+
+    A rank that waits in one group for such a rank is itself behind in its other groups.
+    """
+    by_group = defaultdict[str, dict[int, int]](dict)
+    for rank, begun in told.items():
+        for group, count in begun.items():
+            by_group[group][rank] = count
+    less: set[int] = set()
+    more: set[int] = set()
+    for counts in by_group.values():
+        less |= {rank for rank, count in counts.items() if count < max(counts.values())}
+        more |= {rank for rank, count in counts.items() if count > min(counts.values())}
+    return sorted(less - more)
 
 
 def _waits(frames: Sequence[str]) -> bool:

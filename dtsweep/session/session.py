@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from dtsweep.session.rank_assignment import RankAssignment, assign_ranks, member
 from dtsweep.session.session_settings import Settings
 from dtsweep.session.state import FOLLOWING, SessionState
 from dtsweep.session.trainer import trainer_of
-from dtsweep.session.worker_loop import collectives_begun
+from dtsweep.session.worker_loop import collectives_begun, write_exchanges
 from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
@@ -300,19 +300,21 @@ class Session:
         return await verdict_on(self._error, self._ranks())
 
     async def why_silent(self, measure: Measure) -> Diagnosis:
-        """Say which ranks don't answer, and have all of them write their stacks to their logs."""
+        """Say which ranks don't answer; have all write exchanges and stacks to their logs."""
+        collectives = await self._asked(collectives_begun)
+        await self._asked(write_exchanges)
         return await why_silent(
             self._ranks(),
             answered=set(self.results),
-            collectives=await self._collectives(),
+            collectives=collectives,
             measure=measure,
             is_warm=bool(self.warm_ups()),
         )
 
-    async def _collectives(self) -> dict[int, int | None]:
-        """Collectives that each rank of the world has begun; None of a rank that does not say."""
+    async def _asked(self, question: Callable[[Any], Any]) -> dict[int, Any]:
+        """Answers of the world's ranks while they train; None of one that does not answer."""
         asked = (
-            answer_in_time(self._actors[member].__ray_call__.remote(collectives_begun))
+            answer_in_time(self._actors[member].__ray_call__.remote(question))
             for member in self.members
         )
         return dict(enumerate(await asyncio.gather(*asked)))

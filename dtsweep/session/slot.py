@@ -24,19 +24,16 @@ from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, hang_at
 from dtsweep.session.diagnosis import UNBROKEN, Diagnosis, ended_as
 from dtsweep.session.endings import is_death, not_up_again
+from dtsweep.session.last_words import last_words
 from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.node_watch import NodeWatch
-from dtsweep.session.nodes import NO_LOG
 from dtsweep.session.request import NodeRequests
 from dtsweep.session.session import HandedOut, RefusedError, Session, SessionError
 from dtsweep.session.session_settings import Settings
 from dtsweep.session.shards import ShardError, ShardPool
 from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import World
-from dtsweep.sweep.task import HEADING, Task
-
-OWN_LINES = (NO_LOG, HEADING, "dtsweep: ")
-"""Beginnings of lines in a log that are not the workload's words."""
+from dtsweep.sweep.task import Task
 
 LEFT_OVER = 0.01
 """Share of the device's memory still in use after a trial, compared with the session's first."""
@@ -384,20 +381,3 @@ class Slot:
             self._shards.drop()
             await session.kill()
             self._logs |= await session.tails()
-
-
-def last_words(log: str) -> str:
-    r"""Last line that a rank wrote in its last trial; empty if it wrote none.
-
-    >>> last_words("old\n--- dtsweep: trial 1\nout of paper\ndtsweep: restored\n")
-    'out of paper'
-    >>> last_words("old\n--- dtsweep: trial 1\n")
-    ''
-    """
-    words = ""
-    for line in log.splitlines():
-        if line.startswith(HEADING):
-            words = ""
-        elif line.strip() and not line.startswith(OWN_LINES):
-            words = line.strip()
-    return words

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from dtsweep.hardware.variables import NCCL_SETTINGS
+from dtsweep.hardware.variables import NCCL_SETTINGS, NO_GPUS
 from dtsweep.session.session_settings import Settings
 from dtsweep.session.worker_loop import serve
 from dtsweep.sweep.point import World
@@ -45,6 +45,8 @@ def train_settings(
         # On this machine alone no node is taken back: a process less to start.
         "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "1" if cluster else "0",
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+        # Until then Train delays the news of a dead rank for peers that can't leave an exchange, on
+        # any backend. It kills them after that, which frees devices and connections as well.
         "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
     }
@@ -73,8 +75,8 @@ def trainer_of(
         **settings.environment,
         **dict(world.environment),
     }
-    if settings.gpus_per_worker:
-        variables = {**NCCL_SETTINGS, **variables}
+    defaults = NCCL_SETTINGS if settings.gpus_per_worker else NO_GPUS
+    variables = {**defaults, **variables}
     return TorchTrainer(
         serve,
         train_loop_config={

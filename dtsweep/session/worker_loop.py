@@ -86,15 +86,32 @@ def serve(config: Mapping[str, Any]) -> None:
         )
 
 
-def collectives_begun(_actor: Any) -> int:
-    """Number of collectives that this rank has begun; asked by the session while it trains."""
+def collectives_begun(_actor: Any) -> dict[str, int] | None:
+    """Number of collectives that this rank has begun, by group; asked by the session at a hang.
+
+    None where it has no group.
+    """
     from torch import distributed
 
-    from dtsweep.sync.groups import position
+    from dtsweep.sync.groups import positions
 
     if not distributed.is_initialized():
-        return 0
-    return position()
+        return None
+    return positions()
+
+
+def write_exchanges(_actor: Any) -> None:
+    """Write this rank's last exchanges to its log; asked by the session at a hang.
+
+    A call of its own: the recorder asks the device, which may not answer.
+    """
+    from dtsweep.worker.flight_recorder import last_exchanges, recorded
+
+    begun = collectives_begun(_actor)
+    if begun is not None:
+        lines = last_exchanges(recorded(), begun)
+        # Not to sys.stderr, which a workload may close.
+        os.write(2, "".join(f"dtsweep: {line}\n" for line in lines).encode())
 
 
 def _redirect_output(session: str, rank: int) -> Path:

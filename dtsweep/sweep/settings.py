@@ -150,7 +150,8 @@ class Resources:
     """GPUs of a worker: 0 or 1.
 
     None: one where the cluster has GPUs or can add them, else 0; where it can add nodes of unknown
-    types, that must be said."""
+    types, that must be said. With 0, the processes of workers see no GPU (`CUDA_VISIBLE_DEVICES` is
+    empty), except in `--in-process`."""
 
     cpus_per_worker: int = 1
     """CPUs of a worker, and its thread count."""

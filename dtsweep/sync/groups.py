@@ -90,11 +90,19 @@ def wait_up_to(timeout: timedelta) -> None:
 
 
 def position() -> int:
-    """Number of collectives this rank has begun in all groups; equal on ranks that are in step.
+    """Number of collectives this rank has begun in all groups; equal on ranks that are in step."""
+    return sum(positions().values())
 
-    Messages between two ranks are left out: a rank at the end of a tree has fewer of them.
+
+def positions() -> dict[str, int]:
+    """Number of collectives this rank has begun in each of its groups, by the group's name.
+
+    All ranks of a group have the same name for it. Messages between two ranks are left out: a rank
+    at the end of a tree has fewer of them.
     """
-    return sum(_begun(group) for group in all_groups()) - sum(_messages)
+    begun = {str(group.group_name): _begun(group) for group in all_groups()}
+    begun[distributed_c10d._get_default_group().group_name] -= sum(_messages)
+    return begun
 
 
 def messages() -> int:

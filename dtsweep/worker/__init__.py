@@ -3,6 +3,7 @@
 Each worker process; imports torch and never Ray. In reading order:
 
     step_watch      says where the workload is if no step ends for long
+    flight_recorder  the last exchanges of a rank, as torch has recorded them
     rank            becoming a rank: device, facts, clean memory
     world           its process group, made again for each world of a session
     debugger        whether a debugger is attached, and what it must not cost

@@ -22,7 +22,7 @@ from torch import distributed
 from dtsweep.errors import SweepError
 from dtsweep.hardware.device import compute_capability
 from dtsweep.hardware.gpu_place import GpuPlace, pci_bus_id, shared_gpu
-from dtsweep.hardware.variables import NCCL_SETTINGS, set_defaults
+from dtsweep.hardware.variables import NCCL_SETTINGS, NO_GPUS, set_defaults
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.provenance.sources import sources_of
@@ -52,6 +52,8 @@ def main(arguments: Sequence[str]) -> int:
         sweep, candidates = read_sweep(words[0], settings)
         point = _only_point(candidates, workers=int(os.environ["WORLD_SIZE"]))
         _restart_with({**sweep.resources.environment, **point.environment})
+        if sweep.resources.gpus_per_worker == 0:
+            os.environ.update(NO_GPUS)
         device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
         _check_possible(point, device)
     except SweepError as error:

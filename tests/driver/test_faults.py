@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -49,6 +50,12 @@ def faults(
         ("raise", "user_error", "rank 1: ValueError: wrong on one rank"),
         ("raise_everywhere", "user_error", "rank 0: ValueError: wrong on every rank"),
         ("kill", "rank_died", "rank 1 on "),
+        (
+            "kernel",
+            "user_error",
+            f"rank 1 on {socket.gethostname()} ended: CUDA error: device-side assert triggered "
+            "(faulty.py:",
+        ),
         ("fork_exit", "rank_died", "rank 1 on "),
         ("interrupt", "user_error", "rank 1: KeyboardInterrupt (faulty.py:"),
         ("hang", "hang", f"no answer from rank 1 on {socket.gethostname()} "),
@@ -125,13 +132,18 @@ def test_a_killed_rank_is_tried_again_and_its_last_words_are_kept(
     assert talk.count("measured again") == 2
 
 
-def test_a_hang_leaves_the_stacks_of_all_ranks(faults: tuple[pd.DataFrame, Path, str]) -> None:
+def test_a_hang_leaves_the_stacks_and_the_last_exchanges_of_all_ranks(
+    faults: tuple[pd.DataFrame, Path, str],
+) -> None:
     frame, results, _ = faults
     folder = (results / frame.loc[("hang", 1)]["log"]).parent
     stacks = [path.read_text() for path in sorted(folder.glob("*.log"))]
     assert len(stacks) == 2
     assert "in _fail" in stacks[1]
     assert all("Current thread" in text or "Thread 0x" in text for text in stacks)
+    # Each had begun some in the group of all.
+    last = r"dtsweep: group 0: \d+ exchanges begun; the last of them:\ndtsweep:   \d+ gloo:"
+    assert all(re.search(last, text) for text in stacks)
 
 
 def test_a_loss_that_is_nan_has_no_figures_but_its_steps_are_kept(

@@ -41,6 +41,11 @@ Thread 0x00007f11e37fe6c0 (most recent call first):
 """
 
 
+def begun(*counts: int) -> dict[int, dict[str, int] | None]:
+    """Collectives of ranks that are in one group."""
+    return {rank: {"all": count} for rank, count in enumerate(counts)}
+
+
 def stacks_of(*logs: str) -> dict[int, list[str]]:
     return {rank: attempt_stack(log) for rank, log in enumerate(logs)}
 
@@ -60,26 +65,50 @@ def test_a_log_without_stacks_has_none() -> None:
 
 
 def test_the_rank_with_fewer_collectives_is_waited_for_whatever_the_stacks_say() -> None:
-    assert behind({0: 42, 1: 41}, stacks_of(IN_LOSS, BACKWARD)) == [1]
+    assert behind(begun(42, 41), stacks_of(IN_LOSS, BACKWARD)) == [1]
 
 
 def test_with_equal_collectives_the_rank_outside_of_any_exchange_is_waited_for() -> None:
-    assert behind({0: 42, 1: 42}, stacks_of(BACKWARD, IN_LOSS)) == [1]
-    assert behind({0: 42, 1: 42}, stacks_of(IN_LOSS, IN_STORE)) == [0]
+    assert behind(begun(42, 42), stacks_of(BACKWARD, IN_LOSS)) == [1]
+    assert behind(begun(42, 42), stacks_of(IN_LOSS, IN_STORE)) == [0]
 
 
 def test_a_rank_that_does_not_say_how_far_it_is_is_waited_for() -> None:
-    assert behind({0: 42, 1: None}, {}) == [1]
+    assert behind({**begun(42), 1: None}, {}) == [1]
 
 
 @pytest.mark.parametrize("log", [BACKWARD, IN_LOSS, "no stacks"])
 def test_ranks_that_look_the_same_are_not_told_apart(log: str) -> None:
-    assert behind({0: 42, 1: 42}, stacks_of(log, log)) == []
+    assert behind(begun(42, 42), stacks_of(log, log)) == []
 
 
 def test_of_64_ranks_the_one_in_its_loss_is_named() -> None:
     logs = [BACKWARD] * 64
     logs[17] = IN_LOSS
-    assert behind(dict.fromkeys(range(64), 420), stacks_of(*logs)) == [17]
-    counts = dict.fromkeys(range(64), 420) | {17: 419}
-    assert behind(counts, {}) == [17]
+    counts = [420] * 64
+    assert behind(begun(*counts), stacks_of(*logs)) == [17]
+    counts[17] = 419
+    assert behind(begun(*counts), {}) == [17]
+
+
+@pytest.mark.parametrize(
+    ("counts", "ranks"),
+    [
+        # Rank 3 does not come to the exchange in its node: rank 2 waits for it, rank 0 for rank 2.
+        (
+            {
+                0: {"node 0": 5, "even": 5},
+                1: {"node 0": 5, "odd": 5},
+                2: {"node 1": 5, "even": 4},
+                3: {"node 1": 4, "odd": 4},
+            },
+            [3],
+        ),
+        # As many exchanges, in other groups: each waits for the other.
+        ({0: {"a": 5, "b": 4}, 1: {"a": 4, "b": 5}}, []),
+    ],
+)
+def test_of_ranks_that_wait_in_different_groups_the_one_that_is_ahead_in_none_is_named(
+    counts: dict[int, dict[str, int]], ranks: list[int]
+) -> None:
+    assert behind(counts, {}) == ranks

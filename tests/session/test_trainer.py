@@ -42,7 +42,7 @@ def test_ray_exports_nothing_of_a_session_and_shows_no_secret(
         monkeypatch.setenv(name, value)
     assert "StateManagerCallback" not in callbacks()
     shown = trainer().run_config.worker_runtime_env["env_vars"]
-    assert shown == {"OMP_NUM_THREADS": "1", "NCCL_ALGO": "Ring"}
+    assert set(shown) == {"OMP_NUM_THREADS", "NCCL_ALGO", "CUDA_VISIBLE_DEVICES"}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
@@ -56,3 +56,17 @@ def test_nccl_leaves_a_failed_kernel_to_the_trial_unless_a_sweep_wants_otherwise
     trainer = trainer_of(Point().world, settings, session="s", slot=None)
     variables = trainer.run_config.worker_runtime_env["env_vars"]
     assert variables["TORCH_NCCL_RETHROW_CUDA_ERRORS"] == rethrows
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
+@pytest.mark.parametrize(
+    ("gpus_per_worker", "own", "seen"),
+    [(0, {}, ""), (1, {}, None), (0, {"CUDA_VISIBLE_DEVICES": "1"}, "1")],
+)
+def test_ranks_without_a_gpu_see_none_unless_a_sweep_wants_otherwise(
+    gpus_per_worker: int, own: dict[str, str], seen: str | None
+) -> None:
+    settings = settings_of(own, gpus_per_worker=gpus_per_worker)
+    trainer = trainer_of(Point().world, settings, session="s", slot=None)
+    variables = trainer.run_config.worker_runtime_env["env_vars"]
+    assert variables.get("CUDA_VISIBLE_DEVICES") == seen

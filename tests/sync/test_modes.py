@@ -367,6 +367,27 @@ def test_an_exchange_by_itself_leaves_the_model_of_an_exact_mode_as_it_was(
         assert same(rank[mode, "plain"]["alone"]["weights"], rank[mode, "plain"]["weights"])
 
 
+def test_local_sgd_averages_without_a_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(*_: Any) -> None:
+        raise AssertionError("the host waits for the device")
+
+    # As on a machine with a GPU, whether or not ranks use it.
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "synchronize", wait)
+    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        model = model_of(0)
+        before = weights(model)
+        job = job_of(point_of("local_sgd", workers=1), 0)
+        sync = load_mode("local_sgd")(job)
+        sync.prepare(model, functools.partial(make_optimizer, point=job.point))
+        assert sync.exchange_alone() == PERIOD
+        assert same(weights(model), before)
+    finally:
+        distributed.destroy_process_group()
+
+
 def test_an_exchange_by_itself_averages_what_local_sgd_has(trained_by: TrainedBy) -> None:
     ranks = trained_by(2)
     mean = np.mean([rank["local_sgd", "between"]["weights"] for rank in ranks], axis=0)

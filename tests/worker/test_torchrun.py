@@ -181,6 +181,21 @@ def test_libraries_see_the_variables_of_a_point_when_they_are_loaded(sweep_file:
         assert (row["status"], row["loss_last"]) == ("ok", seen)
 
 
+@pytest.mark.parametrize(("gpus", "is_hidden"), [(0, 1), (None, 0)])
+def test_ranks_that_use_no_gpu_see_none(sweep_file: Path, gpus: int | None, is_hidden: int) -> None:
+    sweep_file.write_text(
+        OWN_WORKLOAD.replace(
+            "return model(batch).square().mean()",
+            "return model(batch).sum() * 0 + int(os.environ.get('CUDA_VISIBLE_DEVICES') == '')",
+        )
+        .replace("import torch\n", "import os\n\nimport torch\n")
+        .replace("import Measure, Sweep", "import Measure, Resources, Sweep")
+        .replace("sweep = Sweep(", f"sweep = Sweep(resources=Resources(gpus_per_worker={gpus}),")
+    )
+    row = printed(sweep_file.parent, sweep_file, "workers=2", "sync=ddp")
+    assert (row["status"], row["loss_last"]) == ("ok", is_hidden)
+
+
 def test_a_value_that_changes_with_each_reading_of_the_file_is_refused(sweep_file: Path) -> None:
     sweep_file.write_text(
         OWN_WORKLOAD.replace("from torch import", "import os\nfrom torch import").replace(

@@ -1,0 +1,189 @@
+"""What the log of a rank that has ended says, from logs in the formats of Python, torch and NCCL.
+
+The logs of GPUs are composed of published ones: they were not written by a GPU of these tests.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from dtsweep.session.last_words import failed_kernel, first_to_end, last_words
+
+HEADING = "--- dtsweep: trial 7 attempt 1: workers=4\n"
+
+FRAMES = """\
+frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f in /env/libc10.so)
+frame #1: c10d::ProcessGroupNCCL::Watchdog::runLoop() + 0x770 (0x7f in /env/libtorch_cuda.so)
+frame #2: clone + 0x44 (0x7f in /usr/lib/libc.so.6)
+"""
+HINTS = """\
+CUDA kernel errors might be asynchronously reported at some other API call.
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+"""
+WATCHDOG = (
+    "[PG ID 0 PG GUID 0(default_pg) Rank {}] Process group watchdog thread terminated with "
+    "exception: {}"
+)
+
+ASSERTION = (
+    "/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1553: indexSelectLargeIndex: block: [0,0,0], "
+    "thread: [64,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n"
+)
+TRACEBACK = f"""\
+Traceback (most recent call last):
+  File "/env/lib/python3.12/site-packages/dtsweep/sync/passes.py", line 97, in passes
+    loss = self._loss(model, batch)
+  File "/home/me/net.py", line 30, in loss
+    return self.head(model(batch)).mean()
+  File "/env/lib/python3.12/site-packages/torch/nn/functional.py", line 2551, in embedding
+    return torch.embedding(weight, input, padding_idx)
+torch.AcceleratorError: CUDA error: device-side assert triggered
+{HINTS}"""
+
+TERMINATED = "terminate called after throwing an instance of '{}'\n  what():  {}\n"
+RAISED_FROM = "\nException raised from run at CUDAException.cpp:44 (most recent call first):\n"
+
+ABORTED = """\
+Fatal Python error: Aborted
+
+Thread 0x00007f11e2ffd6c0 (most recent call first):
+  File "/usr/lib/python3.12/threading.py", line 331 in wait
+
+Current thread 0x00007f11e37fe6c0 (most recent call first):
+  File "/env/lib/python3.12/site-packages/torch/autograd/graph.py", line 865 in _engine_run_backward
+  File "/home/me/net.py", line 31 in loss
+  File "/env/lib/python3.12/site-packages/dtsweep/sync/passes.py", line 99 in passes
+  File "/env/lib/python3.12/site-packages/dtsweep/worker/attempt.py", line 84 in run_attempt
+
+Extension modules: numpy._core._multiarray_umath, torch._C (total: 60)
+"""
+ASSERT = "CUDA error: device-side assert triggered"
+BY_WATCHDOG = (
+    HEADING
+    + ASSERTION
+    + TRACEBACK
+    + TERMINATED.format("c10::DistBackendError", WATCHDOG.format(2, ASSERT))
+    + HINTS
+    + RAISED_FROM
+    + FRAMES
+    + "\n"
+    + ABORTED
+)
+WITHOUT_TRACEBACK = (
+    HEADING
+    + TERMINATED.format("c10::AcceleratorError", ASSERT)
+    + HINTS
+    + RAISED_FROM
+    + FRAMES
+    + "\n"
+    + ABORTED
+)
+SEGFAULT = HEADING + "step 3\n" + ABORTED.replace("Aborted", "Segmentation fault")
+
+REMOTE = "NCCL error: remote process exited or there was a network error, NCCL version 2.27.5"
+LOST_PEER = f"""\
+{HEADING}[rank1]:[E409 05:10:01.930 ProcessGroupNCCL.cpp:2068] {WATCHDOG.format(1, REMOTE)}
+ncclRemoteError: A call failed possibly due to a network error or a remote process exiting.
+Last error:
+socketProgress: Connection closed by remote peer node-1<45074>
+{RAISED_FROM}{FRAMES}
+{TERMINATED.format("c10::DistBackendError", WATCHDOG.format(1, REMOTE))}{RAISED_FROM}{FRAMES}"""
+TIMED_OUT = HEADING + TERMINATED.format(
+    "c10::DistBackendError",
+    WATCHDOG.format(
+        0,
+        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=78, "
+        "OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600004 milliseconds",
+    ),
+)
+KILLED = f"{HEADING}step 17\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (BY_WATCHDOG, WATCHDOG.format(2, ASSERT)),
+        (WITHOUT_TRACEBACK, ASSERT),
+        (HEADING + TRACEBACK, f"torch.AcceleratorError: {ASSERT}"),
+        (SEGFAULT, "Fatal Python error: Segmentation fault"),
+        (LOST_PEER, WATCHDOG.format(1, REMOTE)),
+        (KILLED, "step 17"),
+        (HEADING, ""),
+        # An error that the workload went on after.
+        (f"{HEADING}{TRACEBACK}retried\n", "retried"),
+        # Neither an error nor a line outside of a stack.
+        (HEADING + FRAMES, FRAMES.splitlines()[-1]),
+        ("no heading", "no heading"),
+    ],
+)
+def test_last_words_name_the_error_and_not_the_end_of_its_stack(log: str, words: str) -> None:
+    assert last_words(log) == words
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        (
+            BY_WATCHDOG,
+            "in a kernel: Assertion `srcIndex < srcSelectDimSize` failed (net.py:30)",
+        ),
+        # The line of the workload in the stacks of the crash.
+        (WITHOUT_TRACEBACK, f"{ASSERT} (net.py:31)"),
+        (
+            HEADING + "RuntimeError: CUDA error: an illegal memory access was encountered\n",
+            "CUDA error: an illegal memory access was encountered",
+        ),
+        # CUDA's documentation: commonly by an invalid pointer.
+        (
+            HEADING + "CUDA error: unspecified launch failure",
+            "CUDA error: unspecified launch failure",
+        ),
+    ],
+)
+def test_a_kernel_that_failed_is_told_with_the_line_of_the_workload(log: str, error: str) -> None:
+    assert failed_kernel(log) == error
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        KILLED,
+        SEGFAULT,
+        LOST_PEER,
+        TIMED_OUT,
+        # By itself it has many causes.
+        HEADING
+        + "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
+        HEADING + "CUDA error: uncorrectable ECC error encountered",
+        HEADING + "CUDA error: uncorrectable NVLink error detected during the execution",
+        BY_WATCHDOG + "Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+        # An assertion of C on the host.
+        HEADING + "python: net.c:3: step: Assertion `n > 0' failed.",
+        # Of an earlier trial, and of a rank that had none.
+        BY_WATCHDOG + KILLED,
+        TRACEBACK,
+    ],
+)
+def test_no_other_end_is_a_failed_kernel_of_the_workload(log: str) -> None:
+    assert failed_kernel(log) is None
+
+
+@pytest.mark.parametrize(
+    ("logs", "rank"),
+    [
+        ({0: TIMED_OUT, 1: LOST_PEER, 2: KILLED, 3: LOST_PEER}, 2),
+        ({0: LOST_PEER, 1: LOST_PEER, 2: BY_WATCHDOG, 3: LOST_PEER}, 2),
+        # Its own kernel, whatever its peers did then.
+        ({0: LOST_PEER, 3: BY_WATCHDOG + "ncclRemoteError"}, 3),
+        ({0: LOST_PEER, 1: "log unavailable (TimeoutError)"}, 1),
+        # What a peer did in an earlier trial.
+        ({0: LOST_PEER + KILLED, 1: KILLED}, 0),
+        ({0: TIMED_OUT, 1: LOST_PEER, 2: LOST_PEER, 3: LOST_PEER}, None),
+        ({}, None),
+    ],
+)
+def test_the_rank_that_lost_no_peer_ended_first_and_without_one_nobody_did(
+    logs: dict[int, str], rank: int | None
+) -> None:
+    assert first_to_end(logs) == rank
