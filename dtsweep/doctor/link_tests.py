@@ -52,12 +52,10 @@ class LinkRank:
 
         if not torch.cuda.is_available():
             return None
-        properties = torch.cuda.get_device_properties(0)
         return GpuPlace(
             node=socket.gethostname(),
             node_id=ray.get_runtime_context().get_node_id(),
-            pci_bus_id=pci_bus_id(properties),
-            device_uuid=str(properties.uuid),
+            pci_bus_id=pci_bus_id(torch.cuda.get_device_properties(0)),
         )
 
     def listen(self, ranks: int) -> tuple[str, int]:

@@ -20,13 +20,10 @@ class GpuPlace:
     pci_bus_id: str | None
     """For example `0000:1b:00.0`; None if it is unknown."""
 
-    device_uuid: str | None
-
     @property
-    def names(self) -> set[tuple[str, str]]:
-        """Names of the GPU; two ranks that share one of them share the GPU."""
-        machine = self.node_id or self.node
-        return {(machine, name) for name in (self.pci_bus_id, self.device_uuid) if name}
+    def name(self) -> tuple[str, str | None]:
+        """Name of the GPU among all of the world."""
+        return (self.node_id or self.node, self.pci_bus_id)
 
 
 def bus_id(domain: int, bus: int, device: int) -> str:
@@ -45,10 +42,13 @@ def pci_bus_id(properties: Any) -> str | None:
         properties: of the GPU, as `torch.cuda.get_device_properties` gives them.
 
     Returns:
-        None where this torch doesn't know it.
+        None where torch doesn't know it, as before 2.9, and on ROCm: partitions of a GPU have one
+        bus id there, and RCCL accepts them.
     """
+    import torch
+
     names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
-    if not all(hasattr(properties, name) for name in names):
+    if torch.version.hip or not all(hasattr(properties, name) for name in names):
         return None
     return bus_id(*(getattr(properties, name) for name in names))
 
@@ -61,16 +61,15 @@ def shared_gpu(places: Mapping[int, GpuPlace | None]) -> str | None:
     Args:
         places: of the GPUs by rank; None where a rank has none.
     """
-    ranks: dict[tuple[str, str], int] = {}
+    ranks: dict[tuple[str, str | None], int] = {}
     for rank, place in sorted(places.items()):
-        if place is None:
+        if place is None or place.pci_bus_id is None:
             continue
-        for name in place.names:
-            if name in ranks:
-                return (
-                    f"ranks {ranks[name]} and {rank} on {place.node} have the same GPU "
-                    f"({name[1]}), which NCCL refuses; give each rank its own GPU (a world of one "
-                    "rank works on a MIG slice)"
-                )
-            ranks[name] = rank
+        other = ranks.setdefault(place.name, rank)
+        if other != rank:
+            return (
+                f"ranks {other} and {rank} on {place.node} have the same GPU "
+                f"({place.pci_bus_id}), which NCCL refuses; give each rank its own GPU (a world of "
+                "one rank works on a MIG slice)"
+            )
     return None

@@ -33,7 +33,7 @@ class RankFacts:
     """None on a CPU."""
 
     pci_bus_id: str | None = None
-    """Of its GPU, or of the one of which it has a slice; None on a CPU."""
+    """Of its GPU, or of the GPU that it has a slice of; None on a CPU, and if it is unknown."""
 
     threads: int
     """That PyTorch uses for one operation, unless a trial's workload sets others."""
@@ -53,12 +53,7 @@ class RankFacts:
         """Place of its GPU; None on a CPU."""
         if self.device_uuid is None:
             return None
-        return GpuPlace(
-            node=self.node,
-            node_id=self.node_id,
-            pci_bus_id=self.pci_bus_id,
-            device_uuid=self.device_uuid,
-        )
+        return GpuPlace(node=self.node, node_id=self.node_id, pci_bus_id=self.pci_bus_id)
 
     @property
     def compute_capability(self) -> tuple[int, int] | None:

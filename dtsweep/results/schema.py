@@ -519,9 +519,7 @@ RANKS: tuple[Column, ...] = (
     Column("pid", INT, "", "its process on that machine"),
     Column("device", TEXT, "", "model of its device"),
     Column("device_uuid", TEXT, "", "the very device"),
-    Column(
-        "pci_bus_id", TEXT, "", "of its GPU, or of the GPU that it has a slice of; null on a CPU"
-    ),
+    Column("pci_bus_id", TEXT, "", "of its GPU, or of the GPU that it has a slice of"),
     Column(
         "threads",
         INT,

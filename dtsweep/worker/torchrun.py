@@ -133,9 +133,7 @@ def _places(device: torch.device) -> dict[int, GpuPlace | None]:
     place = None
     if device.type == "cuda":
         gpu = torch.cuda.get_device_properties(device)
-        place = GpuPlace(
-            node=socket.gethostname(), pci_bus_id=pci_bus_id(gpu), device_uuid=str(gpu.uuid)
-        )
+        place = GpuPlace(node=socket.gethostname(), pci_bus_id=pci_bus_id(gpu))
     store = distributed.distributed_c10d._get_default_store()
     store.set(f"gpu/{distributed.get_rank()}", json.dumps(place and asdict(place)))
     texts = [store.get(f"gpu/{rank}") for rank in range(distributed.get_world_size())]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+import torch
+
 from dtsweep.hardware.gpu_place import pci_bus_id, shared_gpu
 from tests.outcomes import facts
 
@@ -24,11 +27,9 @@ def test_two_slices_of_a_gpu_are_refused_with_the_next_step() -> None:
     assert problem_of(slices[0]) is None
 
 
-def test_ranks_without_a_bus_id_are_compared_by_the_uuid_of_their_gpu() -> None:
-    same = {"device_uuid": "0b1c", "pci_bus_id": None}
-    other = {"device_uuid": "77aa", "pci_bus_id": None}
-    assert problem_of(other, same, same) is not None
-    assert problem_of(other, same) is None
+def test_ranks_whose_bus_id_is_unknown_are_left_to_nccl() -> None:
+    unknown = {"device_uuid": "0b1c", "pci_bus_id": None}
+    assert problem_of(unknown, unknown) is None
 
 
 def test_equal_bus_ids_of_two_nodes_and_ranks_on_cpus_are_fine() -> None:
@@ -37,9 +38,11 @@ def test_equal_bus_ids_of_two_nodes_and_ranks_on_cpus_are_fine() -> None:
     assert shared_gpu({0: facts().gpu_place, 1: facts().gpu_place}) is None
 
 
-def test_a_torch_that_does_not_know_the_bus_leaves_it_unknown() -> None:
+def test_a_bus_id_is_written_as_the_kernel_does_and_unknown_on_rocm_and_old_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = SimpleNamespace(pci_domain_id=1, pci_bus_id=0xC1, pci_device_id=2)
+    assert pci_bus_id(gpu) == "0001:c1:02.0"
     assert pci_bus_id(SimpleNamespace(name="A GPU")) is None
-    assert (
-        pci_bus_id(SimpleNamespace(pci_domain_id=1, pci_bus_id=0xC1, pci_device_id=2))
-        == "0001:c1:02.0"
-    )
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert pci_bus_id(gpu) is None
