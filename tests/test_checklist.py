@@ -193,6 +193,26 @@ def test_a_profile_has_its_exchange_and_is_followed_by_a_new_session() -> None:
     assert judged(NODE_LINES["16"], no_table).verdict == "differs"
 
 
+def test_a_fault_names_its_rank_and_the_trials_after_it_are_well() -> None:
+    plain = [
+        trial(workload_kind="plain", row_number=number, status=status)
+        for number, status in ((0, "collateral"), (3, "ok"), (4, "ok"))
+    ]
+    died = [
+        trial(workload_kind="dies", row_number=number, status="rank_died", reason=reason)
+        for number, reason in ((1, "rank 3 on a ended"), (2, "rank 3 on a ended; its last words"))
+    ]
+    left_out = trial(workload_kind="dies", row_number=5, status="skipped", reason="one")
+    found = node_checklist.read_fault(a_run(*plain, *died, left_out), "dies", rank=3)
+    assert found == {
+        "dies": "rank_died: rank 3 on a ended; its last words",
+        "names_dies": True,
+        "after_dies": ["ok"],
+    }
+    other = node_checklist.read_fault(a_run(*died, plain[0]), "dies", rank=1)
+    assert (other["names_dies"], other["after_dies"]) == (False, None)
+
+
 def test_exchanges_without_peer_access_are_compared_with_those_with_it() -> None:
     run = a_run(
         trial(session="s", environment='{"NCCL_P2P_DISABLE": "0"}', exchange_isolated_s=0.01),
