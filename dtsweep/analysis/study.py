@@ -183,6 +183,7 @@ def canaries(frame: Frame) -> pd.DataFrame:
 
     Returns:
         One row per world and session that measured a canary, the earliest first: the world;
+        `alone`, False for those next to other trials, which are compared with each other;
         `session`; `canaries` (how many ended `ok`); `first_s` and `last_s`, their `step_mean_s`,
         and `first_ratio` and `last_ratio`, the same over the median of all canaries of the world
         (the better one is known, the more it counts); `drift` = last ÷ first - 1, with `drift_low`

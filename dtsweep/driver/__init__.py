@@ -7,6 +7,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     incumbents      what a point is raced against
     tally           how the trials of a run ended, and its exit code
     unmeasured      attempts and points without a measurement, and what their rows say
+    canary_levels   drift of a run's canaries, and the interference of trials that run at once
     recorder        turns each finished attempt into rows and stores them
     planned         a run that is planned: options, results so far, its recorder
     signals         signals that end a run
@@ -21,6 +22,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     prepare         a plan laid out on a cluster; pure
     slots           the actors of the slots: started, watched, ended, replaced
     idle            how long an autoscaler's nodes stand idle
+    neighbours      slots that share nodes: which may begin an attempt; pure
     scheduler       gives Ray Tune the queue's attempts, fetches results from slots, has them stored
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a slot run each attempt
     on_ray          a run on a Ray, private or not: connects, has `prepare` and `tuner` do the rest

@@ -83,7 +83,6 @@ class Cluster:
             return None
         else:
             rooms = self._rooms(per_worker)
-        wanted = " + ".join(f"{count:g} {kind}" for kind, count in per_worker.items() if count)
         if can_hold(rooms, workers=point.workers, placement=point.placement):
             return None
         has = f"{count_of(len(rooms), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
@@ -91,6 +90,7 @@ class Cluster:
             has = f"at most {has}"
         rules = {"strict_pack": " on one node", "strict_spread": " on a node each"}
         rule = rules.get(point.placement, "")
+        wanted = words_for(per_worker)
         return f"{count_of(point.workers, 'worker')} of {wanted}{rule} don't fit: {has}"
 
     def least_nodes(self, world: World, *, per_worker: Mapping[str, float]) -> int:
@@ -161,6 +161,15 @@ def rooms_of(nodes: Sequence[Node], per_worker: Mapping[str, float]) -> list[int
         per_worker: resources of one worker.
     """
     return [room_for(node.resources, per_worker) for node in nodes]
+
+
+def words_for(per_worker: Mapping[str, float]) -> str:
+    """Resources of a worker in words.
+
+    >>> words_for({"CPU": 2, "GPU": 1})
+    '2 CPU + 1 GPU'
+    """
+    return " + ".join(f"{count:g} {kind}" for kind, count in per_worker.items() if count)
 
 
 def _is_of(node: Node, kind: NodeType) -> bool:

@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from dtsweep.driver.cluster import words_for
 from dtsweep.errors import SweepError
 from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.estimate import are_brief
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.trial import Trial, group_launches, groups_of
+from dtsweep.plan.trial import Trial, groups_of, sessions_of
+from dtsweep.session.node_choice import room_for
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     from dtsweep.driver.cluster import Cluster, Node
@@ -27,7 +30,7 @@ class Prepared:
     """A plan, laid out on a cluster."""
 
     sweep: Sweep
-    """With the GPUs of a worker settled."""
+    """With settled resources: the GPUs of a worker, and whether slots share nodes."""
 
     groups: Sequence[Sequence[Trial]]
     """Trials that may share a session, in the order in which they run."""
@@ -55,6 +58,8 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     """
     sweep = _with_gpus(sweep, cluster)
     slots = _slots(sweep, cluster)
+    if sweep.resources.share_nodes:
+        sweep = replace(sweep, resources=replace(sweep.resources, share_nodes=_share_nodes(slots)))
     # What nodes can hold is asked once for each shape of a world, however many nodes and trials
     # there are.
     no_room = cache(partial(_no_room, sweep, cluster, slots))
@@ -69,8 +74,7 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     # On an autoscaler a smaller world of its own gives nodes back.
     stays = cluster.autoscaler is None or are_brief(sweep, groups, plan.rows)
     nests = sweep.measure.nested and not sweep.measure.fresh and stays
-    if nests:
-        groups = _by_launch(groups, slots=len(slots))
+    groups = sessions_of(groups, nests=nests, slots=len(slots))
     full = {row["trial_id"] for row in plan.rows if row["status"] == "oom_device"}
     planned = list(groups)
     if cluster.autoscaler is not None:
@@ -104,14 +108,6 @@ def _growing_once(
     return sorted(groups, key=lambda g: (-least(w := g[0].point.world), -w.workers, first[w]))
 
 
-def _by_launch(groups: Sequence[Sequence[Trial]], *, slots: int) -> list[Sequence[Trial]]:
-    """Join the worlds that one session can run, largest first; several slots share them in turn."""
-    launches = group_launches(groups)
-    if slots > 1:
-        return [group for worlds in launches for group in worlds]
-    return [[trial for group in worlds for trial in group] for worlds in launches]
-
-
 def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:
     """Settle how many GPUs a worker gets."""
     settled: int | bool | None = sweep.resources.gpus_per_worker
@@ -135,13 +131,34 @@ def _slots(sweep: Sweep, cluster: Cluster) -> Slots:
             "concurrent trials need nodes that stay; this cluster adds and removes them: use "
             "concurrent=1"
         )
-    usable = [node for node in cluster.nodes if node.resources.get("CPU", 0)]
-    if len(usable) < count:
-        raise SweepError(
-            f"concurrent={count} needs as many nodes, so that trials don't disturb each other; "
-            f"here: {len(usable)}"
-        )
-    return [tuple(usable[index::count]) for index in range(count)]
+    per_worker = resources_of_worker(sweep)
+    usable = [node for node in cluster.nodes if room_for(node.resources, per_worker)]
+    if len(usable) >= count:
+        return [tuple(usable[index::count]) for index in range(count)]
+    if usable and sweep.resources.share_nodes:
+        return _parts_of_nodes(usable, count=count, per_worker=per_worker)
+    raise SweepError(
+        f"concurrent={count} needs as many nodes, so that trials don't disturb each other; "
+        f"here: {len(usable)}; Resources(share_nodes=True) lets slots share a node"
+    )
+
+
+def _parts_of_nodes(nodes: Sequence[Node], *, count: int, per_worker: Mapping[str, float]) -> Slots:
+    """Give each of more slots than nodes an equal part of a node's resources."""
+    slots: list[tuple[Node, ...]] = []
+    for index in range(count):
+        node = nodes[index % len(nodes)]
+        sharers = len(range(index % len(nodes), count, len(nodes)))
+        part = {kind: amount / sharers for kind, amount in node.resources.items()}
+        if not room_for(part, per_worker):
+            rooms = sum(room_for(node.resources, per_worker) for node in nodes)
+            raise SweepError(
+                f"concurrent={count} leaves a slot less than a worker needs "
+                f"({words_for(per_worker)}); all nodes together have room for "
+                f"{count_of(rooms, 'worker')}"
+            )
+        slots.append((replace(node, resources=part),))
+    return slots
 
 
 def _no_room(
@@ -151,7 +168,16 @@ def _no_room(
     point = Point(workers=workers, placement=placement)
     per_worker = resources_of_worker(sweep)
     reasons = (cluster.misfit(point, per_worker=per_worker, nodes=slot) for slot in slots)
-    return next((reason for reason in reasons if reason), None)
+    reason = next((reason for reason in reasons if reason), None)
+    if reason is None or not sweep.resources.share_nodes:
+        return reason
+    return f"{reason} for a slot of concurrent={len(slots)}"
+
+
+def _share_nodes(slots: Slots) -> bool:
+    """True if a node is divided among several slots."""
+    node_ids = [node.node_id for nodes in slots for node in nodes or ()]
+    return len(set(node_ids)) < len(node_ids)
 
 
 def resources_of_worker(sweep: Sweep) -> dict[str, float]:

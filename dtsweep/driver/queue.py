@@ -16,7 +16,7 @@ from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.results.statuses import is_retried
 from dtsweep.sweep.modes import MODES
-from dtsweep.sweep.point import Point, World
+from dtsweep.sweep.point import Point, World, identity
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of
 
@@ -47,7 +47,8 @@ class SlotQueue:
 class Queue:
     """Hands out attempts by slot.
 
-    Canaries stand around each session's trials, retries after their world.
+    Canaries stand around each session's trials, retries after their world. Where slots share nodes,
+    the first canary of each world is measured alone, and then again next to other trials.
     """
 
     def __init__(
@@ -77,6 +78,8 @@ class Queue:
         self._slots = [SlotQueue() for _ in range(slots)]
         self._profiles = Counter[World]()
         self._fine = FittingPoints(fine)
+        self._alone: dict[str, str] = {}
+        """Attempt that measured a canary's point alone, or does so now, by the point."""
 
     def first_sessions(self) -> list[tuple[str, World]]:
         """Group and world of the session that each slot will need first."""
@@ -94,6 +97,15 @@ class Queue:
     def has_work(self, slot: int) -> bool:
         """True if there is something to hand out to this slot."""
         return bool(self._slots[slot].group or self._waiting)
+
+    def wants_alone(self, slot: int) -> bool:
+        """True if a slot's next attempt is to be measured while its neighbours run nothing."""
+        queue = self._slots[slot]
+        if not self._sweep.resources.share_nodes:
+            return False
+        if not queue.group:
+            self._begin_group(queue)
+        return self._is_first_alone(queue.group[0][0])
 
     def next_world(self, slot: int) -> World | None:
         """The world of a slot's next session, once no trial of the present one is left to hand out.
@@ -129,6 +141,9 @@ class Queue:
         )
         if trial.is_canary:
             queue.canary_at = now
+            if self._is_first_alone(trial):
+                self._alone[task.point_id] = task.attempt_id
+                queue.group.appendleft((trial, attempt))
             return trial, task
         if self._sweep.measure.race:
             task = replace(task, rivals=rivals(trial.point))
@@ -164,6 +179,8 @@ class Queue:
                 not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group
             ]
             queue.group.insert(sum(as_large), (trial, task.attempt + 1))
+        if status != "ok" and self._alone.get(task.point_id) == task.attempt_id:
+            del self._alone[task.point_id]
         if trial.is_canary and status == "oom_device":
             self._watch_smaller(queue, trial.point)
         # A session that was started in between may be too small for the canary of the one before.
@@ -232,6 +249,12 @@ class Queue:
         return [
             (queued, reasons[queued.trial_id]) for queued in waiting if queued.trial_id in reasons
         ]
+
+    def _is_first_alone(self, trial: Trial) -> bool:
+        """True if a trial is the first canary of its point, and slots share nodes."""
+        if not self._sweep.resources.share_nodes or not trial.is_canary:
+            return False
+        return identity(trial.point) not in self._alone
 
     def _begin_group(self, queue: SlotQueue) -> None:
         queue.group = self._waiting.popleft()

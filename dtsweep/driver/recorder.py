@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,14 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from dtsweep.driver.canary_levels import CanaryLevels
 from dtsweep.driver.incumbents import Incumbents
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.tally import RunTally
 from dtsweep.driver.unmeasured import Unmeasured, outcome_of, unmeasured_row
 from dtsweep.errors import StorageError, error_line
-from dtsweep.measure.drift import Level, change, level_of, median_of
+from dtsweep.measure.drift import Change
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import rank_rows, step_columns, task_row, trial_row, with_warmup_marked
 from dtsweep.plan.trial import Trial
@@ -68,7 +66,7 @@ class Recorder:
         self._flags = flags
         self._types = column_types(sweep.workload)
         self._rivals = Incumbents()
-        self._canaries: dict[str, list[Level]] = {}
+        self._canaries = CanaryLevels()
         folder = None
         if sweep.file:
             folder = sweep.file.parent
@@ -143,7 +141,15 @@ class Recorder:
                 rank["log"] = f"logs/{result.session}/{Path(rank['log']).name}"
         has_logs = any(rank["log"] is not None for rank in ranks)
         row["log"] = f"logs/{result.session}/{result.explained_by}.log" if has_logs else None
-        flags = [*row.get("flags", ()), *result.flags, *self._flags, *self._canary_flags(task, row)]
+        row["concurrent_trials"] = result.concurrent_trials
+        flags = [*row.get("flags", ()), *result.flags, *self._flags]
+        if task.is_canary and row["status"] == "ok" and self._canaries.add(trial.point.world, row):
+            flags.append("canary_drift")
+        interference = self._interference(trial, row)
+        if interference is not None:
+            row |= interference_columns(interference)
+            if interference.is_drift:
+                flags.append("interference")
         return {**row, "flags": flags}, {"ranks": ranks, "steps": step_columns(results)}
 
     def _store_raw(
@@ -222,21 +228,11 @@ class Recorder:
         """Text as others may read it, without the secrets of the workers' environment."""
         return text and without_secrets(text, self._sweep.resources.environment)
 
-    def _canary_flags(self, task: Task, row: Mapping[str, Any]) -> list[str]:
-        """Compare a canary with the earlier ones of its world in this run, by their median."""
-        if not task.is_canary or row["status"] != "ok":
-            return []
-        earlier = self._canaries.setdefault(task.point_id, [])
-        error_s, half_width = (
-            math.nan if row[name] is None else row[name]
-            for name in ("step_mean_s_error", "half_width")
-        )
-        level = level_of(row["step_mean_s"], error_s=error_s, half_width=half_width)
-        drifts = bool(earlier) and change(level, median_of(Level(*np.transpose(earlier)))).is_drift
-        earlier.append(level)
-        if not drifts:
-            return []
-        return ["canary_drift"]
+    def _interference(self, trial: Trial, row: Mapping[str, Any]) -> Change | None:
+        """Change of a canary of the trial's world next to other trials; None if unknown."""
+        if not row["concurrent_trials"]:
+            return None
+        return self._canaries.interference(trial.point.world)
 
     def _store_profiles(self, task: Task, result: AttemptResult) -> None:
         measured = {
@@ -280,6 +276,17 @@ class Recorder:
         self._progress.ended(
             trial.point, row, again=is_retried(row["status"], attempt=row["attempt"])
         )
+
+
+def interference_columns(interference: Change) -> dict[str, float]:
+    """Columns of a trial for the interference of those that ran at the same time."""
+    share = float(interference.share)
+    half_width = float(interference.half_width)
+    return {
+        "interference": share,
+        "interference_low": share - half_width,
+        "interference_high": share + half_width,
+    }
 
 
 def _times(result: AttemptResult, wall_s: float) -> dict[str, float | None]:

@@ -17,6 +17,7 @@ import ray
 from ray.tune.search import Searcher
 
 from dtsweep.driver.idle import NodeLifetimes
+from dtsweep.driver.neighbours import may_begin, neighbours_of
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.slots import OwnTime, close_slots, start_slot, stop_slots
@@ -51,6 +52,12 @@ class Running:
     """By the monotonic clock, in seconds."""
 
     started_at: datetime
+    is_alone: bool = False
+    """True if nothing may run next to it."""
+
+    concurrent_trials: int = 0
+    """Most attempts that ran at the same time on its nodes."""
+
     stuck: str | None = None
     """Reason for which its slot was killed."""
 
@@ -90,9 +97,11 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         self._slots = [
             start_slot(index, slot_settings) for index, slot_settings in enumerate(settings)
         ]
+        self._neighbours = neighbours_of([slot_settings.nodes for slot_settings in settings])
         for slot, (group, world) in zip(self._slots, queue.first_sessions(), strict=False):
             # While Tune starts.
             slot.actor.prepare.remote(group, world)
+            slot.is_prepared = True
         self._handed_out = 0
         self._own_time = OwnTime()
         self.running: dict[str, Running] = {}
@@ -126,17 +135,21 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Give Tune the next task: None to wait, FINISHED only when nothing runs any more."""
         if self.failure is not None or self._handed_out >= TRIALS_PER_TUNER or self.is_empty:
             return None if self.running else Searcher.FINISHED
-        free = (
-            i for i, slot in enumerate(self._slots) if not slot.is_busy and self._queue.has_work(i)
-        )
-        index = next(free, None)
+        index = self._next_slot()
         if index is None:
             return None
         now = time.monotonic()
+        is_alone = self._queue.wants_alone(index)
         trial, task = self._queue.next(index, now=now, rivals=self._recorder.rivals)
         self.running[trial_id] = Running(
-            trial=trial, task=task, slot=index, began=now, started_at=datetime.now(UTC)
+            trial=trial,
+            task=task,
+            slot=index,
+            began=now,
+            started_at=datetime.now(UTC),
+            is_alone=is_alone,
         )
+        self._count_concurrent()
         self._recorder.began(trial)
         self._slots[index].is_busy = True
         self._ask_ahead(index)
@@ -144,8 +157,39 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         return {
             "task": task,
             "slot": self._slots[index].name,
+            "after": self._starting_next_to(index) if is_alone else (),
             "namespace": ray.get_runtime_context().namespace,
         }
+
+    def _next_slot(self) -> int | None:
+        """The first free slot that may begin an attempt now."""
+        free: list[int] = []
+        wants_alone: set[int] = set()
+        for index, slot in enumerate(self._slots):
+            if slot.is_busy or not self._queue.has_work(index):
+                continue
+            free.append(index)
+            # It takes the trials of a session, so that the slots that follow may have no work.
+            if self._queue.wants_alone(index):
+                wants_alone.add(index)
+        running = {attempt.slot: attempt.is_alone for attempt in self.running.values()}
+        for index in free:
+            neighbours = self._neighbours[index]
+            if may_begin(index, neighbours=neighbours, running=running, wants_alone=wants_alone):
+                return index
+        return None
+
+    def _starting_next_to(self, index: int) -> tuple[str, ...]:
+        """Names of the neighbours of a slot whose first session was begun to start."""
+        neighbours = (self._slots[other] for other in sorted(self._neighbours[index]))
+        return tuple(slot.name for slot in neighbours if slot.is_prepared)
+
+    def _count_concurrent(self) -> None:
+        """Note of each running attempt how many run on its nodes, if that is the most so far."""
+        busy = {attempt.slot for attempt in self.running.values()}
+        for attempt in self.running.values():
+            others = len(self._neighbours[attempt.slot] & busy)
+            attempt.concurrent_trials = max(attempt.concurrent_trials, others)
 
     def _ask_ahead(self, index: int) -> None:
         """Let a slot request the nodes that its next session lacks.
@@ -189,6 +233,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         if not self._head_answers():
             result = without_head(result)
         wall_s = time.monotonic() - ended.began
+        result = replace(result, concurrent_trials=ended.concurrent_trials)
         if self._nodes is not None:
             result = replace(result, idle_node_s=self._nodes.idle_node_s(result, wall_s=wall_s))
         status = self._recorder.store(

@@ -74,6 +74,8 @@ class SlotActor:
     name: str
     settings: Settings
     is_busy: bool = False
+    is_prepared: bool = False
+    """True if it was told to start its first session."""
 
     failure_counts: Mapping[str, frozenset[str]] | None = None
     """Of nodes, as its last result had them."""

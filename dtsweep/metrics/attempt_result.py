@@ -42,6 +42,9 @@ class AttemptResult:
     idle_node_s: float | None = None
     """Node-seconds in which none of its ranks was on a node that was up; None where nodes stay."""
 
+    concurrent_trials: int | None = None
+    """Most attempts of other slots that ran at the same time on its nodes; None where unknown."""
+
     trial_s: float | None = None
     """From handing out the task to the last rank's answer."""
 

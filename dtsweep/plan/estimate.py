@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dtsweep.plan.canary_choice import CANARY_TRIALS
-from dtsweep.plan.trial import Trial, group_launches, groups_of
+from dtsweep.plan.trial import Trial, group_launches, groups_of, sessions_of
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
 LEAST_S = 0.5
@@ -85,10 +85,10 @@ def starts(sweep: Sweep, trials: Sequence[Trial]) -> int:
 
 def _trials_of_sessions(sweep: Sweep, trials: Sequence[Trial]) -> list[int]:
     """Number of trials that each session will have, if none fails and nodes stay."""
+    nests = sweep.measure.nested and not sweep.measure.fresh
     groups = groups_of(trials, fresh=sweep.measure.fresh)
-    if sweep.measure.fresh or not sweep.measure.nested:
-        return [len(group) for group in groups]
-    return [sum(map(len, worlds)) for worlds in group_launches(groups)]
+    sessions = sessions_of(groups, nests=nests, slots=sweep.resources.concurrent)
+    return [len(session) for session in sessions]
 
 
 def _workers(group: Sequence[Trial]) -> int:

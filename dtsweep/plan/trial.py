@@ -8,6 +8,9 @@ from typing import Any
 
 from dtsweep.sweep.point import Point
 
+LEAST_OF_A_PART = 4
+"""Least trials of a part of a session that is split; fewer are not worth another start."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
@@ -49,3 +52,29 @@ def group_launches(groups: Sequence[Sequence[Trial]]) -> list[list[Sequence[Tria
         world = group[0].point.world
         launches.setdefault((first.repeat, world.placement, world.environment), []).append(group)
     return list(launches.values())
+
+
+def sessions_of(
+    groups: Sequence[Sequence[Trial]], *, nests: bool, slots: int
+) -> list[Sequence[Trial]]:
+    """Trials of each session, in the order in which sessions run.
+
+    Args:
+        groups: trials of one world and repeat each.
+        nests: whether one session runs the worlds of a launch, largest first; several slots take
+            them in turn.
+        slots: how many sessions run side by side. Large ones are split until each slot has one.
+    """
+    sessions = [*groups]
+    if nests:
+        launches = group_launches(groups)
+        if slots == 1:
+            return [[trial for group in worlds for trial in group] for worlds in launches]
+        sessions = [group for worlds in launches for group in worlds]
+    while sessions and len(sessions) < slots:
+        largest = max(range(len(sessions)), key=lambda index: len(sessions[index]))
+        trials = sessions[largest]
+        if len(trials) < 2 * LEAST_OF_A_PART:
+            break
+        sessions[largest : largest + 1] = [trials[::2], trials[1::2]]
+    return sessions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.canaries import WORLD
+from dtsweep.analysis.canaries import COMPARED, WORLD
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.study import Study
 from dtsweep.report.labels import compression_label, model_columns, model_label
@@ -213,7 +213,7 @@ def _gradient_note(trials: pd.DataFrame) -> str:
 def _canary_note(canaries: pd.DataFrame) -> str:
     if canaries.empty:
         return ""
-    counts = canaries.groupby(list(WORLD), dropna=False)["canaries"].transform("sum")
+    counts = canaries.groupby(list(COMPARED), dropna=False)["canaries"].transform("sum")
     sessions = canaries["session"].nunique()
     worlds = len(canaries.drop_duplicates(WORLD))
     note = f"Canary: {count_of(sessions, 'session')} of {count_of(worlds, 'world')}, "

@@ -502,6 +502,21 @@ TRIALS: tuple[Column, ...] = (
         "workers",
         "how many that group has; a smaller world is made of some of them",
     ),
+    Column(
+        "concurrent_trials",
+        INT,
+        "trials",
+        "most that other slots ran at the same time on its nodes; 0 is alone, null unknown",
+    ),
+    Column(
+        "interference",
+        FLOAT,
+        "",
+        "step time of its world's canary next to other trials over that alone, less 1; null where "
+        "it ran alone, or the canary was not measured both ways before",
+    ),
+    Column("interference_low", FLOAT, "", "lower end of its 95 % interval"),
+    Column("interference_high", FLOAT, "", "upper end of its 95 % interval"),
     Column("log", TEXT, "", "path of the log of the worker that failed, else of rank 0"),
     Column("dtsweep_version", TEXT, "", "version of dtsweep"),
     Column("torch_version", TEXT, "", "version of PyTorch"),

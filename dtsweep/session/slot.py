@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -55,6 +56,8 @@ class Slot:
         self._session: Session | None = None
         """The session that was started last, also once it has ended; None before the first."""
         self._attempts: dict[str, asyncio.Task[AttemptResult]] = {}
+        self._launched = asyncio.Event()
+        """Set once a first session was begun to start."""
         self._logs: dict[str, str] = {}
         self._lines: list[str] = []
         """For the user, as long as nobody has taken them."""
@@ -69,17 +72,27 @@ class Slot:
         if not self._attempts:
             self._launch(group, world)
 
+    async def come_up(self) -> None:
+        """Wait for the session that `prepare` starts, until it is up or has failed."""
+        await self._launched.wait()
+        if self._session is not None and self._session.coming_up is not None:
+            await asyncio.wait([self._session.coming_up])
+
     async def ask_ahead(self, world: World | None) -> None:
         """Ask for the nodes that the next session, of this world, will lack; None asks for none."""
         await self._requests.ask_ahead(world)
 
-    async def run(self, task: Task) -> None:
+    async def run(self, task: Task, after: Sequence[str] = ()) -> None:
         """Run one attempt in the session that fits it; `collect` returns the result.
 
         The process that asked first may have ended; another one then asks again.
+
+        Args:
+            task: the attempt.
+            after: names of slots whose sessions must not start while it is measured.
         """
         if task.attempt_id not in self._attempts:
-            self._attempts[task.attempt_id] = asyncio.create_task(self._run(task))
+            self._attempts[task.attempt_id] = asyncio.create_task(self._run(task, after))
         await asyncio.shield(self._attempts[task.attempt_id])
 
     async def collect(self, attempt_id: str) -> AttemptResult | None:
@@ -89,11 +102,12 @@ class Slot:
             return None
         return await attempt
 
-    async def _run(self, task: Task) -> AttemptResult:
+    async def _run(self, task: Task, after: Sequence[str]) -> AttemptResult:
         began = time.monotonic()
         startup_s = None
         try:
             session = await self._session_for(task)
+            await first_sessions_up(after)
             self._deaths.pop(session.world, None)
             has_started = session.is_new
             session.enter(task.point.world)
@@ -280,6 +294,7 @@ class Slot:
         session.coming_up = asyncio.create_task(self._start(session))
         # Nobody waits for a session that is closed before a task needs it.
         session.coming_up.add_done_callback(lambda start: start.cancelled() or start.exception())
+        self._launched.set()
         return session
 
     async def _start(self, session: Session) -> None:
@@ -381,3 +396,10 @@ class Slot:
             self._shards.drop()
             await session.kill()
             self._logs |= await session.tails()
+
+
+async def first_sessions_up(slots: Sequence[str]) -> None:
+    """Wait for the first sessions of other slots, by their names; ended slots start none."""
+    for name in slots:
+        with suppress(ValueError, ray.exceptions.RayError):
+            await ray.get_actor(name).come_up.remote()

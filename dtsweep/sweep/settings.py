@@ -159,6 +159,12 @@ class Resources:
     concurrent: int = 1
     """Slots: trials that run side by side, each slot on nodes of its own."""
 
+    share_nodes: bool = False
+    """True if more slots than nodes may share them, each with an equal part of a node.
+
+    Trials on one node can slow each other down: the column `interference` says by how much.
+    """
+
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables of the worker processes; stored with the results.
 
@@ -180,7 +186,7 @@ class Resources:
                 f"gpus_per_worker={gpus} is a fraction, which NCCL refuses; use a whole number",
                 word="gpus_per_worker",
             )
-        _fit(self, {"gpus_per_worker": 0, "cpus_per_worker": 1, "concurrent": 1})
+        _fit(self, {"gpus_per_worker": 0, "cpus_per_worker": 1, "concurrent": 1, "share_nodes": 0})
         if gpus is not None and gpus > 1:
             raise SweepError(
                 f"gpus_per_worker={gpus}, but a worker trains on one GPU, the rest idle; use "

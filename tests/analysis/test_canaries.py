@@ -53,6 +53,23 @@ def test_a_session_is_compared_with_its_world() -> None:
     assert found["flagged"].tolist() == [False, False, True]
 
 
+def test_canaries_next_to_other_trials_are_compared_with_each_other() -> None:
+    alone = [canary("a", 0, 0.1, concurrent_trials=0), canary("a", 5, 0.1, concurrent_trials=0)]
+    together = [canary("a", minute, 0.13, concurrent_trials=7) for minute in (1, 4)]
+    slower = [canary("b", 2, 0.13, concurrent_trials=6), canary("b", 3, 0.15, concurrent_trials=7)]
+    found = canaries(trials(*alone, *together, *slower)).set_index(["session", "alone"])
+    assert found["flagged"].to_dict() == {
+        ("a", True): False,
+        ("a", False): False,
+        ("b", False): True,
+    }
+    assert found["drift"].round(3).to_dict() == {
+        ("a", True): 0,
+        ("a", False): 0,
+        ("b", False): 0.154,
+    }
+
+
 def test_a_drift_inside_a_session_is_flagged_though_both_ends_are_near_the_median() -> None:
     assert ends(0.100, 0.103)["flagged"]
     assert not ends(0.100, 0.101)["flagged"]

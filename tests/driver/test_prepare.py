@@ -253,6 +253,58 @@ def test_lanes_without_nodes_of_their_own_are_refused(
         prepared(cluster_of(TWO_OF_TWO, autoscaler), {"workers": [1]}, concurrent=3)
 
 
+EIGHT_GPUS = {"CPU": 16.0, "GPU": 8.0}
+
+
+def test_slots_share_a_node_only_if_the_sweep_says_so() -> None:
+    cluster = cluster_of([{"CPU": 4.0}, EIGHT_GPUS])
+    with pytest.raises(
+        SweepError,
+        match=r"concurrent=4 needs as many nodes.*here: 1; Resources\(share_nodes=True\)",
+    ):
+        prepared(cluster, {"workers": [1]}, concurrent=4)
+    made = prepared(cluster, {"workers": [1, 2, 3]}, concurrent=4, share_nodes=True)
+    # The head has no GPU and is part of no slot.
+    parts = [[(node.node_id, dict(node.resources)) for node in slot or ()] for slot in made.slots]
+    assert parts == [[("node1", {"CPU": 4.0, "GPU": 2.0})]] * 4
+    assert made.sweep.resources.share_nodes
+    assert refused(made) == {
+        (3, "pack"): "3 workers of 1 CPU + 1 GPU don't fit: 1 node with room for 2 for a slot of "
+        "concurrent=4"
+    }
+
+
+def test_each_node_is_divided_among_its_own_slots() -> None:
+    made = prepared(
+        cluster_of([{"CPU": 4.0}, {"CPU": 4.0}]), {"workers": [1]}, concurrent=3, share_nodes=True
+    )
+    parts = [(node.node_id, node.resources["CPU"]) for slot in made.slots for node in slot or ()]
+    assert parts == [("node0", 2.0), ("node1", 4.0), ("node0", 2.0)]
+
+
+def test_slots_with_nodes_of_their_own_share_none() -> None:
+    made = prepared(cluster_of(TWO_OF_TWO), {"workers": [1]}, concurrent=2, share_nodes=True)
+    assert not made.sweep.resources.share_nodes
+    assert [[node.node_id for node in slot or ()] for slot in made.slots] == [["node0"], ["node1"]]
+
+
+def test_a_slot_that_would_hold_no_worker_is_refused() -> None:
+    with pytest.raises(SweepError, match=r"less than a worker needs \(1 CPU \+ 1 GPU\).*8 workers"):
+        prepared(cluster_of([EIGHT_GPUS]), {"workers": [1]}, concurrent=9, share_nodes=True)
+
+
+def test_one_session_is_split_for_slots_that_would_have_none() -> None:
+    axes: dict[str, list[Any]] = {"micro_batch": list(range(1, 20))}
+    made = prepared(cluster_of(TWO_OF_TWO), axes, concurrent=2)
+    assert [len(group) for group in made.groups] == [10, 9]
+    assert len({trial.trial_id for group in made.groups for trial in group}) == 19
+    many = prepared(cluster_of([EIGHT_GPUS]), axes, concurrent=8, share_nodes=True)
+    # Parts of fewer than four trials are not worth another start.
+    assert [len(group) for group in many.groups] == [5, 5, 5, 4]
+    few = prepared(cluster_of(TWO_OF_TWO), {"micro_batch": list(range(1, 8))}, concurrent=2)
+    assert [len(group) for group in few.groups] == [7]
+
+
 @pytest.mark.parametrize("slots", [1, 100])
 def test_a_thousand_nodes_are_looked_at_once_for_each_shape_of_a_world(slots: int) -> None:
     cluster = cluster_of([{"CPU": 2.0}] * 1000)

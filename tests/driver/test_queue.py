@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dtsweep import Measure, Sweep
+from dtsweep import Measure, Resources, Sweep
 from dtsweep.driver.queue import CANARY_EVERY_S, Queue
 from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.plan import make_plan
@@ -33,9 +33,15 @@ def queue_of(
     is_nested: bool = False,
     axes: dict[str, list[object]] | None = None,
     fine: Sequence[Point] = (),
+    share_nodes: bool = False,
     **measure: object,
 ) -> Queue:
-    sweep = Sweep(workload=Tokens(), axes=axes or AXES, measure=Measure(**measure))  # type: ignore[arg-type]  # fields
+    sweep = Sweep(
+        workload=Tokens(),
+        axes=axes or AXES,
+        measure=Measure(**measure),  # type: ignore[arg-type]  # fields
+        resources=Resources(share_nodes=share_nodes),
+    )
     trials = make_plan(sweep, candidates(sweep), []).to_run
     groups = groups_of(trials, fresh=sweep.measure.fresh)
     if is_nested:
@@ -427,3 +433,40 @@ def test_the_work_of_a_queue_grows_with_its_trials_and_not_with_its_slots() -> N
     few = work(100, 1)
     assert work(1000, 1) < 11 * few
     assert work(100, 1000) < 1.5 * few
+
+
+# Slots that share nodes
+
+
+def test_the_first_canary_of_a_world_is_measured_alone_and_then_next_to_others() -> None:
+    queue = queue_of(slots=2, share_nodes=True, axes={"workers": [1], "micro_batch": [2, 4]})
+    handed_out = []
+    while not queue.is_empty:
+        alone = queue.wants_alone(0)
+        trial, task = take(queue)
+        handed_out.append((trial.role, alone))
+        queue.ended(0, trial, task, "ok", session_has_ended=False)
+    assert handed_out == [
+        ("canary", True),
+        ("canary", False),
+        ("trial", False),
+        ("trial", False),
+        ("canary", False),
+    ]
+
+
+def test_a_canary_is_measured_alone_once_for_all_slots_and_again_if_that_failed() -> None:
+    axes: Axes = {"workers": [1], "micro_batch": [2, 4]}
+    queue = queue_of(slots=2, share_nodes=True, axes=axes, repeats=2)
+    assert [queue.wants_alone(slot) for slot in (0, 1)] == [True, True]
+    first, task = take(queue, 0)
+    # It is being measured; the other slot's runs next to others.
+    assert not queue.wants_alone(1)
+    queue.ended(0, first, task, "rank_died", session_has_ended=False)
+    assert queue.wants_alone(1)
+
+
+def test_no_canary_is_measured_alone_where_each_slot_has_its_own_nodes() -> None:
+    queue = queue_of(slots=2, axes={"workers": [1], "micro_batch": [2, 4]})
+    assert not queue.wants_alone(0)
+    assert [trial.role for trial, _ in work_off(queue)] == ["canary", "trial", "trial", "canary"]

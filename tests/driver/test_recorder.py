@@ -467,6 +467,40 @@ def test_a_trial_is_no_canary_however_much_it_differs(kept: Kept) -> None:
     assert "canary_drift" not in kept.end(first, 9.0)["flags"]
 
 
+# Trials that run at the same time on a node
+
+
+def test_a_row_says_how_much_the_trials_next_to_it_changed_its_canary(kept: Kept) -> None:
+    (trial, *_) = trials_of(workers=2, sync="ddp")
+    early = kept.end(trial, concurrent_trials=3)
+    assert (early["concurrent_trials"], early["interference"]) == (3, None)
+    alone = kept.end(canary_of(2), 1.0, concurrent_trials=0)
+    together = kept.end(canary_of(2), 1.1, concurrent_trials=3)
+    row = kept.end(trial, 5.0, concurrent_trials=2)
+    for slowed in (together, row):
+        assert slowed["interference"] == pytest.approx(0.1)
+        assert slowed["interference_low"] < 0.1 < slowed["interference_high"]
+        assert "interference" in slowed["flags"]
+    # What interference explains is no drift.
+    assert "canary_drift" not in together["flags"]
+    by_itself = kept.end(trial, concurrent_trials=0)
+    for undisturbed in (alone, by_itself, early):
+        assert undisturbed["interference"] is None
+        assert "interference" not in undisturbed["flags"]
+
+
+def test_a_difference_that_may_be_chance_is_no_interference(kept: Kept) -> None:
+    (trial, *_) = trials_of(workers=2, sync="ddp")
+    kept.end(canary_of(2), 1.0, concurrent_trials=0)
+    kept.end(canary_of(2), 1.01, concurrent_trials=1)
+    row = kept.end(trial, concurrent_trials=1)
+    assert row["interference"] == pytest.approx(0.01)
+    assert "interference" not in row["flags"]
+    # The canary of another world says nothing of it.
+    (other, *_) = trials_of(workers=1, sync="ddp")
+    assert kept.end(other, concurrent_trials=1)["interference"] is None
+
+
 # What points are raced against
 
 

@@ -1,0 +1,60 @@
+"""Canaries of a run: their drift, and how much trials that run at once slow each other down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dtsweep.measure.drift import Change, Level, change, level_of, median_of
+from dtsweep.sweep.point import World
+
+
+class CanaryLevels:
+    """Levels of the canaries of a run; those measured alone and next to other trials apart."""
+
+    def __init__(self) -> None:
+        """Begin without a canary."""
+        self._levels: dict[tuple[str, bool], list[Level]] = {}
+        self._canaries: dict[World, str] = {}
+        """Point of each world's canary; another one takes its place where it ran out of memory."""
+
+    def add(self, world: World, row: Mapping[str, Any]) -> bool:
+        """Add a canary that ended `ok`.
+
+        Args:
+            world: whose canary it is.
+            row: of `trials`.
+
+        Returns:
+            True if it differs from the median of the earlier ones that ran as it did, alone or not.
+        """
+        self._canaries[world] = row["point_id"]
+        error_s, half_width = (
+            math.nan if row[name] is None else row[name]
+            for name in ("step_mean_s_error", "half_width")
+        )
+        level = level_of(row["step_mean_s"], error_s=error_s, half_width=half_width)
+        is_alone = not row["concurrent_trials"]
+        earlier = self._levels.setdefault((row["point_id"], is_alone), [])
+        drifts = bool(earlier) and change(level, _median(earlier)).is_drift
+        earlier.append(level)
+        return bool(drifts)
+
+    def interference(self, world: World) -> Change | None:
+        """Change of a canary's step time next to other trials from that alone.
+
+        None where the canary of this world was not measured both ways in this run.
+        """
+        point_id = self._canaries.get(world, "")
+        alone = self._levels.get((point_id, True))
+        together = self._levels.get((point_id, False))
+        if not alone or not together:
+            return None
+        return change(_median(together), _median(alone))
+
+
+def _median(levels: Sequence[Level]) -> Level:
+    return median_of(Level(*np.transpose(levels)))
