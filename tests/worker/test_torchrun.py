@@ -27,6 +27,7 @@ OWN_WORKLOAD = '''
 
 from dataclasses import dataclass
 
+import torch
 from torch import distributed, nn
 
 from dtsweep import Measure, Sweep
