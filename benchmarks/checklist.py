@@ -27,6 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 COMMAND_S = 600.0
 """Time limit of one command."""
 
+STOPS_WITHIN_S = 20.0
+"""Time that a command has to stop by itself when it is ended."""
+
 SHOWN_CHARACTERS = 300
 """Of a value, at most, on the terminal."""
 
@@ -148,11 +151,20 @@ class Bench:
             raise TimeoutError(f"no end after {COMMAND_S:g} s: {' '.join(command)}") from None
         finally:
             if not ended:
-                os.killpg(began.pid, signal.SIGKILL)
-                began.communicate()
+                _end(began)
         with (self.folder / "commands.log").open("a", encoding="utf-8") as log:
             log.write(f"$ {' '.join(command)}\n{out}{err}exit code {began.returncode}\n\n")
         return subprocess.CompletedProcess(command, began.returncode, out, err)
+
+
+def _end(began: subprocess.Popen[str]) -> None:
+    """End a command and what it has started; a private Ray is given time to stop."""
+    os.killpg(began.pid, signal.SIGTERM)
+    try:
+        began.communicate(timeout=STOPS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(began.pid, signal.SIGKILL)
+        began.communicate()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
-from benchmarks import gpu_checklist, node_checklist
+from benchmarks import checklist, gpu_checklist, node_checklist
 from benchmarks.checklist import (
     Bench,
     Expected,
@@ -295,6 +296,17 @@ def test_a_line_is_printed_with_what_is_expected_and_what_was_found() -> None:
         "       status: oom_device, expected oom_device",
         "       exit_code: 0, expected 1",
     ]
+
+
+def test_a_command_that_does_not_end_is_ended_with_what_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checklist, "COMMAND_S", 2.0)
+    script = "sleep 600 & echo $! > child; wait"
+    with pytest.raises(TimeoutError, match="no end after 2 s"):
+        Bench(tmp_path).call("sh", "-c", f"cd {tmp_path}; {script}")
+    child = int((tmp_path / "child").read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie"
 
 
 def test_a_checklist_whose_lines_all_pass_ends_well(tmp_path: Path) -> None:
