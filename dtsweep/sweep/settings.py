@@ -152,8 +152,11 @@ class Resources:
     None: one where the cluster has GPUs or can add them, else 0; where it can add nodes of unknown
     types, that must be said."""
 
-    cpus_per_worker: int = 1
-    """CPUs of a worker, and its thread count."""
+    cpus_per_worker: int | None = None
+    """CPUs of a worker, and its thread count.
+
+    None: 1 without a GPU; with GPUs the node's CPUs ÷ its GPUs for each, at least 1. Results that
+    are continued keep theirs. 1 where an autoscaler can add nodes of unknown types."""
 
     concurrent: int = 1
     """Slots: trials that run side by side, each slot on nodes of its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,6 +64,20 @@ def gets_gpu(resources: Resources) -> bool:
     return torch.cuda.is_available() and resources.gpus_per_worker != 0
 
 
+def cpus_here(resources: Resources) -> int:
+    """CPUs of a worker where Ray does not give them: as the sweep says, else as `Resources` does.
+
+    Raises:
+        SweepError: the sweep asks for GPUs, and torch sees none.
+    """
+    if resources.cpus_per_worker is not None:
+        return resources.cpus_per_worker
+    if not gets_gpu(resources):
+        return 1
+    cpus = len(os.sched_getaffinity(0))
+    return max(1, cpus * (resources.gpus_per_worker or 1) // torch.cuda.device_count())
+
+
 def take_device(resources: Resources, *, index: int) -> torch.device:
     """Choose a device where Ray does not: the GPU with this index, if workers use GPUs.
 
@@ -73,7 +88,7 @@ def take_device(resources: Resources, *, index: int) -> torch.device:
     Raises:
         SweepError: the sweep asks for GPUs, and torch sees none.
     """
-    torch.set_num_threads(resources.cpus_per_worker)
+    torch.set_num_threads(cpus_here(resources))
     if not gets_gpu(resources):
         return torch.device("cpu")
     device = torch.device("cuda", index)

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
-from dtsweep.worker.rank import become_rank, take_device
+from dtsweep.worker.rank import become_rank, cpus_here, take_device
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str]) -> int:
             )
         settings = dict(parse_setting(text) for text in arguments[1:])
         sweep, candidates = read_sweep(arguments[0], settings)
+        cpus = cpus_here(sweep.resources)
+        sweep = replace(sweep, resources=replace(sweep.resources, cpus_per_worker=cpus))
         device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
         point = _only_point(candidates, workers=int(os.environ["WORLD_SIZE"]), device=device)
     except SweepError as error:
