@@ -40,7 +40,9 @@ def test_an_example_asks_one_question_and_has_points(file: Path) -> None:
 def test_an_example_fits_on_two_cores(file: Path) -> None:
     sweep, points = possible(file.name)
     assert (
-        max(candidate.point.workers for candidate in points) * sweep.resources.cpus_per_worker <= 2
+        max(candidate.point.workers for candidate in points)
+        * (sweep.resources.cpus_per_worker or 1)
+        <= 2
     )
 
 

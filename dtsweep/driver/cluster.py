@@ -45,16 +45,34 @@ class Cluster:
 
     def has_gpus(self) -> bool | None:
         """True if a node, or one that can be added, has a GPU; None where that is unknown."""
-        types: Sequence[NodeType] | None = ()
-        if self.autoscaler:
-            types = self.autoscaler.types
-        resources = [node.resources for node in self.nodes]
-        resources += [kind.resources for kind in types or ()]
-        if any(kind.get("GPU", 0) for kind in resources):
+        if any(kind.get("GPU", 0) for kind in self._kinds()):
             return True
-        if types is None:
+        if self._adds_unknown_types:
             return None
         return False
+
+    def cpus_per_worker(self, gpus: int) -> int:
+        """CPUs for a worker of so many GPUs: an equal share of each node that can hold one.
+
+        At least 1. It is 1 for workers without GPUs, and where nodes of unknown types can be added.
+        """
+        if not gpus or self._adds_unknown_types:
+            return 1
+        shares = [
+            int(kind.get("CPU", 0) * gpus // kind["GPU"])
+            for kind in self._kinds()
+            if kind.get("GPU", 0) >= gpus
+        ]
+        return max(1, min(shares, default=1))
+
+    @property
+    def _adds_unknown_types(self) -> bool:
+        return self.autoscaler is not None and self.autoscaler.types is None
+
+    def _kinds(self) -> list[Mapping[str, float]]:
+        """Resources of each node, and of each type of nodes that is known and can be added."""
+        types = (self.autoscaler and self.autoscaler.types) or ()
+        return [*(node.resources for node in self.nodes), *(kind.resources for kind in types)]
 
     def described(self) -> str:
         """One line for the user: name, nodes, devices."""

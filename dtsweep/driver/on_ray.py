@@ -182,7 +182,7 @@ def _slot_settings(
         code = replace(code, folder=None)
     settings = Settings(
         code=code,
-        cpus_per_worker=resources.cpus_per_worker,
+        cpus_per_worker=resources.cpus_per_worker or 1,
         gpus_per_worker=resources.gpus_per_worker or 0,
         environment=dict(resources.environment),
         node_timeout_s=planned.options.node_timeout_s,

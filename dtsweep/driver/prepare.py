@@ -30,7 +30,7 @@ class Prepared:
     """A plan, laid out on a cluster."""
 
     sweep: Sweep
-    """With settled resources: the GPUs of a worker, and whether slots share nodes."""
+    """With settled resources: GPUs and CPUs of a worker, and whether slots share nodes."""
 
     groups: Sequence[Sequence[Trial]]
     """Trials that may share a session, in the order in which they run."""
@@ -56,7 +56,7 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
         SweepError: the cluster has no room for that many slots, or it must be said whether workers
             get GPUs.
     """
-    sweep = _with_gpus(sweep, cluster)
+    sweep = _with_cpus(_with_gpus(sweep, cluster), cluster, plan)
     slots = _slots(sweep, cluster)
     if sweep.resources.share_nodes:
         sweep = replace(sweep, resources=replace(sweep.resources, share_nodes=_share_nodes(slots)))
@@ -121,6 +121,19 @@ def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:
     return replace(sweep, resources=replace(sweep.resources, gpus_per_worker=int(settled)))
 
 
+def _with_cpus(sweep: Sweep, cluster: Cluster, plan: Plan) -> Sweep:
+    """Settle how many CPUs a worker gets; results that are continued keep theirs."""
+    resources = sweep.resources
+    if resources.cpus_per_worker is not None:
+        return sweep
+    cpus = cluster.cpus_per_worker(resources.gpus_per_worker or 0)
+    for row in plan.rows:
+        is_alike = row["status"] == "ok" and row["gpus_per_worker"] == resources.gpus_per_worker
+        if is_alike and row["cpus_per_worker"]:
+            cpus = int(row["cpus_per_worker"])
+    return replace(sweep, resources=replace(resources, cpus_per_worker=cpus))
+
+
 def _slots(sweep: Sweep, cluster: Cluster) -> Slots:
     """Share the nodes out over the slots; one slot has them all."""
     count = sweep.resources.concurrent
@@ -181,5 +194,6 @@ def _share_nodes(slots: Slots) -> bool:
 
 
 def resources_of_worker(sweep: Sweep) -> dict[str, float]:
-    """Resources of one worker, once its GPUs are settled."""
-    return {"CPU": sweep.resources.cpus_per_worker, "GPU": sweep.resources.gpus_per_worker or 0}
+    """Resources of one worker, once they are settled."""
+    resources = sweep.resources
+    return {"CPU": resources.cpus_per_worker or 1, "GPU": resources.gpus_per_worker or 0}

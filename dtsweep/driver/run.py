@@ -201,13 +201,15 @@ def _for_this_process(
     sweep: Sweep, candidates: Sequence[Candidate]
 ) -> tuple[Sweep, list[Candidate]]:
     """The sweep as this process can run it: one launch of each possible point, no canaries."""
-    from dtsweep.worker.rank import gets_gpu
+    from dtsweep.worker.rank import cpus_here, gets_gpu
 
     gpus = int(gets_gpu(sweep.resources))
     sweep = replace(
         sweep,
         measure=replace(sweep.measure, repeats=1, fresh=False, canary=False),
-        resources=replace(sweep.resources, gpus_per_worker=gpus),
+        resources=replace(
+            sweep.resources, gpus_per_worker=gpus, cpus_per_worker=cpus_here(sweep.resources)
+        ),
     )
     harness = Harness(name="in_process", has_gpus=gpus > 0)
     return sweep, [

@@ -489,7 +489,7 @@ TRIALS: tuple[Column, ...] = (
         "cpus_per_worker",
         FLOAT,
         "CPUs",
-        "asked for per worker, also its threads, unless the workload sets others",
+        "of a worker, also its threads, unless the workload sets others",
     ),
     Column("gpus_per_worker", FLOAT, "GPUs", "asked for per worker"),
     Column("fresh", BOOL, "", "whether the trial had a session of its own"),

@@ -153,8 +153,11 @@ class Resources:
     types, that must be said. With 0, the processes of workers see no GPU (`CUDA_VISIBLE_DEVICES` is
     empty), except in `--in-process`."""
 
-    cpus_per_worker: int = 1
-    """CPUs of a worker, and its thread count."""
+    cpus_per_worker: int | None = None
+    """CPUs of a worker, and its thread count.
+
+    None: 1 without a GPU; with GPUs the node's CPUs ÷ its GPUs for each, at least 1. Results that
+    are continued keep theirs. 1 where an autoscaler can add nodes of unknown types."""
 
     concurrent: int = 1
     """Slots: trials that run side by side, each slot on nodes of its own."""

@@ -93,6 +93,20 @@ def _why_unusable(count: int) -> str:
     )
 
 
+def cpus_here(resources: Resources) -> int:
+    """CPUs of a worker where Ray does not give them: as the sweep says, else as `Resources` does.
+
+    Raises:
+        SweepError: the sweep asks for GPUs, and torch sees none.
+    """
+    if resources.cpus_per_worker is not None:
+        return resources.cpus_per_worker
+    if not gets_gpu(resources):
+        return 1
+    cpus = len(os.sched_getaffinity(0))
+    return max(1, cpus * (resources.gpus_per_worker or 1) // torch.cuda.device_count())
+
+
 def take_device(resources: Resources, *, index: int) -> torch.device:
     """Choose a device where Ray does not: the GPU with this index, if workers use GPUs.
 
@@ -103,7 +117,7 @@ def take_device(resources: Resources, *, index: int) -> torch.device:
     Raises:
         SweepError: torch sees no GPU where one is meant, or none with this index.
     """
-    torch.set_num_threads(resources.cpus_per_worker)
+    torch.set_num_threads(cpus_here(resources))
     if not gets_gpu(resources):
         return torch.device("cpu")
     count = torch.cuda.device_count()

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
-from dtsweep.worker.rank import become_rank, take_device
+from dtsweep.worker.rank import become_rank, cpus_here, take_device
 
 RESTARTED = "DTSWEEP_RESTARTED"
 """Variable of a process that was started anew with the variables of its point."""
@@ -54,6 +54,8 @@ def main(arguments: Sequence[str]) -> int:
         _restart_with({**sweep.resources.environment, **point.environment})
         if sweep.resources.gpus_per_worker == 0:
             os.environ.update(NO_GPUS)
+        cpus = cpus_here(sweep.resources)
+        sweep = replace(sweep, resources=replace(sweep.resources, cpus_per_worker=cpus))
         device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
         _check_possible(point, device)
     except SweepError as error:

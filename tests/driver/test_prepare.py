@@ -253,6 +253,42 @@ def test_lanes_without_nodes_of_their_own_are_refused(
         prepared(cluster_of(TWO_OF_TWO, autoscaler), {"workers": [1]}, concurrent=3)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "autoscaler", "resources", "settled"),
+    [
+        # CPU worlds keep a thread per worker.
+        ([{"CPU": 16.0}], None, {}, 1),
+        ([{"CPU": 16.0, "GPU": 8.0}], None, {"gpus_per_worker": 0}, 1),
+        ([{"CPU": 4.0}, {"CPU": 100.0, "GPU": 8.0}], None, {}, 12),
+        ([{"CPU": 100.0, "GPU": 8.0}], None, {"gpus_per_worker": 2}, 25),
+        ([{"CPU": 100.0, "GPU": 8.0}], None, {"cpus_per_worker": 3}, 3),
+        ([{"CPU": 4.0, "GPU": 8.0}], None, {}, 1),
+        # The node with least; it must hold every worker.
+        ([{"CPU": 100.0, "GPU": 8.0}, {"CPU": 32.0, "GPU": 8.0}], None, {}, 4),
+        ([{"CPU": 4.0}], adds((1, {"CPU": 8.0, "GPU": 4.0})), {}, 2),
+        ([{"CPU": 100.0, "GPU": 8.0}], UNKNOWN, {"gpus_per_worker": 1}, 1),
+    ],
+)
+def test_a_worker_with_a_gpu_gets_its_share_of_the_nodes_cpus(
+    nodes: list[Mapping[str, float]],
+    autoscaler: Autoscaler | None,
+    resources: dict[str, Any],
+    settled: int,
+) -> None:
+    made = prepared(cluster_of(nodes, autoscaler), {"workers": [1]}, **resources)
+    assert made.sweep.resources.cpus_per_worker == settled
+    assert made.refused == []
+
+
+def test_results_that_are_continued_keep_the_cpus_of_their_workers() -> None:
+    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [1, 2]})
+    plan = make_plan(sweep, candidates(sweep), [])
+    row = {"trial_id": "t", "status": "ok", "gpus_per_worker": 1.0, "cpus_per_worker": 2.0}
+    rows = [row, {**row, "status": "user_error", "cpus_per_worker": 3.0}]
+    made = prepare(sweep, replace(plan, rows=rows), cluster_of([{"CPU": 16.0, "GPU": 2.0}]))
+    assert made.sweep.resources.cpus_per_worker == 2
+
+
 EIGHT_GPUS = {"CPU": 16.0, "GPU": 8.0}
 
 
@@ -269,7 +305,7 @@ def test_slots_share_a_node_only_if_the_sweep_says_so() -> None:
     assert parts == [[("node1", {"CPU": 4.0, "GPU": 2.0})]] * 4
     assert made.sweep.resources.share_nodes
     assert refused(made) == {
-        (3, "pack"): "3 workers of 1 CPU + 1 GPU don't fit: 1 node with room for 2 for a slot of "
+        (3, "pack"): "3 workers of 2 CPU + 1 GPU don't fit: 1 node with room for 2 for a slot of "
         "concurrent=4"
     }
 
@@ -289,7 +325,7 @@ def test_slots_with_nodes_of_their_own_share_none() -> None:
 
 
 def test_a_slot_that_would_hold_no_worker_is_refused() -> None:
-    with pytest.raises(SweepError, match=r"less than a worker needs \(1 CPU \+ 1 GPU\).*8 workers"):
+    with pytest.raises(SweepError, match=r"less than a worker needs \(2 CPU \+ 1 GPU\).*8 workers"):
         prepared(cluster_of([EIGHT_GPUS]), {"workers": [1]}, concurrent=9, share_nodes=True)
 
 

@@ -22,7 +22,7 @@ from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.debugger import NO_LIMIT_S, is_debugged, without_deadline
 from dtsweep.worker.in_process import only_rank
-from dtsweep.worker.rank import gets_gpu
+from dtsweep.worker.rank import cpus_here, gets_gpu
 from tests.stand_in_nvml import StandInNvml, install_nvml
 
 ROOT = Path(__file__).parents[2]
@@ -231,3 +231,23 @@ def test_leaving_the_debugger_ends_the_run_in_this_process_and_is_a_failure_else
             line = Quits.build.__code__.co_firstlineno + 1
             reason = f"BdbQuit (test_in_process.py:{line})"
             assert (result.status, result.reason) == ("user_error", reason)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "resources", "cpus"),
+    [
+        (0, {}, 1),
+        (2, {}, 4),
+        (2, {"gpus_per_worker": 2}, 9),
+        (2, {"gpus_per_worker": 0}, 1),
+        (16, {}, 1),
+        (2, {"cpus_per_worker": 3}, 3),
+    ],
+)
+def test_a_worker_with_a_gpu_has_its_share_of_the_machines_cpus(
+    gpus: int, resources: dict[str, int], cpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(9)))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    assert cpus_here(Resources(**resources)) == cpus
