@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -15,7 +16,7 @@ class GpuPlace:
     """Host name of its machine."""
 
     node_id: str | None = None
-    """Ray's name of the machine."""
+    """Name of the machine that no other one has; None if it is unknown."""
 
     pci_bus_id: str | None
     """For example `0000:1b:00.0`; None if it is unknown."""
@@ -51,6 +52,14 @@ def pci_bus_id(properties: Any) -> str | None:
     if torch.version.hip or not all(hasattr(properties, name) for name in names):
         return None
     return bus_id(*(getattr(properties, name) for name in names))
+
+
+def machine_id() -> str | None:
+    """Number that the kernel draws when it starts, the same in all containers of a machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
 
 
 def shared_gpu(places: Mapping[int, GpuPlace | None]) -> str | None:

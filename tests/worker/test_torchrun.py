@@ -261,6 +261,7 @@ def test_a_precision_that_the_gpu_does_not_have_is_refused_in_a_line(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
     threads = torch.get_num_threads()
     try:
