@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import ray
 from ray.exceptions import RayActorError, RayError
@@ -82,8 +81,7 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         ranks: that it had.
     """
     causes = causes_of(error)
-    logs = await _logs_of(causes, ranks)
-    rank = first_to_end(logs)
+    rank = min(causes, default=None)
     node = None
     node_id = None
     node_name = "an unknown node"
@@ -100,19 +98,16 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         return Diagnosis(
             status="preempted", reason=f"the node of {where} was taken back", rank=rank
         )
-    died = partial(Diagnosis, rank=rank, died_on=node_id)
     if "low on memory" in text or "OutOfMemory" in text:
-        return died(status="oom_host", reason=f"{where} was killed: its node was low on memory")
+        reason = f"{where} was killed: its node was low on memory"
+        return Diagnosis(status="oom_host", reason=reason, rank=rank, died_on=node_id)
     nodes = {_its_node(facts) for facts in ranks.facts.values()}
     if node is not None:
         nodes.add(node)
     if lost := await _lost_nodes(nodes):
         return Diagnosis(status="node_lost", reason=f"node {', '.join(lost)} is gone", rank=rank)
-    if rank is not None and await _was_killed_for_memory(ranks, rank):
-        killed = "ended when the kernel killed a process of its container: no memory was left"
-        return died(status="oom_host", reason=f"{where} {killed}")
     if causes:
-        return _ended(ranks, rank, logs, words=f"{where} ended", node_id=node_id)
+        return await _first_of(causes, ranks)
     # Train's controller is no rank: the peers of what has ended are not to blame either.
     status = "rank_died"
     if isinstance(error, RayActorError):
@@ -121,6 +116,25 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         status=status,
         reason=f"the trainer ended: {next(iter(text.splitlines()), 'no reason given')}",
     )
+
+
+async def _first_of(causes: Mapping[int, BaseException], ranks: Ranks) -> Diagnosis:
+    """Diagnosis of the rank that ended first, on nodes that are there."""
+    logs = await _logs_of(causes, ranks)
+    rank = first_to_end(logs)
+    if rank is None:
+        return _ended(ranks, None, logs)
+    node = await _node_of(rank, causes[rank], ranks.facts)
+    where = ranks.named(rank, "an unknown node")
+    node_id = None
+    if node is not None:
+        where = ranks.named(rank, node.name)
+        node_id = node.node_id
+    if await _was_killed_for_memory(ranks, rank):
+        killed = "ended when the kernel killed a process of its container: no memory was left"
+        reason = f"{where} {killed}"
+        return Diagnosis(status="oom_host", reason=reason, rank=rank, died_on=node_id)
+    return _ended(ranks, rank, logs, words=f"{where} ended", node_id=node_id)
 
 
 async def _logs_of(some: Iterable[int], ranks: Ranks) -> dict[int, str]:
@@ -134,7 +148,12 @@ async def _logs_of(some: Iterable[int], ranks: Ranks) -> dict[int, str]:
 
 
 def _ended(
-    ranks: Ranks, rank: int | None, logs: Mapping[int, str], *, words: str, node_id: str | None
+    ranks: Ranks,
+    rank: int | None,
+    logs: Mapping[int, str],
+    *,
+    words: str = "",
+    node_id: str | None = None,
 ) -> Diagnosis:
     """Diagnosis of ranks whose processes have ended: after a peer, by a kernel, or by themselves.
 
