@@ -185,6 +185,7 @@ def show_a_gpu(patch: Callable[[Any, str, Any], None] = setattr) -> None:
     )
     patch(torch.cuda, "get_device_properties", lambda _: properties)
     patch(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    patch(torch.cuda, "synchronize", lambda _: None)
 
 
 def install_nvml(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,11 +100,11 @@ class QueuedClock:
 
         Also returns the phases that could not be queued in one of the steps.
         """
+        torch.cuda.synchronize(self._device)
         steps = []
         for marks in self._steps[1:-1]:
             phases: dict[str, float] = {}
             for phase, begin, end in marks:
-                end.synchronize()
                 phases[phase] = phases.get(phase, 0.0) + begin.elapsed_time(end) / 1e3
             steps.append(phases)
         return steps, frozenset(self._waits_in)

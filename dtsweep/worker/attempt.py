@@ -258,9 +258,7 @@ def _measure(
         # A workload of its own: this one travels to the parameter servers, without what `batch` has
         # cached.
         make = functools.partial(make_optimizer, point=task.point_of(context.workload))
-        seed = int.from_bytes(
-            hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()[:4], "big"
-        )
+        seed = _seed_of(task)
         model, flags = _build(job, seed)
         flags += _precision_flags(context, point)
         # Before the mode takes the model over, which may leave a part of each parameter here.
@@ -298,6 +296,12 @@ def _measure(
             time.perf_counter() - began_warmup - (measured.warmup_s or 0.0) - measured.window_s
         )
         return replace(measured, **fields, flags=[*flags, *measured.flags])
+
+
+def _seed_of(task: Task) -> int:
+    """Seed of the model: the same on all ranks, another for each repeat."""
+    digest = hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
 
 
 @contextmanager

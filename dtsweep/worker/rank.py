@@ -104,7 +104,7 @@ def cpus_here(resources: Resources) -> int:
     if not gets_gpu(resources):
         return 1
     cpus = len(os.sched_getaffinity(0))
-    return max(1, cpus * (resources.gpus_per_worker or 1) // torch.cuda.device_count())
+    return max(1, cpus // torch.cuda.device_count())
 
 
 def take_device(resources: Resources, *, index: int) -> torch.device:
@@ -156,7 +156,8 @@ def become_rank(
     # A context: NVML shows the server of MPS on a GPU only once it serves a program there. Where
     # that fails, so does the first trial, which says why.
     with suppress(RuntimeError):
-        torch.zeros(1, device=device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
     telemetry = Telemetry(device)
     # Before the machine is described: a killed trial may have left another limit.
     if telemetry.gpu is not None and (reason := give_back(telemetry.gpu)):

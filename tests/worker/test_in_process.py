@@ -238,7 +238,6 @@ def test_leaving_the_debugger_ends_the_run_in_this_process_and_is_a_failure_else
     [
         (0, {}, 1),
         (2, {}, 4),
-        (2, {"gpus_per_worker": 2}, 9),
         (2, {"gpus_per_worker": 0}, 1),
         (16, {}, 1),
         (2, {"cpus_per_worker": 3}, 3),

@@ -178,15 +178,6 @@ def test_an_exchange_under_a_limit_is_timed_by_itself(sent: list[dict[str, Sent]
     }
 
 
-def test_a_clock_that_is_lower_for_the_axis_gets_no_flag(sent: list[dict[str, Sent]]) -> None:
-    flags = {
-        case: sent[0][case].result.measured.flags  # type: ignore[union-attr]  # both are measured
-        for case in ("limited", "unlimited")
-    }
-    assert "throttled" not in flags["limited"]
-    assert "throttled" in flags["unlimited"]
-
-
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 def test_a_rank_that_starts_gives_back_the_limit_of_a_killed_one_before_it_describes_its_machine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
