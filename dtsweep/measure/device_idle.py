@@ -39,25 +39,24 @@ class Idle(NamedTuple):
 class QueuedClock:
     """A clock whose every phase is queued as a whole, before the device begins it.
 
-    It stands in the place of the loop's clock for some steps. The device pauses before each phase,
-    for a little longer than the host took to launch this phase in the step before. The first step
-    shows only how long that is.
+    It stands in the place of the loop's clock for some steps. Before each phase the device pauses
+    for a little longer than the host took to launch this phase in the step before, and the host
+    waits for the end of the phase before. The first step has no pauses: it shows how long the host
+    takes.
     """
 
     def __init__(
         self,
         device: torch.device,
         *,
-        step_s: float,
         pause: Callable[[float], None] | None = None,
         make_event: Callable[[], Event] | None = None,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Begin the first step, with pauses of a whole step: no phase takes longer to launch.
+        """Begin the first step on an idle device.
 
         Args:
             device: a GPU.
-            step_s: of the window, in seconds.
             pause: keeps the stream busy for so many seconds.
             make_event: makes an event that times.
             now: the host's clock, in seconds.
@@ -66,43 +65,45 @@ class QueuedClock:
         self._pause = pause or pauses_of(device)
         self._make_event = make_event or (lambda: torch.cuda.Event(enable_timing=True))
         self._now = now
-        self._first_pause_s = LONGER * step_s + MORE_S
-        self._pauses_s: list[float] = []
+        self._launches: list[tuple[str, float]] = []
         self._waits_in: set[str] = set()
         self._steps: list[list[tuple[str, Event, Event]]] = [[]]
-        self._begin_phase(self._first_pause_s)
+        torch.cuda.synchronize(device)
+        self._begin_phase(pause_s=0.0)
 
     def mark(self, phase: str) -> None:
         """End a phase on the stream, and begin the next behind a pause."""
         end = self._event()
-        is_first = len(self._steps) == 1
-        if not is_first and self._begin.query():
+        launch_s = self._now() - self._began_at
+        if self._is_paused and self._begin.query():
             # The device came to the phase before all of it was queued.
             self._waits_in.add(phase)
-        pause_s = 0.0
-        if phase not in self._waits_in:
-            pause_s = LONGER * (self._now() - self._began_at) + MORE_S
         number = len(self._steps[-1])
-        self._pauses_s[number : number + 1] = [pause_s]
+        self._launches[number : number + 1] = [(phase, launch_s)]
         self._steps[-1].append((phase, self._begin, end))
-        # What follows the last phase of a step is the first one of the next.
-        next_s = self._first_pause_s
-        if not is_first:
-            next_s = self._pauses_s[(number + 1) % len(self._pauses_s)]
-        self._begin_phase(next_s)
+        pause_s = 0.0
+        if len(self._steps) > 1:
+            # What follows the last phase of a step is the first one of the next.
+            next_phase, next_s = self._launches[(number + 1) % len(self._launches)]
+            if next_phase not in self._waits_in:
+                pause_s = LONGER * next_s + MORE_S
+        # A host that went on would wait behind several pauses, and that would count as launching.
+        end.synchronize()
+        self._begin_phase(pause_s)
 
     def end_step(self) -> None:
         """End a step at its last mark."""
         self._steps.append([])
 
     def queued(self) -> tuple[list[dict[str, float]], frozenset[str]]:
-        """Wait for the device; return the phases of each step but the first, in seconds.
+        """Return the phases of each step from the third on, in seconds.
 
-        Also returns the phases that could not be queued in one of the steps.
+        Also returns the phases that could not be queued in one of the steps. The first step has no
+        pauses, and the first phase of the second has none either.
         """
         torch.cuda.synchronize(self._device)
         steps = []
-        for marks in self._steps[1:-1]:
+        for marks in self._steps[2:-1]:
             phases: dict[str, float] = {}
             for phase, begin, end in marks:
                 phases[phase] = phases.get(phase, 0.0) + begin.elapsed_time(end) / 1e3
@@ -110,7 +111,8 @@ class QueuedClock:
         return steps, frozenset(self._waits_in)
 
     def _begin_phase(self, pause_s: float) -> None:
-        if pause_s:
+        self._is_paused = pause_s > 0
+        if self._is_paused:
             self._pause(pause_s)
         self._begin = self._event()
         self._began_at = self._now()
@@ -150,6 +152,8 @@ def idle_share(
     most_idle: Times,
     queued: Sequence[Mapping[str, float]] = (),
     waits_in: frozenset[str] = frozenset(OWN_PHASES),
+    *,
+    has_peers: bool = False,
 ) -> Idle:
     """Idle time of the own phases, as a share of a step.
 
@@ -159,6 +163,8 @@ def idle_share(
         queued: phases of the queued steps, in seconds.
         waits_in: phases that could not be queued; between nothing and the upper limit of their idle
             time is unknown.
+        has_peers: whether phases may contain an exchange. A rank then also waits for the launches
+            of others, and in queued steps for their pauses, so they give no upper limit.
     """
     step_s = float(window["step_s"].mean())
     most_s = {phase: float(most_idle[f"{phase}_s"].mean()) for phase in _measured(window)}
@@ -172,7 +178,9 @@ def idle_share(
     idle_s = float(in_window.mean() - behind_pause.mean())
     half_s = _half_width(in_window, behind_pause)
     limit_s = sum(most_s[phase] for phase in known)
-    high_s = min(max(0.0, idle_s + half_s), limit_s)
+    high_s = limit_s
+    if not has_peers:
+        high_s = min(max(0.0, idle_s + half_s), limit_s)
     low_s = min(max(0.0, idle_s - half_s), high_s)
     return Idle(low_s / step_s, (high_s + unknown_s) / step_s, unknown)
 

@@ -14,6 +14,7 @@ Each worker process; imports torch and never Ray. In reading order:
     traffic_check   whether ranks send what their mode sends
     in_step         work of all ranks after the window, which may fail on one of them
     exchange_cost   steps without the exchange, and the exchange alone
+    idle_time       the time in which a rank's GPU has no work
     after_window    after a window: checks, counts, the cost of the exchange, a profile
     timing          warm-up, window, then what follows it
     attempt         builds a trial, has it timed, says how it ended

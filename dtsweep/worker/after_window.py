@@ -14,8 +14,7 @@ import numpy as np
 from torch import nn
 
 from dtsweep.hardware.memory import restart_peak
-from dtsweep.measure.device_idle import LEAST, Idle, QueuedClock, idle_share, most_idle_share
-from dtsweep.measure.isolated_exchange import max_over_ranks, mean_over_ranks
+from dtsweep.measure.isolated_exchange import mean_over_ranks
 from dtsweep.measure.profile import ProfileError, profiled
 from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.modes import MODES
@@ -25,13 +24,13 @@ from dtsweep.sync.mode import Job
 from dtsweep.worker.batch_checks import check_late_batch
 from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.gradients import IN_SHARDS, StepRecord
+from dtsweep.worker.idle_time import idle_columns
 from dtsweep.worker.in_step import StepError, store_of, store_of_others, together
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.traffic_check import calls_counted, traffic_reason
 
 PROFILED_STEPS = 5
-QUEUED_STEPS = 6
 
 
 def after_window(
@@ -67,7 +66,10 @@ def after_window(
             if fields.get("gradients_agree") is not False and (
                 fields.get("parameters_agree") is not False
             ):
-                fields |= device_idle(loop, task)
+                began_idle = time.perf_counter()
+                fields |= idle_columns(loop, task, window)
+                # The exchange has its time, however long this takes.
+                began += time.perf_counter() - began_idle
                 if task.point.compression:
                     fields["compression_error"] = compression_error(loop, task)
                 if task.point.workers > 1:
@@ -182,60 +184,6 @@ def _sent_in_window(counts: list[Counting], *, period: int, window_steps: int) -
     return {
         "bytes_sent": round(sent_bytes * window_steps / period),
         "messages_sent": round(messages * window_steps / period),
-    }
-
-
-def device_idle(loop: Loop, task: Task) -> dict[str, Any]:
-    """Share of a step in which a GPU had no work: by the window, and by some queued steps.
-
-    Args:
-        loop: after its window, with a whole sync period behind it.
-        task: the trial.
-
-    Returns:
-        `device_idle_low`, `device_idle_high` and `device_idle_reason` of `Measured`, of this rank;
-        nothing on a CPU.
-
-    Raises:
-        StepError: a step failed.
-    """
-    window = next(segment for segment in reversed(loop.segments) if segment.name == "window")
-    if not window.most_idle:
-        return {}
-    device = loop.job.device
-    most = most_idle_share(window.times, window.most_idle)
-    step_s = float(window.times["step_s"].mean())
-    in_window = idle_share(window.times, window.most_idle)
-    if not MODES[task.point.sync].can_restart:
-        return _idle_fields(in_window)
-    if task.point.workers > 1:
-        # All ranks take the same steps.
-        most, step_s = max_over_ranks(device, most, step_s)
-    if most < LEAST:
-        return _idle_fields(in_window)
-    clock = QueuedClock(device, step_s=step_s)
-    period = loop.job.point.period
-
-    def work() -> None:
-        for _ in range(math.ceil(QUEUED_STEPS / period) * period):
-            loop.step(clock=clock)
-            clock.end_step()
-
-    together(work, store=store_of_others(task, "queued"))
-    return _idle_fields(idle_share(window.times, window.most_idle, *clock.queued()))
-
-
-def _idle_fields(idle: Idle) -> dict[str, Any]:
-    reason = None
-    if idle.unknown:
-        reason = (
-            f"{' and '.join(idle.unknown)} can't be queued ahead: the host waits for the device "
-            "there, or launches more than its queue holds"
-        )
-    return {
-        "device_idle_low": idle.low,
-        "device_idle_high": idle.high,
-        "device_idle_reason": reason,
     }
 
 

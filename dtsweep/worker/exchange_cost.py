@@ -7,6 +7,7 @@ import math
 import os
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,9 @@ class WindowTime:
     steps: int
     stop_reason: str = ""
     """Rule that ended it, as this rank saw it."""
+
+    limits: Sequence[str] = ()
+    """Reasons for which this rank's GPU lowered its clock in it."""
 
     @property
     def step_s(self) -> float:

@@ -63,7 +63,10 @@ def time_trial(
     measured, window_s = _windows(loop, task, context, on_warm=on_warm, check=check)
     warmup_s = time.perf_counter() - began - measured.window_s
     window = WindowTime(
-        window_s=window_s, steps=measured.window_steps, stop_reason=measured.stop_reason
+        window_s=window_s,
+        steps=measured.window_steps,
+        stop_reason=measured.stop_reason,
+        limits=measured.telemetry.get("throttle_reasons") or (),
     )
     nccl = _nccl_columns(loop)
     fields = after_window(loop, model, task, window, context=context)

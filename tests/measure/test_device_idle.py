@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from dtsweep.measure.clock import CudaClock
 from dtsweep.measure.device_idle import (
     LEAST,
+    MORE_S,
     Idle,
     QueuedClock,
     idle_share,
@@ -20,6 +23,9 @@ from tests.stand_in_stream import Machine, Step, kernels, machine
 __all__ = ["machine"]
 
 GPU = torch.device("cuda", 0)
+
+STEPS = 6
+PASSES = 8
 
 
 def window(machine: Machine, step: Step, *, steps: int = 50) -> CudaClock:
@@ -34,18 +40,22 @@ def window(machine: Machine, step: Step, *, steps: int = 50) -> CudaClock:
 
 def measured(machine: Machine, step: Step) -> tuple[Idle, float]:
     """What is measured of a step, and the share in which its device is really idle."""
+    machine.synchronize()
     began, busy = machine.host, machine.busy
     clock = window(machine, step)
     idle = 1 - (machine.busy - busy) / (machine.host - began)
     times = clock.times()
     step_s = float(times["step_s"].mean())
-    queued = QueuedClock(
-        GPU, step_s=step_s, pause=machine.launch, make_event=machine.event, now=machine.now
-    )
-    for _ in range(4):
+    began_queueing = machine.host
+    queued = QueuedClock(GPU, pause=machine.launch, make_event=machine.event, now=machine.now)
+    for _ in range(STEPS):
         step(machine, queued.mark)
         queued.end_step()
     steps, waits_in = queued.queued()
+    marks = sum(1 for name in times if name.endswith("_s")) - 2
+    # Three times the step at most, and a millisecond for each pause.
+    pauses_s = STEPS * marks * PASSES * MORE_S
+    assert machine.host - began_queueing <= 3 * STEPS * step_s + pauses_s
     return idle_share(times, clock.most_idle(), steps, waits_in), idle
 
 
@@ -91,6 +101,22 @@ def test_a_phase_with_more_kernels_than_the_queue_holds_is_unknown(machine: Mach
     assert set(idle.unknown) == {"forward", "backward", "optimizer"}
     assert idle.low == 0
     assert idle.high >= truth
+
+
+@pytest.mark.parametrize("waits", ["", "backward"])
+def test_many_passes_with_more_kernels_than_the_queue_holds_take_no_longer(
+    machine: Machine, waits: str
+) -> None:
+    machine.queue_length = 1024
+    one_pass = kernels(device_s=2e-5, host_s=3e-5, each=90, waits_before=waits)
+
+    def step(machine: Machine, mark: Callable[[str], None]) -> None:
+        for _ in range(PASSES):
+            one_pass(machine, mark)
+
+    idle, truth = measured(machine, step)
+    assert idle.low - 0.02 <= truth <= idle.high + 0.02
+    assert set(idle.unknown) == ({"backward"} if waits else set())
 
 
 @settings(

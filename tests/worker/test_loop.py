@@ -21,8 +21,8 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.block_order import OrderError
 from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
-from dtsweep.worker.after_window import device_idle
 from dtsweep.worker.exchange_cost import WindowTime, time_exchange
+from dtsweep.worker.idle_time import idle_columns
 from dtsweep.worker.in_step import StepError, together
 from dtsweep.worker.loop import Loop
 from tests.stand_in_stream import Machine, kernels, machine
@@ -97,7 +97,8 @@ def test_a_gpus_idle_time_is_measured_after_the_window_and_nothing_of_it_on_a_cp
 ) -> None:
     task = task_of(Sweep(workload=Numbers(), axes={}), loop.job.point)
     loop.run("window", range(3))
-    assert device_idle(loop, task) == {}
+    window = WindowTime(window_s=1.0, steps=50)
+    assert idle_columns(loop, task, window) == {}
     monkeypatch.setattr(torch.cuda, "Event", lambda **_: machine.event())
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: machine.launch(cycles / 1e9))
     job = replace(loop.job, device=torch.device("cuda", 0))
@@ -108,15 +109,19 @@ def test_a_gpus_idle_time_is_measured_after_the_window_and_nothing_of_it_on_a_cp
     on_gpu._batches = itertools.repeat(iter(()))
     on_gpu.run("window", range(50))
     on_gpu.run("exchange", range(3))
-    found = device_idle(on_gpu, task)
+    found = idle_columns(on_gpu, task, window)
     assert found["device_idle_low"] == pytest.approx(0.75, abs=0.03)
     assert found["device_idle_high"] == pytest.approx(0.75, abs=0.03)
     assert found["device_idle_reason"] is None
     mode.step_of = kernels(device_s=1e-5, host_s=4e-5, waits_before="backward")
     on_gpu.run("window", range(50))
-    found = device_idle(on_gpu, task)
+    found = idle_columns(on_gpu, task, window)
     assert found["device_idle_low"] < 0.6 < found["device_idle_high"]
     assert found["device_idle_reason"].startswith("backward can't be queued ahead")
+    capped = replace(window, limits=["SwPowerCap"])
+    found = idle_columns(on_gpu, task, capped)
+    assert found["device_idle_low"] == 0 < found["device_idle_high"]
+    assert "(SwPowerCap)" in found["device_idle_reason"]
 
 
 def test_the_host_s_time_at_each_step_of_the_last_run_is_kept(loop: Loop) -> None:
