@@ -38,6 +38,10 @@ from benchmarks.checklist import (
 
 POINTS = "benchmarks/gpu_points.py"
 
+MODULES = ("numpy", "psutil", "pynvml", "rich", "scipy", "torch", "zstandard")
+RAY_MODULES = ("click", "moocore", "pandas", "plotext", "pyarrow", "ray")
+"""Modules that the lines need, and those of the lines with Ray."""
+
 LARGE = ("precision=bf16", "workload.layers=12", "workload.width=1024", "micro_batch=32")
 """A point that keeps a GPU busy."""
 
@@ -375,7 +379,7 @@ def run_checklist(lines: Sequence[Line], *, name: str, about: str, address: bool
         names = options.only.split(",")
         lines = [lines[0], *(line for line in lines[1:] if line.name in names)]
     try:
-        need("numpy", "psutil", "pynvml", "rich", "scipy", "torch", "zstandard")
+        need(*MODULES, *(RAY_MODULES if address else ()))
     except NotRunError as reason:
         print(f"the checklist can't run: {reason}", file=sys.stderr)
         return 2

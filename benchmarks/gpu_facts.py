@@ -26,13 +26,25 @@ DATA_SHEET_BYTES_PER_S = {
 """Bandwidth of device memory, by a part of the GPU's name; NVIDIA's data sheets."""
 
 
+def why_no_gpu() -> str | None:
+    """Reason why torch can use no GPU of this machine, with the next step; None where it can."""
+    if torch.cuda.is_available():
+        return None
+    try:
+        gets_gpu(Resources())
+    except SweepError as error:
+        return str(error)
+    build = "built without CUDA"
+    if torch.version.cuda is not None:
+        build = f"built for CUDA {torch.version.cuda}"
+    return (
+        f"torch {torch.__version__}, {build}, sees no GPU here; use a machine with an NVIDIA GPU, "
+        "or a Python with another torch: PYTHON_GPU=…"
+    )
+
+
 def versions() -> dict[str, Any]:
     """Versions, the GPUs that torch can use, and why it can use none."""
-    problem = None
-    try:
-        gets_gpu(Resources(gpus_per_worker=1))
-    except SweepError as error:
-        problem = str(error)
     gpus = torch.cuda.device_count()
     device = torch.device("cuda", 0)
     if not gpus:
@@ -44,7 +56,7 @@ def versions() -> dict[str, Any]:
         "pynvml": pynvml.__file__,
         "gpus": gpus,
         "devices": [torch.cuda.get_device_name(index) for index in range(gpus)],
-        "problem": problem,
+        "problem": why_no_gpu(),
         "facts": fingerprint(device)["machine"],
     }
 

@@ -90,8 +90,9 @@ def merged(rows: Sequence[Row], *, reasons: Sequence[str] = ()) -> Row:
         reasons: why other devices were not examined.
 
     Returns:
-        The row of the first device, with the median of all devices in `rates`; `gpus`, all of them;
-        `unexamined`, a line if some were not examined; `error` alone where none was.
+        The row of the first device, with the median of all devices of its model in `rates`;
+        `gpus`, all of them; `unexamined`, a line if some were not examined; `error` alone where
+        none was.
     """
     if not rows:
         return {"error": reasons[0]}
@@ -100,11 +101,12 @@ def merged(rows: Sequence[Row], *, reasons: Sequence[str] = ()) -> Row:
         count = len(rows) + len(reasons)
         unexamined.append(f"{len(reasons)} of {count} GPUs were not examined: {reasons[0]}")
     gpus = [gpu for row in rows for gpu in row["gpus"]]
+    alike = [row for row in rows if row["device"] == rows[0]["device"]]
     return {
         **rows[0],
         "misses_gpu": any(row["misses_gpu"] for row in rows),
         "nvml": _all_or_unknown([row["nvml"] for row in rows]),
-        "rates": {name: _median(rows, name) for name in rows[0]["rates"]},
+        "rates": {name: _median(alike, name) for name in rows[0]["rates"]},
         "gpus": sorted(gpus, key=lambda gpu: str(gpu["gpu"]).zfill(4)),
         "unexamined": unexamined,
     }

@@ -27,12 +27,11 @@ def print_gpu_rates(node: Mapping[str, Any], *, console: Console) -> None:
 
 def gpu_rate_columns(gpus: Gpus) -> dict[str, list[str]]:
     """Table columns of a node's GPUs: matrix products by precision, memory, and PCIe lanes."""
+    # Older GPUs of a node may lack a precision.
+    precisions = dict.fromkeys(precision for gpu in gpus for precision in gpu["rates"])
     rates = {
-        f"{precision}\nTFLOP/s": [
-            format_number(gpu["rates"][precision]["measured_flops_per_s"] / 1e12, digits=3)
-            for gpu in gpus
-        ]
-        for precision in gpus[0]["rates"]
+        f"{precision}\nTFLOP/s": [_rate_of(gpu, precision) for gpu in gpus]
+        for precision in precisions
     }
     return {
         "GPU": [str(gpu["gpu"]) for gpu in gpus],
@@ -41,6 +40,12 @@ def gpu_rate_columns(gpus: Gpus) -> dict[str, list[str]]:
         "memory\nGB/s": [format_number(gpu["moved_bytes_per_s"] / 1e9, digits=3) for gpu in gpus],
         "PCIe\nlanes": [_shown(gpu["pcie_lanes"]) for gpu in gpus],
     }
+
+
+def _rate_of(gpu: Mapping[str, Any], precision: str) -> str:
+    if precision not in gpu["rates"]:
+        return ""
+    return format_number(gpu["rates"][precision]["measured_flops_per_s"] / 1e12, digits=3)
 
 
 def print_gpu_state(host: Mapping[str, Any], *, console: Console) -> None:

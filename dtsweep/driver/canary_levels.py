@@ -17,16 +17,17 @@ class CanaryLevels:
 
     def __init__(self) -> None:
         """Begin without a canary."""
-        self._levels: dict[tuple[str, bool], list[Level]] = {}
+        self._levels: dict[tuple[str, bool], list[tuple[frozenset[str], Level]]] = {}
         self._canaries: dict[World, str] = {}
         """Point of each world's canary; another one takes its place where it ran out of memory."""
 
-    def add(self, world: World, row: Mapping[str, Any]) -> bool:
+    def add(self, world: World, row: Mapping[str, Any], *, nodes: frozenset[str]) -> bool:
         """Add a canary that ended `ok`.
 
         Args:
             world: whose canary it is.
             row: of `trials`.
+            nodes: that its workers ran on.
 
         Returns:
             True if it differs from the median of the earlier ones that ran as it did, alone or not.
@@ -39,21 +40,26 @@ class CanaryLevels:
         level = level_of(row["step_mean_s"], error_s=error_s, half_width=half_width)
         is_alone = not row["concurrent_trials"]
         earlier = self._levels.setdefault((row["point_id"], is_alone), [])
-        drifts = bool(earlier) and change(level, _median(earlier)).is_drift
-        earlier.append(level)
+        drifts = bool(earlier) and change(level, _median([of for _, of in earlier])).is_drift
+        earlier.append((nodes, level))
         return bool(drifts)
 
-    def interference(self, world: World) -> Change | None:
+    def interference(self, world: World, nodes: frozenset[str]) -> Change | None:
         """Change of a canary's step time next to other trials from that alone.
 
-        None where the canary of this world was not measured both ways in this run.
+        None where the canary of this world was not measured both ways on these nodes in this run.
         """
         point_id = self._canaries.get(world, "")
-        alone = self._levels.get((point_id, True))
-        together = self._levels.get((point_id, False))
+        alone = self._on(nodes, point_id, is_alone=True)
+        together = self._on(nodes, point_id, is_alone=False)
         if not alone or not together:
             return None
         return change(_median(together), _median(alone))
+
+    def _on(self, nodes: frozenset[str], point_id: str, *, is_alone: bool) -> list[Level]:
+        """Levels of a canary on these nodes: others may be slower by themselves."""
+        measured = self._levels.get((point_id, is_alone), [])
+        return [level for where, level in measured if where == nodes]
 
 
 def _median(levels: Sequence[Level]) -> Level:

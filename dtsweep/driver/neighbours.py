@@ -43,9 +43,9 @@ def may_begin(
         running: slots that run an attempt; True where it is measured alone.
         wants_alone: free slots whose next attempt is to be measured alone.
     """
-    beside = [running[other] for other in neighbours if other in running]
-    if any(beside):
+    running_neighbours = [running[other] for other in neighbours if other in running]
+    if any(running_neighbours):
         return False
     if slot in wants_alone:
-        return not beside
+        return not running_neighbours
     return not any(other in wants_alone for other in neighbours)

@@ -80,6 +80,7 @@ class Queue:
         self._fine = FittingPoints(fine)
         self._alone: dict[str, str] = {}
         """Attempt that measured a canary's point alone, or does so now, by the point."""
+        self._failed_alone = Counter[str]()
 
     def first_sessions(self) -> list[tuple[str, World]]:
         """Group and world of the session that each slot will need first."""
@@ -180,7 +181,10 @@ class Queue:
             ]
             queue.group.insert(sum(as_large), (trial, task.attempt + 1))
         if status != "ok" and self._alone.get(task.point_id) == task.attempt_id:
-            del self._alone[task.point_id]
+            self._failed_alone[task.point_id] += 1
+            # Else the next one is measured next to others, like all that follow.
+            if is_retried(status, attempt=self._failed_alone[task.point_id]):
+                del self._alone[task.point_id]
         if trial.is_canary and status == "oom_device":
             self._watch_smaller(queue, trial.point)
         # A session that was started in between may be too small for the canary of the one before.

@@ -143,9 +143,11 @@ class Recorder:
         row["log"] = f"logs/{result.session}/{result.explained_by}.log" if has_logs else None
         row["concurrent_trials"] = result.concurrent_trials
         flags = [*row.get("flags", ()), *result.flags, *self._flags]
-        if task.is_canary and row["status"] == "ok" and self._canaries.add(trial.point.world, row):
-            flags.append("canary_drift")
-        interference = self._interference(trial, row)
+        nodes = frozenset(facts.node for facts in result.facts.values())
+        if task.is_canary and row["status"] == "ok":
+            drifts = self._canaries.add(trial.point.world, row, nodes=nodes)
+            flags += ["canary_drift"] if drifts else []
+        interference = self._interference(trial, row, nodes)
         if interference is not None:
             row |= interference_columns(interference)
             if interference.is_drift:
@@ -228,11 +230,13 @@ class Recorder:
         """Text as others may read it, without the secrets of the workers' environment."""
         return text and without_secrets(text, self._sweep.resources.environment)
 
-    def _interference(self, trial: Trial, row: Mapping[str, Any]) -> Change | None:
+    def _interference(
+        self, trial: Trial, row: Mapping[str, Any], nodes: frozenset[str]
+    ) -> Change | None:
         """Change of a canary of the trial's world next to other trials; None if unknown."""
         if not row["concurrent_trials"]:
             return None
-        return self._canaries.interference(trial.point.world)
+        return self._canaries.interference(trial.point.world, nodes)
 
     def _store_profiles(self, task: Task, result: AttemptResult) -> None:
         measured = {

@@ -16,7 +16,8 @@ import torch
 
 from dtsweep.hardware.device import compute_capability
 from dtsweep.hardware.gpu_place import pci_bus_id
-from dtsweep.hardware.nvml import driver, find_gpu, topology
+from dtsweep.hardware.nvml import Gpu, driver, find_gpu, topology
+from dtsweep.hardware.power_limit import earlier_limit_w
 from dtsweep.hardware.variables import ambient
 from dtsweep.provenance.versions import package_versions, versions
 
@@ -179,10 +180,21 @@ def _gpu_machine(uuid: object, nvml: Any) -> dict[str, Any]:
         "driver": driver(nvml=nvml),
         "cudnn": torch.backends.cudnn.version(),
         "nccl": ".".join(str(part) for part in nccl),
-        "gpu": _without_empty(gpu.settings()) if gpu else None,
+        "gpu": _gpu_settings(gpu),
         "mps": (gpu is not None and gpu.has_mps()) or None,
         "topology": topology(nvml=nvml),
     }
+
+
+def _gpu_settings(gpu: Gpu | None) -> dict[str, Any] | None:
+    """Settings of a GPU, with the power limit that it has outside of trials."""
+    if gpu is None:
+        return None
+    settings = gpu.settings()
+    limit_w = earlier_limit_w(gpu)
+    if limit_w is not None:
+        settings["power_limit_w"] = limit_w
+    return _without_empty(settings)
 
 
 def _text(file: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -156,8 +157,9 @@ class Gpu:
         return {pid for pid in pids if not self._is_mps_server(pid)}
 
     def has_mps(self) -> bool:
-        """True if a server of MPS, or a program that it serves, is seen on the GPU."""
-        if self.ask("nvmlDeviceGetMPSComputeRunningProcesses_v3"):
+        """True if a server of MPS is seen on the GPU, or serves this process."""
+        clients = self.ask("nvmlDeviceGetMPSComputeRunningProcesses_v3") or ()
+        if os.getpid() in {process.pid for process in clients}:
             return True
         processes = self.ask("nvmlDeviceGetComputeRunningProcesses_v3") or ()
         return any(self._is_mps_server(process.pid) for process in processes)

@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -34,6 +33,12 @@ LOOK_S = 0.05
 
 TOLERANCE_MW = 1000
 """Largest difference of equal limits, in milliwatts: a driver may round."""
+
+FOLDER = Path("/tmp")  # noqa: S108  # others that use the GPU may have another TMPDIR
+"""Place of the files: containers that share a GPU have to share it."""
+
+_held: set[Path] = set()
+"""Files that this process has locked: closing a file anywhere in a process drops its lock."""
 
 
 class PowerLimitError(Exception):
@@ -123,8 +128,7 @@ def _set(gpu: Gpu, watts: float, file: TextIO) -> None:
         earlier_mw = gpu.nvml.nvmlDeviceGetPowerManagementLimit(gpu.handle)
         if not _is_equal(earlier_mw, limit_mw):
             # Before the limit is set: this process may be killed at any moment.
-            file.write(json.dumps([earlier_mw, limit_mw]))
-            file.flush()
+            _write(file, earlier_mw, limit_mw)
             gpu.nvml.nvmlDeviceSetPowerManagementLimit(gpu.handle, limit_mw)
         _wait_until_enforced(gpu, limit_mw)
     except pynvml.NVMLError_NoPermission:
@@ -140,6 +144,14 @@ def _set(gpu: Gpu, watts: float, file: TextIO) -> None:
         raise PowerLimitError(
             f"power_limit={watts:g} can't be set (NVML: {error}); see nvidia-smi -q -d POWER"
         ) from error
+
+
+def _write(file: TextIO, earlier_mw: int, limit_mw: int) -> None:
+    try:
+        file.write(json.dumps([earlier_mw, limit_mw]))
+        file.flush()
+    except OSError as error:
+        raise PowerLimitError(f"no place for the earlier power limit: {error}") from error
 
 
 def _wait_until_enforced(gpu: Gpu, limit_mw: int) -> None:
@@ -162,10 +174,11 @@ def _restore(gpu: Gpu, file: TextIO) -> str | None:
     Returns the reason why that failed, or None.
     """
     file.seek(0)
-    text = file.read()
-    if not text:
+    limits = _limits_in(file.read())
+    if limits is None:
+        file.truncate(0)
         return None
-    earlier_mw, limit_mw = json.loads(text)
+    earlier_mw, limit_mw = limits
     try:
         # Not after a restart of the machine, for example.
         if _is_equal(gpu.nvml.nvmlDeviceGetPowerManagementLimit(gpu.handle), limit_mw):
@@ -179,31 +192,60 @@ def _restore(gpu: Gpu, file: TextIO) -> str | None:
     return None
 
 
+def earlier_limit_w(gpu: Gpu) -> float | None:
+    """Limit that a GPU has outside of the trial that limits it now; None if no trial does."""
+    path = _file_of(gpu)
+    if path in _held or not path.exists():
+        return None
+    limits = _limits_in(path.read_text(encoding="ascii", errors="replace"))
+    if limits is None:
+        return None
+    return limits[0] / 1000
+
+
+def _limits_in(text: str) -> tuple[int, int] | None:
+    """The earlier limit and that of the trial in a file; None if it has none, or is damaged."""
+    try:
+        earlier_mw, limit_mw = json.loads(text)
+    except (ValueError, TypeError):
+        return None
+    return int(earlier_mw), int(limit_mw)
+
+
 def _is_equal(first_mw: int, second_mw: int) -> bool:
     return abs(first_mw - second_mw) <= TOLERANCE_MW
 
 
 def _file_of(gpu: Gpu) -> Path:
     """File on a GPU; empty, or the earlier limit and that of the trial in milliwatts, as JSON."""
-    folder = Path(tempfile.gettempdir()) / f"dtsweep-power-{os.getuid()}"
+    folder = FOLDER / f"dtsweep-power-{os.getuid()}"
     return folder / f"{gpu.ask('nvmlDeviceGetUUID')}.json"
 
 
 @contextmanager
 def _locked(gpu: Gpu, *, wait_s: float = 0.0) -> Iterator[TextIO | None]:
-    """Open the file on a GPU under its lock; None if another process still has it after the wait.
+    """Open the file on a GPU under its lock; None if it is locked after the wait, by any process.
 
     The file stays: a lock on one that was deleted would exclude nobody.
     """
     path = _file_of(gpu)
+    if path in _held:
+        yield None
+        return
     try:
         make_private(path.parent)
         file = path.open("a+", encoding="ascii")
     except (OSError, SweepError) as error:
         raise PowerLimitError(f"no place for the earlier power limit: {error}") from error
     with file:
-        is_locked = _lock(file, until=time.monotonic() + wait_s)
-        yield file if is_locked else None
+        if not _lock(file, until=time.monotonic() + wait_s):
+            yield None
+            return
+        _held.add(path)
+        try:
+            yield file
+        finally:
+            _held.discard(path)
 
 
 def _lock(file: TextIO, *, until: float) -> bool:

@@ -148,9 +148,6 @@ ENDINGS = (
 """Endings of variables of those families that set paths, log levels or device numbers."""
 
 
-DEVICES = "_VISIBLE_DEVICES"
-"""End of variables that CUDA and its like read when they are first used."""
-
 READ_LATE = FAMILIES[: FAMILIES.index("TORCH_")]
 """Variables with these beginnings are read when a process group is made."""
 
@@ -164,12 +161,7 @@ def read_at_start(variables: Mapping[str, str]) -> list[str]:
     return [
         name
         for name in variables
-        if name in SINGLE
-        or (
-            name.startswith(FAMILIES)
-            and not name.startswith(READ_LATE)
-            and not name.endswith(DEVICES)
-        )
+        if name in SINGLE or (name.startswith(FAMILIES) and not name.startswith(READ_LATE))
     ]
 
 

@@ -19,6 +19,9 @@ import torch
 VARIABLE = "TORCH_NCCL_ENABLE_TIMING"
 """Environment variable by which torch times collectives."""
 
+OFF = ("", "0", "n", "no", "f", "false")
+"""Its values, in small letters, with which torch times none."""
+
 Entry = Mapping[str, Any]
 """An entry of the recorder, as torch's `_dump_nccl_trace` gives it."""
 
@@ -93,7 +96,7 @@ def recorded_time(
         read: gives the recorder's entries.
         pause: waits some seconds for torch's watchdog.
     """
-    if os.environ.get(VARIABLE, "0") in ("", "0"):
+    if os.environ.get(VARIABLE, "").lower() in OFF:
         return None
     read = read or _recorder()
     if read is None:

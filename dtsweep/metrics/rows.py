@@ -148,7 +148,6 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
         "infeasible",
         "user_error",
         "version_mismatch",
-        "infeasible",
         "timeout",
         *WRONG,
         "nan",

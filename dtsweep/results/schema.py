@@ -612,7 +612,7 @@ RANKS: tuple[Column, ...] = (
         "power_limit_w",
         FLOAT,
         "W",
-        "that the device kept to at the window's end, whoever set it",
+        "that was in force on the device at the window's end",
     ),
     Column("pcie_generation", INT, "", "of the device's link to its host at the window's end"),
     Column("pcie_width", INT, "lanes", "of that link at the window's end"),

@@ -137,9 +137,9 @@ async def _first_of(causes: Mapping[int, BaseException], ranks: Ranks) -> Diagno
     return _ended(ranks, rank, logs, words=f"{where} ended", node_id=node_id)
 
 
-async def _logs_of(some: Iterable[int], ranks: Ranks) -> dict[int, str]:
+async def _logs_of(asked: Iterable[int], ranks: Ranks) -> dict[int, str]:
     """Ends of the logs of some ranks of the session; empty of one that has not come up."""
-    logs = dict.fromkeys(some, "")
+    logs = dict.fromkeys(asked, "")
     facts = {rank: ranks.facts[rank] for rank in logs if rank in ranks.facts}
     texts = await asyncio.gather(
         *(on_node(str(fact.node_id), read_tail, fact.log) for fact in facts.values())
@@ -174,9 +174,9 @@ def _ended(
     return Diagnosis(status="rank_died", reason=words, rank=rank, died_on=node_id)
 
 
-def _named(ranks: Ranks, some: Sequence[int]) -> str:
+def _named(ranks: Ranks, numbers: Sequence[int]) -> str:
     """Ranks of the session by their ranks in the world of the trial, with their nodes."""
-    return listed([ranks.named(rank, ranks.facts[rank].node) for rank in some], most=NAMED)
+    return listed([ranks.named(rank, ranks.facts[rank].node) for rank in numbers], most=NAMED)
 
 
 def _its_node(facts: RankFacts) -> RankNode:

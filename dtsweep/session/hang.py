@@ -41,11 +41,11 @@ def behind(
     [1]
     """
     silent = [rank for rank, begun in collectives.items() if begun is None]
-    told = {rank: begun for rank, begun in collectives.items() if begun is not None}
-    if lagging := _lagging(told):
+    begun_by_rank = {rank: begun for rank, begun in collectives.items() if begun is not None}
+    if lagging := _lagging(begun_by_rank):
         return lagging
     # A rank that holds Python's lock can't say how far it is, and the others wait for it.
-    if silent and told:
+    if silent and begun_by_rank:
         return silent
     working = [rank for rank, frames in stacks.items() if frames and not _waits(frames)]
     if len(working) == len(collectives):
@@ -53,13 +53,13 @@ def behind(
     return working
 
 
-def _lagging(told: Mapping[int, Begun]) -> list[int]:
+def _lagging(begun_by_rank: Mapping[int, Begun]) -> list[int]:
     """Ranks that have begun less than another rank of a group, and in no group more than another.
 
     A rank that waits in one group for such a rank is itself behind in its other groups.
     """
     by_group = defaultdict[str, dict[int, int]](dict)
-    for rank, begun in told.items():
+    for rank, begun in begun_by_rank.items():
         for group, count in begun.items():
             by_group[group][rank] = count
     less: set[int] = set()

@@ -132,6 +132,8 @@ def _place(trial: str) -> str | None:
 def first_to_end(logs: Mapping[int, str]) -> int | None:
     """Of ranks that have ended, the one that did not end because a peer was gone.
 
+    A rank whose kernel failed comes first: the others may have ended for it.
+
     Args:
         logs: of the ranks that have ended.
 
@@ -141,11 +143,14 @@ def first_to_end(logs: Mapping[int, str]) -> int | None:
     >>> first_to_end({0: "NCCL error: remote process exited", 3: "step 17"})
     3
     """
+    failed = [rank for rank, log in logs.items() if failed_kernel(log) is not None]
+    if failed:
+        return min(failed)
     return min((rank for rank, log in logs.items() if not _has_lost_a_peer(log)), default=None)
 
 
 def _has_lost_a_peer(log: str) -> bool:
-    return LOST_PEER.search(_last_trial(log)) is not None and failed_kernel(log) is None
+    return LOST_PEER.search(_last_trial(log)) is not None
 
 
 def _last_trial(log: str) -> str:

@@ -110,6 +110,8 @@ class Session:
         self._memory_left: dict[int, int] = {}
         self.limits_power = False
         """True once its ranks were handed a trial that sets the power limit of their GPUs."""
+        self.limits_left: list[str] = []
+        """Reasons for power limits that could not be given back."""
         self._worlds = 0
         self._assignments: list[RankAssignment] = []
         self._storage = Path(settings.storage) / self.name
@@ -258,11 +260,12 @@ class Session:
         self._shut_down(SessionState.KILLING)
         for actor in self._actors.values():
             ray.kill(actor)
+        # Before the trainer, which may take longer than an interrupted run waits.
+        if self.limits_power:
+            await self._give_power_limits_back()
         if not await self._joined(CLOSE_S):
             self._to(SessionState.STUCK)
         shutil.rmtree(self._storage, ignore_errors=True)
-        if self.limits_power:
-            await self._give_power_limits_back()
         self._let_go()
 
     async def _give_power_limits_back(self) -> None:
@@ -271,7 +274,12 @@ class Session:
         for facts in self.facts.values():
             if facts.device_uuid is not None:
                 uuids.setdefault(str(facts.node_id), []).append(facts.device_uuid)
-        await asyncio.gather(*(on_node(node, give_back_all, uuids[node]) for node in uuids))
+        answers = await asyncio.gather(
+            *(on_node(node, give_back_all, uuids[node]) for node in uuids)
+        )
+        for answer in answers:
+            # A text is the reason why the node did not answer.
+            self.limits_left += [answer] if isinstance(answer, str) else answer
 
     def _let_go(self) -> None:
         """Drop the handles of its ranks, which would keep them alive as long as the slot has it."""

@@ -187,7 +187,7 @@ class Slot:
             # Of ranks that have not come up yet there is nothing to take hold of.
             return self._logs
         if not self._settings.is_private or session.limits_power:
-            await session.kill()
+            await self._kill(session)
         return self._logs | await session.tails(is_last=True)
 
     async def end_session(self) -> None:
@@ -394,8 +394,13 @@ class Slot:
         session = self._open_session
         if session is not None:
             self._shards.drop()
-            await session.kill()
+            await self._kill(session)
             self._logs |= await session.tails()
+
+    async def _kill(self, session: Session) -> None:
+        await session.kill()
+        for reason in session.limits_left:
+            self._say(reason)
 
 
 async def first_sessions_up(slots: Sequence[str]) -> None:

@@ -156,11 +156,12 @@ class Resources:
     cpus_per_worker: int | None = None
     """CPUs of a worker, and its thread count.
 
-    None: 1 without a GPU; with GPUs the node's CPUs ÷ its GPUs for each, at least 1. Results that
-    are continued keep theirs. 1 where an autoscaler can add nodes of unknown types."""
+    None: 1 without a GPU; with GPUs the node's CPUs ÷ its GPUs for each, at least 1, by the node
+    with the fewest. Results that are continued keep theirs. 1 where an autoscaler can add nodes of
+    unknown types."""
 
     concurrent: int = 1
-    """Slots: trials that run side by side, each slot on nodes of its own."""
+    """Slots: trials that run side by side, each slot on nodes of its own unless `share_nodes`."""
 
     share_nodes: bool = False
     """True if more slots than nodes may share them, each with an equal part of a node.

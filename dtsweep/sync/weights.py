@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, distributed
 
@@ -67,5 +68,7 @@ def _scalar(value: Tensor | float, device: torch.device) -> Tensor:
     """A scalar in float64 on the device; the host waits only for values of another device."""
     if isinstance(value, Tensor) and value.device.type == device.type:
         return value.to(torch.float64).reshape(())
+    if isinstance(value, Tensor | np.ndarray):
+        value = value.item()
     # Not a copy, before which a GPU's host waits for all that was launched.
     return torch.full((), float(value), dtype=torch.float64, device=device)

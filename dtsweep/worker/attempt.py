@@ -26,6 +26,7 @@ from dtsweep.errors import error_line, raised_at
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.bandwidth import operation_rates
 from dtsweep.hardware.memory import free_bytes, oom_status, release_memory, total_bytes
+from dtsweep.hardware.nvml import Gpu
 from dtsweep.hardware.peaks import choose_peak, matmul_rates, peak_flops
 from dtsweep.hardware.power_limit import PowerLimitError, give_back, power_limited
 from dtsweep.hardware.process_state import ProcessState
@@ -253,14 +254,14 @@ def _measure(
     # The rates are those of the device, so they are measured before its power is limited.
     with (
         closing(load_mode(point.sync)(job)) as mode,
-        _power_limit_held(context, point.power_limit),
+        _power_limit_held(context, point.power_limit) as limit_flags,
     ):
         # A workload of its own: this one travels to the parameter servers, without what `batch` has
         # cached.
         make = functools.partial(make_optimizer, point=task.point_of(context.workload))
         seed = _seed_of(task)
         model, flags = _build(job, seed)
-        flags += _precision_flags(context, point)
+        flags += [*_precision_flags(context, point), *limit_flags]
         # Before the mode takes the model over, which may leave a part of each parameter here.
         parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
         count = sum(p.numel() for p in model.parameters())
@@ -305,22 +306,23 @@ def _seed_of(task: Task) -> int:
 
 
 @contextmanager
-def _power_limit_held(context: RankContext, watts: float | None) -> Iterator[None]:
+def _power_limit_held(context: RankContext, watts: float | None) -> Iterator[list[str]]:
     """Hold a power limit on the GPUs of all ranks; without one, undo what a killed trial has set.
 
     Args:
         context: this rank.
         watts: the point's limit, equal on all ranks.
 
+    Returns:
+        Flags of the trial.
+
     Raises:
-        PowerLimitError: this rank's GPU can't have the limit, or not its earlier one.
+        PowerLimitError: this rank's GPU can't have the limit.
         DistError: another rank's can't.
     """
     gpu = context.telemetry.gpu
     if watts is None:
-        if gpu is not None and (reason := give_back(gpu)):
-            raise PowerLimitError(reason)
-        yield
+        yield _flags_of_a_left_limit(gpu)
         return
     with ExitStack() as held:
         refusal = None
@@ -334,7 +336,15 @@ def _power_limit_held(context: RankContext, watts: float | None) -> Iterator[Non
             raise refusal
         if is_refused:
             raise distributed.DistError("the GPU of another worker can't have the power limit")
-        yield
+        yield []
+
+
+def _flags_of_a_left_limit(gpu: Gpu | None) -> list[str]:
+    """Undo the power limit of a killed trial; a flag where that is not possible."""
+    if gpu is None or (reason := give_back(gpu)) is None:
+        return []
+    print(f"dtsweep: {reason}", file=sys.stderr)  # noqa: T201
+    return ["power_limit_left"]
 
 
 def _prepare(mode: SyncMode, model: nn.Module, make: MakeOptimizer) -> list[str]:

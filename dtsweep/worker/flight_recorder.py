@@ -34,7 +34,7 @@ def last_exchanges(dump: Mapping[str, Any], begun: Mapping[str, int]) -> list[st
     lines = []
     for name, count in begun.items():
         lines.append(f"group {name}: {count} exchanges begun; the last of them:")
-        entries = [entry for entry in dump["entries"] if entry["process_group"][0] == name]
+        entries = [entry for entry in dump.get("entries", ()) if entry["process_group"][0] == name]
         if not entries:
             lines.append("  none recorded")
         lines += [f"  {_described(entry)}" for entry in entries[-SHOWN:]]

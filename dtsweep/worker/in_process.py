@@ -13,7 +13,7 @@ from torch import distributed
 from dtsweep.errors import SweepError
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.random_states import random_states_kept
-from dtsweep.hardware.variables import DEVICES, NCCL_SETTINGS, read_at_start, set_defaults
+from dtsweep.hardware.variables import NCCL_SETTINGS, read_at_start, set_defaults
 from dtsweep.provenance.sources import sources_of
 from dtsweep.sweep.settings import Sweep
 from dtsweep.worker.debugger import stops_noted
@@ -72,10 +72,7 @@ def _world_of_one(sweep: Sweep) -> Iterator[torch.device]:
 def _check_variables(variables: Mapping[str, str]) -> None:
     """Refuse variables that libraries of this process have read already, with another value."""
     lacking = {name: value for name, value in variables.items() if os.environ.get(name) != value}
-    late = read_at_start(lacking)
-    if torch.cuda.is_initialized():
-        late += [name for name in lacking if name.endswith(DEVICES)]
-    if late:
+    if late := read_at_start(lacking):
         settings = " ".join(f"{name}={lacking[name]}" for name in late)
         raise SweepError(
             f"{', '.join(late)} of Resources(environment=…) has no effect in a process that runs "

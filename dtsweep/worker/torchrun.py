@@ -21,7 +21,7 @@ from torch import distributed
 
 from dtsweep.errors import SweepError
 from dtsweep.hardware.device import compute_capability
-from dtsweep.hardware.gpu_place import GpuPlace, pci_bus_id, shared_gpu
+from dtsweep.hardware.gpu_place import GpuPlace, machine_id, pci_bus_id, shared_gpu
 from dtsweep.hardware.variables import NCCL_SETTINGS, NO_GPUS, set_defaults
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
@@ -36,7 +36,7 @@ from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank, cpus_here, take_device
 
 RESTARTED = "DTSWEEP_RESTARTED"
-"""Variable of a process that was started anew with the variables of its point."""
+"""Variable of a process that was started again with the variables of its point."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -135,7 +135,9 @@ def _places(device: torch.device) -> dict[int, GpuPlace | None]:
     place = None
     if device.type == "cuda":
         gpu = torch.cuda.get_device_properties(device)
-        place = GpuPlace(node=socket.gethostname(), pci_bus_id=pci_bus_id(gpu))
+        place = GpuPlace(
+            node=socket.gethostname(), node_id=machine_id(), pci_bus_id=pci_bus_id(gpu)
+        )
     store = distributed.distributed_c10d._get_default_store()
     store.set(f"gpu/{distributed.get_rank()}", json.dumps(place and asdict(place)))
     texts = [store.get(f"gpu/{rank}") for rank in range(distributed.get_world_size())]
@@ -151,13 +153,13 @@ def _print_row(row: dict[str, Any], row_file: Path | None) -> None:
 
 
 def _restart_with(variables: Mapping[str, str]) -> None:
-    """Start this process anew with variables that it lacks.
+    """Start this process again with variables that it lacks.
 
     Libraries read some of them when they are loaded, and the sweep file that names the variables
     may have loaded any library.
 
     Raises:
-        SweepError: it was started anew already, and the sweep file names other values each time.
+        SweepError: it was started again already, and the sweep file names other values each time.
     """
     lacking = {name: value for name, value in variables.items() if os.environ.get(name) != value}
     if not lacking:

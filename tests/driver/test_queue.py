@@ -466,6 +466,20 @@ def test_a_canary_is_measured_alone_once_for_all_slots_and_again_if_that_failed(
     assert queue.wants_alone(1)
 
 
+@pytest.mark.parametrize("status", ["user_error", "rank_died", "hang", "oom_device"])
+def test_canaries_that_fail_end(status: str) -> None:
+    queue = queue_of(slots=2, share_nodes=True, axes={"workers": [1], "micro_batch": [2, 4]})
+    handed_out = 0
+    while not queue.is_empty:
+        slot = next(slot for slot in (0, 1) if queue.has_work(slot))
+        queue.wants_alone(slot)
+        trial, task = take(queue, slot)
+        ended = status if trial.is_canary else "ok"
+        queue.ended(slot, trial, task, ended, session_has_ended=False)
+        handed_out += 1
+        assert handed_out < 20
+
+
 def test_no_canary_is_measured_alone_where_each_slot_has_its_own_nodes() -> None:
     queue = queue_of(slots=2, axes={"workers": [1], "micro_batch": [2, 4]})
     assert not queue.wants_alone(0)

@@ -8,8 +8,7 @@ import time
 import pytest
 import torch
 
-from dtsweep import Resources, SweepError
-from dtsweep.worker.rank import gets_gpu
+from benchmarks.gpu_facts import why_no_gpu
 
 WARM_S = 0.5
 """Time in which an idle GPU raises its clocks."""
@@ -23,11 +22,8 @@ def pytest_sessionstart() -> None:
 
     All tests would be skipped, which pytest calls a success.
     """
-    if os.environ.get("DTSWEEP_NEEDS_GPU"):
-        try:
-            gets_gpu(Resources(gpus_per_worker=1))
-        except SweepError as error:
-            pytest.exit(f"no test of tests/gpu can run here: {error}", returncode=1)
+    if os.environ.get("DTSWEEP_NEEDS_GPU") and (reason := why_no_gpu()):
+        pytest.exit(f"no test of tests/gpu can run here: {reason}", returncode=1)
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pytest
 import torch
 
+from dtsweep.hardware import power_limit
 from dtsweep.hardware.nvml import find_gpu
 from dtsweep.hardware.power_limit import PowerLimitError, power_limited
 
@@ -22,7 +22,7 @@ pytestmark = [
 def test_a_limit_is_enforced_and_given_back_or_refused_for_a_reason_with_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(power_limit, "FOLDER", tmp_path)
     gpu = find_gpu(torch.cuda.get_device_properties(0).uuid)
     limits = gpu and gpu.ask("nvmlDeviceGetPowerManagementLimitConstraints")
     if gpu is None or limits is None:

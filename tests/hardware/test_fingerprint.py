@@ -248,7 +248,7 @@ def test_links_that_are_down_make_another_machine() -> None:
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 @pytest.mark.parametrize(
     ("pids", "mps_pids", "has_mps"),
-    [([9], [], True), ([], [7], True), ([8], [], False)],
+    [([9], [], True), ([], [os.getpid()], True), ([8], [7], False)],
 )
 def test_a_machine_says_that_mps_serves_the_gpu(
     pids: list[int], mps_pids: list[int], has_mps: bool

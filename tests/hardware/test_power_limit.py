@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,12 +25,13 @@ __all__ = ["torch_sees_a_gpu"]
 SET = "nvmlDeviceSetPowerManagementLimit"
 
 HOLD = """\
-import sys, tempfile
-tempfile.tempdir = sys.argv[1]
+import sys
+from pathlib import Path
+from dtsweep.hardware import power_limit
 from dtsweep.hardware.nvml import find_gpu
-from dtsweep.hardware.power_limit import power_limited
 from tests.stand_in_nvml import UUID, StandInNvml
-with power_limited(find_gpu(UUID, nvml=StandInNvml()), 300):
+power_limit.FOLDER = Path(sys.argv[1])
+with power_limit.power_limited(find_gpu(UUID, nvml=StandInNvml()), 300):
     print("set", flush=True)
     sys.stdin.read()
 """
@@ -40,7 +40,7 @@ with power_limited(find_gpu(UUID, nvml=StandInNvml()), 300):
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(power_limit, "FOLDER", tmp_path)
     monkeypatch.setattr(power_limit, "ENFORCED_S", 0.0)
     monkeypatch.setattr(power_limit, "ENDS_S", 0.0)
 

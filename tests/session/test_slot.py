@@ -6,7 +6,6 @@ No Ray runs here.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -210,7 +209,7 @@ def test_ranks_that_are_stopped_get_the_power_limits_of_their_gpus_back(
 ) -> None:
     nvml = StandInNvml(power_limit_mw=300_000)
     stand_in_for_pynvml(nvml, monkeypatch.setattr)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(power_limit, "FOLDER", tmp_path)
     monkeypatch.setattr(session_module, "CLOSE_S", 0.01)
     # Ray would know this node.
     context = SimpleNamespace(get_node_id=lambda: "a")

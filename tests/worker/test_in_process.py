@@ -132,7 +132,7 @@ def test_threads_and_environment_are_given_back_even_after_an_error(
 
 def test_a_start_that_fails_half_way_leaves_nothing_behind() -> None:
     environment = dict(os.environ)
-    variables = {"DTSWEEP_TEST": "its own", "CUDA_VISIBLE_DEVICES": ""}
+    variables = {"DTSWEEP_TEST": "its own", "NCCL_ALGO": "Ring"}
     resources = Resources(environment=variables, gpus_per_worker=1)
     with (
         pytest.raises(SweepError, match="GPU"),

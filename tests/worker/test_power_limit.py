@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -90,7 +89,7 @@ CASES: dict[str, dict[str, Any]] = {
 def measure_all(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     show_a_gpu()
-    tempfile.tempdir = str(folder / f"{rank}")
+    power_limit.FOLDER = folder / f"{rank}"
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS
     )
@@ -106,7 +105,7 @@ def measure_all(rank: int, folder: Path) -> None:
             NVML.forbidden = ["nvmlDeviceSetPowerManagementLimit"]
         if case == "after a killed one":
             NVML.power_limit_mw = 300_000
-            (file,) = Path(tempfile.tempdir).glob("dtsweep-power-*/*.json")
+            (file,) = power_limit.FOLDER.glob("dtsweep-power-*/*.json")
             file.write_text("[700000, 300000]")
         point = Point(**{"workers": WORKERS, "micro_batch": 2, "workload": Line(), **fields})
         tasks = [task_of(sweep, point)]
@@ -186,7 +185,7 @@ def test_a_rank_that_starts_gives_back_the_limit_of_a_killed_one_before_it_descr
     stand_in_for_pynvml(nvml, monkeypatch.setattr)
     for function in ("empty_cache", "reset_peak_memory_stats", "memory_allocated"):
         monkeypatch.setattr(torch.cuda, function, lambda *_: 0)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(power_limit, "FOLDER", tmp_path)
     gpu = find_gpu(UUID)
     assert gpu is not None
     file = power_limit._file_of(gpu)
