@@ -85,6 +85,6 @@ def random_numbers(indices: Tensor, keys: Sequence[int]) -> Tensor:
         numbers = numbers ^ key
         for _ in range(2):
             # A product of 32 by 27 bits does not overflow 64.
-            numbers = ((numbers >> 16) ^ numbers) * MULTIPLIER & LOW_BITS
-        numbers = (numbers >> 16) ^ numbers
+            numbers.bitwise_xor_(numbers >> 16).mul_(MULTIPLIER).bitwise_and_(LOW_BITS)
+        numbers.bitwise_xor_(numbers >> 16)
     return numbers

@@ -92,7 +92,9 @@ class Kept:
     ) -> dict[str, Any]:
         """End an attempt whose ranks took so long for each step; return its row."""
         self._count += 1
-        ranks = report.pop("ranks", [outcome([step_s] * 20) for _ in range(trial.point.workers)])
+        where = facts(node=report.pop("node", "a"))
+        usual = [outcome([step_s] * 20, where=where) for _ in range(trial.point.workers)]
+        ranks = report.pop("ranks", usual)
         task = task_of(TWO_WORLDS, trial.point, repeat=trial.repeat, role=trial.role)
         known, results = by_rank(ranks if status == "ok" else [Sent(facts(), None)])
         reason = None if status == "ok" else "why"
@@ -487,6 +489,13 @@ def test_a_row_says_how_much_the_trials_next_to_it_changed_its_canary(kept: Kept
     for undisturbed in (alone, by_itself, early):
         assert undisturbed["interference"] is None
         assert "interference" not in undisturbed["flags"]
+
+
+def test_a_canary_of_another_node_is_no_measure_of_interference(kept: Kept) -> None:
+    kept.end(canary_of(2), 1.0, concurrent_trials=0, node="a")
+    slower = kept.end(canary_of(2), 1.1, concurrent_trials=1, node="b")
+    assert slower["interference"] is None
+    assert kept.end(canary_of(2), 1.1, concurrent_trials=1, node="a")["interference"] is not None
 
 
 def test_a_difference_that_may_be_chance_is_no_interference(kept: Kept) -> None:

@@ -88,6 +88,34 @@ def holding_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.parametrize("text", ["\0\0\0", "[700000", "{}", "[1, 2, 3]"])
+def test_a_damaged_file_stops_nobody(text: str) -> None:
+    nvml = StandInNvml(power_limit_mw=300_000)
+    note_limit(nvml)
+    file = power_limit._file_of(known_gpu(nvml))
+    file.write_text(text)
+    assert give_back(known_gpu(nvml)) is None
+    assert power_limit.earlier_limit_w(known_gpu(nvml)) is None
+    with power_limited(gpu_of(nvml), 400):
+        assert nvml.power_limit_mw == 400_000
+    assert nvml.power_limit_mw == 300_000
+
+
+def test_a_process_does_not_undo_the_limit_that_it_holds() -> None:
+    nvml = StandInNvml(power_limit_mw=700_000)
+    with power_limited(gpu_of(nvml), 300):
+        assert give_back(known_gpu(nvml)) is None
+        assert power_limit.earlier_limit_w(known_gpu(nvml)) is None
+        assert nvml.power_limit_mw == 300_000
+    assert nvml.power_limit_mw == 700_000
+
+
+def test_a_machine_is_described_by_the_limit_that_its_gpu_has_outside_of_trials() -> None:
+    nvml = StandInNvml(power_limit_mw=300_000)
+    note_limit(nvml)
+    assert power_limit.earlier_limit_w(known_gpu(nvml)) == 700
+
+
 def test_a_limit_holds_inside_and_the_earlier_one_is_given_back() -> None:
     nvml = StandInNvml(power_limit_mw=650_000)
     with power_limited(gpu_of(nvml), 312.5):

@@ -176,6 +176,8 @@ def test_no_other_end_is_a_failed_kernel_of_the_workload(log: str) -> None:
         ({0: LOST_PEER, 1: LOST_PEER, 2: BY_WATCHDOG, 3: LOST_PEER}, 2),
         # Its own kernel, whatever its peers did then.
         ({0: LOST_PEER, 3: BY_WATCHDOG + "ncclRemoteError"}, 3),
+        # A kernel of its own that failed explains what ends without a word elsewhere.
+        ({0: KILLED, 2: BY_WATCHDOG}, 2),
         ({0: LOST_PEER, 1: "log unavailable (TimeoutError)"}, 1),
         # What a peer did in an earlier trial.
         ({0: LOST_PEER + KILLED, 1: KILLED}, 0),

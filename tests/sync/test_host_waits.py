@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, distributed, nn
@@ -19,6 +20,7 @@ from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
+from dtsweep.sync import weights
 from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
@@ -52,6 +54,11 @@ class Weighted:
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
         value: Tensor = model(batch).square().mean()
         return value
+
+
+@pytest.mark.parametrize("value", [3, 3.0, np.array([3.0]), np.float32(3), torch.tensor([3])])
+def test_a_weight_is_a_number_or_an_array_of_one(value: Any) -> None:
+    assert weights._scalar(value, CPU).item() == 3
 
 
 def points() -> Iterator[tuple[str, Point]]:

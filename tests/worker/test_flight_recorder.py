@@ -47,6 +47,13 @@ def entry(**other: Any) -> dict[str, Any]:
     }
 
 
+def test_before_the_first_exchange_nothing_is_recorded() -> None:
+    assert last_exchanges({"version": "2.10"}, {"0": 0}) == [
+        "group 0: 0 exchanges begun; the last of them:",
+        "  none recorded",
+    ]
+
+
 def test_what_nccl_waits_for_is_told_from_what_has_ended() -> None:
     waits = entry(collective_seq_id=42, state="scheduled", retired=False)
     sends = entry(is_p2p=True, profiling_name="nccl:send 0->1", state="started", retired=False)
