@@ -35,6 +35,9 @@ SLOWDOWNS = frozenset(
 The others are there by design: a GPU at full load runs at its power cap, and someone set the rest.
 """
 
+CLOCK_SETTINGS = frozenset({"ApplicationsClocksSetting", "DisplayClockSetting"})
+"""Those that someone set: they hold whatever the GPU does."""
+
 IDLE = 0x1
 
 MPS_SERVER = "nvidia-cuda-mps-server"

@@ -67,6 +67,7 @@ class QueuedClock:
         self._now = now
         self._launches: list[tuple[str, float]] = []
         self._waits_in: set[str] = set()
+        self._late: list[tuple[int, str]] = []
         self._steps: list[list[tuple[str, Event, Event]]] = [[]]
         torch.cuda.synchronize(device)
         self._begin_phase(pause_s=0.0)
@@ -76,8 +77,11 @@ class QueuedClock:
         end = self._event()
         launch_s = self._now() - self._began_at
         if self._is_paused and self._begin.query():
-            # The device came to the phase before all of it was queued.
-            self._waits_in.add(phase)
+            # The device came to the phase before all of it was queued. Once may be a hiccup of the
+            # host.
+            if any(phase == late for _, late in self._late):
+                self._waits_in.add(phase)
+            self._late.append((len(self._steps) - 1, phase))
         number = len(self._steps[-1])
         self._launches[number : number + 1] = [(phase, launch_s)]
         self._steps[-1].append((phase, self._begin, end))
@@ -98,12 +102,16 @@ class QueuedClock:
     def queued(self) -> tuple[list[dict[str, float]], frozenset[str]]:
         """Return the phases of each step from the third on, in seconds.
 
-        Also returns the phases that could not be queued in one of the steps. The first step has no
-        pauses, and the first phase of the second has none either.
+        Also returns the phases that could not be queued. Steps in which another phase was not
+        queued are left out. The first step has no pauses, and the first phase of the second has
+        none either.
         """
         torch.cuda.synchronize(self._device)
+        hiccups = {number for number, phase in self._late if phase not in self._waits_in}
         steps = []
-        for marks in self._steps[2:-1]:
+        for number, marks in enumerate(self._steps[:-1]):
+            if number < 2 or number in hiccups:
+                continue
             phases: dict[str, float] = {}
             for phase, begin, end in marks:
                 phases[phase] = phases.get(phase, 0.0) + begin.elapsed_time(end) / 1e3

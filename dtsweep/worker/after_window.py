@@ -24,7 +24,7 @@ from dtsweep.sync.mode import Job
 from dtsweep.worker.batch_checks import check_late_batch
 from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.gradients import IN_SHARDS, StepRecord
-from dtsweep.worker.idle_time import idle_columns
+from dtsweep.worker.idle_time import idle_in_window, queued_idle
 from dtsweep.worker.in_step import StepError, store_of, store_of_others, together
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
@@ -67,7 +67,8 @@ def after_window(
                 fields.get("parameters_agree") is not False
             ):
                 began_idle = time.perf_counter()
-                fields |= idle_columns(loop, task, window)
+                fields |= idle_in_window(loop)
+                fields |= queued_idle(loop, task, window)
                 # The exchange has its time, however long this takes.
                 began += time.perf_counter() - began_idle
                 if task.point.compression:
@@ -93,6 +94,8 @@ def _note_failure(fields: dict[str, Any], loop: Loop, reason: str) -> None:
     """Set the reason of a failed step for all fields that are not known yet."""
     point = loop.job.point
     info = MODES[loop.job.point.sync]
+    if "device_idle_low" in fields:
+        fields.setdefault("device_idle_reason", reason)
     compares = point.workers > 1 and (info.same_gradients or info.shards)
     if compares and "gradients_agree" not in fields:
         fields["gradients_reason"] = reason

@@ -62,7 +62,7 @@ class WindowTime:
     """Rule that ended it, as this rank saw it."""
 
     limits: Sequence[str] = ()
-    """Reasons for which this rank's GPU lowered its clock in it."""
+    """Reasons for which this rank's GPU lowered its clock in it, without what somebody set."""
 
     @property
     def step_s(self) -> float:

@@ -6,29 +6,54 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dtsweep.measure.device_idle import LEAST, Idle, QueuedClock, idle_share, most_idle_share
+from dtsweep.measure.device_idle import (
+    LEAST,
+    MORE_S,
+    OWN_PHASES,
+    Idle,
+    QueuedClock,
+    idle_share,
+    most_idle_share,
+)
 from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.task import Task
 from dtsweep.worker.exchange_cost import WindowTime
-from dtsweep.worker.in_step import StepError, store_of_others, together
-from dtsweep.worker.loop import Loop
+from dtsweep.worker.in_step import store_of_others, together
+from dtsweep.worker.loop import Loop, Segment, without_collector
 
 QUEUED_STEPS = 7
-"""Steps that are queued; the first two show how long the pauses have to be."""
+"""Steps that are queued at least; the first two show how long the pauses have to be."""
 
 LONGEST_S = 10.0
-"""Time limit of these steps: with its pauses a step takes up to three times as long."""
+"""Time limit of these steps."""
 
 QUEUE_WAITS = (
     "{} can't be queued ahead: the host waits for the device there, or launches more than its "
     "queue holds"
 )
-CAPPED = "the GPU lowers its clock ({}), which it would not do after a pause: no lower limit"
+CAPPED = "the GPU lowers its clock ({}), and may be faster after a pause: there is no lower limit"
+TOO_LONG = f"steps that are queued ahead would take more than {LONGEST_S:g} s"
+NO_STEPS = "no steps can follow the window"
 
 
-def idle_columns(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
-    """Share of a step in which this rank's GPU had no work.
+def idle_in_window(loop: Loop) -> dict[str, Any]:
+    """Limits of the share of a step in which this rank's GPU had no work, by the window alone.
+
+    Returns:
+        `device_idle_low` and `device_idle_high` of `Measured`; nothing on a CPU.
+    """
+    segment = _window_of(loop)
+    if not segment.most_idle:
+        return {}
+    return {
+        "device_idle_low": 0.0,
+        "device_idle_high": most_idle_share(segment.times, segment.most_idle),
+    }
+
+
+def queued_idle(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
+    """Closer limits of that share, by some more steps, where the window leaves much open.
 
     Args:
         loop: after its window, with a whole sync period behind it.
@@ -36,28 +61,31 @@ def idle_columns(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
         window: that was measured.
 
     Returns:
-        `device_idle_low`, `device_idle_high` and `device_idle_reason` of `Measured`; nothing on a
-        CPU.
+        `device_idle_low`, `device_idle_high` and `device_idle_reason` of `Measured`, or some of
+        them; nothing on a CPU.
 
     Raises:
+        StepError: a step failed.
         OrderError: ranks took blocks in different orders.
     """
-    segment = next(segment for segment in reversed(loop.segments) if segment.name == "window")
+    segment = _window_of(loop)
     if not segment.most_idle:
         return {}
     times, most_idle = segment.times, segment.most_idle
-    idle = idle_share(times, most_idle)
-    if not MODES[task.point.sync].can_restart:
-        return _columns_of(idle, window.limits)
+    point = task.point
     most = most_idle_share(times, most_idle)
     step_s = float(times["step_s"].mean())
-    if task.point.workers > 1:
+    if point.workers > 1:
         # All ranks take the same steps.
         most, step_s = max_over_ranks(loop.job.device, most, step_s)
-    period = loop.job.point.period
-    steps = math.ceil(QUEUED_STEPS / period) * period
-    if most < LEAST or 3 * steps * step_s > LONGEST_S:
-        return _columns_of(idle, window.limits)
+    if most < LEAST:
+        return {}
+    if not MODES[point.sync].can_restart:
+        return {"device_idle_reason": NO_STEPS}
+    steps = math.ceil(QUEUED_STEPS / point.period) * point.period
+    pauses_s = (len(OWN_PHASES) * point.accumulation + 2) * MORE_S
+    if steps * (3 * step_s + pauses_s) > LONGEST_S:
+        return {"device_idle_reason": TOO_LONG}
     clocks: list[QueuedClock] = []
 
     def work() -> None:
@@ -66,25 +94,27 @@ def idle_columns(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
             loop.step(clock=clocks[0])
             clocks[0].end_step()
 
-    try:
+    with without_collector(keep=task.measure.gc):
         together(work, store=store_of_others(task, "queued"))
-    except StepError as error:
-        return _columns_of(idle, window.limits) | {"device_idle_reason": str(error)}
-    queued = idle_share(times, most_idle, *clocks[0].queued(), has_peers=task.point.workers > 1)
-    return _columns_of(queued, window.limits)
+    idle = idle_share(times, most_idle, *clocks[0].queued(), has_peers=point.workers > 1)
+    return _columns_of(idle, window.limits)
+
+
+def _window_of(loop: Loop) -> Segment:
+    return next(segment for segment in reversed(loop.segments) if segment.name == "window")
 
 
 def _columns_of(idle: Idle, limits: Sequence[str]) -> dict[str, Any]:
-    """Columns of idle time on a GPU whose clock had these limits."""
-    reason = None
-    if idle.unknown:
-        reason = QUEUE_WAITS.format(" and ".join(idle.unknown))
+    """Columns of queued steps on a GPU that had these reasons for a lower clock in the window."""
     low = idle.low
+    reasons = []
+    if idle.unknown:
+        reasons.append(QUEUE_WAITS.format(" and ".join(idle.unknown)))
     if limits and low > 0:
         low = 0.0
-        reason = CAPPED.format(", ".join(limits))
+        reasons.append(CAPPED.format(", ".join(limits)))
     return {
         "device_idle_low": low,
         "device_idle_high": idle.high,
-        "device_idle_reason": reason,
+        "device_idle_reason": "; ".join(reasons) or None,
     }

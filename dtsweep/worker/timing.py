@@ -15,6 +15,7 @@ from torch import nn
 
 from dtsweep.hardware.device import barrier
 from dtsweep.hardware.memory import peak_bytes, reserved_peak_bytes, retries
+from dtsweep.hardware.nvml import CLOCK_SETTINGS
 from dtsweep.measure.clock import Times
 from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.nccl_time import recorded_time
@@ -66,7 +67,7 @@ def time_trial(
         window_s=window_s,
         steps=measured.window_steps,
         stop_reason=measured.stop_reason,
-        limits=measured.telemetry.get("throttle_reasons") or (),
+        limits=sorted(set(measured.telemetry.get("throttle_reasons") or ()) - CLOCK_SETTINGS),
     )
     nccl = _nccl_columns(loop)
     fields = after_window(loop, model, task, window, context=context)

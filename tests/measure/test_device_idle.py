@@ -24,7 +24,7 @@ __all__ = ["machine"]
 
 GPU = torch.device("cuda", 0)
 
-STEPS = 6
+STEPS = 7
 PASSES = 8
 
 
@@ -139,3 +139,36 @@ def test_the_limits_hold_what_the_device_was_idle(
     # The window begins with an empty queue, and what follows the last step is in no step.
     assert idle.low - 0.05 <= truth <= idle.high + 0.05
     assert 0 <= idle.low <= idle.high <= 1 + 1e-9
+
+
+def test_one_hiccup_of_the_host_makes_no_phase_unknown(machine: Machine) -> None:
+    starved = kernels(device_s=1e-5, host_s=4e-5)
+    count = 0
+
+    def step(machine: Machine, mark: Callable[[str], None]) -> None:
+        nonlocal count
+        count += 1
+        if count == 54:
+            machine.host += 0.1
+        starved(machine, mark)
+
+    clock = window(machine, step)
+    queued = QueuedClock(GPU, pause=machine.launch, make_event=machine.event, now=machine.now)
+    for _ in range(STEPS):
+        step(machine, queued.mark)
+        queued.end_step()
+    steps, waits_in = queued.queued()
+    assert not waits_in
+    assert len(steps) == STEPS - 3
+    idle = idle_share(clock.times(), clock.most_idle(), steps, waits_in)
+    assert idle.low == pytest.approx(0.75, abs=0.02)
+
+
+def test_with_other_ranks_the_upper_limit_is_the_windows(machine: Machine) -> None:
+    clock = window(machine, kernels(device_s=1e-5, host_s=4e-5))
+    times, most_idle = clock.times(), clock.most_idle()
+    # Waiting for peers in queued steps makes them longer.
+    slow = [{"forward": 1.0, "backward": 1.0, "optimizer": 1.0}] * 5
+    idle = idle_share(times, most_idle, slow, frozenset(), has_peers=True)
+    assert idle.low == 0
+    assert idle.high == pytest.approx(most_idle_share(times, most_idle))

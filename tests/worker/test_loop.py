@@ -22,7 +22,7 @@ from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.block_order import OrderError
 from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
 from dtsweep.worker.exchange_cost import WindowTime, time_exchange
-from dtsweep.worker.idle_time import idle_columns
+from dtsweep.worker.idle_time import NO_STEPS, TOO_LONG, idle_in_window, queued_idle
 from dtsweep.worker.in_step import StepError, together
 from dtsweep.worker.loop import Loop
 from tests.stand_in_stream import Machine, kernels, machine
@@ -98,7 +98,7 @@ def test_a_gpus_idle_time_is_measured_after_the_window_and_nothing_of_it_on_a_cp
     task = task_of(Sweep(workload=Numbers(), axes={}), loop.job.point)
     loop.run("window", range(3))
     window = WindowTime(window_s=1.0, steps=50)
-    assert idle_columns(loop, task, window) == {}
+    assert {**idle_in_window(loop), **queued_idle(loop, task, window)} == {}
     monkeypatch.setattr(torch.cuda, "Event", lambda **_: machine.event())
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: machine.launch(cycles / 1e9))
     job = replace(loop.job, device=torch.device("cuda", 0))
@@ -109,19 +109,50 @@ def test_a_gpus_idle_time_is_measured_after_the_window_and_nothing_of_it_on_a_cp
     on_gpu._batches = itertools.repeat(iter(()))
     on_gpu.run("window", range(50))
     on_gpu.run("exchange", range(3))
-    found = idle_columns(on_gpu, task, window)
+    found = queued_idle(on_gpu, task, window)
     assert found["device_idle_low"] == pytest.approx(0.75, abs=0.03)
     assert found["device_idle_high"] == pytest.approx(0.75, abs=0.03)
     assert found["device_idle_reason"] is None
     mode.step_of = kernels(device_s=1e-5, host_s=4e-5, waits_before="backward")
     on_gpu.run("window", range(50))
-    found = idle_columns(on_gpu, task, window)
+    found = queued_idle(on_gpu, task, window)
     assert found["device_idle_low"] < 0.6 < found["device_idle_high"]
     assert found["device_idle_reason"].startswith("backward can't be queued ahead")
     capped = replace(window, limits=["SwPowerCap"])
-    found = idle_columns(on_gpu, task, capped)
+    found = queued_idle(on_gpu, task, capped)
     assert found["device_idle_low"] == 0 < found["device_idle_high"]
     assert "(SwPowerCap)" in found["device_idle_reason"]
+    assert "backward can't be queued ahead" in found["device_idle_reason"]
+
+
+def test_what_the_window_says_of_idle_time_stays_where_no_steps_are_queued(
+    loop: Loop, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = WindowTime(window_s=1.0, steps=50)
+    task = task_of(Sweep(workload=Numbers(), axes={}), loop.job.point)
+    job = replace(loop.job, device=torch.device("cuda", 0))
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: machine.event())
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: machine.launch(cycles / 1e9))
+
+    def measured(task: Task, **step: float) -> dict[str, Any]:
+        mode = OnDevice(job)
+        mode.machine = machine
+        mode.step_of = kernels(**step)  # type: ignore[arg-type]  # its times
+        on_gpu = Loop(job, mode)
+        on_gpu.clock = CudaClock(job.device, now=machine.now)
+        on_gpu._batches = itertools.repeat(iter(()))
+        on_gpu.run("window", range(50))
+        return {**idle_in_window(on_gpu), **queued_idle(on_gpu, task, window)}
+
+    busy = measured(task, device_s=4e-5, host_s=1e-6)
+    assert busy["device_idle_low"] == 0 < busy["device_idle_high"] < 0.05
+    assert "device_idle_reason" not in busy
+    slow = measured(task, device_s=1e-3, host_s=1e-2)
+    assert slow["device_idle_low"] == 0
+    assert slow["device_idle_high"] > 0.9
+    assert slow["device_idle_reason"] == TOO_LONG
+    asynchronous = replace(task, point=replace(task.point, sync="parameter_server"))
+    assert measured(asynchronous, device_s=1e-5, host_s=4e-5)["device_idle_reason"] == NO_STEPS
 
 
 def test_the_host_s_time_at_each_step_of_the_last_run_is_kept(loop: Loop) -> None:
