@@ -40,7 +40,7 @@ class CanaryLevels:
         level = level_of(row["step_mean_s"], error_s=error_s, half_width=half_width)
         is_alone = not row["concurrent_trials"]
         earlier = self._levels.setdefault((row["point_id"], is_alone), [])
-        drifts = bool(earlier) and change(level, _median([of for _, of in earlier])).is_drift
+        drifts = bool(earlier) and change(level, _median([known for _, known in earlier])).is_drift
         earlier.append((nodes, level))
         return bool(drifts)
 

@@ -14,6 +14,7 @@ from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
 from dtsweep.driver.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
 from dtsweep.driver.idle import NodeLifetimes
+from dtsweep.driver.neighbours import neighbours_of
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, prepare, resources_of_worker
 from dtsweep.driver.queue import Queue
@@ -108,7 +109,7 @@ def _drive(
     queue = Queue(
         prepared.sweep,
         prepared.groups,
-        slots=len(settings),
+        neighbours=neighbours_of([slot_settings.nodes for slot_settings in settings]),
         canaries=prepared.canaries,
         is_profiled=planned.options.profile,
         fine=planned.plan.fine,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtsweep.plan.canary_choice import CANARY_TRIALS, choose_canaries
@@ -28,6 +28,9 @@ PROFILE_TRIES = 3
 
 The limit holds because the profiler itself may fail.
 """
+
+AlonePoint = tuple[str, frozenset[int]]
+"""Point of a canary, and the slots that share the nodes on which it is measured alone."""
 
 
 @dataclass(kw_only=True)
@@ -56,7 +59,7 @@ class Queue:
         sweep: Sweep,
         groups: Sequence[Sequence[Trial]],
         *,
-        slots: int = 1,
+        neighbours: Sequence[Collection[int]] = ((),),
         canaries: Mapping[World, Trial],
         is_profiled: bool = False,
         fine: Iterable[Point] = (),
@@ -66,21 +69,22 @@ class Queue:
         Args:
             sweep: whose tasks are handed out.
             groups: trials that may share a session, in the order of the plan.
-            slots: how many work side by side.
+            neighbours: of each slot the others that share its nodes.
             canaries: what a session measures at both ends, by its largest world.
             is_profiled: whether the first trial of each world is to be profiled.
             fine: points that ended `ok` before: what they fit into is known.
         """
         self._sweep = sweep
+        self._neighbours = neighbours
         self._canaries = canaries
         self._is_profiled = is_profiled
         self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
-        self._slots = [SlotQueue() for _ in range(slots)]
+        self._slots = [SlotQueue() for _ in neighbours]
         self._profiles = Counter[World]()
         self._fine = FittingPoints(fine)
-        self._alone: dict[str, str] = {}
-        """Attempt that measured a canary's point alone, or does so now, by the point."""
-        self._failed_alone = Counter[str]()
+        self._alone: dict[AlonePoint, str] = {}
+        """Attempt that measured a canary's point alone, or does so now."""
+        self._failed_alone = Counter[AlonePoint]()
 
     def first_sessions(self) -> list[tuple[str, World]]:
         """Group and world of the session that each slot will need first."""
@@ -106,7 +110,7 @@ class Queue:
             return False
         if not queue.group:
             self._begin_group(queue)
-        return self._is_first_alone(queue.group[0][0])
+        return self._is_first_alone(slot, queue.group[0][0])
 
     def next_world(self, slot: int) -> World | None:
         """The world of a slot's next session, once no trial of the present one is left to hand out.
@@ -142,8 +146,8 @@ class Queue:
         )
         if trial.is_canary:
             queue.canary_at = now
-            if self._is_first_alone(trial):
-                self._alone[task.point_id] = task.attempt_id
+            if self._is_first_alone(slot, trial):
+                self._alone[self._alone_point(slot, task.point_id)] = task.attempt_id
                 queue.group.appendleft((trial, attempt))
             return trial, task
         if self._sweep.measure.race:
@@ -180,11 +184,12 @@ class Queue:
                 not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group
             ]
             queue.group.insert(sum(as_large), (trial, task.attempt + 1))
-        if status != "ok" and self._alone.get(task.point_id) == task.attempt_id:
-            self._failed_alone[task.point_id] += 1
+        alone = self._alone_point(slot, task.point_id)
+        if status != "ok" and self._alone.get(alone) == task.attempt_id:
+            self._failed_alone[alone] += 1
             # Else the next one is measured next to others, like all that follow.
-            if is_retried(status, attempt=self._failed_alone[task.point_id]):
-                del self._alone[task.point_id]
+            if is_retried(status, attempt=self._failed_alone[alone]):
+                del self._alone[alone]
         if trial.is_canary and status == "oom_device":
             self._watch_smaller(queue, trial.point)
         # A session that was started in between may be too small for the canary of the one before.
@@ -254,11 +259,15 @@ class Queue:
             (queued, reasons[queued.trial_id]) for queued in waiting if queued.trial_id in reasons
         ]
 
-    def _is_first_alone(self, trial: Trial) -> bool:
-        """True if a trial is the first canary of its point, and slots share nodes."""
+    def _is_first_alone(self, slot: int, trial: Trial) -> bool:
+        """True if a trial is the first canary of its point on nodes that slots share."""
         if not self._sweep.resources.share_nodes or not trial.is_canary:
             return False
-        return identity(trial.point) not in self._alone
+        return self._alone_point(slot, identity(trial.point)) not in self._alone
+
+    def _alone_point(self, slot: int, point_id: str) -> AlonePoint:
+        """A canary's point on the nodes of a slot, which its neighbours use, too."""
+        return point_id, frozenset([slot, *self._neighbours[slot]])
 
     def _begin_group(self, queue: SlotQueue) -> None:
         queue.group = self._waiting.popleft()

@@ -25,6 +25,9 @@ SLOT_CALLS = 100_000
 With Ray's default of 1,000, as many ranks would leave no room for their answers.
 """
 
+LAST_LINES_S = 2.0
+"""Time limit for a slot to say what its session left behind."""
+
 CLOSED_S = 4 * CLOSE_S
 """Time limit for a slot to end its session and fetch its logs."""
 
@@ -173,14 +176,20 @@ def close_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[
                 f"a session was not ended in order ({type(error).__name__}); logs of its last "
                 "trials may be missing"
             )
+    _say_last_lines(slots, say)
     _kill(slots)
     return logs
 
 
-def stop_slots(slots: Sequence[SlotActor]) -> dict[str, str]:
+def stop_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[str, str]:
     """End all sessions while their ranks work, then their slots.
 
-    Returns the logs of those that finished in time.
+    Args:
+        slots: of the run.
+        say: called with what their ends leave behind.
+
+    Returns:
+        The logs of those that finished in time.
     """
     logs: dict[str, str] = {}
     try:
@@ -193,9 +202,18 @@ def stop_slots(slots: Sequence[SlotActor]) -> dict[str, str]:
             # One that was stopped before is dead.
             with suppress(ray.exceptions.RayError):
                 logs |= ray.get(stopped)
+        _say_last_lines([slots[stopping.index(stopped)] for stopped in ended], say)
     finally:
         _kill(slots)
     return logs
+
+
+def _say_last_lines(slots: Sequence[SlotActor], say: Callable[[str], None]) -> None:
+    """Say what slots have for the user once their sessions have ended."""
+    for lines in [slot.actor.take_lines.remote() for slot in slots]:
+        with suppress(ray.exceptions.RayError):
+            for line in ray.get(lines, timeout=LAST_LINES_S):
+                say(line)
 
 
 def _kill(slots: Sequence[SlotActor]) -> None:

@@ -13,8 +13,9 @@ import sys
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pynvml
 
@@ -64,7 +65,7 @@ def power_limited(gpu: Gpu | None, watts: float) -> Iterator[None]:
     with _locked(gpu) as file:
         if file is None:
             raise PowerLimitError(
-                "another process of dtsweep has set the power limit of this GPU; wait for its end"
+                "dtsweep has set the power limit of this GPU for another trial; wait for its end"
             )
         if reason := _restore(gpu, file):
             raise PowerLimitError(reason)
@@ -89,15 +90,17 @@ def give_back(gpu: Gpu, *, wait_s: float = 0.0) -> str | None:
     Returns:
         Reason for a limit that could not be given back, or None.
     """
-    if not _file_of(gpu).exists():
-        return None
     try:
+        if not _file_of(gpu).exists():
+            return None
         with _locked(gpu, wait_s=wait_s) as file:
-            if file is None:
-                return None
-            return _restore(gpu, file)
-    except PowerLimitError as error:
-        return str(error)
+            if file is not None:
+                return _restore(gpu, file)
+    except (PowerLimitError, OSError) as error:
+        return f"the power limit of a GPU may be that of a trial: {error}"
+    if wait_s > 0:
+        return "the process that has set the power limit of a GPU still runs; see nvidia-smi -q"
+    return None
 
 
 def give_back_all(uuids: Collection[str], *, nvml: Any = pynvml) -> list[str]:
@@ -110,12 +113,17 @@ def give_back_all(uuids: Collection[str], *, nvml: Any = pynvml) -> list[str]:
     Returns:
         Reasons for limits that could not be given back.
     """
+    until = time.monotonic() + ENDS_S
     gpus = [find_gpu(uuid, nvml=nvml) for uuid in uuids]
-    reasons = [give_back(gpu, wait_s=ENDS_S) for gpu in gpus if gpu is not None]
+    reasons = [
+        give_back(gpu, wait_s=max(LOOK_S, until - time.monotonic()))
+        for gpu in gpus
+        if gpu is not None
+    ]
     return [reason for reason in reasons if reason is not None]
 
 
-def _set(gpu: Gpu, watts: float, file: TextIO) -> None:
+def _set(gpu: Gpu, watts: float, file: FileIO) -> None:
     """Set a limit if it is another one, and wait until it is enforced."""
     limit_mw = round(watts * 1000)
     try:
@@ -146,12 +154,14 @@ def _set(gpu: Gpu, watts: float, file: TextIO) -> None:
         ) from error
 
 
-def _write(file: TextIO, earlier_mw: int, limit_mw: int) -> None:
+def _write(file: FileIO, earlier_mw: int, limit_mw: int) -> None:
+    content = json.dumps([earlier_mw, limit_mw]).encode()
     try:
-        file.write(json.dumps([earlier_mw, limit_mw]))
-        file.flush()
+        written = file.write(content)
     except OSError as error:
         raise PowerLimitError(f"no place for the earlier power limit: {error}") from error
+    if written != len(content):
+        raise PowerLimitError(f"no place for the earlier power limit in {FOLDER}: the disk is full")
 
 
 def _wait_until_enforced(gpu: Gpu, limit_mw: int) -> None:
@@ -168,7 +178,7 @@ def _wait_until_enforced(gpu: Gpu, limit_mw: int) -> None:
         time.sleep(LOOK_S)
 
 
-def _restore(gpu: Gpu, file: TextIO) -> str | None:
+def _restore(gpu: Gpu, file: FileIO) -> str | None:
     """Set the earlier limit that the file names, unless somebody has changed it since.
 
     Returns the reason why that failed, or None.
@@ -195,21 +205,25 @@ def _restore(gpu: Gpu, file: TextIO) -> str | None:
 def earlier_limit_w(gpu: Gpu) -> float | None:
     """Limit that a GPU has outside of the trial that limits it now; None if no trial does."""
     path = _file_of(gpu)
-    if path in _held or not path.exists():
+    if path in _held:
         return None
-    limits = _limits_in(path.read_text(encoding="ascii", errors="replace"))
+    try:
+        limits = _limits_in(path.read_bytes())
+    except OSError:
+        # There is none, or it is another user's.
+        return None
     if limits is None:
         return None
     return limits[0] / 1000
 
 
-def _limits_in(text: str) -> tuple[int, int] | None:
+def _limits_in(content: bytes) -> tuple[int, int] | None:
     """The earlier limit and that of the trial in a file; None if it has none, or is damaged."""
     try:
-        earlier_mw, limit_mw = json.loads(text)
-    except (ValueError, TypeError):
+        earlier_mw, limit_mw = json.loads(content)
+        return int(earlier_mw), int(limit_mw)
+    except (ValueError, TypeError, OverflowError):
         return None
-    return int(earlier_mw), int(limit_mw)
 
 
 def _is_equal(first_mw: int, second_mw: int) -> bool:
@@ -223,7 +237,7 @@ def _file_of(gpu: Gpu) -> Path:
 
 
 @contextmanager
-def _locked(gpu: Gpu, *, wait_s: float = 0.0) -> Iterator[TextIO | None]:
+def _locked(gpu: Gpu, *, wait_s: float = 0.0) -> Iterator[FileIO | None]:
     """Open the file on a GPU under its lock; None if it is locked after the wait, by any process.
 
     The file stays: a lock on one that was deleted would exclude nobody.
@@ -234,7 +248,8 @@ def _locked(gpu: Gpu, *, wait_s: float = 0.0) -> Iterator[TextIO | None]:
         return
     try:
         make_private(path.parent)
-        file = path.open("a+", encoding="ascii")
+        # Without a buffer: what does not fit on the disk is not written later.
+        file = FileIO(path, "a+")
     except (OSError, SweepError) as error:
         raise PowerLimitError(f"no place for the earlier power limit: {error}") from error
     with file:
@@ -248,7 +263,7 @@ def _locked(gpu: Gpu, *, wait_s: float = 0.0) -> Iterator[TextIO | None]:
             _held.discard(path)
 
 
-def _lock(file: TextIO, *, until: float) -> bool:
+def _lock(file: FileIO, *, until: float) -> bool:
     """Lock a file for this process alone; its child processes don't inherit the lock."""
     while True:
         try:

@@ -134,7 +134,7 @@ class TrialColumns:
     """Reason for a missing `gradient_error` that was asked for; rank 0."""
 
     device_idle_reason: str | None = None
-    """Phases whose idle time on a GPU is only known by its upper limit, and why; rank 0."""
+    """Reason why the limits of a GPU's idle time are no closer; rank 0."""
 
     gradient_error: float | None = None
     """Distance of the first step's gradient from one worker's, by its norm; rank 0, on request."""

@@ -393,7 +393,8 @@ TRIALS: tuple[Column, ...] = (
         "device_idle_reason",
         TEXT,
         "",
-        "phases whose idle time is known by its upper limit alone, and why",
+        "why an end of that interval is no closer: phases that can't be queued ahead, a lowered "
+        "clock, or no queued steps",
     ),
     Column(
         "device_utilization",

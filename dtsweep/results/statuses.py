@@ -68,8 +68,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "bf16_emulated": "the GPU has no bf16 in hardware (compute capability below 8.0), "
         "so times are those of an emulation",
         "shared_gpu": "other processes used the device",
-        "power_limit_left": "the device still had the power limit of a trial that was killed; the "
-        "log names the command that sets it back",
+        "power_limit_left": "the device may still have the power limit of a trial that was killed: "
+        "see the log",
         "throttled": "the device lowered its clock for heat, or on a signal of its hardware "
         "(slowdown, power brake)",
         "ecc": "the device's memory had errors (ECC) in the window",

@@ -261,25 +261,37 @@ class Session:
         for actor in self._actors.values():
             ray.kill(actor)
         # Before the trainer, which may take longer than an interrupted run waits.
-        if self.limits_power:
-            await self._give_power_limits_back()
+        await self._give_power_limits_back()
         if not await self._joined(CLOSE_S):
             self._to(SessionState.STUCK)
+        if self.limits_left:
+            # A process may have taken long to end.
+            await self._give_power_limits_back()
         shutil.rmtree(self._storage, ignore_errors=True)
         self._let_go()
 
     async def _give_power_limits_back(self) -> None:
         """Give back what killed ranks have set; a node that is gone keeps it for its next rank."""
+        if not self.limits_power:
+            return
         uuids: dict[str, list[str]] = {}
+        names = {}
         for facts in self.facts.values():
             if facts.device_uuid is not None:
                 uuids.setdefault(str(facts.node_id), []).append(facts.device_uuid)
+                names[str(facts.node_id)] = facts.node
         answers = await asyncio.gather(
-            *(on_node(node, give_back_all, uuids[node]) for node in uuids)
+            *(on_node(node, give_back_all, uuids[node]) for node in uuids), return_exceptions=True
         )
-        for answer in answers:
-            # A text is the reason why the node did not answer.
-            self.limits_left += [answer] if isinstance(answer, str) else answer
+        self.limits_left = []
+        for node, answer in zip(uuids, answers, strict=True):
+            if isinstance(answer, list):
+                self.limits_left += [f"{names[node]}: {reason}" for reason in answer]
+            else:
+                self.limits_left.append(
+                    f"{names[node]} did not answer: its GPUs may keep the power_limit of a trial; "
+                    "see nvidia-smi -q -d POWER"
+                )
 
     def _let_go(self) -> None:
         """Drop the handles of its ranks, which would keep them alive as long as the slot has it."""

@@ -196,6 +196,7 @@ class Slot:
         if session is not None:
             self._shards.drop()
             await session.close()
+            self._say_limits_left(session)
             self._logs |= await session.tails()
 
     async def register(self, session: str, rank: int, facts: RankFacts, actor: Any) -> None:
@@ -399,6 +400,9 @@ class Slot:
 
     async def _kill(self, session: Session) -> None:
         await session.kill()
+        self._say_limits_left(session)
+
+    def _say_limits_left(self, session: Session) -> None:
         for reason in session.limits_left:
             self._say(reason)
 

@@ -313,7 +313,7 @@ def _power_limit_held(context: RankContext, watts: float | None) -> Iterator[lis
         context: this rank.
         watts: the point's limit, equal on all ranks.
 
-    Returns:
+    Yields:
         Flags of the trial.
 
     Raises:

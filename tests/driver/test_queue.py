@@ -34,6 +34,7 @@ def queue_of(
     axes: dict[str, list[object]] | None = None,
     fine: Sequence[Point] = (),
     share_nodes: bool = False,
+    neighbours: Sequence[frozenset[int]] = (),
     **measure: object,
 ) -> Queue:
     sweep = Sweep(
@@ -49,7 +50,7 @@ def queue_of(
     return Queue(
         sweep,
         groups,
-        slots=slots,
+        neighbours=neighbours or [set(range(slots)) - {slot} for slot in range(slots)],
         canaries=choose_canaries(trials),
         is_profiled=is_profiled,
         fine=fine,
@@ -478,6 +479,17 @@ def test_canaries_that_fail_end(status: str) -> None:
         queue.ended(slot, trial, task, ended, session_has_ended=False)
         handed_out += 1
         assert handed_out < 20
+
+
+def test_a_canary_is_measured_alone_on_each_group_of_nodes() -> None:
+    axes: Axes = {"workers": [1], "micro_batch": [2, 4]}
+    neighbours = [frozenset({1}), frozenset({0}), frozenset({3}), frozenset({2})]
+    queue = queue_of(slots=4, share_nodes=True, axes=axes, repeats=4, neighbours=neighbours)
+    assert all(queue.wants_alone(slot) for slot in range(4))
+    take(queue, 0)
+    assert [queue.wants_alone(slot) for slot in range(1, 4)] == [False, True, True]
+    take(queue, 3)
+    assert [queue.wants_alone(slot) for slot in (1, 2)] == [False, False]
 
 
 def test_no_canary_is_measured_alone_where_each_slot_has_its_own_nodes() -> None:

@@ -88,7 +88,9 @@ def holding_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.parametrize("text", ["\0\0\0", "[700000", "{}", "[1, 2, 3]"])
+@pytest.mark.parametrize(
+    "text", ["\0\0\0", "[700000", "{}", "[1, 2, 3]", "[null, 3]", '["a", 3]', "[NaN, 1]", "ä"]
+)
 def test_a_damaged_file_stops_nobody(text: str) -> None:
     nvml = StandInNvml(power_limit_mw=300_000)
     note_limit(nvml)
@@ -218,7 +220,7 @@ def test_the_limit_of_a_killed_process_is_given_back_and_that_of_a_living_one_st
         assert give_back(known_gpu(nvml)) is None
         assert nvml.power_limit_mw == 300_000
         assert refusal(nvml) == (
-            "another process of dtsweep has set the power limit of this GPU; wait for its end"
+            "dtsweep has set the power limit of this GPU for another trial; wait for its end"
         )
         process.kill()
         process.wait()
