@@ -15,7 +15,7 @@ from dtsweep.hardware.bandwidth import operation_rates
 from dtsweep.hardware.fingerprint import fingerprint
 from dtsweep.hardware.nvml import driver
 from dtsweep.hardware.peaks import matmul_flops, peak_flops
-from dtsweep.worker.rank import gets_gpu
+from dtsweep.worker.rank import gets_gpu, torch_build
 
 DATA_SHEET_BYTES_PER_S = {
     "H100 80GB HBM3": 3.35e12,
@@ -34,12 +34,9 @@ def why_no_gpu() -> str | None:
         gets_gpu(Resources())
     except SweepError as error:
         return str(error)
-    build = "built without CUDA"
-    if torch.version.cuda is not None:
-        build = f"built for CUDA {torch.version.cuda}"
     return (
-        f"torch {torch.__version__}, {build}, sees no GPU here; use a machine with an NVIDIA GPU, "
-        "or a Python with another torch: PYTHON_GPU=…"
+        f"{torch_build()}, sees no GPU here; use a machine with an NVIDIA GPU, or a Python with "
+        "another torch: PYTHON_GPU=…"
     )
 
 

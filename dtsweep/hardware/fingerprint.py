@@ -16,6 +16,7 @@ import torch
 
 from dtsweep.hardware.device import compute_capability
 from dtsweep.hardware.gpu_place import pci_bus_id
+from dtsweep.hardware.host import ROOT, kernel_text
 from dtsweep.hardware.nvml import Gpu, driver, find_gpu, topology
 from dtsweep.hardware.power_limit import earlier_limit_w
 from dtsweep.hardware.variables import ambient
@@ -23,8 +24,6 @@ from dtsweep.provenance.versions import package_versions, versions
 
 IMAGE_DIGESTS = ("CONTAINER_IMAGE_DIGEST", "IMAGE_DIGEST")
 """Variables that may name the image of a container, which does not know its own."""
-
-ROOT = Path("/")
 
 
 def fingerprint(
@@ -88,7 +87,9 @@ def cpu(root: Path = ROOT) -> dict[str, Any]:
     Args:
         root: of the file system that holds `proc` and `sys`.
     """
-    lines = re.findall(r"^([^\t:]+)\s*: (.*)$", _text(root / "proc/cpuinfo") or "", re.MULTILINE)
+    lines = re.findall(
+        r"^([^\t:]+)\s*: (.*)$", kernel_text(root / "proc/cpuinfo") or "", re.MULTILINE
+    )
     models, sockets, cores = (
         [value for name, value in lines if name == wanted]
         for wanted in ("model name", "physical id", "core id")
@@ -99,8 +100,8 @@ def cpu(root: Path = ROOT) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "sockets": len(set(sockets)) or None,
         "cores": len(set(zip(sockets, cores, strict=False))) or None,
-        "smt": {"0": False, "1": True}.get(_text(system / "cpu/smt/active") or ""),
-        "governor": _text(system / "cpu/cpu0/cpufreq/scaling_governor"),
+        "smt": {"0": False, "1": True}.get(kernel_text(system / "cpu/smt/active") or ""),
+        "governor": kernel_text(system / "cpu/cpu0/cpufreq/scaling_governor"),
         "numa_nodes": len(list((system / "node").glob("node[0-9]*"))) or None,
         "cpus_allowed": len(os.sched_getaffinity(0)),
     }
@@ -112,10 +113,12 @@ def host(root: Path = ROOT) -> dict[str, Any]:
     Args:
         root: of the file system that holds `proc` and `sys`.
     """
-    memory = re.search(r"^MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo") or "", re.MULTILINE)
+    memory = re.search(
+        r"^MemTotal:\s*(\d+) kB", kernel_text(root / "proc/meminfo") or "", re.MULTILINE
+    )
     return {
         "system": f"{platform.system()} {platform.release()}",
-        "clock_source": _text(
+        "clock_source": kernel_text(
             root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
         ),
         # Whole GiB: what the firmware keeps for itself differs by some MiB between equal machines.
@@ -136,10 +139,12 @@ def _network(root: Path) -> list[str]:
     devices = []
     for interface in sorted((root / "sys/class/net").glob("*")):
         if (interface / "device").exists():
-            speed = int(_text(interface / "speed") or -1)
+            speed = int(kernel_text(interface / "speed") or -1)
             devices.append(f"{interface.name} {speed} Mb/s" if speed > 0 else interface.name)
     ports = sorted((root / "sys/class/infiniband").glob("*/ports/*"))
-    return devices + [f"{port.parts[-3]} {_text(port / 'rate') or ''}".strip() for port in ports]
+    return devices + [
+        f"{port.parts[-3]} {kernel_text(port / 'rate') or ''}".strip() for port in ports
+    ]
 
 
 def _container(root: Path) -> str | None:
@@ -148,7 +153,9 @@ def _container(root: Path) -> str | None:
         return "kubernetes"
     marks = {".dockerenv": "docker", "run/.containerenv": "podman"}
     kinds = [kind for mark, kind in marks.items() if (root / mark).exists()]
-    kinds += re.findall(r"kubepods|docker|containerd|lxc", _text(root / "proc/self/cgroup") or "")
+    kinds += re.findall(
+        r"kubepods|docker|containerd|lxc", kernel_text(root / "proc/self/cgroup") or ""
+    )
     if not kinds:
         return None
     return kinds[0]
@@ -195,17 +202,6 @@ def _gpu_settings(gpu: Gpu | None) -> dict[str, Any] | None:
     if limit_w is not None:
         settings["power_limit_w"] = limit_w
     return _without_empty(settings)
-
-
-def _text(file: Path) -> str | None:
-    """A small file of the kernel.
-
-    None where it is missing, forbidden, or says that it does not apply.
-    """
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
 
 
 def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:

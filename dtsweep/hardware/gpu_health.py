@@ -15,9 +15,8 @@ from typing import Any
 import pynvml
 
 from dtsweep.hardware.gpu_place import bus_id
-from dtsweep.hardware.nvml import Gpu
-
-ROOT = Path("/")
+from dtsweep.hardware.host import ROOT, kernel_text
+from dtsweep.hardware.nvml import Gpu, all_gpus
 
 PATHS: Mapping[str, str] = MappingProxyType(
     {
@@ -33,18 +32,6 @@ PATHS: Mapping[str, str] = MappingProxyType(
 
 PEER_MODULES = ("nvidia_peermem", "nv_peer_mem", "efa_nv_peermem")
 """Kernel modules by which a NIC reaches the memory of a GPU."""
-
-
-def all_gpus(*, nvml: Any = pynvml) -> list[Gpu] | None:
-    """All GPUs of this host in NVML's order; None without NVML."""
-    try:
-        nvml.nvmlInit()
-        return [
-            Gpu(nvml.nvmlDeviceGetHandleByIndex(index), nvml)
-            for index in range(nvml.nvmlDeviceGetCount())
-        ]
-    except pynvml.NVMLError:
-        return None
 
 
 def gpu_bus_id(gpu: Gpu) -> str | None:
@@ -94,16 +81,13 @@ def _nvlink_errors(gpu: Gpu) -> dict[str, int] | None:
     }
     errors = {}
     for name, kind in kinds.items():
-        counts = [gpu.ask("nvmlDeviceGetNvLinkErrorCounter", link, kind) for link in _links(gpu)]
+        counts = [
+            gpu.ask("nvmlDeviceGetNvLinkErrorCounter", link, kind) for link in gpu.link_numbers()
+        ]
         reported = [count for count in counts if count is not None]
         if reported:
             errors[name] = sum(reported)
     return errors or None
-
-
-def _links(gpu: Gpu) -> range:
-    """Numbers that a GPU's links may have; NVML refuses those that the GPU lacks."""
-    return range(gpu.nvml.NVML_NVLINK_MAX_LINKS)
 
 
 def numa(place: str | None, *, root: Path = ROOT) -> dict[str, Any]:
@@ -118,10 +102,10 @@ def numa(place: str | None, *, root: Path = ROOT) -> dict[str, Any]:
         `numa_cpus_allowed`, how many of these this process may use.
     """
     unknown = {"numa_node": None, "numa_cpus": None, "numa_cpus_allowed": None}
-    number = _text(root / f"sys/bus/pci/devices/{place}/numa_node")
+    number = kernel_text(root / f"sys/bus/pci/devices/{place}/numa_node")
     if number is None or int(number) < 0:
         return unknown
-    cpus = _text(root / f"sys/devices/system/node/node{number}/cpulist")
+    cpus = kernel_text(root / f"sys/devices/system/node/node{number}/cpulist")
     if cpus is None:
         return {**unknown, "numa_node": int(number)}
     allowed = listed_cpus(cpus) & os.sched_getaffinity(0)
@@ -166,7 +150,7 @@ def connections(*, nvml: Any = pynvml) -> list[list[str]] | None:
 def _nvlink_ends(gpu: Gpu) -> list[str | None]:
     """PCI bus id of the device at the other end of each active link; None where it is unknown."""
     ends: list[str | None] = []
-    for link in _links(gpu):
+    for link in gpu.link_numbers():
         if gpu.ask("nvmlDeviceGetNvLinkState", link) == gpu.nvml.NVML_FEATURE_ENABLED:
             pci = gpu.ask("nvmlDeviceGetNvLinkRemotePciInfo", link)
             ends.append(None if pci is None else bus_id(pci.domain, pci.bus, pci.device))
@@ -200,20 +184,12 @@ def gpu_direct(root: Path = ROOT) -> dict[str, Any]:
         needs; None without a driver.
     """
     ports = sorted((root / "sys/class/infiniband").glob("*/ports/*/state"))
-    nics = [port.parts[-4] for port in ports if "ACTIVE" in (_text(port) or "")]
-    modules = (_text(root / "proc/modules") or "").splitlines()
+    nics = [port.parts[-4] for port in ports if "ACTIVE" in (kernel_text(port) or "")]
+    modules = (kernel_text(root / "proc/modules") or "").splitlines()
     loaded = {line.split()[0] for line in modules}
-    driver = _text(root / "proc/driver/nvidia/version")
+    driver = kernel_text(root / "proc/driver/nvidia/version")
     return {
         "nics": [*dict.fromkeys(nics)],
         "peer_module": next((name for name in PEER_MODULES if name in loaded), None),
         "open_driver": None if driver is None else "Open Kernel Module" in driver,
     }
-
-
-def _text(file: Path) -> str | None:
-    """A small file of the kernel; None where it is missing, or doesn't apply."""
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None

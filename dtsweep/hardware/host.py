@@ -9,6 +9,18 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 
 NETWORK = Path("/sys/class/net")
 POWERCAP = Path("/sys/class/powercap")
+ROOT = Path("/")
+
+
+def kernel_text(file: Path) -> str | None:
+    """A small file of the kernel.
+
+    None where it is missing, forbidden, or says that it does not apply.
+    """
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
 
 
 def network_bytes() -> dict[str, tuple[int, int]]:

@@ -80,9 +80,9 @@ def gpu_room_bytes(device: torch.device) -> int:
     The peak is that since the last `restart_peak`. Memory that the allocator keeps for reuse counts
     as free.
     """
-    free_bytes, _ = torch.cuda.mem_get_info(device)
+    untaken_bytes, _ = torch.cuda.mem_get_info(device)
     unused_bytes = torch.cuda.memory_reserved(device) - torch.cuda.max_memory_allocated(device)
-    return free_bytes + unused_bytes
+    return untaken_bytes + unused_bytes
 
 
 def oom_status(error: BaseException) -> str | None:

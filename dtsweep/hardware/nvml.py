@@ -256,12 +256,13 @@ class Gpu:
             },
         }
 
+    def link_numbers(self) -> range:
+        """Numbers that its NVLinks may have; NVML refuses those that the GPU lacks."""
+        return range(getattr(self.nvml, "NVML_NVLINK_MAX_LINKS", 0))
+
     def active_nvlinks(self) -> int | None:
         """Count the active NVLinks; None where NVML knows none."""
-        states = [
-            self.ask("nvmlDeviceGetNvLinkState", link)
-            for link in range(getattr(self.nvml, "NVML_NVLINK_MAX_LINKS", 0))
-        ]
+        states = [self.ask("nvmlDeviceGetNvLinkState", link) for link in self.link_numbers()]
         known = [state for state in states if state is not None]
         if not known:
             return None
@@ -324,6 +325,18 @@ def device_count(*, nvml: Any = pynvml) -> int:
         return 0
 
 
+def all_gpus(*, nvml: Any = pynvml) -> list[Gpu] | None:
+    """All GPUs of this host in NVML's order; None without NVML."""
+    try:
+        nvml.nvmlInit()
+        return [
+            Gpu(nvml.nvmlDeviceGetHandleByIndex(index), nvml)
+            for index in range(nvml.nvmlDeviceGetCount())
+        ]
+    except pynvml.NVMLError:
+        return None
+
+
 def topology(*, nvml: Any = pynvml) -> list[list[str]] | None:
     """Name the links between all GPUs of this machine, in NVML's order.
 
@@ -331,13 +344,8 @@ def topology(*, nvml: Any = pynvml) -> list[list[str]] | None:
         For each GPU its links to those after it (the matrix is symmetric); None where there are not
         two.
     """
-    try:
-        nvml.nvmlInit()
-        gpus = [
-            Gpu(nvml.nvmlDeviceGetHandleByIndex(index), nvml)
-            for index in range(nvml.nvmlDeviceGetCount())
-        ]
-    except pynvml.NVMLError:
+    gpus = all_gpus(nvml=nvml)
+    if gpus is None:
         return None
     return [[gpu.link(peer) for peer in gpus[i + 1 :]] for i, gpu in enumerate(gpus[:-1])] or None
 

@@ -16,8 +16,8 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 import pynvml
 
-from dtsweep.hardware.gpu_health import all_gpus, health
-from dtsweep.hardware.nvml import Gpu
+from dtsweep.hardware.gpu_health import health
+from dtsweep.hardware.nvml import Gpu, all_gpus
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # nothing is written there
 CGROUP = Path("/sys/fs/cgroup")

@@ -158,8 +158,8 @@ def most_idle_share(window: Times, most_idle: Times) -> float:
 def idle_share(
     window: Times,
     most_idle: Times,
-    queued: Sequence[Mapping[str, float]] = (),
-    waits_in: frozenset[str] = frozenset(OWN_PHASES),
+    queued: Sequence[Mapping[str, float]],
+    waits_in: frozenset[str],
     *,
     has_peers: bool = False,
 ) -> Idle:

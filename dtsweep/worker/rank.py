@@ -75,11 +75,15 @@ def gets_gpu(resources: Resources) -> bool:
     return False
 
 
+def torch_build() -> str:
+    """Version of torch and the CUDA that it was built for, in words."""
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__}, built without CUDA"
+    return f"torch {torch.__version__}, built for CUDA {torch.version.cuda}"
+
+
 def _why_unusable(count: int) -> str:
     """Say which versions torch and the driver have, where torch can use no GPU of this machine."""
-    build = "built without CUDA"
-    if torch.version.cuda is not None:
-        build = f"built for CUDA {torch.version.cuda}"
     next_step = (
         "install a torch for a CUDA version that the driver supports (nvidia-smi shows it), "
         "or set Resources(gpus_per_worker=0) to measure on the CPU"
@@ -88,7 +92,7 @@ def _why_unusable(count: int) -> str:
     if mask is not None:
         next_step = f"if CUDA_VISIBLE_DEVICES={mask!r} hides them, unset it; else {next_step}"
     return (
-        f"torch {torch.__version__}, {build}, can use none of the {count_of(count, 'GPU')} here, "
+        f"{torch_build()}, can use none of the {count_of(count, 'GPU')} here, "
         f"whose driver is {driver()}; {next_step}"
     )
 
