@@ -193,6 +193,12 @@ class Measured(RankColumns, TrialColumns):
     peak_source: str | None = None
     """`given`, `table` or `measured`."""
 
+    samples_per_step: int | None = None
+    """Of a training loop of the user: samples that this rank loaded per step of the window."""
+
+    samples_reason: str | None = None
+    """Reason why they are unknown."""
+
     work: StepWork | None = None
     """Time of a step's operations at those rates; rank 0 alone counts."""
 

@@ -109,6 +109,7 @@ PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
         "compress": "compressing and decompressing what travels, and coding it",
         "sync": "exchange between workers that a step waits for",
         "optimizer": "update of the parameters in a step",
+        "loop": "a step of the user's own training loop without loading its batches",
     }
 )
 """The parts of a step, in the order in which they usually come."""

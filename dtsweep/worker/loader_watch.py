@@ -1,0 +1,143 @@
+"""Batches that a training loop takes from its data loaders: their time and their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+
+@dataclass
+class LoaderCount:
+    """Batches of one data loader."""
+
+    sizes: list[int | None] = field(default_factory=list)
+    """Samples of each batch; None where its first dimension is not known."""
+
+
+class LoaderWatch:
+    """Watches the iterators of all data loaders of this process."""
+
+    def __init__(self, mark: Callable[[str], None]) -> None:
+        """Call a function with `loop` when a batch is asked for, with `data` when it is there."""
+        self._mark = mark
+        self._counts: dict[int, LoaderCount] = {}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch the loaders that are iterated over in this context."""
+        make_iterator = DataLoader.__iter__
+
+        def watched(loader: DataLoader[Any]) -> Iterator[Any]:
+            return self._batches(id(loader), make_iterator(loader))
+
+        DataLoader.__iter__ = watched  # type: ignore[method-assign,assignment]  # given back below
+        try:
+            yield
+        finally:
+            DataLoader.__iter__ = make_iterator  # type: ignore[method-assign]  # as it was
+
+    def restart(self) -> None:
+        """Count from now on."""
+        self._counts.clear()
+
+    def counts(self) -> list[LoaderCount]:
+        """Loaders that gave a batch since the restart."""
+        return list(self._counts.values())
+
+    def _batches(self, loader: int, iterator: Iterator[Any]) -> Iterator[Any]:
+        return _WatchedIterator(self, loader, iterator)
+
+    def take(self, loader: int, iterator: Iterator[Any]) -> Any:
+        """Take a batch of a loader."""
+        self._mark("loop")
+        try:
+            batch = next(iterator)
+        finally:
+            self._mark("data")
+        self._counts.setdefault(loader, LoaderCount()).sizes.append(samples_in(batch))
+        return batch
+
+
+class _WatchedIterator:
+    """An iterator of a loader, with the attributes of the loader's own one."""
+
+    def __init__(self, watch: LoaderWatch, loader: int, iterator: Iterator[Any]) -> None:
+        self._watch, self._loader, self._iterator = watch, loader, iterator
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._watch.take(self._loader, self._iterator)
+
+    def __len__(self) -> int:
+        return len(self._iterator)  # type: ignore[arg-type]  # a loader's has a length
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._iterator, name)
+
+
+def samples_in(batch: Any) -> int | None:
+    """Number of samples of a batch: the first dimension of the first tensor in it, or None.
+
+    >>> samples_in({"input_ids": torch.zeros(8, 128), "labels": torch.zeros(8)})
+    8
+    """
+    if isinstance(batch, torch.Tensor):
+        return batch.shape[0] if batch.ndim else None
+    parts: Any = ()
+    if isinstance(batch, Mapping):
+        parts = batch.values()
+    elif isinstance(batch, (list, tuple)):
+        parts = batch
+    for part in parts:
+        size = samples_in(part)
+        if size is not None:
+            return size
+    return None
+
+
+def samples_per_step(
+    counts: list[LoaderCount], *, steps: int, ahead: int = 2
+) -> tuple[int | None, str | None]:
+    """Samples of an optimizer step on one rank, from the batches of a window.
+
+    Loaders may run ahead of the loop, so a few batches more or less than whole steps need are
+    nothing.
+
+    Args:
+        counts: of the loaders in the window.
+        steps: of the window.
+        ahead: batches by which a loader may be ahead at its beginning or end.
+
+    Returns:
+        The number, or None and the reason.
+    """
+    training = [count for count in counts if len(count.sizes) >= steps - ahead]
+    if not training:
+        return None, "no torch DataLoader gave a batch in each step; give samples_per_step=…"
+    if len(training) > 1:
+        return None, "several data loaders gave batches in each step; give samples_per_step=…"
+    sizes = training[0].sizes
+    passes = round(len(sizes) / steps)
+    if abs(len(sizes) - passes * steps) > ahead:
+        return None, (
+            f"{len(sizes)} batches in {steps} steps are no whole number of batches a step; give "
+            "samples_per_step=…"
+        )
+    known = set(sizes)
+    if None in known:
+        return None, "batches have no first dimension to count; give samples_per_step=…"
+    if len(known) > 1:
+        return None, (
+            f"batches have from {min(map(int, filter(None, known)))} to "
+            f"{max(map(int, filter(None, known)))} samples; give samples_per_step=…"
+        )
+    (size,) = known
+    assert size is not None
+    return size * passes, None

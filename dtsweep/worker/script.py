@@ -1,0 +1,106 @@
+"""A script of the user, run as `__main__` in this process as `torchrun` would run it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import runpy
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dtsweep.sweep.values import Scalar
+
+
+class ScriptExitError(RuntimeError):
+    """The script ended itself with an exit code other than 0."""
+
+
+def run_script(path: Path, arguments: Sequence[str]) -> None:
+    """Run a script until it ends; what it changes in the interpreter is undone.
+
+    Its folder is first on `sys.path`, as Python has it for a script. Functions that it registers
+    for the end of the process are called when it ends. Modules that it imports from its folder are
+    forgotten, so that the next run executes them again.
+
+    Raises:
+        ScriptExitError: it called `sys.exit` with a code other than 0.
+    """
+    with _as_main_program(path, arguments):
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise ScriptExitError(f"the script ended with exit code {end.code}") from None
+
+
+@contextlib.contextmanager
+def _as_main_program(path: Path, arguments: Sequence[str]) -> Iterator[None]:
+    folder = str(path.resolve().parent)
+    argv, search_path = list(sys.argv), list(sys.path)
+    modules = set(sys.modules)
+    main = sys.modules.get("__main__")
+    sys.argv[:] = [str(path), *arguments]
+    sys.path.insert(0, folder)
+    with _at_its_end():
+        try:
+            yield
+        finally:
+            sys.argv[:] = argv
+            sys.path[:] = search_path
+            if main is not None:
+                sys.modules["__main__"] = main
+            _forget_modules(folder, but=modules)
+
+
+@contextlib.contextmanager
+def _at_its_end() -> Iterator[None]:
+    """Call what is registered with `atexit` in this context at its end, the last one first."""
+    register = atexit.register
+    calls = contextlib.ExitStack()
+
+    def register_here(function: Any, *args: Any, **kwargs: Any) -> Any:
+        calls.callback(function, *args, **kwargs)
+        return function
+
+    atexit.register = register_here
+    try:
+        with calls:
+            yield
+    finally:
+        atexit.register = register
+
+
+def _forget_modules(folder: str, *, but: set[str]) -> None:
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name not in but and file and file.startswith(folder + os.sep):
+            del sys.modules[name]
+
+
+def command_line(fixed: Sequence[str], values: Mapping[str, Scalar]) -> list[str]:
+    """Arguments of a script for values by name.
+
+    Args:
+        fixed: arguments that do not change; they come first.
+        values: by name as on the command line, without leading hyphens. True is a flag alone, False
+            and None leave the argument out; a name with a dot is `name=value`, as Hydra has it; a
+            name that is a number is the position of a value without a name.
+
+    >>> command_line(["--data", "x"], {"batch-size": 8, "amp": True, "model.width": 64, "0": "run"})
+    ['--data', 'x', 'run', '--batch-size', '8', '--amp', 'model.width=64']
+    """
+    positions = sorted((int(name), value) for name, value in values.items() if name.isdigit())
+    words = [*fixed, *(str(value) for _, value in positions)]
+    for name, value in values.items():
+        if name.isdigit() or value is None or value is False:
+            continue
+        if "." in name:
+            words.append(f"{name}={value}")
+        elif value is True:
+            words.append(f"--{name}")
+        else:
+            words += [f"--{name}", str(value)]
+    return words

@@ -1,0 +1,229 @@
+"""Training loops that are measured as they are, on one rank and on two."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import pickle
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.distributed import distributed_c10d
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from dtsweep import Measure, Point, Sweep, workloads
+from dtsweep.measure.store_group import StoreGroup
+from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.task import Task, task_of
+from dtsweep.worker.own_loop import LoopTooShortError, OwnLoop
+from dtsweep.worker.rank import become_rank
+from tests.ranks import spawn
+
+CPU = torch.device("cpu")
+STEPS = 20
+MEASURE = Measure(half_width=None, warmup_steps=3, min_steps=STEPS, min_seconds=0, max_seconds=60)
+WORKLOAD = workloads.Gpt(layers=1, width=16, sequence=8)
+
+
+def task(workers: int = 1) -> Task:
+    sweep = Sweep(workload=WORKLOAD, axes={"workers": [workers]}, measure=MEASURE)
+    return task_of(sweep, Point(workload=WORKLOAD, workers=workers))
+
+
+def loader(samples: int, batch: int, **other: Any) -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(samples, 4, generator=generator)
+    data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+    if other.pop("is_distributed", False):
+        other["sampler"] = DistributedSampler(data)
+    return DataLoader(data, batch_size=batch, **other)
+
+
+def train(
+    batches: DataLoader[Any], *, accumulation: int = 1, wrapped: bool = False, epochs: int = 100
+) -> None:
+    """A loop as people write it."""
+    torch.manual_seed(0)
+    model: nn.Module = nn.Linear(4, 1)
+    if wrapped:
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(epochs):
+        for number, (inputs, targets) in enumerate(batches):
+            loss = (model(inputs) - targets).square().mean()
+            (loss / accumulation).backward()
+            time.sleep(0.002)
+            if (number + 1) % accumulation == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+def measured(loop: Callable[[], object]) -> Measured:
+    context = become_rank(0, CPU, workload=WORKLOAD, own_variables=())
+    return OwnLoop(task(), context, StoreGroup(None, rank=0, workers=1)).run(loop)
+
+
+def test_a_loop_is_timed_by_its_optimizer_and_its_samples_are_counted() -> None:
+    batches = loader(64, 8)
+    result = measured(lambda: train(batches, accumulation=2))
+    assert result.window_steps == STEPS
+    assert (result.samples_per_step, result.samples_reason) == (16, None)
+    assert (result.optimizer_class, result.parameters) == ("AdamW", 5)
+    steps = result.of_part("step_s")
+    assert len(steps) == STEPS
+    # Two passes of 2 ms each.
+    assert 0.004 < steps.min() < 0.02
+    phases = result.of_part("data_s") + result.of_part("loop_s")
+    assert phases == pytest.approx(steps, abs=1e-9)
+    assert (result.of_part("data_s") > 0).all()
+
+
+def test_nothing_of_the_measurement_stays_behind() -> None:
+    step, make_iterator = torch.amp.GradScaler.step, DataLoader.__iter__
+    was_on = gc.isenabled()
+    measured(lambda: train(loader(64, 8)))
+    assert torch.amp.GradScaler.step is step
+    assert DataLoader.__iter__ is make_iterator
+    assert gc.isenabled() is was_on
+    # A loop after it is not followed.
+    train(loader(64, 8), epochs=1)
+
+
+def test_a_loop_that_ends_too_early_says_after_how_many_steps() -> None:
+    with pytest.raises(LoopTooShortError, match="ended after 8 optimizer steps"):
+        measured(lambda: train(loader(64, 8), epochs=1))
+
+
+def test_an_error_of_the_loop_is_its_own() -> None:
+    def fail() -> None:
+        train(loader(64, 8), epochs=1)
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        measured(fail)
+
+
+def test_a_loop_that_catches_everything_is_ended_nevertheless() -> None:
+    def stubborn() -> None:
+        while True:
+            try:
+                train(loader(64, 8))
+            except BaseException as error:  # some loops do
+                if "LoopEnded" in repr(error) and stops:
+                    raise
+                stops.append(error)
+
+    stops: list[BaseException] = []
+    assert measured(stubborn).window_steps == STEPS
+
+
+def test_an_optimizer_in_another_one_and_a_second_one_count_once() -> None:
+    class Outer(torch.optim.Optimizer):
+        def __init__(self, inner: torch.optim.Optimizer) -> None:
+            super().__init__(inner.param_groups, {})
+            self.inner = inner
+
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no loss
+            self.inner.step()
+
+    def adversarial() -> None:
+        models = [nn.Linear(4, 1) for _ in range(2)]
+        first = Outer(torch.optim.SGD(models[0].parameters(), lr=0.1))
+        second = torch.optim.Adam(models[1].parameters())
+        for _ in range(100):
+            for inputs, _ in batches:
+                for model, optimizer in zip(models, (first, second), strict=True):
+                    model(inputs).sum().backward()
+                    optimizer.step()
+
+    batches = loader(64, 8)
+    result = measured(adversarial)
+    assert (result.window_steps, result.samples_per_step) == (STEPS, 8)
+    assert result.optimizer_class == "Outer"
+
+
+def test_steps_that_a_scaler_leaves_out_are_flagged() -> None:
+    def overflowing() -> None:
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", growth_interval=10_000)
+        number = 0
+        while True:
+            for inputs, _ in loader(64, 8):
+                number += 1
+                loss = model(inputs).sum() * (float("inf") if number % 5 == 0 else 1)
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+
+    result = measured(overflowing)
+    assert result.window_steps == STEPS
+    assert "skipped_updates" in result.flags
+
+
+@pytest.mark.parametrize(
+    ("batches", "reason"),
+    [
+        (loader(60, 8), "batches have from 4 to 8 samples"),
+        ([(torch.ones(8, 4), torch.ones(8, 1))] * 8, "no torch DataLoader gave a batch"),
+    ],
+)
+def test_samples_that_are_not_one_number_are_unknown_with_the_reason(
+    batches: Any, reason: str
+) -> None:
+    result = measured(lambda: train(batches))
+    assert result.samples_per_step is None
+    assert str(result.samples_reason).startswith(reason)
+
+
+def measure_on(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    store = distributed_c10d.FileStore(str(folder / "agree"), 2)
+    context = become_rank(rank, CPU, workload=WORKLOAD, own_variables=())
+    sent = {}
+    for case, wrapped, is_distributed in (
+        ("exchanged", True, True),
+        ("alone", False, True),
+        ("same batches", False, False),
+    ):
+        keys = distributed_c10d.PrefixStore(case, store)
+        group = StoreGroup(keys, rank=rank, workers=2, timeout_s=60)
+        # The loop makes a process group of its own, and destroys none.
+        distributed.init_process_group(
+            "gloo", init_method=f"file://{folder}/{case}", rank=rank, world_size=2
+        )
+        batches = loader(64, 4, is_distributed=is_distributed)
+        loop = OwnLoop(task(2), context, group)
+        sent[case] = loop.run(functools.partial(train, batches, wrapped=wrapped))
+        distributed.destroy_process_group()
+    (folder / f"{rank}.sent").write_bytes(pickle.dumps(sent))
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Measured]]:
+    folder = tmp_path_factory.mktemp("own")
+    spawn(measure_on, args=(folder,), nprocs=2)
+    return [pickle.loads((folder / f"{rank}.sent").read_bytes()) for rank in range(2)]
+
+
+def test_two_ranks_end_at_the_same_step(sent: list[dict[str, Measured]]) -> None:
+    for case, first in sent[0].items():
+        second = sent[1][case]
+        assert first.window_steps == second.window_steps >= STEPS, case
+        assert first.stop_reason == second.stop_reason
+        assert first.samples_per_step == 4
+
+
+def test_what_ranks_exchange_is_measured(sent: list[dict[str, Measured]]) -> None:
+    seen = {
+        case: (result.gradients_agree, result.parameters_agree) for case, result in sent[0].items()
+    }
+    assert seen["exchanged"] == (True, True)
+    assert seen["alone"] == (False, False)
