@@ -65,7 +65,7 @@ def _at_its_end() -> Iterator[None]:
         calls.callback(function, *args, **kwargs)
         return function
 
-    atexit.register = register_here
+    atexit.register = register_here  # type: ignore[assignment]  # given back below
     try:
         with calls:
             yield

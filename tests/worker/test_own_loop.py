@@ -185,7 +185,7 @@ def test_samples_that_are_not_one_number_are_unknown_with_the_reason(
 
 def measure_on(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    store = distributed_c10d.FileStore(str(folder / "agree"), 2)
+    store = distributed.FileStore(str(folder / "agree"), 2)  # type: ignore[attr-defined]  # missing in torch's stub
     context = become_rank(rank, CPU, workload=WORKLOAD, own_variables=())
     sent = {}
     for case, wrapped, is_distributed in (
