@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import inspect
 import os
+import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from torch import distributed
@@ -72,11 +75,7 @@ class ProcessGroups:
             return False
         self._world = world
         if distributed.is_initialized():
-            # Before the groups go: what still refers to one would keep its threads and sockets.
-            forget_groups()
-            _by_default_none(distributed_c10d._get_default_group())
-            gc.collect()
-            distributed.destroy_process_group()
+            _leave_group()
         if rank is None:
             return True
         local = {
@@ -92,6 +91,73 @@ class ProcessGroups:
             self._backend, store=store, rank=rank, world_size=workers, timeout=self._timeout
         )
         return True
+
+
+@contextmanager
+def without_group(name: str) -> Iterator[distributed_c10d.Store | None]:
+    """Give this process's group up for a while; called by all its ranks.
+
+    Code that makes a process group of its own finds none, and what `torchrun` sets in the
+    environment: a group that it makes by `init_process_group()` has the same ranks. At the end that
+    group is destroyed if it is still there, and the earlier one is made again.
+
+    Args:
+        name: of this time alone, equal on all ranks.
+
+    Yields:
+        The store of the earlier group, with keys of this time alone; None without a group.
+    """
+    if not distributed.is_initialized():
+        yield None
+        return
+    store = distributed_c10d._get_default_store()
+    backend, timeout = distributed.get_backend(), store.timeout  # type: ignore[attr-defined]  # missing in torch's stub
+    rank, workers = distributed.get_rank(), distributed.get_world_size()
+    own_store = distributed_c10d.PrefixStore(name, store)
+    _leave_group()
+    environment = _torchrun_variables(own_store, rank=rank, workers=workers)
+    before = {variable: os.environ.get(variable) for variable in environment}
+    os.environ.update(environment)
+    try:
+        yield own_store
+    finally:
+        for variable, value in before.items():
+            if value is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = value
+        if distributed.is_initialized():
+            _leave_group()
+        again = distributed_c10d.PrefixStore("again", own_store)
+        distributed.init_process_group(
+            backend, store=again, rank=rank, world_size=workers, timeout=timeout
+        )
+
+
+def _torchrun_variables(
+    store: distributed_c10d.Store, *, rank: int, workers: int
+) -> dict[str, str]:
+    """Variables by which ranks find each other; rank 0 says where it listens."""
+    if rank == 0:
+        host = os.environ.get("MASTER_ADDR", "127.0.0.1")
+        with socket.create_server(("", 0)) as free:
+            store.set("place", f"{host} {free.getsockname()[1]}")
+    host, port = store.get("place").decode().split()
+    variables = {"RANK": rank, "WORLD_SIZE": workers, "MASTER_ADDR": host, "MASTER_PORT": port}
+    usual = {"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": workers}
+    variables |= {name: os.environ.get(name, value) for name, value in usual.items()}
+    # Else init_process_group looks for the store of torchrun's agent.
+    variables["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+    return {name: str(value) for name, value in variables.items()}
+
+
+def _leave_group() -> None:
+    """Destroy this process's group and all that is made from it."""
+    # Before the groups go: what still refers to one would keep its threads and sockets.
+    forget_groups()
+    _by_default_none(distributed_c10d._get_default_group())
+    gc.collect()
+    distributed.destroy_process_group()
 
 
 def _by_default_none(group: distributed.ProcessGroup) -> None:
