@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dtsweep.sweep.modes import MODES, ModeInfo
+from dtsweep.sweep.modes import ModeInfo, mode_of
 
 MOST = 3
 """Axes that are named."""
@@ -58,7 +58,7 @@ def next_axes(bound: str | None, row: Row) -> list[NextAxis]:
 
 
 def _of_exchange(row: Row) -> Iterator[NextAxis]:
-    mode = MODES[row["sync"]]
+    mode = mode_of(row["sync"])
     share = row["exchange_share"]
     if "overlap" in mode.reads and row["overlap"] is False:
         yield NextAxis("overlap", share, "begin the exchange while backward still runs")

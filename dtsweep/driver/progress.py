@@ -14,6 +14,7 @@ from rich.text import Text
 
 from dtsweep.errors import LABEL_SHOWN, SHOWN, shortened
 from dtsweep.sweep.point import CHOSEN_FIELDS, Point, is_left_out
+from dtsweep.sweep.values import ARGS, value_of
 from dtsweep.text import duration, format_number, format_rate, plain
 
 LONG_S = 15.0
@@ -200,8 +201,8 @@ def _short_value(point: Point, name: str) -> str:
 
 
 def _value(point: Point, name: str) -> object:
-    if name.startswith("workload."):
-        return getattr(point.workload, name.removeprefix("workload."))
+    if name.startswith(("workload.", ARGS)):
+        return value_of(point.workload, name.removeprefix("workload."))
     if name.startswith("env."):
         return point.environment.get(name.removeprefix("env."))
     return getattr(point, name)

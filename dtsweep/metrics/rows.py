@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -25,11 +25,18 @@ from dtsweep.metrics.skew import own_work
 from dtsweep.metrics.summary import staleness_columns, trial_columns
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.results.statuses import WRONG
+from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.secret import hidden
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import stored_fields
+
+NOT_SET_BY_LOOPS = (
+    *("micro_batch", "accumulation", "optimizer", "learning_rate", "precision"),
+    *("overlap", "clip_norm", "compression"),
+)
+"""Columns of a point that say nothing of a training loop of the user."""
 
 FactsByRank = Mapping[int, RankFacts]
 """By rank: of all that came up."""
@@ -109,6 +116,9 @@ def trial_row(
     measured = [results[rank].measured for rank in sorted(results) if results[rank].status == "ok"]
     ranks = [rank for rank in measured if rank is not None]
     if len(ranks) == point.workers:
+        if point.sync == AS_WRITTEN:
+            point = with_counted_samples(point, ranks)
+            row |= own_loop_columns(point, ranks)
         nodes = [facts[rank].node for rank in range(point.workers)]
         row |= trial_columns(point, ranks, nodes=nodes, half_width=task.measure.half_width)
         devices = [facts[rank].device for rank in range(point.workers)]
@@ -119,6 +129,36 @@ def trial_row(
     if any(result.left_state for result in results.values()):
         row["flags"] = [*row.get("flags", ()), "left_state"]
     return row
+
+
+def with_counted_samples(point: Point, ranks: Sequence[Measured]) -> Point:
+    """The point of a training loop of the user, with the samples that its workers loaded."""
+    counts = {rank.samples_per_step for rank in ranks}
+    samples = 1
+    if len(counts) == 1 and None not in counts:
+        samples = next(iter(counts)) or 1
+    return replace(point, micro_batch=samples, accumulation=1)
+
+
+def own_loop_columns(point: Point, ranks: Sequence[Measured]) -> Row:
+    """What was measured of a training loop, in place of what points of other modes set."""
+    first = ranks[0]
+    row: Row = dict.fromkeys(NOT_SET_BY_LOOPS)
+    row |= {
+        "semantics": measured_semantics(first, workers=point.workers),
+        "global_batch": point.global_batch,
+        "samples_per_update": point.global_batch,
+    }
+    return row
+
+
+def measured_semantics(rank: Measured, *, workers: int) -> str:
+    """Semantics of the updates of a training loop, by gradients and parameters of its ranks."""
+    if workers == 1 or rank.gradients_agree:
+        return "exact"
+    if rank.parameters_agree is False:
+        return "not_exchanged"
+    return "local"
 
 
 def with_warmup_marked(point: Point, results: ResultsByRank) -> dict[int, RankResult]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import setting_columns
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
-from dtsweep.sweep.modes import MODE_FIELDS, MODES
+from dtsweep.sweep.modes import MODE_FIELDS, mode_of
 from dtsweep.sweep.point import AXES, is_left_out
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     import pandas as pd
 
     mode = str(row["sync"])
-    values = {name: row[name] if pd.notna(row[name]) else None for name in MODES[mode].reads}
+    values = {name: row[name] if pd.notna(row[name]) else None for name in mode_of(mode).reads}
     mode_settings = " ".join(
         f"{name}={value}" for name, value in values.items() if not is_left_out(name, value)
     )

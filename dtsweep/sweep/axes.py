@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dtsweep.errors import SweepError, quoted
-from dtsweep.sweep.checks import as_scalar, axis_values, is_search_space
+from dtsweep.sweep.checks import as_scalar, axis_values, is_own_loop, is_search_space
 from dtsweep.sweep.constraints import impossible
+from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import AXES, Point, World, identity
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.values import Scalar, coerced, workload_types, workload_value
+from dtsweep.sweep.values import ARGS, Scalar, coerced, workload_types, workload_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +167,8 @@ def _without_global(values: Mapping[str, Scalar]) -> dict[str, Scalar]:
 def _point(sweep: Sweep, values: Mapping[str, Scalar]) -> Point:
     """Make a point of values by the names that axes have."""
     settings: dict[str, Any] = {name: value for name, value in values.items() if name in AXES}
+    if is_own_loop(sweep.workload):
+        settings.setdefault("sync", AS_WRITTEN)
     settings["environment"] = {
         name.removeprefix("env."): str(value)
         for name, value in values.items()
@@ -181,7 +184,11 @@ def _point(sweep: Sweep, values: Mapping[str, Scalar]) -> Point:
 
 def _with_workload(point: Point, values: Mapping[str, Scalar]) -> Point:
     """Give the workload of a point the values of the axes `workload.FIELD`."""
-    axes = {name: name.removeprefix("workload.") for name in values if name.startswith("workload.")}
+    axes = {
+        name: name.removeprefix("workload.")
+        for name in values
+        if name.startswith(("workload.", ARGS))
+    }
     if not axes:
         return point
     hints = workload_types(point.workload)

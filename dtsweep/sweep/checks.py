@@ -10,7 +10,7 @@ from typing import Any
 from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
 from dtsweep.sweep.point import AXES
 from dtsweep.sweep.secret import has_credentials, is_secret, mark_in
-from dtsweep.sweep.values import Scalar, workload_fields
+from dtsweep.sweep.values import ARGS, Scalar, has_arguments, workload_fields
 from dtsweep.sweep.variables import check_variable_name, check_variable_value
 
 
@@ -24,7 +24,10 @@ def check_workload(workload: Any) -> None:
         name = workload.__name__
         raise SweepError(f"workload is the class {name}; give an object of it: {name}()", word=name)
     name = type(workload).__name__
-    for method in ("build", "batch", "loss"):
+    methods = ["build", "batch", "loss"]
+    if is_own_loop(workload):
+        methods = []
+    for method in methods:
         if not callable(getattr(workload, method, None)):
             public = [attribute for attribute in dir(workload) if not attribute.startswith("_")]
             near = nearest(method, public)
@@ -81,7 +84,12 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
     Raises:
         SweepError: with the nearest name, or with what to write instead.
     """
-    _check_name(name, [item.name for item in fields(workload) if _is_scalar_field(item, workload)])
+    if name.startswith(ARGS) and has_arguments(workload):
+        _check_argument(name)
+    else:
+        _check_name(
+            name, [item.name for item in fields(workload) if _is_scalar_field(item, workload)]
+        )
     if name.startswith("env."):
         check_variable_name(name.removeprefix("env."), where="an axis env.NAME")
     if name.startswith("env.") and is_secret(name.removeprefix("env.")):
@@ -101,6 +109,24 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
             )
     elif not callable(axis):
         _check_values(name, axis)
+
+
+def is_own_loop(workload: Any) -> bool:
+    """True if a workload is a training loop of the user: a script, or an object with `train`."""
+    return has_arguments(workload) or callable(getattr(workload, "train", None))
+
+
+def _check_argument(name: str) -> None:
+    """Refuse an axis `args.NAME` without a name, or whose name marks a secret."""
+    if name == ARGS:
+        raise SweepError("axis 'args.' has no name; write args.NAME", word=name)
+    if is_secret(name.removeprefix(ARGS)):
+        raise SweepError(
+            f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes "
+            "are printed and stored; have the script read it from a variable, and set that in "
+            "Resources(environment=…)",
+            word=name,
+        )
 
 
 def _is_scalar_field(item: Any, workload: Any) -> bool:

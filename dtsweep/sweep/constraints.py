@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtsweep.sweep.compressions import COMPRESSIONS, EXCHANGES
-from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
 
@@ -53,7 +53,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="{point.unread_by} has no {point.unread_field}",
     ),
     Constraint(
-        applies=lambda point, _: point.compression is not None and not MODES[point.sync].carries,
+        applies=lambda point, _: point.compression is not None and not mode_of(point.sync).carries,
         reason="{point.sync} has no place for compression: what it exchanges is not in dtsweep's "
         "hands",
     ),
@@ -61,7 +61,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         applies=lambda point, _: (
             point.compression is not None
             and COMPRESSIONS[point.compression].exchange
-            not in (MODES[point.sync].carries or EXCHANGES)
+            not in (mode_of(point.sync).carries or EXCHANGES)
         ),
         reason="{point.sync} adds up what travels on its way, "
         "which payloads of {point.compression} can't be",
@@ -70,7 +70,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         applies=lambda point, _: (
             point.compression is not None
             and COMPRESSIONS[point.compression].needs_matrices
-            and MODES[point.sync].exchanges_pieces
+            and mode_of(point.sync).exchanges_pieces
         ),
         reason="{point.compression} needs whole matrices, {point.sync} exchanges pieces of them",
     ),
@@ -87,7 +87,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     Constraint(
         applies=lambda point, _: (
-            MODES[point.sync].shards and _leaves_parameters_out(point.workload)
+            mode_of(point.sync).shards and _leaves_parameters_out(point.workload)
         ),
         reason="{point.sync} needs passes that use every parameter; "
         "{point.workload.__class__.__name__} has find_unused_parameters in its ddp_options",
@@ -119,7 +119,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="power_limit needs GPUs",
     ),
     Constraint(
-        applies=lambda point, harness: MODES[point.sync].needs_ray and harness.name != "ray",
+        applies=lambda point, harness: mode_of(point.sync).needs_ray and harness.name != "ray",
         reason="{point.sync} needs Ray",
     ),
     Constraint(

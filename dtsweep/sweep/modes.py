@@ -202,6 +202,29 @@ MODES: Mapping[str, ModeInfo] = {
 }
 """Every mode by the name that an axis uses."""
 
+AS_WRITTEN = "as_written"
+"""Mode of a training loop of the user, which exchanges what it likes."""
+
+_OF_THE_USER = ModeInfo(
+    implementation="",
+    # What it is, is measured.
+    semantics=lambda _: "exact",
+    reads={},
+    can_restart=False,
+)
+
+
+def mode_of(name: str) -> ModeInfo:
+    """Declaration of one of `MODES`, or of `AS_WRITTEN`.
+
+    >>> mode_of("ddp").same_gradients, mode_of("as_written").same_gradients
+    (True, False)
+    """
+    if name == AS_WRITTEN:
+        return _OF_THE_USER
+    return MODES[name]
+
+
 MODE_FIELDS = tuple(dict.fromkeys(name for mode in MODES.values() for name in mode.reads))
 """The fields of a point that only some modes read."""
 

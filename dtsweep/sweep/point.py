@@ -16,9 +16,9 @@ from dtsweep.sweep.compressions import (
     compressions_reading,
     reads_of,
 )
-from dtsweep.sweep.modes import MODE_FIELDS, MODES, SEMANTICS, modes_reading
+from dtsweep.sweep.modes import AS_WRITTEN, MODE_FIELDS, MODES, SEMANTICS, mode_of, modes_reading
 from dtsweep.sweep.precision import PRECISIONS
-from dtsweep.sweep.values import Scalar, coerced, read_fields
+from dtsweep.sweep.values import Scalar, coerced, read_fields, with_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,9 @@ class Point:
         1, "Forward/backward passes per optimizer step.", unit="passes", least=1
     )
     sync: str = axis(
-        "ddp", "How workers combine their work: one of the sync modes.", choices=tuple(MODES)
+        "ddp",
+        "How workers combine their work: one of the sync modes.",
+        choices=(*MODES, AS_WRITTEN),
     )
     sync_period: int | None = axis(
         None,
@@ -212,7 +214,7 @@ class Point:
         'stale'
         """
         parts = [
-            MODES[self.sync].semantics(self.scalars()),
+            mode_of(self.sync).semantics(self.scalars()),
             "exact" if self.compression is None else "lossy",
         ]
         return max(parts, key=SEMANTICS.index)
@@ -230,7 +232,7 @@ class Point:
     @property
     def servers(self) -> int:
         """Server processes that its ranks need in addition."""
-        return MODES[self.sync].servers(self.scalars())
+        return mode_of(self.sync).servers(self.scalars())
 
     @property
     def world(self) -> World:
@@ -257,7 +259,7 @@ class Point:
         >>> sorted(Point(sync="local_sgd", compression="powersgd").reads)
         ['compression_rank', 'sync_period']
         """
-        return {**MODES[self.sync].reads, **reads_of(self.compression)}
+        return {**mode_of(self.sync).reads, **reads_of(self.compression)}
 
     @property
     def unread_field(self) -> str | None:
@@ -302,7 +304,7 @@ class Point:
         """Copy of the point with these fields of its workload replaced."""
         if not values:
             return self
-        return replace(self, workload=replace(self.workload, **values))
+        return replace(self, workload=with_fields(self.workload, values))
 
 
 def _check(name: str, value: Any, declared: Axis) -> None:

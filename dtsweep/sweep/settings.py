@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from dtsweep.errors import SweepError, quoted
-from dtsweep.sweep.checks import check_axis, check_workload, is_search_space
+from dtsweep.sweep.checks import axis_values, check_axis, check_workload, is_search_space
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.secret import is_secret
-from dtsweep.sweep.values import coerced
+from dtsweep.sweep.values import ARGS, coerced, has_arguments
 from dtsweep.sweep.variables import check_variable_name, check_variable_value
 
 LEAST_HALF_WIDTH = 0.005
@@ -276,6 +276,8 @@ class Sweep:
             )
         for name, axis in self.axes.items():
             check_axis(name, axis, workload=self.workload)
+        if has_arguments(self.workload):
+            self._take_arguments()
         if {"global_batch", "accumulation"} <= set(self.axes):
             raise SweepError(
                 "axes 'global_batch' and 'accumulation' exclude each other: accumulation follows; "
@@ -292,6 +294,16 @@ class Sweep:
                 raise SweepError(f"{name}={quoted(value)} must be {kind.__name__}(…)", word=name)
         _fit(self, {"samples": 1, "seed": 0})
         self._check_samples()
+
+    def _take_arguments(self) -> None:
+        """Give the workload the arguments that the axes name."""
+        listed = {}
+        for name, axis in self.axes.items():
+            if name.startswith(ARGS):
+                values = axis_values(axis)
+                is_list = isinstance(values, (list, tuple, range))
+                listed[name.removeprefix(ARGS)] = list(values) if is_list else None
+        object.__setattr__(self, "workload", self.workload.with_axes(listed))
 
     def _check_samples(self) -> None:
         drawn = [name for name, axis in self.axes.items() if is_search_space(axis)]

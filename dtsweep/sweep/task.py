@@ -10,7 +10,7 @@ from typing import Any
 from dtsweep.errors import quoted
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Measure, Sweep
-from dtsweep.sweep.values import workload_fields
+from dtsweep.sweep.values import with_fields, workload_fields
 
 CANARY_HALF_WIDTH = 0.01
 """Target half-width of a canary's mean step; two such canaries resolve 1.4 %."""
@@ -71,7 +71,7 @@ class Task:
 
     def point_of(self, workload: Any) -> Point:
         """The point with the sweep's workload, which has the task's fields then."""
-        return replace(self.point, workload=replace(workload, **self.workload))
+        return replace(self.point, workload=with_fields(workload, self.workload))
 
 
 def task_of(

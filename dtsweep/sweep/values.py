@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Set
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -15,6 +15,9 @@ from dtsweep.errors import SweepError, quoted
 Scalar = str | int | float | bool | None
 """Allowed value of an axis: a JSON scalar."""
 
+ARGS = "args."
+"""Beginning of the names of arguments, as axes and as fields of a workload."""
+
 
 def workload_types(workload: Any) -> Mapping[str, Any]:
     """The types of a workload's fields by name, as annotated.
@@ -23,7 +26,33 @@ def workload_types(workload: Any) -> Mapping[str, Any]:
         SweepError: for an annotation that names what is not there.
     """
     kind: Any = type(workload)
-    return _annotations(kind)
+    types = _annotations(kind)
+    if not has_arguments(workload):
+        return types
+    own = {name: hint for name, hint in types.items() if name not in ("args", "arg_types")}
+    arguments = {f"{ARGS}{name}": hint for name, hint in workload.argument_types().items()}
+    return {**own, **arguments}
+
+
+def has_arguments(workload: Any) -> bool:
+    """True if a workload has arguments by name, `args`, which count as fields `args.NAME`."""
+    return callable(getattr(workload, "argument_types", None))
+
+
+def with_fields(workload: Any, values: Mapping[str, Any]) -> Any:
+    """Copy of a workload with these fields replaced, arguments `args.NAME` among them."""
+    fields_of_class = {name: v for name, v in values.items() if not name.startswith(ARGS)}
+    arguments = {name.removeprefix(ARGS): v for name, v in values.items() if name.startswith(ARGS)}
+    if arguments:
+        fields_of_class["args"] = {**workload.args, **arguments}
+    return replace(workload, **fields_of_class)
+
+
+def value_of(workload: Any, name: str) -> Any:
+    """Value of a field of a workload, or of an argument `args.NAME`."""
+    if name.startswith(ARGS):
+        return workload.args[name.removeprefix(ARGS)]
+    return getattr(workload, name)
 
 
 @cache
@@ -84,7 +113,7 @@ def workload_fields(workload: Any) -> dict[str, Any]:
         SweepError: for a value of another type than its annotation.
     """
     return {
-        name: workload_value(name, getattr(workload, name), hint)
+        name: workload_value(name, value_of(workload, name), hint)
         for name, hint in workload_types(workload).items()
     }
 

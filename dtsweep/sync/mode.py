@@ -12,7 +12,7 @@ from torch import nn
 
 from dtsweep.compression.exchange import Mean
 from dtsweep.measure.clock import StepClock
-from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.point import Point
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -149,6 +149,6 @@ class SyncMode:
 
 def load_mode(name: str) -> type[SyncMode]:
     """Import a mode of `MODES`."""
-    module, kind = MODES[name].implementation.split(":")
+    module, kind = mode_of(name).implementation.split(":")
     mode: type[SyncMode] = getattr(importlib.import_module(module), kind)
     return mode

@@ -17,7 +17,7 @@ from dtsweep.hardware.memory import restart_peak
 from dtsweep.measure.isolated_exchange import mean_over_ranks
 from dtsweep.measure.profile import ProfileError, profiled
 from dtsweep.measure.traffic import Counting
-from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.point import CHOSEN_FIELDS
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
@@ -80,20 +80,20 @@ def after_window(
         except StepError as error:
             _note_failure(fields, loop, str(error))
     failed = fields.pop("no_profile", None)
-    if task.is_profiled and MODES[task.point.sync].can_restart:
+    if task.is_profiled and mode_of(task.point.sync).can_restart:
         fields |= {"no_profile": failed} if failed else profile_steps(loop, task)
     return fields
 
 
 def _can_be_inspected(task: Task) -> bool:
     """True if there are other ranks, and steps may follow the window's last."""
-    return task.point.workers > 1 and MODES[task.point.sync].can_restart
+    return task.point.workers > 1 and mode_of(task.point.sync).can_restart
 
 
 def _note_failure(fields: dict[str, Any], loop: Loop, reason: str) -> None:
     """Set the reason of a failed step for all fields that are not known yet."""
     point = loop.job.point
-    info = MODES[loop.job.point.sync]
+    info = mode_of(loop.job.point.sync)
     if "device_idle_low" in fields:
         fields.setdefault("device_idle_reason", reason)
     compares = point.workers > 1 and (info.same_gradients or info.shards)
@@ -137,7 +137,7 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
         StepError: the step failed.
     """
     point = loop.job.point
-    info = MODES[loop.job.point.sync]
+    info = mode_of(loop.job.point.sync)
     counts = [Counting() for _ in range(min(point.period, 2))]
     record = None
     if info.same_gradients or info.shards or point.semantics == "local":

@@ -38,7 +38,7 @@ from dtsweep.measure.work import StepWork, step_work
 from dtsweep.metrics.product import model_digest
 from dtsweep.metrics.rank_result import Measured, RankResult
 from dtsweep.sweep.constraints import Harness, impossible
-from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.modes import AS_WRITTEN, mode_of
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.task import Task
@@ -48,6 +48,7 @@ from dtsweep.sync.passes import loss_in_precision, make_optimizer
 from dtsweep.sync.weights import weight_of
 from dtsweep.worker.batch_checks import check_batch
 from dtsweep.worker.loop import Loop
+from dtsweep.worker.own_trial import measure_own
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.reference import LIMIT_S, GradientCheck
 from dtsweep.worker.timing import time_trial
@@ -134,7 +135,10 @@ def _outcome(
     try:
         if reason := _impossible_here(context, task.point):
             return RankResult(status="infeasible", reason=reason)
-        measured = _measure(context, task, servers, on_warm)
+        if task.point.sync == AS_WRITTEN:
+            measured = measure_own(context, task, on_warm)
+        else:
+            measured = _measure(context, task, servers, on_warm)
     except BaseException as error:  # the user's own code may raise anything
         if _ends_the_run(error, context):
             raise
@@ -270,7 +274,7 @@ def _measure(
         check = _gradient_check(job, mode, model, task, seeds=seeds)
         # What is counted of a model is counted of a whole one.
         product = {}
-        if MODES[point.sync].shards:
+        if mode_of(point.sync).shards:
             product = _product(point, model, parameters, context, rates)
         flags += _prepare(mode, model, make)
         set_seed(seeds[job.rank])
@@ -426,7 +430,7 @@ def _step_work(
     if passes is None:
         return None
     # A worker updates its part of the parameters, and none where servers do.
-    info = MODES[point.sync]
+    info = mode_of(point.sync)
     operations, moved_bytes = update
     if point.servers:
         operations = operations * 0
@@ -490,7 +494,7 @@ def _gradient_check(
     job: Job, mode: SyncMode, model: nn.Module, task: Task, *, seeds: Sequence[int]
 ) -> GradientCheck | None:
     """Check the first step's gradient if the sweep asks for it and the mode supports it."""
-    info = MODES[job.point.sync]
+    info = mode_of(job.point.sync)
     # A canary is a point of the sweep too, and is checked as that.
     if not task.measure.check or task.is_canary or not (info.same_gradients or info.shards):
         return None
@@ -513,6 +517,9 @@ def _verdict(measured: Measured, task: Task) -> tuple[str, str | None]:
         return "timeout", f"{in_time} steps in max_seconds={measure.max_seconds:g}; raise it"
     if measured.batch_fault:
         return measured.batch_fault
+    if task.point.sync == AS_WRITTEN:
+        # Its losses are not known, and it trains what it says.
+        return "ok", None
     if wrong := _other_training(measured, task.point):
         return wrong
     finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))

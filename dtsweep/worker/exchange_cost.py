@@ -32,7 +32,7 @@ from dtsweep.measure.turns import (
     quick_steps,
     turns,
 )
-from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.worker.in_step import FIRST_PATIENCE_S, StepError, store_of, together
@@ -90,7 +90,7 @@ def time_exchange(
             loop.
     """
     job = loop.job
-    info = MODES[task.point.sync]
+    info = mode_of(task.point.sync)
     if task.measure.exchange == "off":
         if not info.can_skip_exchange:
             return {}

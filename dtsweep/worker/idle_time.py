@@ -16,7 +16,7 @@ from dtsweep.measure.device_idle import (
     most_idle_share,
 )
 from dtsweep.measure.isolated_exchange import max_over_ranks
-from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.task import Task
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.in_step import store_of_others, together
@@ -80,7 +80,7 @@ def queued_idle(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
         most, step_s = max_over_ranks(loop.job.device, most, step_s)
     if most < LEAST:
         return {}
-    if not MODES[point.sync].can_restart:
+    if not mode_of(point.sync).can_restart:
         return {"device_idle_reason": NO_STEPS}
     steps = math.ceil(QUEUED_STEPS / point.period) * point.period
     pauses_s = (len(OWN_PHASES) * point.accumulation + 2) * MORE_S

@@ -26,7 +26,7 @@ from dtsweep.hardware.memory import (
 )
 from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sync.buckets import real_view
 from dtsweep.sync.mode import Job, SyncMode
@@ -76,7 +76,7 @@ class GradientCheck:
         self.expected: dict[str, torch.Tensor] = {}
         self._mode = mode
         self._model = model
-        self._gathers = MODES[job.point.sync].shards
+        self._gathers = mode_of(job.point.sync).shards
         self._judges = job.rank == 0
         self._peak_before = peak_bytes(job.device)
         self._reserved_before = reserved_peak_bytes(job.device)
@@ -91,7 +91,7 @@ class GradientCheck:
                 gradients, self._sends_buffers = gradient_of_one_worker(
                     job, model, seeds=seeds, limit_s=limit_s
                 )
-            info = MODES[job.point.sync]
+            info = mode_of(job.point.sync)
             # DDP sends buffers; other modes leave each rank its own, as the reference does.
             self._sends_buffers &= info.can_skip_exchange and not info.shards
             named = zip(model.named_parameters(), gradients, strict=True)

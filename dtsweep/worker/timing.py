@@ -22,7 +22,7 @@ from dtsweep.measure.nccl_time import recorded_time
 from dtsweep.measure.stopping import WINDOWS, Race, Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.modes import MODES, latency_column
+from dtsweep.sweep.modes import latency_column, mode_of
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
@@ -110,7 +110,7 @@ def _windows(
     Also returns the seconds of the last one on the slowest rank.
     """
     job = loop.job
-    can_restart = MODES[loop.job.point.sync].can_restart
+    can_restart = mode_of(loop.job.point.sync).can_restart
     measure = window_limits(task.measure, job.device, counts_energy=context.telemetry.counts_energy)
     left_s = measure.max_seconds
     flags = list[str]()

@@ -9,6 +9,7 @@ torch. In reading order:
     decoder         the model of `gpt`, imported when it is built
     gpt             a small decoder language model
     transformers    well-known models from their configurations
+    own             training loops of the user, as they are written
 
 A workload is a frozen dataclass. Its fields are JSON values, are stored and are part of a trial's
 identity; the scalar ones can be swept as `workload.<field>`.
@@ -20,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dtsweep.workloads.cifar10 import Cifar10Cnn
 from dtsweep.workloads.gpt import Gpt
+from dtsweep.workloads.own import Loop, Script
 from dtsweep.workloads.transformers import Transformers
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["WORKLOADS", "Cifar10Cnn", "Gpt", "Transformers", "Workload"]
+__all__ = ["WORKLOADS", "Cifar10Cnn", "Gpt", "Loop", "Script", "Transformers", "Workload"]
 
 
 class Workload(Protocol):

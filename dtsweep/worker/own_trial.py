@@ -1,0 +1,61 @@
+"""A trial of a training loop of the user: a script, or a function of the point."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from torch import distributed
+from torch.distributed.distributed_c10d import Store
+
+from dtsweep.measure.store_group import StoreGroup
+from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.task import Task
+from dtsweep.sweep.values import has_arguments
+from dtsweep.worker.in_step import store_of
+from dtsweep.worker.own_loop import OwnLoop
+from dtsweep.worker.rank import RankContext
+from dtsweep.worker.script import command_line, run_script
+from dtsweep.worker.world import without_group
+
+
+def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], None]) -> Measured:
+    """Run the loop of a task on this rank until it is measured.
+
+    Args:
+        context: this rank.
+        task: its workload is a training loop.
+        on_warm: called with the slowest warm-up step in seconds, just before the window.
+
+    Raises:
+        LoopTooShortError: the loop ended before it was measured.
+    """
+    point = task.point_of(context.workload)
+    workload = point.workload
+    workers = point.workers
+    if has_arguments(workload):
+        words = command_line(workload.arguments, workload.args)
+        train: Callable[[], object] = functools.partial(run_script, Path(workload.path), words)
+        group_of_ranks = without_group(f"{task.attempt_id}/script")
+    else:
+        train = functools.partial(workload.train, point)
+        group_of_ranks = _own_store(task)
+    with group_of_ranks as store:
+        group = StoreGroup(store if workers > 1 else None, rank=context.rank, workers=workers)
+        measured = OwnLoop(task, context, group, on_warm=on_warm).run(train)
+    given = getattr(workload, "samples_per_step", None)
+    if given is not None:
+        return replace(measured, samples_per_step=given, samples_reason=None)
+    return measured
+
+
+@contextmanager
+def _own_store(task: Task) -> Iterator[Store | None]:
+    """The store of the group of all ranks, which the loop finds and may use."""
+    if distributed.is_initialized():
+        yield store_of(task, "loop")
+    else:
+        yield None
