@@ -10,6 +10,7 @@ from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS, mode_of
 from dtsweep.sweep.point import AXES, is_left_out
+from dtsweep.sweep.values import ARGS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,9 +22,11 @@ BATCH_SHAPE = ("workers", "micro_batch", "accumulation")
 def axis_name(column: str) -> str:
     """Name a column of a setting as a sweep file does.
 
-    >>> axis_name("workload_width"), axis_name("micro_batch")
-    ('workload.width', 'micro_batch')
+    >>> axis_name("workload_width"), axis_name("workload_args.batch-size"), axis_name("micro_batch")
+    ('workload.width', 'args.batch-size', 'micro_batch')
     """
+    if column.startswith(f"workload_{ARGS}"):
+        return column.removeprefix("workload_")
     return column.replace("workload_", "workload.", 1)
 
 

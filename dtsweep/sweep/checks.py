@@ -84,7 +84,13 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
     Raises:
         SweepError: with the nearest name, or with what to write instead.
     """
-    if name.startswith(ARGS) and has_arguments(workload):
+    if is_own_loop(workload) and name in {*AXES, "global_batch"} - READ_BY_OWN_LOOPS:
+        raise SweepError(
+            f"axis {name!r} has no effect on a training loop of your own, which runs as it is "
+            "written; use an axis args.NAME for an argument of the script",
+            word=name,
+        )
+    if str(name).startswith(ARGS) and has_arguments(workload):
         _check_argument(name)
     else:
         _check_name(
@@ -109,6 +115,10 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
             )
     elif not callable(axis):
         _check_values(name, axis)
+
+
+READ_BY_OWN_LOOPS = frozenset({"workers", "placement", "power_limit"})
+"""Fields of a point that have an effect on a training loop of the user."""
 
 
 def is_own_loop(workload: Any) -> bool:

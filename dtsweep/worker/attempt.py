@@ -36,7 +36,7 @@ from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.operations import update_operations
 from dtsweep.measure.work import StepWork, step_work
 from dtsweep.metrics.product import model_digest
-from dtsweep.metrics.rank_result import Measured, RankResult
+from dtsweep.metrics.rank_result import Measured, RankResult, Steps
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.modes import AS_WRITTEN, mode_of
 from dtsweep.sweep.point import Point
@@ -522,13 +522,18 @@ def _verdict(measured: Measured, task: Task) -> tuple[str, str | None]:
         return "ok", None
     if wrong := _other_training(measured, task.point):
         return wrong
+    return _verdict_on_losses(steps)
+
+
+def _verdict_on_losses(steps: Steps) -> tuple[str, str | None]:
+    """`nan` with its reason if a loss of warm-up or window is not finite, else `ok`."""
     finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
-    if not finite.all():
-        step = int(np.argmin(finite))
-        if step == 0:
-            return "nan", "the loss is not finite in the first step, before any update"
-        return "nan", f"the loss is not finite from step {step} on; lower learning_rate"
-    return "ok", None
+    if finite.all():
+        return "ok", None
+    step = int(np.argmin(finite))
+    if step == 0:
+        return "nan", "the loss is not finite in the first step, before any update"
+    return "nan", f"the loss is not finite from step {step} on; lower learning_rate"
 
 
 def _other_training(measured: Measured, point: Point) -> tuple[str, str | None] | None:

@@ -1,0 +1,86 @@
+"""Training loops of the user in a sweep: arguments as axes, and what has no effect on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtsweep import Sweep, SweepError, workloads
+from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.point import Point, identity
+from dtsweep.sweep.task import task_of
+from dtsweep.sweep.values import column_types, stored_fields, workload_fields
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "train.py"
+    path.write_text("")
+    return str(path)
+
+
+def sweep_of(script: str, axes: dict[str, Any], **fields: Any) -> Sweep:
+    return Sweep(workload=workloads.Script(script, **fields), axes=axes)
+
+
+def test_arguments_are_axes_and_fields_of_their_own(script: str) -> None:
+    axes = {"workers": [1, 2], "args.batch-size": [8, 16], "args.amp": [True, None]}
+    sweep = sweep_of(script, axes, arguments=("--data", "x"), args={"lr": 0.1})
+    points = [candidate.point for candidate in candidates(sweep)]
+    assert len({identity(point) for point in points}) == 8
+    assert {point.sync for point in points} == {"as_written"}
+    last = points[-1]
+    assert dict(last.workload.args) == {"lr": 0.1, "batch-size": 16, "amp": None}
+    assert stored_fields(last.workload)["workload_args.batch-size"] == 16
+    kinds = column_types(sweep.workload)
+    assert (kinds["args.batch-size"], kinds["args.amp"]) == (int, bool)
+    task = task_of(sweep, last)
+    assert workload_fields(task.point_of(sweep.workload).workload) == workload_fields(last.workload)
+
+
+def test_arguments_of_several_types_are_stored_as_json(script: str) -> None:
+    sweep = sweep_of(script, {"args.size": [1, "large"]})
+    assert column_types(sweep.workload)["args.size"] is dict
+    assert stored_fields(candidates(sweep)[1].point.workload)["workload_args.size"] == '"large"'
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({"micro_batch": [1]}, "axis 'micro_batch' has no effect on a training loop of your own"),
+        ({"global_batch": [8]}, "axis 'global_batch' has no effect"),
+        ({"sync": ["ddp"]}, "axis 'sync' has no effect"),
+        ({"args.": [1]}, "axis 'args.' has no name"),
+        ({"args.api-key": ["x"]}, "marks a secret"),
+    ],
+)
+def test_axes_that_mean_nothing_are_refused(
+    script: str, axes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SweepError, match=message):
+        sweep_of(script, axes)
+
+
+def test_a_script_that_is_not_there_is_named() -> None:
+    with pytest.raises(SweepError, match=r"there is no script 'nowhere\.py'"):
+        workloads.Script("nowhere.py")
+
+
+def test_arguments_are_no_axes_of_other_workloads() -> None:
+    with pytest.raises(SweepError, match="is not a field of a point or of the workload"):
+        Sweep(workload=workloads.Gpt(), axes={"args.batch-size": [8]})
+
+
+def test_a_function_is_a_workload_of_its_name() -> None:
+    def fine_tune(point: Point) -> None:
+        """Train."""
+
+    loop = workloads.Loop(fine_tune)
+    sweep = Sweep(workload=loop, axes={"workers": [1, 2]})
+    (first, second) = [candidate.point for candidate in candidates(sweep)]
+    assert type(first.workload).__name__ == "fine_tune"
+    assert (first.sync, second.workers) == ("as_written", 2)
+    with pytest.raises(SweepError, match="needs a function"):
+        workloads.Loop(3)
