@@ -11,6 +11,7 @@ Ranks; the driver too, but for the instruments of a step; `statistics` and `drif
     window          the steps of a window, which ranks end at the same one without a collective
     clock           when each phase and step ended
     device_idle     share of a step in which a GPU has no work
+    store_group     ranks that agree through a key-value store, without a process group
     isolated_exchange  the exchange by itself, and what ranks agree on
     traffic         bytes and messages that a rank sends
     nccl_time       time of NCCL's collectives in a window, as torch's flight recorder has it

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import invalidate_caches
@@ -138,7 +139,10 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
             "define it in a file, or in a notebook cell without %%time",
             stacklevel=1,
         )
-    _follow(imports, sources)
+    with _script_folder(workload) as script:
+        if script is not None:
+            imports += _of_script(script, sources)
+        _follow(imports, sources)
     versions = package_versions(sources.packages)
     sources.digests.update({f"package {name}": version for name, version in versions.items()})
     return sources
@@ -172,6 +176,27 @@ def _of_class(kind: type, sources: Sources) -> Iterable[str]:
     tree = tree_of(file.read_bytes(), script_class=script_class)
     sources.digests[name] = _digest(as_text(tree.body))
     return imported(tree, package=getattr(module, "__package__", None) or "")
+
+
+@contextmanager
+def _script_folder(workload: Any) -> Iterator[Path | None]:
+    """The script of a workload, with its folder on `sys.path` as when it runs; else None."""
+    if not callable(getattr(workload, "argument_types", None)):
+        yield None
+        return
+    script = Path(workload.path)
+    sys.path.insert(0, str(script.parent))
+    try:
+        yield script
+    finally:
+        sys.path.remove(str(script.parent))
+
+
+def _of_script(script: Path, sources: Sources) -> list[str]:
+    """Note the source of a script; name what it imports."""
+    digest, imports = _read(script.read_bytes(), package="")
+    sources.digests[f"script {script.name}"] = digest
+    return imports
 
 
 def _follow(names: Iterable[str], sources: Sources) -> None:

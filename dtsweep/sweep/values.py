@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Set
 from dataclasses import fields, replace
 from functools import cache
+from pathlib import PurePath
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -101,9 +102,13 @@ def stored_fields(workload: Any) -> dict[str, Scalar]:
 def read_fields(workload: Any) -> dict[str, Any]:
     """Fields that tell two workloads of one class apart; `unread_fields` of its model are None."""
     unread = getattr(workload, "unread_fields", ())
-    return {
+    values = {
         name: None if name in unread else value for name, value in workload_fields(workload).items()
     }
+    if has_arguments(workload):
+        # Wherever the script lies: its contents are a source.
+        values["path"] = PurePath(workload.path).name
+    return values
 
 
 def workload_fields(workload: Any) -> dict[str, Any]:

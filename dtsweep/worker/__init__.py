@@ -17,6 +17,11 @@ Each worker process; imports torch and never Ray. In reading order:
     idle_time       the time in which a rank's GPU has no work
     after_window    after a window: checks, counts, the cost of the exchange, a profile
     timing          warm-up, window, then what follows it
+    optimizer_steps  ends of optimizer steps of any training loop
+    loader_watch    batches that such a loop takes: their time and samples
+    script          a script of the user, run as the main program
+    own_loop        a training loop of the user, measured from inside its steps
+    own_trial       a trial of such a loop
     attempt         builds a trial, has it timed, says how it ended
     torchrun        one point under torchrun, without Ray
     in_process      a world of one rank in this very process

@@ -43,9 +43,11 @@ class Script:
             SweepError: there is none.
         """
         object.__setattr__(self, "arguments", tuple(self.arguments))
+        # Workers have another working directory.
+        object.__setattr__(self, "path", str(Path(self.path).absolute()))
         if not Path(self.path).is_file():
             raise SweepError(
-                f"there is no script {self.path!r}; give its path from here, or an absolute one",
+                f"there is no script {self.path!r}; give its path from the working directory",
                 word="path",
             )
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dtsweep import Sweep, SweepError, workloads
+from dtsweep.provenance.sources import sources_of
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.task import task_of
@@ -64,7 +65,7 @@ def test_axes_that_mean_nothing_are_refused(
 
 
 def test_a_script_that_is_not_there_is_named() -> None:
-    with pytest.raises(SweepError, match=r"there is no script 'nowhere\.py'"):
+    with pytest.raises(SweepError, match=r"there is no script '.*/nowhere\.py'"):
         workloads.Script("nowhere.py")
 
 
@@ -84,3 +85,24 @@ def test_a_function_is_a_workload_of_its_name() -> None:
     assert (first.sync, second.workers) == ("as_written", 2)
     with pytest.raises(SweepError, match="needs a function"):
         workloads.Loop(3)
+
+
+def test_a_script_and_what_it_imports_are_sources_and_its_folder_is_no_identity(
+    tmp_path: Path,
+) -> None:
+    digests = []
+    for folder, helper in (("a", "X = 1"), ("b", "X = 1"), ("b", "X = 2")):
+        place = tmp_path / folder
+        place.mkdir(exist_ok=True)
+        (place / "train.py").write_text("import helper_of_own_script")
+        (place / "helper_of_own_script.py").write_text(helper)
+        workload = workloads.Script(str(place / "train.py"))
+        digests.append(
+            (identity(Point(workload=workload)), sources_of(workload, file=None).digests)
+        )
+    assert digests[0] == digests[1]
+    assert digests[1][0] == digests[2][0]
+    assert {name for name in digests[1][1] if digests[1][1][name] != digests[2][1][name]} == {
+        "helper_of_own_script.py"
+    }
+    assert "script train.py" in digests[0][1]
