@@ -50,6 +50,9 @@ def point_row(sweep: Sweep, point: Point) -> Row:
     global_batch = None
     if not point.is_asynchronous:
         global_batch = point.global_batch
+    of_loop = {}
+    if point.sync == AS_WRITTEN:
+        of_loop = dict.fromkeys((*NOT_SET_BY_LOOPS, "global_batch", "samples_per_update"))
     return {
         **point.columns(),
         # What would say so is not what runs.
@@ -68,6 +71,7 @@ def point_row(sweep: Sweep, point: Point) -> Row:
         "gpus_per_worker": sweep.resources.gpus_per_worker,
         "fresh": sweep.measure.fresh,
         "measure": _as_json(sweep.measure),
+        **of_loop,
     }
 
 
@@ -121,6 +125,8 @@ def trial_row(
             row |= own_loop_columns(point, ranks)
         nodes = [facts[rank].node for rank in range(point.workers)]
         row |= trial_columns(point, ranks, nodes=nodes, half_width=task.measure.half_width)
+        if point.sync == AS_WRITTEN and row["global_batch"] is None:
+            row |= dict.fromkeys(RATES)
         devices = [facts[rank].device for rank in range(point.workers)]
         row["flags"] = device_flags(
             row["flags"], ranks, devices=devices, needs_energy=task.measure.energy
@@ -143,13 +149,19 @@ def with_counted_samples(point: Point, ranks: Sequence[Measured]) -> Point:
 def own_loop_columns(point: Point, ranks: Sequence[Measured]) -> Row:
     """What was measured of a training loop, in place of what points of other modes set."""
     first = ranks[0]
-    row: Row = dict.fromkeys(NOT_SET_BY_LOOPS)
-    row |= {
+    samples = None
+    if first.samples_per_step is not None:
+        samples = point.global_batch
+    return {
         "semantics": measured_semantics(first, workers=point.workers),
-        "global_batch": point.global_batch,
-        "samples_per_update": point.global_batch,
+        "global_batch": samples,
+        "samples_per_update": samples,
+        "samples_reason": first.samples_reason,
     }
-    return row
+
+
+RATES = ("samples_per_s", "samples_per_s_low", "samples_per_s_high", "samples_per_s_error")
+"""Columns that need the number of samples of a step."""
 
 
 def measured_semantics(rank: Measured, *, workers: int) -> str:

@@ -27,7 +27,13 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-COLOURS = {"exact": "#0072B2", "lossy": "#CC79A7", "stale": "#D55E00", "local": "#009E73"}
+COLOURS = {
+    "exact": "#0072B2",
+    "lossy": "#CC79A7",
+    "stale": "#D55E00",
+    "local": "#009E73",
+    "not_exchanged": "#E69F00",
+}
 """Colour of each semantics, from the colour-blind-safe palette of Okabe and Ito."""
 
 _FORMS = (

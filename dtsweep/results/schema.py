@@ -197,7 +197,9 @@ TRIALS: tuple[Column, ...] = (
         "what a mode in shards gathers in one go, as `4 Block`; null of the others",
     ),
     Column("seed", INT, "", "seed of the sweep"),
-    Column("semantics", TEXT, "", "what an update means: exact, lossy, stale or local"),
+    Column(
+        "semantics", TEXT, "", "what an update means: exact, lossy, stale, local or not_exchanged"
+    ),
     *_axis_columns(),
     Column(
         "environment", TEXT, "", "JSON of the workers' variables by name; of secrets a short hash"
@@ -389,6 +391,12 @@ TRIALS: tuple[Column, ...] = (
         "workers: lower end of its 95 % interval; null on a CPU",
     ),
     Column("device_idle_high", FLOAT, "", "upper end of that interval"),
+    Column(
+        "samples_reason",
+        TEXT,
+        "",
+        "why the samples of a user's training loop could not be counted",
+    ),
     Column(
         "device_idle_reason",
         TEXT,

@@ -11,8 +11,11 @@ from typing import Any
 
 from dtsweep.sweep.compressions import EXCHANGES
 
-SEMANTICS = ("exact", "lossy", "stale", "local")
-"""Semantics of an update, from the strongest to the weakest."""
+SEMANTICS = ("exact", "lossy", "stale", "local", "not_exchanged")
+"""Semantics of an update, from the strongest to the weakest.
+
+The last is that of a training loop of the user whose workers train models of their own.
+"""
 
 Fields = Mapping[str, Any]
 """Fields of a point by name."""
