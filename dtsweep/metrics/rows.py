@@ -147,7 +147,7 @@ def with_counted_samples(point: Point, ranks: Sequence[Measured]) -> Point:
 
 
 def own_loop_columns(point: Point, ranks: Sequence[Measured]) -> Row:
-    """What was measured of a training loop, in place of what points of other modes set."""
+    """Columns that are measured of a training loop, where points of other modes set them."""
     first = ranks[0]
     samples = None
     if first.samples_per_step is not None:

@@ -228,7 +228,7 @@ class OwnLoop:
         return [p for group in groups for p in group["params"] if p.grad is not None]
 
     def _facts(self) -> dict[str, Any]:
-        """What the optimizer says of the training."""
+        """Facts that the optimizer has."""
         groups = self._optimizer.param_groups
         return {
             "parameters": sum(p.numel() for group in groups for p in group["params"]),
