@@ -71,6 +71,7 @@ def run(
     sweep.write_text(SWEEP.format(script=str(folder / "train.py"), axes=axes, names=names or {}))
     results = folder / "results"
     done = command("run", sweep, "--address", address, "--results", results, folder=folder)
+    assert (results / "trials").exists(), done.stdout + done.stderr
     return done.returncode, done.stdout, pd.read_parquet(results / "trials")
 
 
