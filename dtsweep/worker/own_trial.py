@@ -14,11 +14,12 @@ from torch.distributed.distributed_c10d import Store
 from dtsweep.measure.store_group import StoreGroup
 from dtsweep.metrics.own_loops import broken_promise
 from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.arguments import command_line
 from dtsweep.sweep.task import Task
 from dtsweep.worker.in_step import store_of
 from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.script import command_line, run_script
+from dtsweep.worker.script import run_script
 from dtsweep.worker.world import without_group
 from dtsweep.workloads.own import Script
 

@@ -7,11 +7,9 @@ import contextlib
 import os
 import runpy
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-from dtsweep.sweep.values import Scalar
 
 
 class ScriptExitError(RuntimeError):
@@ -78,29 +76,3 @@ def _forget_modules(folder: str, *, but: set[str]) -> None:
         file = getattr(module, "__file__", None)
         if name not in but and file and file.startswith(folder + os.sep):
             del sys.modules[name]
-
-
-def command_line(fixed: Sequence[str], values: Mapping[str, Scalar]) -> list[str]:
-    """Arguments of a script for values by name.
-
-    Args:
-        fixed: arguments that do not change; they come first.
-        values: by name as on the command line, without leading hyphens. True is a flag alone, False
-            and None leave the argument out; a name with a dot is `name=value`, as Hydra has it; a
-            name that is a number is the position of a value without a name.
-
-    >>> command_line(["--data", "x"], {"batch-size": 8, "amp": True, "model.width": 64, "0": "run"})
-    ['--data', 'x', 'run', '--batch-size', '8', '--amp', 'model.width=64']
-    """
-    positions = sorted((int(name), value) for name, value in values.items() if name.isdigit())
-    words = [*fixed, *(str(value) for _, value in positions)]
-    for name, value in values.items():
-        if name.isdigit() or value is None or value is False:
-            continue
-        if "." in name:
-            words.append(f"{name}={value}")
-        elif value is True:
-            words.append(f"--{name}")
-        else:
-            words += [f"--{name}", str(value)]
-    return words
