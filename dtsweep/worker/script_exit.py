@@ -67,8 +67,11 @@ def exits_noted() -> Iterator[None]:
             yield
     except SystemExit as end:
         if end.code not in (None, 0):
-            reason = reason_of(end.code, last_line=last.line)
-            raise ScriptExitError(reason).with_traceback(end.__traceback__) from None
+            error = ScriptExitError(reason_of(end.code, last_line=last.line))
+            if end.code != USAGE:
+                # Where the script reads its arguments is not where they are wrong.
+                error = error.with_traceback(end.__traceback__)
+            raise error from None
     except _ProcessEnd as end:
         reason = f"the script ended its process by os._exit({end})"
         raise ScriptExitError(reason).with_traceback(end.__traceback__) from None
