@@ -100,10 +100,11 @@ class Progress:
             statistic = "median"
             if row["semantics"] == "local":
                 statistic = "mean"
-            outcome = (
-                f"{statistic} {format_number(row['latency_s'] * 1e3)} ms/step, {format_rate(rate)} "
-                "samples/s"
-            )
+            outcome = f"{statistic} {format_number(row['latency_s'] * 1e3)} ms/step, "
+            if rate:
+                outcome += f"{format_rate(rate)} samples/s"
+            else:
+                outcome += f"samples unknown: {row.get('samples_reason')}"
             if doubt:
                 outcome += f"; implausible: {doubt}"
             self._product = (row["semantics"], row["model_digest"])

@@ -28,6 +28,7 @@ from dtsweep.worker.gradients import AGREE, sums_and_norms
 from dtsweep.worker.loader_watch import LoaderWatch, samples_per_step
 from dtsweep.worker.loop import without_collector
 from dtsweep.worker.optimizer_steps import OptimizerSteps
+from dtsweep.worker.past_handlers import raise_past_handlers, tracing_kept
 from dtsweep.worker.rank import RankContext
 
 CHECKED_STEPS = 2
@@ -40,6 +41,8 @@ class LoopEnded(BaseException):  # no error: it ends a loop that is measured
 
 class LoopTooShortError(RuntimeError):
     """The training loop ended before it was measured."""
+
+    is_whole_reason = True
 
 
 @dataclass(kw_only=True)
@@ -85,6 +88,11 @@ class OwnLoop:
         self._is_timing = False
         self._plan = self._measure()
 
+    @property
+    def steps_begun(self) -> int:
+        """Steps of the loop that have begun: its first one begins with it."""
+        return self._taken
+
     def run(self, train: Callable[[], object]) -> Measured:
         """Run a training loop until it is measured.
 
@@ -95,8 +103,10 @@ class OwnLoop:
         restart_peak(self._context.device)
         # Up to the first step.
         next(self._plan)
+        if self._context.watch is not None:
+            self._context.watch.follow(self)
         try:
-            with self._steps.watched(), self._loaders.watched():
+            with self._steps.watched(), self._loaders.watched(), tracing_kept():
                 train()
         except LoopEnded:
             pass
@@ -114,8 +124,8 @@ class OwnLoop:
     def _on_step(self, optimizer: Optimizer, is_skipped: bool) -> None:  # a callback
         """Note a step of the loop, and go on with the measurement."""
         if self._measured is not None:
-            # Raised again where a loop has caught the first one.
-            raise LoopEnded
+            # A loop has caught the first one.
+            raise_past_handlers(LoopEnded())
         if not self._taken:
             self._first_step_at = time.perf_counter()
         self._taken += 1

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dtsweep.worker.script_exit import exits_noted
 
-class ScriptExitError(RuntimeError):
-    """The script ended itself with an exit code other than 0."""
+SENT = "py_modules_files"
+"""Part of the paths to which Ray unpacks the modules of a run."""
 
 
 def run_script(path: Path, arguments: Sequence[str]) -> None:
@@ -24,14 +25,25 @@ def run_script(path: Path, arguments: Sequence[str]) -> None:
     forgotten, so that the next run executes them again.
 
     Raises:
-        ScriptExitError: it called `sys.exit` with a code other than 0.
+        ScriptExitError: it ended itself with an exit code other than 0.
     """
-    with _as_main_program(path, arguments):
-        try:
-            runpy.run_path(str(path), run_name="__main__")
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                raise ScriptExitError(f"the script ended with exit code {end.code}") from None
+    with exits_noted(), _as_main_program(path, arguments):
+        runpy.run_path(str(path), run_name="__main__")
+
+
+def script_here(path: Path) -> Path:
+    """The script on this node: at its path, or where Ray has put what it was sent.
+
+    Raises:
+        FileNotFoundError: it is at neither.
+    """
+    sent = [Path(folder, path.name) for folder in sys.path if SENT in folder]
+    copies = [copy for copy in sent if copy.is_file()]
+    if path.is_file() and (not copies or path.read_bytes() == copies[0].read_bytes()):
+        return path
+    if copies:
+        return copies[0]
+    raise FileNotFoundError(f"the script {path} is not on this node")
 
 
 @contextlib.contextmanager
