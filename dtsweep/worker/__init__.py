@@ -20,6 +20,10 @@ Each worker process; imports torch and never Ray. In reading order:
     optimizer_steps  ends of optimizer steps of any training loop
     loader_watch    batches that such a loop takes: their time and samples
     script          a script of the user, run as the main program
+    interpreter     settings of Python and torch that such a loop changes
+    patches         functions of libraries that it replaces
+    library_state   what libraries know of a process
+    given_back      all of that, restored after its trial
     own_loop        a training loop of the user, measured from inside its steps
     own_trial       a trial of such a loop
     attempt         builds a trial, has it timed, says how it ended

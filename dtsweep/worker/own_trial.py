@@ -18,7 +18,7 @@ from dtsweep.sweep.values import has_arguments
 from dtsweep.worker.in_step import store_of
 from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.script import command_line, run_script
+from dtsweep.worker.script import calls_at_its_end, command_line, run_script
 from dtsweep.worker.world import without_group
 
 
@@ -41,7 +41,7 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
         train: Callable[[], object] = functools.partial(run_script, Path(workload.path), words)
         group_of_ranks = without_group(f"{task.attempt_id}/script")
     else:
-        train = functools.partial(workload.train, point)
+        train = functools.partial(_run_function, functools.partial(workload.train, point))
         group_of_ranks = _own_store(task)
     with group_of_ranks as store:
         group = StoreGroup(store if workers > 1 else None, rank=context.rank, workers=workers)
@@ -59,3 +59,9 @@ def _own_store(task: Task) -> Iterator[Store | None]:
         yield store_of(task, "loop")
     else:
         yield None
+
+
+def _run_function(train: Callable[[], object]) -> None:
+    """Run a function that trains until it ends, and what it registers for the end of a process."""
+    with calls_at_its_end():
+        train()
