@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dtsweep.errors import SweepError, quoted
-from dtsweep.sweep.checks import as_scalar, axis_values, is_own_loop, is_search_space
+from dtsweep.sweep.checks import as_scalar, axis_values, is_search_space
 from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import AXES, Point, World, identity
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.values import ARGS, Scalar, coerced, workload_types, workload_value
+from dtsweep.sweep.values import ARGS, Scalar, coerced, is_own_loop, workload_types, workload_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +147,8 @@ def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
             name, _call(function, _point(sweep, values), name=name, values=values)
         )
     point = _point(sweep, values)
+    if isinstance(point, _Asked) and not _is_batch_driven(point, values):
+        return _divided(sweep, point, values)
     if isinstance(point, _Asked):
         per_pass = point.data_parallel * point.micro_batch
         if point.asked % per_pass:
@@ -158,6 +160,23 @@ def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
             )
         point = _point(sweep, {**_without_global(values), "accumulation": point.asked // per_pass})
     return Candidate(point=point, reason=_reason(sweep, point, values))
+
+
+def _is_batch_driven(point: Point, values: Mapping[str, Scalar]) -> bool:
+    """True if a `global_batch` is made of passes of a known `micro_batch`."""
+    return "micro_batch" in values or not is_own_loop(point.workload)
+
+
+def _divided(sweep: Sweep, point: _Asked, values: Mapping[str, Scalar]) -> Candidate:
+    """The point of a training loop of the user, whose passes are not known, by its global batch."""
+    others = _without_global(values)
+    if point.asked % point.data_parallel:
+        reason = f"global_batch {point.asked} is not a multiple of {point.workers} workers"
+        overrides: dict[str, Scalar] = {"global_batch": point.asked, "micro_batch": None}
+        return Candidate(point=_point(sweep, others), reason=reason, overrides=overrides)
+    per_worker = point.asked // point.data_parallel
+    divided = _point(sweep, {**others, "micro_batch": per_worker})
+    return Candidate(point=divided, reason=_reason(sweep, divided, values))
 
 
 def _without_global(values: Mapping[str, Scalar]) -> dict[str, Scalar]:

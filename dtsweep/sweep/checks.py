@@ -10,7 +10,7 @@ from typing import Any
 from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
 from dtsweep.sweep.point import AXES
 from dtsweep.sweep.secret import has_credentials, is_secret, mark_in
-from dtsweep.sweep.values import ARGS, Scalar, has_arguments, workload_fields
+from dtsweep.sweep.values import ARGS, Scalar, is_own_loop, workload_fields
 from dtsweep.sweep.variables import check_variable_name, check_variable_value
 
 
@@ -84,13 +84,9 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
     Raises:
         SweepError: with the nearest name, or with what to write instead.
     """
-    if is_own_loop(workload) and name in {*AXES, "global_batch"} - READ_BY_OWN_LOOPS:
-        raise SweepError(
-            f"axis {name!r} has no effect on a training loop of your own, which runs as it is "
-            "written; use an axis args.NAME for an argument of the script",
-            word=name,
-        )
-    if str(name).startswith(ARGS) and has_arguments(workload):
+    if is_own_loop(workload):
+        _check_effect(name, workload)
+    if str(name).startswith(ARGS) and is_own_loop(workload):
         _check_argument(name)
     else:
         _check_name(
@@ -118,12 +114,33 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
 
 
 READ_BY_OWN_LOOPS = frozenset({"workers", "placement", "power_limit"})
-"""Fields of a point that have an effect on a training loop of the user."""
+"""Fields of a point that have an effect on each training loop of the user."""
+
+READABLE_BY_OWN_LOOPS = (
+    *("micro_batch", "accumulation", "global_batch"),
+    *("optimizer", "learning_rate", "precision", "clip_norm"),
+)
+"""Fields that a function may read, and that an argument of a script may take."""
 
 
-def is_own_loop(workload: Any) -> bool:
-    """True if a workload is a training loop of the user: a script, or an object with `train`."""
-    return has_arguments(workload) or callable(getattr(workload, "train", None))
+def _check_effect(name: str, workload: Any) -> None:
+    """Refuse an axis that a training loop of the user does not read."""
+    reads = {*READ_BY_OWN_LOOPS, *workload.reads()}
+    if {"micro_batch", "accumulation"} <= reads:
+        reads.add("global_batch")
+    if name not in {*AXES, "global_batch"} - reads:
+        return
+    names = getattr(workload, "names", None)
+    hint = ""
+    if names is not None and name in READABLE_BY_OWN_LOOPS:
+        hint = f"; give it to an argument of the script by Script(names={{{name!r}: 'ARGUMENT'}})"
+    elif names is not None:
+        hint = "; use an axis args.NAME for an argument of the script"
+    raise SweepError(
+        f"axis {name!r} has no effect on a training loop of your own, which runs as it is "
+        f"written{hint}",
+        word=name,
+    )
 
 
 def _check_argument(name: str) -> None:

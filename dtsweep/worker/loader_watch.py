@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -102,10 +103,22 @@ def samples_in(batch: Any) -> int | None:
     return None
 
 
-def samples_per_step(
-    counts: list[LoaderCount], *, steps: int, ahead: int = 2
-) -> tuple[int | None, str | None]:
-    """Samples of an optimizer step on one rank, from the batches of a window.
+@dataclass(frozen=True, kw_only=True)
+class SampleCount:
+    """Samples of an optimizer step on one rank."""
+
+    mean: float | None = None
+    """Over the window; None if unknown."""
+
+    usual: int | None = None
+    """Of a step whose batches have the most frequent size."""
+
+    reason: str | None = None
+    """Reason why the mean is unknown, or why it is not the same in each step."""
+
+
+def samples_per_step(counts: list[LoaderCount], *, steps: int, ahead: int = 2) -> SampleCount:
+    """Count the samples of an optimizer step on one rank, from the batches of a window.
 
     Loaders may run ahead of the loop, so a few batches more or less than whole steps need are
     nothing.
@@ -114,30 +127,25 @@ def samples_per_step(
         counts: of the loaders in the window.
         steps: of the window.
         ahead: batches by which a loader may be ahead at its beginning or end.
-
-    Returns:
-        The number, or None and the reason.
     """
     training = [count for count in counts if len(count.sizes) >= steps - ahead]
     if not training:
-        return None, "no torch DataLoader gave a batch in each step; give samples_per_step=…"
+        return SampleCount(reason=f"no DataLoader gave a batch in each step; {_GIVE}")
     if len(training) > 1:
-        return None, "several data loaders gave batches in each step; give samples_per_step=…"
+        return SampleCount(reason=f"several DataLoaders gave batches in each step; {_GIVE}")
     sizes = training[0].sizes
     passes = round(len(sizes) / steps)
     if abs(len(sizes) - passes * steps) > ahead:
-        return None, (
-            f"{len(sizes)} batches in {steps} steps are no whole number of batches a step; give "
-            "samples_per_step=…"
-        )
-    known = set(sizes)
-    if None in known:
-        return None, "batches have no first dimension to count; give samples_per_step=…"
-    if len(known) > 1:
-        return None, (
-            f"batches have from {min(map(int, filter(None, known)))} to "
-            f"{max(map(int, filter(None, known)))} samples; give samples_per_step=…"
-        )
-    (size,) = known
-    assert size is not None
-    return size * passes, None
+        reason = f"{len(sizes)} batches in {steps} steps are not a whole number of batches a step"
+        return SampleCount(reason=f"{reason}; {_GIVE}")
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
+        return SampleCount(reason=f"batches have no first dimension to count; {_GIVE}")
+    usual = Counter(known).most_common(1)[0][0]
+    varies = None
+    if len(set(known)) > 1:
+        varies = f"batches have from {min(known)} to {max(known)} samples: rates are of their mean"
+    return SampleCount(mean=sum(known) / len(known) * passes, usual=usual * passes, reason=varies)
+
+
+_GIVE = "give samples_per_step=…"

@@ -164,7 +164,7 @@ class OwnLoop:
         window.forget()
         began_checks = time.perf_counter()
         checked = yield from self._compared()
-        samples, samples_reason = samples_per_step(counts, steps=window.steps)
+        samples = samples_per_step(counts, steps=window.steps)
         flags = seen.pop("telemetry_flags")
         if skipped:
             flags = [*flags, "skipped_updates"]
@@ -179,8 +179,9 @@ class OwnLoop:
             telemetry=seen,
             warmup_s=warmup_s,
             after_window_s=time.perf_counter() - began_checks,
-            samples_per_step=samples,
-            samples_reason=samples_reason,
+            samples_per_step=samples.mean,
+            usual_samples=samples.usual,
+            samples_reason=samples.reason,
             memory_peak_bytes=peak,
             memory_reserved_peak_bytes=reserved_peak,
             **self._facts(),

@@ -12,14 +12,15 @@ from torch import distributed
 from torch.distributed.distributed_c10d import Store
 
 from dtsweep.measure.store_group import StoreGroup
+from dtsweep.metrics.own_loops import broken_promise
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.task import Task
-from dtsweep.sweep.values import has_arguments
 from dtsweep.worker.in_step import store_of
 from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.script import calls_at_its_end, command_line, run_script
 from dtsweep.worker.world import without_group
+from dtsweep.workloads.own import Script
 
 
 def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], None]) -> Measured:
@@ -36,8 +37,8 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
     point = task.point_of(context.workload)
     workload = point.workload
     workers = point.workers
-    if has_arguments(workload):
-        words = command_line(workload.arguments, workload.args)
+    if isinstance(workload, Script):
+        words = command_line(workload.arguments, workload.values(point))
         train: Callable[[], object] = functools.partial(run_script, Path(workload.path), words)
         group_of_ranks = without_group(f"{task.attempt_id}/script")
     else:
@@ -46,10 +47,15 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
     with group_of_ranks as store:
         group = StoreGroup(store if workers > 1 else None, rank=context.rank, workers=workers)
         measured = OwnLoop(task, context, group, on_warm=on_warm).run(train)
-    given = getattr(workload, "samples_per_step", None)
+    given = workload.samples_per_step
     if given is not None:
-        return replace(measured, samples_per_step=given, samples_reason=None)
-    return measured
+        measured = replace(
+            measured, samples_per_step=given, usual_samples=given, samples_reason=None
+        )
+    reason = broken_promise(point, workload.driven, measured.usual_samples)
+    if reason is None:
+        return measured
+    return replace(measured, batch_fault=("wrong_samples", reason))
 
 
 @contextmanager

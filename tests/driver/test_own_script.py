@@ -51,7 +51,7 @@ SWEEP = '''
 from dtsweep import Measure, Sweep, workloads
 
 sweep = Sweep(
-    workload=workloads.Script({script!r}),
+    workload=workloads.Script({script!r}, names={names!r}),
     axes={axes!r},
     measure=Measure(half_width=None, min_seconds=0.5, min_steps=16),
 )
@@ -59,11 +59,16 @@ sweep = Sweep(
 
 
 def run(
-    folder: Path, axes: dict[str, list[object]], address: str, command: Command
+    folder: Path,
+    axes: dict[str, list[object]],
+    address: str,
+    command: Command,
+    *,
+    names: dict[str, str] | None = None,
 ) -> tuple[int, str, pd.DataFrame]:
     (folder / "train.py").write_text(TRAIN)
     sweep = folder / "question.py"
-    sweep.write_text(SWEEP.format(script=str(folder / "train.py"), axes=axes))
+    sweep.write_text(SWEEP.format(script=str(folder / "train.py"), axes=axes, names=names or {}))
     results = folder / "results"
     done = command("run", sweep, "--address", address, "--results", results, folder=folder)
     return done.returncode, done.stdout, pd.read_parquet(results / "trials")
@@ -106,3 +111,13 @@ def test_a_script_that_ends_too_early_is_told_what_to_do(
     assert row["status"] == "user_error"
     assert "the training loop ended after 0 optimizer steps" in row["reason"]
     assert "give it more data or epochs" in row["reason"]
+
+
+def test_a_script_that_loads_other_samples_than_its_axes_promise_is_told_apart(
+    ray_address: str, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    names = {"micro_batch": "batch-size", "accumulation": "epochs"}
+    axes: dict[str, list[object]] = {"micro_batch": [4, 8], "accumulation": [500]}
+    _, said, rows = run(tmp_path, axes, ray_address, dtsweep_command, names=names)
+    assert rows["status"].unique().tolist() == ["wrong_samples"]
+    assert "loads 4 samples per worker and step; micro_batch=4 and accumulation=500 promise" in said
