@@ -24,6 +24,10 @@ Each worker process; imports torch and never Ray. In reading order:
     script_folder   the working directory of a script
     script          a script of the user, run as the main program
     past_handlers   how a loop ends that catches every exception
+    interpreter     settings of Python and torch that such a loop changes
+    patches         functions of libraries that it replaces
+    library_state   what libraries know of a process
+    given_back      all of that, restored after its trial
     own_loop        a training loop of the user, measured from inside its steps
     own_trial       a trial of such a loop
     attempt         builds a trial, has it timed, says how it ended

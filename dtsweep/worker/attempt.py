@@ -47,6 +47,7 @@ from dtsweep.sync.model_blocks import WHOLE, has_repeated_modules
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
 from dtsweep.sync.weights import weight_of
 from dtsweep.worker.batch_checks import check_batch
+from dtsweep.worker.given_back import loop_state_kept
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.own_trial import measure_own
 from dtsweep.worker.rank import RankContext
@@ -102,17 +103,21 @@ def run_attempt(
         if context.watch is not None:
             context.watch.begin()
         try:
-            outcome = _outcome(context, task, servers, on_warm)
+            with loop_state_kept(task, context.device) as left_by_loop:
+                outcome = _outcome(context, task, servers, on_warm)
             began_cleanup = time.perf_counter()
             memory_left_bytes, device_bytes = _clean_up(context.device)
         finally:
             if context.watch is not None:
                 context.watch.end()
             left = state.restore()
-    left_state = (*left.restored, *left.remaining)
-    if left_state:
-        words = f"the workload changed its process: {'; '.join(left_state)}"
-        print(f"dtsweep: {words}; restored where possible", file=sys.stderr)  # noqa: T201
+    restored = (*left_by_loop.restored, *left.restored)
+    remaining = (*left_by_loop.remaining, *left.remaining)
+    _say_what_is_left(restored, remaining)
+    left_state = (*restored, *remaining)
+    if task.point.sync == AS_WRITTEN:
+        # The libraries of such loops set variables, filters and handlers in each trial.
+        left_state = remaining
     sys.stdout.flush()
     sys.stderr.flush()
     return replace(
@@ -123,8 +128,21 @@ def run_attempt(
         device_free_bytes=device_free_bytes,
         is_spent=memory_left_bytes is None,
         left_state=left_state,
-        needs_new_process=outcome.needs_new_process or bool(left.remaining),
+        needs_new_process=outcome.needs_new_process or bool(remaining),
     )
+
+
+def _say_what_is_left(restored: Sequence[str], remaining: Sequence[str]) -> None:
+    """Say in the log what the workload has changed in its process."""
+    if restored:
+        words = f"the workload changed its process: {'; '.join(restored)}"
+        print(f"dtsweep: {words}; it is as before", file=sys.stderr)  # noqa: T201
+    if remaining:
+        words = f"the workload changed its process: {'; '.join(remaining)}"
+        print(  # noqa: T201
+            f"dtsweep: {words}; that can't be undone, so the next trial needs another process",
+            file=sys.stderr,
+        )
 
 
 def _outcome(

@@ -19,7 +19,7 @@ from dtsweep.sweep.task import Task
 from dtsweep.worker.in_step import store_of
 from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.script import run_script, script_here
+from dtsweep.worker.script import calls_at_its_end, run_script, script_here
 from dtsweep.worker.script_folder import own_folder
 from dtsweep.worker.world import without_group
 from dtsweep.workloads.own import Script
@@ -45,7 +45,7 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
         train: Callable[[], object] = functools.partial(run_script, script, words)
         group_of_ranks = _script_place(context, task)
     else:
-        train = functools.partial(workload.train, point)
+        train = functools.partial(_run_function, functools.partial(workload.train, point))
         group_of_ranks = _own_store(task)
     with group_of_ranks as store:
         group = StoreGroup(store if workers > 1 else None, rank=context.rank, workers=workers)
@@ -78,3 +78,9 @@ def _own_store(task: Task) -> Iterator[Store | None]:
         yield store_of(task, "loop")
     else:
         yield None
+
+
+def _run_function(train: Callable[[], object]) -> None:
+    """Run a function that trains until it ends, and what it registers for the end of a process."""
+    with calls_at_its_end():
+        train()
