@@ -166,11 +166,9 @@ RATES = ("samples_per_s", "samples_per_s_low", "samples_per_s_high", "samples_pe
 
 def measured_semantics(rank: Measured, *, workers: int) -> str:
     """Semantics of the updates of a training loop, by gradients and parameters of its ranks."""
-    if workers == 1 or rank.gradients_agree:
+    if workers == 1:
         return "exact"
-    if rank.parameters_agree is False:
-        return "not_exchanged"
-    return "local"
+    return rank.semantics or "unknown"
 
 
 def with_warmup_marked(point: Point, results: ResultsByRank) -> dict[int, RankResult]:

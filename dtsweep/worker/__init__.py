@@ -20,6 +20,11 @@ Each worker process; imports torch and never Ray. In reading order:
     optimizer_steps  ends of optimizer steps of any training loop
     loader_watch    batches that such a loop takes: their time and samples
     script          a script of the user, run as the main program
+    own_parts       timed steps of a loop that goes on by itself
+    own_facts       its model, wrapper and precision, read off its objects
+    own_checks      its gradients and parameters, compared between ranks
+    own_exchange    its steps without the exchange
+    own_after       what follows its window
     own_loop        a training loop of the user, measured from inside its steps
     own_trial       a trial of such a loop
     attempt         builds a trial, has it timed, says how it ended
