@@ -33,6 +33,7 @@ COLOURS = {
     "stale": "#D55E00",
     "local": "#009E73",
     "not_exchanged": "#E69F00",
+    "unknown": "#999999",
 }
 """Colour of each semantics, from the colour-blind-safe palette of Okabe and Ito."""
 

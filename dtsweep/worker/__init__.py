@@ -28,6 +28,11 @@ Each worker process; imports torch and never Ray. In reading order:
     patches         functions of libraries that it replaces
     library_state   what libraries know of a process
     given_back      all of that, restored after its trial
+    own_parts       timed steps of a loop that goes on by itself
+    own_facts       its model, wrapper and precision, read off its objects
+    own_checks      its gradients and parameters, compared between ranks
+    own_exchange    its steps without the exchange
+    own_after       what follows its window
     own_loop        a training loop of the user, measured from inside its steps
     own_trial       a trial of such a loop
     attempt         builds a trial, has it timed, says how it ended
