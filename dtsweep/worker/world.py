@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import os
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from types import FunctionType
 
 from torch import distributed
 from torch.distributed import distributed_c10d
@@ -170,9 +170,11 @@ def _by_default_none(group: distributed.ProcessGroup) -> None:
         if not name.startswith("torch.distributed"):
             continue
         members = list(vars(module).values())
-        classes = [member for member in members if inspect.isclass(member)]
+        # isinstance() would read attributes of deprecated objects, which warn.
+        classes = [member for member in members if issubclass(type(member), type)]
         for function in (*members, *(method for kind in classes for method in vars(kind).values())):
-            defaults = (inspect.isfunction(function) and function.__defaults__) or ()
+            is_function = issubclass(type(function), FunctionType)
+            defaults = (is_function and function.__defaults__) or ()
             if any(value is group for value in defaults):
                 function.__defaults__ = tuple(
                     None if value is group else value for value in defaults
