@@ -50,7 +50,7 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
     with group_of_ranks as store:
         group = StoreGroup(store if workers > 1 else None, rank=context.rank, workers=workers)
         measured = OwnLoop(task, context, group, on_warm=on_warm).run(train)
-    given = workload.samples_per_step
+    given = workload.given_samples(point)
     if given is not None:
         measured = replace(
             measured, samples_per_step=given, usual_samples=given, samples_reason=None

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from dtsweep import Measure, Point, Sweep, workloads
