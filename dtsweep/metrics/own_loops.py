@@ -81,11 +81,9 @@ def _equal_count(ranks: Sequence[Measured]) -> int | None:
 
 def measured_semantics(rank: Measured, *, workers: int) -> str:
     """Semantics of the updates of a training loop, by gradients and parameters of its ranks."""
-    if workers == 1 or rank.gradients_agree:
+    if workers == 1:
         return "exact"
-    if rank.parameters_agree is False:
-        return "not_exchanged"
-    return "local"
+    return rank.semantics or "unknown"
 
 
 def broken_promise(point: Point, driven: Iterable[str], samples: int | None) -> str | None:

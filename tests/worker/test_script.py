@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dtsweep.worker.script import ScriptExitError, run_script
+from dtsweep.worker.script import run_script
+from dtsweep.worker.script_exit import ScriptExitError
 
 SCRIPT = """
 import argparse, atexit, json, sys
