@@ -33,7 +33,8 @@ class ScriptSweep:
     measure: Mapping[str, Any]
     """Settings of `Measure` that differ from the default."""
 
-    samples_per_step: int | None
+    samples_per_step: int | tuple[str, ...] | None
+    """Samples of a worker per step, or the arguments whose product they are; None counts them."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def read_options(
     axes: Sequence[str],
     names: Sequence[str],
     measure: Sequence[str],
-    samples_per_step: int | None,
+    samples_per_step: str | None,
 ) -> ScriptSweep:
     """Read the options of the command, each of which may be given several times.
 
@@ -66,7 +67,7 @@ def read_options(
         axes=_by_name("--axis", axes),
         names=_names(names),
         measure=_single("--measure", measure),
-        samples_per_step=samples_per_step,
+        samples_per_step=_samples(samples_per_step),
     )
 
 
@@ -105,6 +106,25 @@ def _names(texts: Sequence[str]) -> dict[str, str]:
             raise SweepError(f"--name has {field!r} twice; give one argument")
         names[field] = name.lstrip("-")
     return names
+
+
+def _samples(text: str | None) -> int | tuple[str, ...] | None:
+    """Read a number of samples, or the names of arguments."""
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        names = tuple(name.strip().removeprefix("args.").lstrip("-") for name in text.split(","))
+        if all(names):
+            return names
+    else:
+        if number > 0:
+            return number
+    raise SweepError(
+        f"--samples-per-step {quoted(text)} is neither a number from 1 nor names of arguments; "
+        "write 32, or batch-size,grad-accum"
+    )
 
 
 def sweep_of(asked: ScriptSweep) -> Sweep:

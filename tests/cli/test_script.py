@@ -51,6 +51,10 @@ COMMANDS = {
         *("--axis", "micro_batch=4,8", "--axis", "global_batch=32"),
         *("--name", "micro_batch=batch-size", "--name", "accumulation=--grad-accum"),
     ),
+    "samples by arguments": (
+        *("--axis", "args.batch=4,8", "--axis", "args.passes=1,2"),
+        *("--samples-per-step", "args.batch,--passes"),
+    ),
     "settings": (
         *("--measure", "repeats=2", "--measure", "half_width=none", "--samples-per-step", "64"),
         *("--axis", "args.width=" + ",".join(map(str, range(1, 40)))),
@@ -139,7 +143,9 @@ MISTAKES = {
     ("train.py", "--measure", "repaets=3"): r"Measure has no setting 'repaets'; did you mean 'rep",
     ("train.py", "--measure", "repeats=1,2"): r"--measure 'repeats' has 2 values; give one",
     ("train.py", "--measure", "repeats=x"): r"repeats='x' must be a whole number",
-    ("train.py", "--samples-per-step", "x"): r"Invalid value for '--samples-per-step'.*; write",
+    ("train.py", "--samples-per-step", "0"): r"--samples-per-step '0' is neither a number from 1",
+    ("train.py", "--samples-per-step", "size"): r"samples_per_step has 'size', which is not an arg",
+    ("train.py", "--node-timeout", "x"): r"Invalid value for '--node-timeout'.*; write dtsweep",
     ("train.py", "--plan", "--in-process"): r"--plan is the plan of a run on Ray; leave --in-proc",
     ("train.py", "--in-process", "--address", "auto"): r"--in-process uses no Ray",
     ("train.py", "--save", "sweep"): r"--save 'sweep' is not the name of a sweep file",
