@@ -151,7 +151,7 @@ def failed(folder: Path, axes: dict[str, list[object]], address: str, command: C
     (folder / "fail.py").write_text(FAILING)
     sweep = folder / "question.py"
     measure = "Measure(max_warmup_seconds=8, canary=False)"
-    text = SWEEP.format(script=str(folder / "fail.py"), axes=axes)
+    text = SWEEP.format(script=str(folder / "fail.py"), axes=axes, names={})
     sweep.write_text(text.replace(text[text.index("Measure(half") :], f"{measure},\n)\n"))
     results = folder / "results"
     done = command("run", sweep, "--address", address, "--results", results, folder=folder)
