@@ -137,7 +137,7 @@ class OwnLoop:
     def _on_step(self, optimizer: Optimizer, is_skipped: bool) -> None:  # a callback
         """Note a step of the loop, and go on with the measurement."""
         if self._is_done:
-            # A loop has caught the first one.
+            # A library, or another thread, has caught the first one.
             raise_past_handlers(LoopEnded())
         if not self._taken:
             self._first_step_at = time.perf_counter()
@@ -150,7 +150,8 @@ class OwnLoop:
         except StopIteration:
             self._is_done = True
             self._steps.follows_all = True
-            raise LoopEnded from None
+            # Not only where a handler has caught it: ranks would part at other steps.
+            raise_past_handlers(LoopEnded())
 
     def _measure(self) -> Generator[None, None, None]:
         """The measurement, which goes on by one optimizer step of the loop at each `yield`."""

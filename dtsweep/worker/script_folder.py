@@ -122,7 +122,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _listed(folder: Path) -> list[tuple[Path, bool]] | None:
-    """What is in a folder, each with whether it is a folder itself; None if it is too much."""
+    """Contents of a folder, each with whether it is a folder itself; None if it is too much."""
     listed: list[tuple[Path, bool]] = []
     waiting = [folder]
     while waiting:

@@ -61,6 +61,13 @@ class _OwnLoop:
                     word=name,
                 )
 
+    def check_file(self) -> None:
+        """Check that the loop's file is here; not on a worker, whose node may have got a copy.
+
+        Raises:
+            SweepError: it is not.
+        """
+
     def argument_names(self) -> set[str]:
         """Names of the arguments whose values are known for each point."""
         return set(self.args)
@@ -96,6 +103,7 @@ class _OwnLoop:
         changes: dict[str, Any] = {"args": args, "arg_types": types, "driven": driven}
         made: Self = replace(self, **changes)  # type: ignore[type-var]  # its subclasses are dataclasses
         made.check_samples()
+        made.check_file()
         return made
 
 
@@ -142,15 +150,12 @@ class Script(_OwnLoop):
         if isinstance(self.samples_per_step, list):
             # As JSON gives it back.
             object.__setattr__(self, "samples_per_step", tuple(self.samples_per_step))
+        is_absolute = Path(self.path).is_absolute()
         # Workers have another working directory.
         object.__setattr__(self, "path", str(Path(self.path).absolute()))
-        if not self.script_file.is_file():
-            others = (file.name for file in self.script_file.parent.glob("*.py"))
-            near = nearest(self.script_file.name, others)
-            hint = "give its path from the working directory"
-            if near:
-                hint = f"did you mean {near!r}?"
-            raise SweepError(f"there is no script {self.path!r}; {hint}", word="path")
+        # An absolute path is looked for by `Sweep`: a worker makes copies of this object.
+        if not is_absolute:
+            self.check_file()
         for name in self.names:
             if name not in READABLE_BY_OWN_LOOPS:
                 raise SweepError(
@@ -158,6 +163,21 @@ class Script(_OwnLoop):
                     "use an axis args.NAME for an argument of the script",
                     word=name,
                 )
+
+    def check_file(self) -> None:
+        """Check that the script is here.
+
+        Raises:
+            SweepError: it is not.
+        """
+        if self.script_file.is_file():
+            return
+        others = (file.name for file in self.script_file.parent.glob("*.py"))
+        near = nearest(self.script_file.name, others)
+        hint = "give its path from the working directory"
+        if near:
+            hint = f"did you mean {near!r}?"
+        raise SweepError(f"there is no script {self.path!r}; {hint}", word="path")
 
     @property
     def script_file(self) -> Path:

@@ -117,6 +117,8 @@ def test_a_function_reads_axes_and_arguments() -> None:
 def test_a_script_that_is_not_there_is_named() -> None:
     with pytest.raises(SweepError, match=r"there is no script '.*/nowhere\.py'"):
         workloads.Script("nowhere.py")
+    with pytest.raises(SweepError, match=r"there is no script '/no/where\.py'"):
+        Sweep(workload=workloads.Script("/no/where.py"), axes={})
 
 
 def test_arguments_are_no_axes_of_other_workloads() -> None:
