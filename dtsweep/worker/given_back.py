@@ -69,6 +69,8 @@ class _LoopState:
         """Restore what has changed; name it, and what can't be restored."""
         patched, replaced = self._patches.restore()
         changed, fixed = put_back(self._settings)
+        # torch sets it with each process group.
+        changed = [name for name in changed if name != "sys.excepthook"]
         self._loggers.restore()
         stop_writers(self._threads)
         if unfreeze(self._frozen):

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-
-from torch import distributed
-from torch.distributed.distributed_c10d import Store
 
 from dtsweep.measure.store_group import StoreGroup
 from dtsweep.metrics.own_loops import broken_promise
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.task import Task
-from dtsweep.worker.in_step import store_of
 from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.script import calls_at_its_end, command_line, run_script
-from dtsweep.worker.world import without_group
+from dtsweep.worker.world import own_group, without_group
 from dtsweep.workloads.own import Script
 
 
@@ -43,7 +38,7 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
         group_of_ranks = without_group(f"{task.attempt_id}/script")
     else:
         train = functools.partial(_run_function, functools.partial(workload.train, point))
-        group_of_ranks = _own_store(task)
+        group_of_ranks = own_group(f"{task.attempt_id}/loop")
     with group_of_ranks as store:
         group = StoreGroup(store if workers > 1 else None, rank=context.rank, workers=workers)
         measured = OwnLoop(task, context, group, on_warm=on_warm).run(train)
@@ -56,15 +51,6 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
     if reason is None:
         return measured
     return replace(measured, batch_fault=("wrong_samples", reason))
-
-
-@contextmanager
-def _own_store(task: Task) -> Iterator[Store | None]:
-    """The store of the group of all ranks, which the loop finds and may use."""
-    if distributed.is_initialized():
-        yield store_of(task, "loop")
-    else:
-        yield None
 
 
 def _run_function(train: Callable[[], object]) -> None:

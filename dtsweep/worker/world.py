@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import os
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from types import FunctionType
 
 from torch import distributed
 from torch.distributed import distributed_c10d
@@ -134,6 +134,33 @@ def without_group(name: str) -> Iterator[distributed_c10d.Store | None]:
         )
 
 
+@contextmanager
+def own_group(name: str) -> Iterator[distributed_c10d.Store | None]:
+    """Be in a group of the same ranks that is of this context alone; called by all of them.
+
+    What is made from it, or left of it, ends with it.
+
+    Args:
+        name: of this time alone, equal on all ranks.
+
+    Yields:
+        As `without_group`.
+    """
+    if not distributed.is_initialized():
+        yield None
+        return
+    backend, rank = distributed.get_backend(), distributed.get_rank()
+    workers = distributed.get_world_size()
+    with without_group(name) as store:
+        assert store is not None
+        timeout = store.timeout  # type: ignore[attr-defined]  # missing in torch's stub
+        own_store = distributed_c10d.PrefixStore("own", store)
+        distributed.init_process_group(
+            backend, store=own_store, rank=rank, world_size=workers, timeout=timeout
+        )
+        yield store
+
+
 def _torchrun_variables(
     store: distributed_c10d.Store, *, rank: int, workers: int
 ) -> dict[str, str]:
@@ -146,6 +173,9 @@ def _torchrun_variables(
     variables = {"RANK": rank, "WORLD_SIZE": workers, "MASTER_ADDR": host, "MASTER_PORT": port}
     usual = {"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": workers}
     variables |= {name: os.environ.get(name, value) for name, value in usual.items()}
+    variables |= {"ROLE_RANK": rank, "ROLE_WORLD_SIZE": workers}
+    variables |= {"GROUP_RANK": os.environ.get("NODE_RANK", "0"), "TORCHELASTIC_RUN_ID": "none"}
+    variables |= {"TORCHELASTIC_RESTART_COUNT": 0, "TORCHELASTIC_MAX_RESTARTS": 0}
     # Else init_process_group looks for the store of torchrun's agent.
     variables["TORCHELASTIC_USE_AGENT_STORE"] = "False"
     return {name: str(value) for name, value in variables.items()}
@@ -170,9 +200,10 @@ def _by_default_none(group: distributed.ProcessGroup) -> None:
         if not name.startswith("torch.distributed"):
             continue
         members = list(vars(module).values())
-        classes = [member for member in members if inspect.isclass(member)]
+        # By their types: some members warn when they are asked for their class.
+        classes = [member for member in members if issubclass(type(member), type)]
         for function in (*members, *(method for kind in classes for method in vars(kind).values())):
-            defaults = (inspect.isfunction(function) and function.__defaults__) or ()
+            defaults = (type(function) is FunctionType and function.__defaults__) or ()
             if any(value is group for value in defaults):
                 function.__defaults__ = tuple(
                     None if value is group else value for value in defaults

@@ -1,17 +1,14 @@
-"""Trials of a user's loop one after another in the same process: nothing of one reaches the next."""
+"""Trials of a user's loop in the same process: nothing of one reaches the next."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from dtsweep import Measure, Point, Sweep, workloads
