@@ -74,8 +74,8 @@ class LoaderWatch:
         self._counts.clear()
 
     def counts(self) -> list[LoaderCount]:
-        """Loaders that gave a batch since the restart."""
-        return list(self._counts.values())
+        """Loaders that gave a batch between the restart and now."""
+        return [LoaderCount([*count.sizes]) for count in self._counts.values()]
 
     def take(self, loader: int, iterator: Iterator[Any]) -> Any:
         """Take a batch of a loader; what that takes from another loader is in it already."""
