@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import sys
 import threading
 from collections import Counter
@@ -13,6 +14,8 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
+
+from dtsweep.worker.batch_checks import digest_of
 
 DISPATCHER = "DataLoaderDispatcher"
 """Loader of Accelerate that is not a `DataLoader`: one rank takes batches from one for all."""
@@ -35,6 +38,7 @@ class LoaderWatch:
         self._counts: dict[int, LoaderCount] = {}
         self._inside = threading.local()
         self._thread = threading.get_ident()
+        self._digest: Any = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -62,13 +66,6 @@ class LoaderWatch:
             for kind, make_iterator in zip(kinds, before, strict=True):
                 kind.__iter__ = make_iterator
 
-    def _watched(self, make_iterator: Callable[[Any], Iterator[Any]]) -> Callable[..., Any]:
-        @functools.wraps(make_iterator)
-        def watched(loader: Any) -> Iterator[Any]:
-            return _WatchedIterator(self, id(loader), make_iterator(loader))
-
-        return watched
-
     def restart(self) -> None:
         """Count from now on."""
         self._counts.clear()
@@ -76,6 +73,24 @@ class LoaderWatch:
     def counts(self) -> list[LoaderCount]:
         """Loaders that gave a batch between the restart and now."""
         return [LoaderCount([*count.sizes]) for count in self._counts.values()]
+
+    def begin_digest(self) -> None:
+        """Note the bytes of all batches from now on."""
+        self._digest = hashlib.sha256()
+
+    def digest(self) -> str | None:
+        """Digest of the batches since `begin_digest`, of which no more are noted; None if none."""
+        digest, self._digest = self._digest, None
+        if digest is None or digest.digest() == hashlib.sha256().digest():
+            return None
+        return str(digest.hexdigest())
+
+    def _watched(self, make_iterator: Callable[[Any], Iterator[Any]]) -> Callable[..., Any]:
+        @functools.wraps(make_iterator)
+        def watched(loader: Any) -> Iterator[Any]:
+            return _WatchedIterator(self, id(loader), make_iterator(loader))
+
+        return watched
 
     def take(self, loader: int, iterator: Iterator[Any]) -> Any:
         """Take a batch of a loader; what that takes from another loader is in it already."""
@@ -90,7 +105,12 @@ class LoaderWatch:
         finally:
             self._inside.loader = False
             mark("data")
-        self._counts.setdefault(loader, LoaderCount()).sizes.append(samples_in(batch))
+        count = self._counts.get(loader)
+        if count is None:
+            count = self._counts[loader] = LoaderCount()
+        count.sizes.append(samples_in(batch))
+        if self._digest is not None:
+            self._digest.update(digest_of(batch))
         return batch
 
 

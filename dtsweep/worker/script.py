@@ -8,17 +8,16 @@ import functools
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from dtsweep.errors import in_user_code, is_own_code
-from dtsweep.sweep.values import Scalar
+from dtsweep.worker.script_exit import exits_noted
 
-
-class ScriptExitError(RuntimeError):
-    """The script ended itself with an exit code other than 0."""
+SENT = "py_modules_files"
+"""Part of the paths to which Ray unpacks the modules of a run."""
 
 
 def run_script(path: Path, arguments: Sequence[str]) -> None:
@@ -29,14 +28,25 @@ def run_script(path: Path, arguments: Sequence[str]) -> None:
     forgotten, so that the next run executes them again.
 
     Raises:
-        ScriptExitError: it called `sys.exit` with a code other than 0.
+        ScriptExitError: it ended itself with an exit code other than 0.
     """
-    with as_main_program(path, arguments):
-        try:
-            runpy.run_path(str(path), run_name="__main__")
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                raise ScriptExitError(f"the script ended with exit code {end.code}") from None
+    with exits_noted(), as_main_program(path, arguments):
+        runpy.run_path(str(path), run_name="__main__")
+
+
+def script_here(path: Path) -> Path:
+    """The script on this node: at its path, or where Ray has put what it was sent.
+
+    Raises:
+        FileNotFoundError: it is at neither.
+    """
+    sent = [Path(folder, path.name) for folder in sys.path if SENT in folder]
+    copies = [copy for copy in sent if copy.is_file()]
+    if path.is_file() and (not copies or path.read_bytes() == copies[0].read_bytes()):
+        return path
+    if copies:
+        return copies[0]
+    raise FileNotFoundError(f"the script {path} is not on this node")
 
 
 @contextlib.contextmanager
@@ -114,29 +124,3 @@ def _forget_modules(*, but: set[str]) -> None:
         file = getattr(module, "__file__", None)
         if name not in but and file and file.endswith(".py") and in_user_code(file):
             del sys.modules[name]
-
-
-def command_line(fixed: Sequence[str], values: Mapping[str, Scalar]) -> list[str]:
-    """Arguments of a script for values by name.
-
-    Args:
-        fixed: arguments that do not change; they come first.
-        values: by name as on the command line, without leading hyphens. True is a flag alone, False
-            and None leave the argument out; a name with a dot is `name=value`, as Hydra has it; a
-            name that is a number is the position of a value without a name.
-
-    >>> command_line(["--data", "x"], {"batch-size": 8, "amp": True, "model.width": 64, "0": "run"})
-    ['--data', 'x', 'run', '--batch-size', '8', '--amp', 'model.width=64']
-    """
-    positions = sorted((int(name), value) for name, value in values.items() if name.isdigit())
-    words = [*fixed, *(str(value) for _, value in positions)]
-    for name, value in values.items():
-        if name.isdigit() or value is None or value is False:
-            continue
-        if "." in name:
-            words.append(f"{name}={value}")
-        elif value is True:
-            words.append(f"--{name}")
-        else:
-            words += [f"--{name}", str(value)]
-    return words

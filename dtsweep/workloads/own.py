@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +20,50 @@ class _OwnLoop:
 
     args: Mapping[str, Scalar]
     arg_types: Mapping[str, str]
+    samples_per_step: int | tuple[str, ...] | None
+
+    def values(self, point: Any) -> dict[str, Scalar]:
+        """Values of the arguments for a point, by the name of the argument."""
+        raise NotImplementedError
+
+    def given_samples(self, point: Any) -> int | None:
+        """Samples of a worker per optimizer step as `samples_per_step` gives them.
+
+        Raises:
+            SweepError: the value of an argument is not a whole number.
+        """
+        given = self.samples_per_step
+        if given is None or isinstance(given, int):
+            return given
+        values = self.values(point)
+        factors = [values.get(name) for name in given]
+        for name, value in zip(given, factors, strict=True):
+            if type(value) is not int:
+                raise SweepError(
+                    f"samples_per_step has {name!r}, whose value {value!r} is not a whole number",
+                    word=name,
+                )
+        return prod(int(value or 0) for value in factors)
+
+    def check_samples(self) -> None:
+        """Check that `samples_per_step` names arguments.
+
+        Raises:
+            SweepError: it does not.
+        """
+        if not isinstance(self.samples_per_step, tuple):
+            return
+        for name in self.samples_per_step:
+            if name not in self.argument_names():
+                raise SweepError(
+                    f"samples_per_step has {name!r}, which is not an argument by name; give it in "
+                    f"args, or as an axis args.{name}",
+                    word=name,
+                )
+
+    def argument_names(self) -> set[str]:
+        """Names of the arguments whose values are known for each point."""
+        return set(self.args)
 
     def argument_types(self) -> dict[str, Any]:
         """Annotation of each argument by name."""
@@ -49,7 +94,9 @@ class _OwnLoop:
             axes.add("accumulation")
         driven = tuple(name for name in self.reads() if name in axes)
         changes: dict[str, Any] = {"args": args, "arg_types": types, "driven": driven}
-        return replace(self, **changes)  # type: ignore[type-var]  # its subclasses are dataclasses
+        made: Self = replace(self, **changes)  # type: ignore[type-var]  # its subclasses are dataclasses
+        made.check_samples()
+        return made
 
 
 @dataclass(frozen=True)
@@ -75,8 +122,9 @@ class Script(_OwnLoop):
     The samples that the loop loads are compared with those axes.
     """
 
-    samples_per_step: int | None = None
-    """Samples of a worker per optimizer step; None counts those of the data loaders."""
+    samples_per_step: int | tuple[str, ...] | None = None
+    """Samples of a worker per optimizer step, or the arguments whose product they are:
+    `("batch-size", "grad-accum")`. None counts those of the data loaders."""
 
     arg_types: Mapping[str, str] = field(default_factory=dict)
     """Type of each argument by name, as the axes of a sweep give it; set by `Sweep`."""
@@ -91,6 +139,9 @@ class Script(_OwnLoop):
             SweepError: there is none, or a name is not a field of a point.
         """
         object.__setattr__(self, "arguments", tuple(self.arguments))
+        if isinstance(self.samples_per_step, list):
+            # As JSON gives it back.
+            object.__setattr__(self, "samples_per_step", tuple(self.samples_per_step))
         # Workers have another working directory.
         object.__setattr__(self, "path", str(Path(self.path).absolute()))
         if not Path(self.path).is_file():
@@ -115,6 +166,10 @@ class Script(_OwnLoop):
         """Fields of a point that have an argument."""
         return self.names
 
+    def argument_names(self) -> set[str]:
+        """Names of the arguments whose values are known for each point."""
+        return {*self.args, *(self.names[name] for name in self.driven)}
+
     def values(self, point: Any) -> dict[str, Scalar]:
         """Values of the arguments for a point, by the name of the argument."""
         named = {self.names[name]: getattr(point, name) for name in self.driven}
@@ -134,14 +189,15 @@ class Loop:
         train: Any,
         *,
         args: Mapping[str, Scalar] | None = None,
-        samples_per_step: int | None = None,
+        samples_per_step: int | tuple[str, ...] | None = None,
     ) -> Any:
         """Make a workload whose name is the function's.
 
         Args:
             train: the function.
             args: values by name, where no axis `args.NAME` has them: `point.args["NAME"]`.
-            samples_per_step: of a worker; None counts those of the data loaders.
+            samples_per_step: of a worker, or names of `args` whose product they are; None counts
+                those of the data loaders.
 
         Raises:
             SweepError: it is not a function.
@@ -160,10 +216,14 @@ class _Loop(_OwnLoop):
     """Base of the workloads that `Loop` makes."""
 
     args: Mapping[str, Scalar] = field(default_factory=dict)
-    samples_per_step: int | None = None
+    samples_per_step: int | tuple[str, ...] | None = None
     arg_types: Mapping[str, str] = field(default_factory=dict)
     driven: tuple[str, ...] = ()
 
     def reads(self) -> Iterable[str]:
         """Fields of a point that the function may read."""
         return READABLE_BY_OWN_LOOPS
+
+    def values(self, point: Any) -> dict[str, Scalar]:  # noqa: ARG002  # as of a script
+        """Values by name."""
+        return dict(self.args)

@@ -492,6 +492,13 @@ def test_a_canary_is_measured_alone_on_each_group_of_nodes() -> None:
     assert [queue.wants_alone(slot) for slot in (1, 2)] == [False, False]
 
 
+def test_no_canary_is_measured_alone_on_nodes_of_a_single_slot() -> None:
+    axes: Axes = {"workers": [1], "micro_batch": [2, 4]}
+    neighbours = [frozenset({1}), frozenset({0}), frozenset()]
+    queue = queue_of(slots=3, share_nodes=True, axes=axes, repeats=3, neighbours=neighbours)
+    assert [queue.wants_alone(slot) for slot in (2, 0)] == [False, True]
+
+
 def test_no_canary_is_measured_alone_where_each_slot_has_its_own_nodes() -> None:
     queue = queue_of(slots=2, axes={"workers": [1], "micro_batch": [2, 4]})
     assert not queue.wants_alone(0)

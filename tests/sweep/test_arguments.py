@@ -156,3 +156,24 @@ def test_a_script_and_what_it_imports_are_sources_and_its_folder_is_no_identity(
         "helper_of_own_script.py"
     }
     assert "script train.py" in digests[0][1]
+
+
+def test_samples_of_a_step_are_the_product_of_arguments(script: str) -> None:
+    axes = {"args.batch": [4, 8], "accumulation": [2]}
+    names = {"accumulation": "passes"}
+    sweep = sweep_of(script, axes, names=names, samples_per_step=("batch", "passes"))
+    points = [
+        task_of(sweep, candidate.point).point_of(sweep.workload) for candidate in candidates(sweep)
+    ]
+    assert [point.workload.given_samples(point) for point in points] == [8, 16]
+
+
+def test_samples_of_a_step_name_arguments_with_whole_numbers(script: str) -> None:
+    with pytest.raises(
+        SweepError, match=r"'passes', which is not an argument by name.*axis args.pa"
+    ):
+        sweep_of(script, {"args.batch": [4]}, samples_per_step=("batch", "passes"))
+    sweep = sweep_of(script, {"args.batch": ["large"]}, samples_per_step=("batch",))
+    point = candidates(sweep)[0].point
+    with pytest.raises(SweepError, match="'batch', whose value 'large' is not a whole number"):
+        point.workload.given_samples(point)

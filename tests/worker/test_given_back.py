@@ -50,7 +50,7 @@ def seen():
     return {
         "variable": os.environ.get("LEFT_BY_A_SCRIPT"),
         "removed": os.environ.get("KEPT_BY_THE_TEST"),
-        "folder": os.getcwd(),
+        "folder": Path.cwd().name,  # each script has a folder of its own
         "signal": str(signal.getsignal(signal.SIGUSR2)),
         "dtype": str(torch.get_default_dtype()),
         "threads of torch": torch.get_num_threads(),
