@@ -1,4 +1,4 @@
-"""What a training loop of the user changes in its process; given back after its trial."""
+"""Settings and other state that a training loop of the user changes, given back after its trial."""
 
 from __future__ import annotations
 
