@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from dtsweep.errors import SweepError
-from dtsweep.sweep.values import Scalar
 from dtsweep.workloads.own import Loop
 
 ENDLESS = 10**9
@@ -60,30 +59,20 @@ class Accelerate:
     """A function that trains with Accelerate: `workloads.Accelerate(train)`.
 
     It is called with the point and an `Accelerator` that accumulates as often as the point says,
-    and trains as long as it is let.
+    and trains as long as it is let. An `Accelerator` with other options is made in a `Loop`.
     """
 
-    def __new__(
-        cls,
-        train: Any,
-        *,
-        args: Mapping[str, Scalar] | None = None,
-        samples_per_step: int | None = None,
-        **accelerator: Any,
-    ) -> Any:
+    def __new__(cls, train: Any, **options: Any) -> Any:
         """Make a workload whose name is the function's.
 
         Args:
             train: the function `train(point, accelerator)`.
-            args: as of `Loop`.
-            samples_per_step: as of `Loop`.
-            accelerator: more arguments of the `Accelerator`, for example `mixed_precision="bf16"`.
+            options: `args` and `samples_per_step` of `Loop`.
 
         Raises:
             SweepError: it is not a function.
         """
-        run = functools.partial(_train_with_accelerate, options=accelerator)
-        return _loop(cls, train, run, {"args": args, "samples_per_step": samples_per_step})
+        return _loop(cls, train, _train_with_accelerate, options)
 
 
 def _loop(
@@ -122,10 +111,7 @@ def _train_with_lightning(make: Callable[[Any], Any], point: Any) -> None:
     trainer.fit(*parts)
 
 
-def _train_with_accelerate(
-    train: Callable[[Any, Any], object], point: Any, *, options: Mapping[str, Any]
-) -> None:
+def _train_with_accelerate(train: Callable[[Any, Any], object], point: Any) -> None:
     from accelerate import Accelerator
 
-    chosen = {"gradient_accumulation_steps": point.accumulation, **options}
-    train(point, Accelerator(**chosen))
+    train(point, Accelerator(gradient_accumulation_steps=point.accumulation))
