@@ -188,7 +188,11 @@ class Queue:
             as_large = [
                 not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group
             ]
-            queue.group.insert(sum(as_large), (trial, task.attempt + 1))
+            place = sum(as_large)
+            if status == "reused_process":
+                # The first one in the new processes.
+                place = 0
+            queue.group.insert(place, (trial, task.attempt + 1))
         alone = self._alone_point(slot, task.point_id)
         if status != "ok" and self._alone.get(alone) == task.attempt_id:
             self._failed_alone[alone] += 1

@@ -156,6 +156,7 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
         "oom_device",
         "oom_host",
         "infeasible",
+        "reused_process",
         "user_error",
         "version_mismatch",
         "timeout",

@@ -49,9 +49,11 @@ from dtsweep.sync.weights import weight_of
 from dtsweep.worker.batch_checks import check_batch
 from dtsweep.worker.given_back import loop_state_kept
 from dtsweep.worker.loop import Loop
+from dtsweep.worker.own_loop import LoopTooShortError
 from dtsweep.worker.own_trial import measure_own
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.reference import LIMIT_S, GradientCheck
+from dtsweep.worker.script_exit import ScriptExitError
 from dtsweep.worker.timing import time_trial
 
 FEW_STEPS = 3
@@ -170,10 +172,25 @@ def _outcome(
         if has_left and task.point.sync != AS_WRITTEN:
             status = "collateral"
         reason = _reason(error, status)
+        if status == "user_error" and _may_come_of_an_earlier_loop(error, context, task):
+            status = "reused_process"
+            has_left = True
         return RankResult(status=status, reason=reason, needs_new_process=has_left)
     status, reason = _verdict(measured, task)
+    if task.point.sync == AS_WRITTEN:
+        context.loops.append(task.attempt_id)
     has_left = joined and not distributed.is_initialized()
     return RankResult(status=status, reason=reason, measured=measured, needs_new_process=has_left)
+
+
+def _may_come_of_an_earlier_loop(error: BaseException, context: RankContext, task: Task) -> bool:
+    """True if a loop failed where another one has run in its process, and can get a new one.
+
+    A script may do what a process can do once, such as registering a name with a library.
+    """
+    if task.point.sync != AS_WRITTEN or not context.loops or not context.is_replaceable:
+        return False
+    return not isinstance(error, (LoopTooShortError, ScriptExitError))
 
 
 def _impossible_here(context: RankContext, point: Point) -> str | None:

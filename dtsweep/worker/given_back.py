@@ -1,4 +1,4 @@
-"""What a training loop of the user changes in its process; given back after its trial."""
+"""Settings and other state that a training loop of the user changes, given back after its trial."""
 
 from __future__ import annotations
 
@@ -69,6 +69,8 @@ class _LoopState:
         """Restore what has changed; name it, and what can't be restored."""
         patched, replaced = self._patches.restore()
         changed, fixed = put_back(self._settings)
+        # torch sets it with each process group.
+        changed = [name for name in changed if name != "sys.excepthook"]
         self._loggers.restore()
         stop_writers(self._threads)
         if unfreeze(self._frozen):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +16,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from dtsweep.worker.batch_checks import digest_of
+
+DISPATCHER = "DataLoaderDispatcher"
+"""Loader of Accelerate that is not a `DataLoader`: one rank takes batches from one for all."""
 
 
 @dataclass
@@ -30,29 +36,43 @@ class LoaderWatch:
         """Call a function with `loop` when a batch is asked for, with `data` when it is there."""
         self._mark = mark
         self._counts: dict[int, LoaderCount] = {}
+        self._inside = threading.local()
+        self._thread = threading.get_ident()
         self._digest: Any = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Watch the loaders that are iterated over in this context."""
-        make_iterator = DataLoader.__iter__
+        kinds: list[Any] = [DataLoader]
+        before = [DataLoader.__iter__]
+        make = DataLoader.__init__
 
-        def watched(loader: DataLoader[Any]) -> Iterator[Any]:
-            return self._batches(id(loader), make_iterator(loader))
+        @functools.wraps(make)  # Lightning reads its parameters
+        def with_dispatcher(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
+            # The loop may have imported Accelerate just now.
+            dispatcher = getattr(sys.modules.get("accelerate.data_loader"), DISPATCHER, None)
+            if dispatcher is not None and dispatcher not in kinds:
+                kinds.append(dispatcher)
+                before.append(dispatcher.__iter__)
+                dispatcher.__iter__ = self._watched(dispatcher.__iter__)
+            make(loader, *args, **kwargs)
 
-        DataLoader.__iter__ = watched  # type: ignore[method-assign,assignment]  # given back below
+        DataLoader.__init__ = with_dispatcher  # type: ignore[method-assign,assignment]  # given back
+        DataLoader.__iter__ = self._watched(DataLoader.__iter__)  # type: ignore[method-assign]
         try:
             yield
         finally:
-            DataLoader.__iter__ = make_iterator  # type: ignore[method-assign]  # as it was
+            DataLoader.__init__ = make  # type: ignore[method-assign]  # as it was
+            for kind, make_iterator in zip(kinds, before, strict=True):
+                kind.__iter__ = make_iterator
 
     def restart(self) -> None:
         """Count from now on."""
         self._counts.clear()
 
     def counts(self) -> list[LoaderCount]:
-        """Loaders that gave a batch since the restart."""
-        return list(self._counts.values())
+        """Loaders that gave a batch between the restart and now."""
+        return [LoaderCount([*count.sizes]) for count in self._counts.values()]
 
     def begin_digest(self) -> None:
         """Note the bytes of all batches from now on."""
@@ -65,16 +85,26 @@ class LoaderWatch:
             return None
         return str(digest.hexdigest())
 
-    def _batches(self, loader: int, iterator: Iterator[Any]) -> Iterator[Any]:
-        return _WatchedIterator(self, loader, iterator)
+    def _watched(self, make_iterator: Callable[[Any], Iterator[Any]]) -> Callable[..., Any]:
+        @functools.wraps(make_iterator)
+        def watched(loader: Any) -> Iterator[Any]:
+            return _WatchedIterator(self, id(loader), make_iterator(loader))
+
+        return watched
 
     def take(self, loader: int, iterator: Iterator[Any]) -> Any:
-        """Take a batch of a loader."""
-        self._mark("loop")
+        """Take a batch of a loader; what that takes from another loader is in it already."""
+        if getattr(self._inside, "loader", False):
+            return next(iterator)
+        # A thread that loads ahead takes no time of the loop.
+        mark = self._mark if threading.get_ident() == self._thread else _no_mark
+        mark("loop")
+        self._inside.loader = True
         try:
             batch = next(iterator)
         finally:
-            self._mark("data")
+            self._inside.loader = False
+            mark("data")
         count = self._counts.get(loader)
         if count is None:
             count = self._counts[loader] = LoaderCount()
@@ -82,6 +112,10 @@ class LoaderWatch:
         if self._digest is not None:
             self._digest.update(digest_of(batch))
         return batch
+
+
+def _no_mark(_: str) -> None:
+    """Divide no step."""
 
 
 class _WatchedIterator:

@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from torch import distributed
 from torch.distributed.distributed_c10d import Store
 
 from dtsweep.measure.store_group import StoreGroup
@@ -16,12 +15,11 @@ from dtsweep.metrics.own_loops import broken_promise
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.arguments import command_line
 from dtsweep.sweep.task import Task
-from dtsweep.worker.in_step import store_of
 from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.script import calls_at_its_end, run_script, script_here
 from dtsweep.worker.script_folder import own_folder
-from dtsweep.worker.world import without_group
+from dtsweep.worker.world import own_group, without_group
 from dtsweep.workloads.own import Script
 
 
@@ -46,7 +44,7 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
         group_of_ranks = _script_place(context, task)
     else:
         train = functools.partial(_run_function, functools.partial(workload.train, point))
-        group_of_ranks = _own_store(task)
+        group_of_ranks = own_group(f"{task.attempt_id}/loop")
     with group_of_ranks as store:
         group = StoreGroup(store if workers > 1 else None, rank=context.rank, workers=workers)
         measured = OwnLoop(task, context, group, on_warm=on_warm).run(train)
@@ -69,15 +67,6 @@ def _script_place(context: RankContext, task: Task) -> Iterator[Store | None]:
         # Left after the group: ranks that wait for this one then know that it has ended.
         stack.enter_context(own_folder(task.attempt_id, start=start))
         yield stack.enter_context(without_group(f"{task.attempt_id}/script"))
-
-
-@contextmanager
-def _own_store(task: Task) -> Iterator[Store | None]:
-    """The store of the group of all ranks, which the loop finds and may use."""
-    if distributed.is_initialized():
-        yield store_of(task, "loop")
-    else:
-        yield None
 
 
 def _run_function(train: Callable[[], object]) -> None:

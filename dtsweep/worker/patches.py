@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -32,8 +34,8 @@ class Patches:
         """Give replaced functions back.
 
         Returns:
-            Names of those that are as before, and of those that another library has replaced. That
-            one may have done so when it was loaded, which it is only once in a process.
+            Names of those that are as before, and of those that another library, loaded in the
+            meantime, has replaced for good. What it replaces whenever it is loaded is a part of it.
         """
         restored, remaining = [], []
         for owner, before in self._before:
@@ -43,6 +45,8 @@ class Patches:
                 if _package(by) == _package(_module_of(owner)):
                     continue
                 if by in sys.modules and by not in self._loaded and not _is_users(by):
+                    if _replaces_when_loaded(by, name):
+                        continue
                     remaining.append(f"{label}, replaced by {by}")
                     continue
                 _put(owner, name, old)
@@ -97,6 +101,24 @@ def _is_users(module: str) -> bool:
         return True
     file = getattr(sys.modules.get(module), "__file__", None)
     return module not in sys.modules or (file is not None and in_user_code(file))
+
+
+def _replaces_when_loaded(module: str, name: str) -> bool:
+    """True if the top level of a module sets an attribute of this name."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    waiting: list[ast.AST] = [*tree.body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            continue
+        is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if is_set and node.attr == name:  # type: ignore[attr-defined]  # an attribute
+            return True
+        waiting += ast.iter_child_nodes(node)
+    return False
 
 
 def _put(owner: Any, name: str, value: Any) -> None:

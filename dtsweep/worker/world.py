@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FunctionType
+from typing import Any
 
 from torch import distributed
 from torch.distributed import distributed_c10d
@@ -138,6 +139,30 @@ def without_group(name: str) -> Iterator[distributed_c10d.Store | None]:
                 backend, store=again, rank=rank, world_size=workers, timeout=timeout
             )
             sys.excepthook = hook
+
+
+@contextmanager
+def own_group(name: str) -> Iterator[distributed_c10d.Store | None]:
+    """Be in another group of the same ranks for a while; called by all of them.
+
+    What is made from it, or left of it, ends with it.
+
+    Args:
+        name: of this time alone, equal on all ranks.
+
+    Yields:
+        As `without_group`.
+    """
+    ranks: dict[str, Any] = {}
+    if distributed.is_initialized():
+        ranks["backend"] = distributed.get_backend()
+        ranks["rank"], ranks["world_size"] = distributed.get_rank(), distributed.get_world_size()
+    with without_group(name) as store:
+        if store is not None:
+            timeout = store.timeout  # type: ignore[attr-defined]  # missing in torch's stub
+            own_store = distributed_c10d.PrefixStore("own", store)
+            distributed.init_process_group(store=own_store, timeout=timeout, **ranks)
+        yield store
 
 
 def _have_all_ended(store: distributed_c10d.Store, *, workers: int, wait_s: float) -> bool:

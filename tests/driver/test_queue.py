@@ -195,6 +195,13 @@ def test_a_fault_that_was_not_the_trials_own_is_tried_again_at_the_end_of_its_se
     assert again.attempt_id != first.attempt_id
 
 
+def test_a_loop_that_failed_in_used_processes_is_the_first_in_new_ones() -> None:
+    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4, 8]}, canary=False)
+    handed_out = work_off(queue, "ok", "reused_process")
+    assert [task.attempt for _, task in handed_out] == [1, 1, 2, 1]
+    assert handed_out[1][1].trial_id == handed_out[2][1].trial_id
+
+
 def test_a_trial_has_three_attempts() -> None:
     handed_out = work_off(queue_of(axes={"workers": [1]}), *["rank_died"] * 5)
     assert [task.attempt for _, task in handed_out] == list(range(1, ATTEMPTS + 1))

@@ -1,4 +1,4 @@
-"""Trials of a user's loop one after another in the same process: nothing of one reaches the next."""
+"""Trials of a user's loop in the same process: nothing of one reaches the next."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def seen():
     return {
         "variable": os.environ.get("LEFT_BY_A_SCRIPT"),
         "removed": os.environ.get("KEPT_BY_THE_TEST"),
-        "folder": os.getcwd(),
+        "folder": Path.cwd().name,  # each script has a folder of its own
         "signal": str(signal.getsignal(signal.SIGUSR2)),
         "dtype": str(torch.get_default_dtype()),
         "threads of torch": torch.get_num_threads(),
