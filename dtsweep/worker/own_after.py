@@ -45,7 +45,7 @@ NOT_QUEUED = "steps of a user's own loop can't be queued ahead"
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What follows a loop on one rank."""
+    """Instruments around a loop on one rank."""
 
     task: Task
     device: torch.device
@@ -57,7 +57,7 @@ class Watched:
 
 @dataclass
 class AfterWindow:
-    """What follows a window, step by step; a field that is not known yet is missing."""
+    """Steps that follow a window; a field that is not known yet is missing."""
 
     watched: Watched
     window: WindowTime
