@@ -56,7 +56,7 @@ class StoreGroup:
         return [_read(self.store, key) for key in keys]
 
     def decided(self, value: Any, judge: Callable[[list[Any]], Any]) -> Any:
-        """What rank 0 decides by the values of all ranks; both are JSON.
+        """Return the decision of rank 0 by the values of all ranks; both are JSON.
 
         Large values travel to rank 0 alone, and do not stay in the store.
 

@@ -23,7 +23,6 @@ from dtsweep.sweep.task import Task
 from dtsweep.worker.after_window import PROFILED_STEPS
 from dtsweep.worker.exchange_cost import NO_ROOM, WindowTime
 from dtsweep.worker.loader_watch import LoaderWatch
-from dtsweep.worker.loop import without_collector
 from dtsweep.worker.optimizer_steps import OptimizerSteps
 from dtsweep.worker.own_checks import Judge, StepSums
 from dtsweep.worker.own_exchange import ExchangeTurns, FsdpSilence, Silence, silence_of
@@ -45,7 +44,7 @@ NOT_QUEUED = "steps of a user's own loop can't be queued ahead"
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What follows a loop on one rank."""
+    """Instruments around a loop on one rank."""
 
     task: Task
     device: torch.device
@@ -57,7 +56,7 @@ class Watched:
 
 @dataclass
 class AfterWindow:
-    """What follows a window, step by step; a field that is not known yet is missing."""
+    """Steps that follow a window; a field that is not known yet is missing."""
 
     watched: Watched
     window: WindowTime
@@ -193,8 +192,7 @@ class AfterWindow:
             watched.steps.on_begin = silence.before_update
         turns = ExchangeTurns(watched.parts, watched.group, silence, self.window)
         spent_s = time.perf_counter() - began
-        with without_collector(keep=measure.gc):
-            yield from turns.timed(measure, spent_s=spent_s, device=watched.device)
+        yield from turns.timed(measure, spent_s=spent_s, device=watched.device)
         watched.steps.on_begin = None
 
     def _no_room(self, silence: Silence) -> str | None:

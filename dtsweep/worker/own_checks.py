@@ -94,7 +94,7 @@ class StepSums:
         self.after = _joined(self.after, [_own(p) for p in parameters])
 
     def as_json(self) -> dict[str, Any]:
-        """What other ranks are sent."""
+        """Values for the other ranks."""
         shapes = hashlib.sha256("\n".join(self.shapes).encode()).hexdigest()
         return {
             "parts": self.parts,

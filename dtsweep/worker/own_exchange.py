@@ -200,7 +200,7 @@ def _gradient_bytes(model: nn.Module) -> int:
 
 
 def silence_of(forwards: ForwardWatch, optimizers: Sequence[Optimizer]) -> Silence | str:
-    """What switches the exchange of the loop off, or the reason why nothing can.
+    """Make the switch of the loop's exchange, or give the reason why there is none.
 
     Args:
         forwards: what was called in a step.

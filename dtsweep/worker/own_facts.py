@@ -106,7 +106,7 @@ class ForwardWatch:
         return [module for module in modules.values() if isinstance(module, kinds)]
 
     def facts(self, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
-        """What was seen of the loop.
+        """Facts that were seen in a step.
 
         Args:
             optimizers: that stepped; the first is the one whose steps count.

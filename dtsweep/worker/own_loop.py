@@ -165,19 +165,19 @@ class OwnLoop:
         self._on_warm(slowest_s)
         warmup_s = time.perf_counter() - began_warmup
         window = self._window(period_s)
-        self._contexts.enter_context(self._context.telemetry.sampled())
+        # To the end: what is collected after a window takes as long as many steps.
         self._contexts.enter_context(without_collector(keep=measure.gc))
-        self._group.barrier()
-        self._context.telemetry.start()
-        self._group.barrier()
-        self._loaders.restart()
-        self._skipped = 0
-        calls = collectives()
-        window_s = yield from self._parts.timed("window", iter(window))
-        calls = calls_since(calls)
-        seen = self._context.telemetry.stop()
-        counts, skipped = self._loaders.counts(), self._skipped
-        self._contexts.close()
+        with self._context.telemetry.sampled():
+            self._group.barrier()
+            self._context.telemetry.start()
+            self._group.barrier()
+            self._loaders.restart()
+            self._skipped = 0
+            calls = collectives()
+            window_s = yield from self._parts.timed("window", iter(window))
+            calls = calls_since(calls)
+            seen = self._context.telemetry.stop()
+            counts, skipped = self._loaders.counts(), self._skipped
         device = self._context.device
         peak, reserved_peak = peak_bytes(device), reserved_peak_bytes(device)
         # All ranks have left the window.

@@ -6,6 +6,7 @@ import functools
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,17 @@ from torch import distributed, nn
 from torch.distributed import distributed_c10d
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from dtsweep import Measure, Point, Sweep, workloads
-from dtsweep.measure.store_group import StoreGroup
+from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.metrics.summary import columns_of_steps
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.task import Task, task_of
+from dtsweep.worker.own_checks import likeness
+from dtsweep.worker.own_facts import COMPILED, NO_MODEL, ForwardWatch
 from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.rank import become_rank
 from tests.ranks import spawn
@@ -119,6 +121,9 @@ def sharded() -> None:
 
 
 def zero1() -> None:
+    # Its module compiles code when it is imported.
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
     model = DistributedDataParallel(model_of_layers())
     train(model, optimizer=ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.01))
 
@@ -353,3 +358,91 @@ def test_a_profile_follows_all_that_is_timed(sent: list[dict[str, Measured]]) ->
 def test_losses_of_a_users_loop_are_null(sent: list[dict[str, Measured]]) -> None:
     row = row_of([of_rank["ddp"] for of_rank in sent])
     assert (row["loss_first"], row["loss_last"]) == (None, None)
+
+
+def test_a_part_is_compared_with_its_copies_alone() -> None:
+    def sums(norm: float) -> list[list[float]]:
+        return [[1.0, norm, 10.0]]
+
+    # Four ranks: two shards, each on two of them.
+    parts = [["0"], ["1"], ["0"], ["1"]]
+    same = [sums(1.0), sums(2.0), sums(1.0), sums(2.0)]
+    assert likeness(same, parts, most=1e-5).agree is True
+    assert likeness([*same[:3], sums(2.1)], parts, most=1e-5).agree is False
+    # Shards of which nobody has a copy can't be compared.
+    assert likeness(same, [["0"], ["1"], ["2"], ["3"]], most=1e-5).agree is None
+    assert likeness([sums(0.0)] * 4, parts, most=1e-5).is_empty
+
+
+def facts_of(step: Callable[[nn.Module, torch.Tensor], object], model: nn.Module) -> Any:
+    forwards = ForwardWatch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with forwards.watched():
+        step(model, torch.ones(2, 4))
+    return forwards.facts([optimizer])
+
+
+def autocast(model: nn.Module, batch: torch.Tensor) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(batch)
+
+
+def test_the_precision_is_that_of_autocast_or_of_the_parameters() -> None:
+    assert facts_of(autocast, model_of_layers())["loop_precision"] == "bf16"
+    inside = model_of_layers()
+    inside.forward = torch.autocast("cpu", dtype=torch.bfloat16)(inside.forward)  # type: ignore[method-assign]  # as Accelerate does
+    assert facts_of(lambda model, batch: model(batch), inside)["loop_precision"] == "bf16"
+    pure = model_of_layers().bfloat16()
+    assert facts_of(lambda model, batch: model(batch.bfloat16()), pure)["loop_precision"] == "bf16"
+    usual = facts_of(lambda model, batch: model(batch), model_of_layers())
+    assert (usual["loop_precision"], usual["loop_wrapper"]) == ("fp32", "none")
+
+
+def test_parameters_count_those_that_the_optimizer_does_not_have() -> None:
+    model = model_of_layers()
+    forwards = ForwardWatch()
+    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.01)  # type: ignore[index]  # a Sequential
+    with forwards.watched():
+        model(torch.ones(2, 4))
+    assert forwards.facts([optimizer])["parameters"] == 49
+
+
+def test_what_is_not_seen_is_unknown_with_the_reason() -> None:
+    called = facts_of(lambda model, batch: batch @ model[0].weight.T, model_of_layers())  # type: ignore[index]  # a Sequential
+    assert "loop_precision" not in called
+    assert called["loop_reason"] == NO_MODEL
+
+    model = model_of_layers()
+    compiled = torch.compile(model, backend="eager")
+    compiled(torch.ones(2, 4))
+    with pytest.warns(UserWarning, match="global hooks"):
+        compiled_facts = facts_of(lambda _, batch: compiled(batch), model)
+        assert (compiled_facts["loop_precision"], compiled_facts["loop_reason"]) == (None, COMPILED)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            under_autocast = facts_of(lambda _, batch: compiled(batch), model)
+    assert under_autocast["loop_precision"] == "bf16"
+
+
+def decide(rank: int, store: Any, *, gives_up: bool) -> Any:
+    group = StoreGroup(store, rank=rank, workers=2, timeout_s=20)
+    if gives_up:
+        group.give_up("no data")
+        return None
+    try:
+        return group.decided(rank + 1, sum)
+    except GaveUpError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("quitter", [None, 0, 1])
+def test_ranks_decide_together_unless_one_gives_up(quitter: int | None) -> None:
+    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(decide, rank, store, gives_up=rank == quitter) for rank in range(2)]
+        decided = [call.result() for call in calls]
+    if quitter is None:
+        assert decided == [3, 3]
+        # Large values do not stay.
+        assert not store.check(["1/1"])
+    else:
+        assert decided[1 - quitter] == "no data"
