@@ -14,6 +14,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from dtsweep.hardware.device import barrier, wait_for
 from dtsweep.measure.trace import WINDOW, Profile, breakdown
 
+STEP = "dtsweep: step {}"
+"""Name of a step in the trace, by its number."""
+
 
 class ProfileError(Exception):
     """The steps ran, but nothing is known of them."""
@@ -39,18 +42,37 @@ def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> P
     Raises:
         ProfileError: the steps ran, but their trace can't be written or read.
     """
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    # Shapes, stacks and memory would slow the steps down and make the trace many times larger.
-    with profile(activities=activities) as profiler:
+    with recorder(device) as profiler:
         step()
         # A profiler that started late elsewhere is no exchange.
         barrier(device)
         wait_for(device)
         with record_function(WINDOW):
             for number in range(steps):
-                with record_function(f"dtsweep: step {number}"):
+                with record_function(STEP.format(number)):
                     step()
             wait_for(device)
+    return profile_of(profiler, steps=steps, device=device)
+
+
+def recorder(device: torch.device) -> profile:
+    """Make torch's profiler for steps on a device."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    # Shapes, stacks and memory would slow the steps down and make the trace many times larger.
+    return profile(activities=activities)
+
+
+def profile_of(profiler: profile, *, steps: int, device: torch.device) -> Profile:
+    """Read what was recorded.
+
+    Args:
+        profiler: has ended; `WINDOW` and `STEP` are ranges of its trace.
+        steps: how many it has in `WINDOW`.
+        device: where they ran.
+
+    Raises:
+        ProfileError: the trace can't be written or read.
+    """
     try:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "trace.json")

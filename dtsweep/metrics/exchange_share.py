@@ -66,11 +66,14 @@ def exchange_columns(point: Point, ranks: Sequence[Measured]) -> Row:
         "exchange_isolated_s": ranks[0].exchange_isolated_s,
         "comm_reason": ranks[0].exchange_reason,
     }
-    if any(name not in rank.steps for rank in ranks for name in PASS_COLUMNS):
-        return row
+    has_passes = all(name in rank.steps for rank in ranks for name in PASS_COLUMNS)
     if any((rank.steps["part"] == "no_exchange").any() for rank in ranks):
-        row |= {"comm_method": "difference", "pass_s": _pass_s(point, ranks, "no_exchange")}
+        row["comm_method"] = "difference"
+        if has_passes:
+            row["pass_s"] = _pass_s(point, ranks, "no_exchange")
         row |= _by_window(point, ranks) if has_quick_turn(ranks[0]) else _by_pairs(ranks)
+    elif not has_passes:
+        return row
     elif all(map(marks_exchange, ranks)):
         row["pass_s"] = _pass_s(point, ranks, "window")
         if point.workers > 1 or point.servers:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dtsweep.metrics.breakdown import Row
 from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.arguments import command_line
 from dtsweep.sweep.point import Point
 
 SET_BY_WORKLOADS = (
@@ -22,13 +24,14 @@ PER_SAMPLE = ("energy_j_per_sample", "cpu_energy_j_per_sample")
 """Columns that shrink with them."""
 
 
-def unknown_columns(driven: Iterable[str]) -> Row:
-    """Null columns of a point whose workload is a training loop of the user.
-
-    Args:
-        driven: fields of the point that the loop reads.
-    """
-    return dict.fromkeys(name for name in SET_BY_WORKLOADS if name not in driven)
+def columns_of_loop(point: Point) -> Row:
+    """Columns of a point whose workload is a training loop of the user, before it runs."""
+    loop = point.workload
+    columns: Row = dict.fromkeys(name for name in SET_BY_WORKLOADS if name not in loop.driven)
+    if getattr(loop, "script_file", None) is not None:
+        words = [loop.path, *command_line(loop.arguments, loop.values(point))]
+        columns["command"] = json.dumps(words, ensure_ascii=False)
+    return columns
 
 
 def with_counted_samples(point: Point, ranks: Sequence[Measured]) -> Point:
@@ -78,11 +81,9 @@ def _equal_count(ranks: Sequence[Measured]) -> int | None:
 
 def measured_semantics(rank: Measured, *, workers: int) -> str:
     """Semantics of the updates of a training loop, by gradients and parameters of its ranks."""
-    if workers == 1 or rank.gradients_agree:
+    if workers == 1:
         return "exact"
-    if rank.parameters_agree is False:
-        return "not_exchanged"
-    return "local"
+    return rank.semantics or "unknown"
 
 
 def broken_promise(point: Point, driven: Iterable[str], samples: int | None) -> str | None:

@@ -151,6 +151,18 @@ class TrialColumns:
     optimizer_class: str | None = None
     """Name of the optimizer that ran."""
 
+    loop_learning_rate: float | None = None
+    """Of a training loop of the user: its optimizer's learning rate at the window's end."""
+
+    loop_precision: str | None = None
+    """Of such a loop: type in which its model's products are computed."""
+
+    loop_wrapper: str | None = None
+    """Of such a loop: known wrappers of its model; `none` without one."""
+
+    loop_reason: str | None = None
+    """Reason why one of these is unknown."""
+
     is_weighted: bool | None = None
     """True if the workload weighs its batches."""
 
@@ -201,6 +213,9 @@ class Measured(RankColumns, TrialColumns):
 
     samples_reason: str | None = None
     """Reason why they are unknown."""
+
+    semantics: str | None = None
+    """Of such a loop with several ranks: one of `SEMANTICS`, as gradients and parameters show."""
 
     work: StepWork | None = None
     """Time of a step's operations at those rates; rank 0 alone counts."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
 from dtsweep.metrics.flags import device_flags
-from dtsweep.metrics.own_loops import counted_columns, unknown_columns, with_counted_samples
+from dtsweep.metrics.own_loops import columns_of_loop, counted_columns, with_counted_samples
 from dtsweep.metrics.plausible import plausibility_columns
 from dtsweep.metrics.rank_result import (
     Measured,
@@ -47,7 +47,7 @@ def point_row(sweep: Sweep, point: Point) -> Row:
         global_batch = point.global_batch
     of_loop = {}
     if point.sync == AS_WRITTEN:
-        of_loop = unknown_columns(point.workload.driven)
+        of_loop = columns_of_loop(point)
     return {
         **point.columns(),
         # What would say so is not what runs.

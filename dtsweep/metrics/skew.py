@@ -67,6 +67,8 @@ def correlated_own_steps(ranks: Sequence[Measured]) -> float:
     forward are a rank's own; a whole step is as long on all ranks. What the ranks have in common
     falls out.
     """
+    if any("forward_s" not in rank.steps for rank in ranks):
+        return 1.0
     series = [rank.of_part("data_s") + rank.of_part("forward_s") for rank in ranks]
     count = min(map(len, series))
     if count < NOISE_FROM:

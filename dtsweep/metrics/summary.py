@@ -172,6 +172,8 @@ def _step_times(steps: Series, strata: NDArray[np.int64]) -> Row:
 
 
 def _losses(ranks: Sequence[Measured]) -> Row:
+    if any("loss" not in rank.steps for rank in ranks):
+        return {"loss_first": None, "loss_last": None}
     losses = [rank.of_part("loss") for rank in ranks]
     return {
         "loss_first": float(np.mean([loss[0] for loss in losses])),

@@ -26,6 +26,7 @@ _FRONTIER_TITLES = {
     "stale": "stale updates, a step is one worker's push",
     "local": "local updates, latency is the mean step",
     "not_exchanged": "nothing exchanged, each worker has a model of its own",
+    "unknown": "what workers exchange is unknown",
 }
 
 

@@ -185,6 +185,27 @@ TRIALS: tuple[Column, ...] = (
         "of the optimizer that ran; where it is the workload's own, `optimizer` is null",
     ),
     Column(
+        "loop_learning_rate",
+        FLOAT,
+        "",
+        "of a user's training loop: of its optimizer's first group, at the window's end",
+    ),
+    Column(
+        "loop_precision",
+        TEXT,
+        "",
+        "of a user's training loop: fp32, tf32, bf16 or fp16, in which most parameters are "
+        "multiplied, by autocast, their wrapper or their own type",
+    ),
+    Column(
+        "loop_wrapper",
+        TEXT,
+        "",
+        "of a user's training loop: DistributedDataParallel (with its communication hook), "
+        "fully_shard, FullyShardedDataParallel, or none",
+    ),
+    Column("loop_reason", TEXT, "", "why loop_precision or loop_wrapper is null"),
+    Column(
         "is_weighted",
         BOOL,
         "",
@@ -198,7 +219,10 @@ TRIALS: tuple[Column, ...] = (
     ),
     Column("seed", INT, "", "seed of the sweep"),
     Column(
-        "semantics", TEXT, "", "what an update means: exact, lossy, stale, local or not_exchanged"
+        "semantics",
+        TEXT,
+        "",
+        "what an update means: exact, lossy, stale, local, not_exchanged or unknown",
     ),
     *_axis_columns(),
     Column(
@@ -533,6 +557,12 @@ TRIALS: tuple[Column, ...] = (
     Column("python_version", TEXT, "", "version of Python"),
     Column("numpy_version", TEXT, "", "version of NumPy"),
     Column("measure", TEXT, "", "JSON of the settings of `Measure`"),
+    Column(
+        "command",
+        TEXT,
+        "",
+        "of a script of the user: JSON of its path and its arguments, as a shell has them",
+    ),
 )
 
 RANKS: tuple[Column, ...] = (

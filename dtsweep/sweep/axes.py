@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -56,20 +57,33 @@ def narrow(sweep: Sweep, settings: Mapping[str, list[Scalar]]) -> Sweep:
     return replace(sweep, axes=axes, samples=sweep.samples if still_drawn else None)
 
 
-def parse_setting(text: str) -> tuple[str, list[Scalar]]:
+def parse_setting(text: str, *, option: str = "--set") -> tuple[str, list[Scalar]]:
     """Read `axis=v1,v2`: numbers, true, false and none are what they look like, the rest is text.
 
-    Values of environment variables are text as it stands.
+    Values of environment variables are text as it stands, and `none` as the value of an argument
+    is.
 
     >>> parse_setting("staleness=0,none"), parse_setting("env.OMP_DYNAMIC=true")
     (('staleness', [0, None]), ('env.OMP_DYNAMIC', ['true']))
+    >>> parse_setting("args.x=8,1e-3,true,none,007")
+    ('args.x', [8, 0.001, True, 'none', '007'])
+
+    Raises:
+        SweepError: it has no name, or no values.
     """
     name, equals, values = text.partition("=")
     name = name.strip()
-    if not equals or not values.strip():
-        raise SweepError(f"--set {text!r} has no values; write axis=value or axis=value,value")
+    if not equals or not values.strip() or not name:
+        raise SweepError(
+            f"{option} {quoted(text)} has no values; write axis=value or axis=value,value"
+        )
     texts = [value.strip() for value in values.split(",")]
-    return name, [value if name.startswith("env.") else _parse(value) for value in texts]
+    parse: Callable[[str], Scalar] = _parse
+    if name.startswith("env."):
+        parse = str
+    elif name.startswith(ARGS):
+        parse = _parse_argument
+    return name, [parse(value) for value in texts]
 
 
 def _parse(text: str) -> Scalar:
@@ -81,6 +95,17 @@ def _parse(text: str) -> Scalar:
             return number(text)
         except ValueError:
             continue
+    return text
+
+
+def _parse_argument(text: str) -> Scalar:
+    """Read a value of an argument: the script has to get a text such as `none` or `007` as it is.
+
+    `nan` and `1_000` are texts, too.
+    """
+    is_number = re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", text)
+    if is_number or text.lower() in ("true", "false"):
+        return _parse(text)
     return text
 
 

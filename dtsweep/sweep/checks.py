@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
+from dtsweep.sweep.arguments import check_arguments
 from dtsweep.sweep.point import AXES
 from dtsweep.sweep.secret import has_credentials, is_secret, mark_in
 from dtsweep.sweep.values import ARGS, Scalar, is_own_loop, workload_fields
@@ -39,6 +40,7 @@ def check_workload(workload: Any) -> None:
         raise SweepError(
             f"workload {name} is not a dataclass; put @dataclass(frozen=True) above it", word=name
         )
+    check_arguments(getattr(workload, "arguments", ()) if is_own_loop(workload) else ())
     for field_name, value in workload_fields(workload).items():
         if not _is_json(value):
             raise SweepError(
@@ -89,9 +91,7 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
     if str(name).startswith(ARGS) and is_own_loop(workload):
         _check_argument(name)
     else:
-        _check_name(
-            name, [item.name for item in fields(workload) if _is_scalar_field(item, workload)]
-        )
+        _check_name(name, workload)
     if name.startswith("env."):
         check_variable_name(name.removeprefix("env."), where="an axis env.NAME")
     if name.startswith("env.") and is_secret(name.removeprefix("env.")):
@@ -144,23 +144,17 @@ def _check_effect(name: str, workload: Any) -> None:
 
 
 def _check_argument(name: str) -> None:
-    """Refuse an axis `args.NAME` without a name, or whose name marks a secret."""
+    """Refuse an axis `args.NAME` without a name."""
     if name == ARGS:
         raise SweepError("axis 'args.' has no name; write args.NAME", word=name)
-    if is_secret(name.removeprefix(ARGS)):
-        raise SweepError(
-            f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes "
-            "are printed and stored; have the script read it from a variable, and set that in "
-            "Resources(environment=…)",
-            word=name,
-        )
 
 
 def _is_scalar_field(item: Any, workload: Any) -> bool:
     return item.init and not isinstance(getattr(workload, item.name), (list, dict, tuple))
 
 
-def _check_name(name: Any, workload_names: Iterable[str]) -> None:
+def _check_name(name: Any, workload: Any) -> None:
+    workload_names = [item.name for item in fields(workload) if _is_scalar_field(item, workload)]
     # A workload's field is found without its prefix too: to forget it is the likeliest slip.
     allowed = {field: f"workload.{field}" for field in workload_names}
     allowed |= {full: full for full in [*allowed.values(), *AXES, "global_batch"]}
@@ -168,15 +162,25 @@ def _check_name(name: Any, workload_names: Iterable[str]) -> None:
         isinstance(name, str) and name.startswith("env.") and name != "env."
     ):
         return
-    near = nearest(str(name), allowed)
-    names = dict.fromkeys([*AXES, "global_batch", *allowed.values(), "env.NAME"])
-    if near:
+    if is_own_loop(workload):
+        hint = _hint_on_arguments(str(name), [*READ_BY_OWN_LOOPS, *workload.reads()])
+    elif near := nearest(str(name), allowed):
         hint = f"did you mean {allowed[near]!r}?"
     else:
+        names = dict.fromkeys([*AXES, "global_batch", *allowed.values(), "env.NAME"])
         hint = did_you_mean(str(name), names)
     raise SweepError(
         f"axis {name!r} is not a field of a point or of the workload; {hint}", word=str(name)
     )
+
+
+def _hint_on_arguments(name: str, fields_read: Iterable[str]) -> str:
+    """Say what an axis of a training loop of the user may be that is not a field."""
+    hint = f"for an argument of the training loop write 'args.{name.lstrip('-')}'"
+    near = nearest(name, fields_read)
+    if near:
+        hint = f"did you mean {near!r}? Else {hint}"
+    return hint
 
 
 def _check_values(name: str, axis: Any) -> None:
@@ -235,18 +239,8 @@ def as_scalar(name: str, value: Any) -> Scalar:
             f"axis {name!r} has {quoted(value)}, no JSON scalar; use a finite 64-bit number",
             word=name,
         )
-    if (
-        isinstance(value, str)
-        and name.startswith("workload.")
-        and is_secret(name.removeprefix("workload."))
-    ):
-        raise SweepError(
-            f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes "
-            "are printed and "
-            "stored; rename it, or set the secret in Resources(environment=…), which stores a hash "
-            "of it",
-            word=name,
-        )
+    if isinstance(value, str) and name.startswith(("workload.", ARGS)):
+        _check_no_secret(name)
     if isinstance(value, str) and has_credentials(value):
         raise SweepError(
             f"axis {name!r} has a URL with a password or token, and the values of axes are printed "
@@ -257,3 +251,19 @@ def as_scalar(name: str, value: Any) -> Scalar:
     if isinstance(value, str) and name.startswith("env."):
         check_variable_value(value, where=f"axis {name!r}", word=name)
     return value  # type: ignore[no-any-return]  # the lines above made sure
+
+
+def _check_no_secret(name: str) -> None:
+    """Refuse an axis `workload.FIELD` or `args.NAME` of texts whose name marks a secret."""
+    if not is_secret(name.removeprefix("workload.").removeprefix(ARGS)):
+        return
+    way_out = "rename it, or set the secret in Resources(environment=…), which stores a hash of it"
+    if name.startswith(ARGS):
+        way_out = (
+            "have the script read it from a variable, and set that in Resources(environment=…)"
+        )
+    raise SweepError(
+        f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes "
+        f"are printed and stored; {way_out}",
+        word=name,
+    )

@@ -11,10 +11,11 @@ from typing import Any
 
 from dtsweep.sweep.compressions import EXCHANGES
 
-SEMANTICS = ("exact", "lossy", "stale", "local", "not_exchanged")
+SEMANTICS = ("exact", "lossy", "stale", "local", "not_exchanged", "unknown")
 """Semantics of an update, from the strongest to the weakest.
 
-The last is that of a training loop of the user whose workers train models of their own.
+The last two are those of training loops of the user: workers train models of their own, or what
+they exchange can't be seen.
 """
 
 Fields = Mapping[str, Any]
@@ -213,7 +214,6 @@ _OF_THE_USER = ModeInfo(
     # What it is, is measured.
     semantics=lambda _: "exact",
     reads={},
-    can_restart=False,
 )
 
 

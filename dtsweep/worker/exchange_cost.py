@@ -18,7 +18,7 @@ from dtsweep.hardware.device import barrier
 from dtsweep.hardware.memory import gpu_room_bytes
 from dtsweep.hardware.readiness import free_memory_bytes
 from dtsweep.measure.isolated_exchange import max_over_ranks, mean_over_ranks, time_alone
-from dtsweep.measure.statistics import NOISE_FROM, correlated_steps
+from dtsweep.measure.statistics import NOISE_FROM, Series, correlated_steps
 from dtsweep.measure.stopping import AFTER, AFTER_S
 from dtsweep.measure.turns import (
     FIRST_ROUND_S,
@@ -142,7 +142,7 @@ def _time_turns(loop: Loop, task: Task, window: WindowTime, *, spent_s: float) -
     """Run steps without the exchange as `Measure.exchange` says; a quick turn if no round fits."""
     store = store_of(task, "turns")
     if task.measure.exchange == "precise":
-        (limit_s,) = max_over_ranks(loop.job.device, _precise_s(task.measure, window))
+        (limit_s,) = max_over_ranks(loop.job.device, precise_s(task.measure, window))
         device = loop.job.device
         least = 1
         if device.type == "cuda":
@@ -155,7 +155,7 @@ def _time_turns(loop: Loop, task: Task, window: WindowTime, *, spent_s: float) -
     _take_quick_turn(loop, window, spent_s=spent_s, store=store)
 
 
-def _precise_s(measure: Measure, window: WindowTime) -> float:
+def precise_s(measure: Measure, window: WindowTime) -> float:
     """Seconds that rounds may take after the first."""
     if window.stop_reason == "dominated":
         # A point that was not worth its window is not worth rounds either.
@@ -166,7 +166,9 @@ def _precise_s(measure: Measure, window: WindowTime) -> float:
 def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: Store) -> None:
     """Run one turn without the exchange in what the window's budget has left."""
     device = loop.job.device
-    spent_s, noise = max_over_ranks(device, spent_s, _noise_of_a_step(loop))
+    spent_s, noise = max_over_ranks(
+        device, spent_s, noise_of_a_step(loop.segments[-1].times["step_s"])
+    )
     share_s = QUICK_SHARE * window.window_s
     steps = quick_steps(
         window.step_s,
@@ -191,12 +193,11 @@ def _patience_s(steps: int, step_s: float) -> float:
     return PATIENCE_S + PATIENCE_TURNS * (steps + LEAD) * step_s
 
 
-def _noise_of_a_step(loop: Loop) -> float:
+def noise_of_a_step(series: Series) -> float:
     """Relative standard deviation of the window's steps, with their autocorrelation counted.
 
     Infinite if the window is too short to show it.
     """
-    series = loop.segments[-1].times["step_s"]
     if len(series) < NOISE_FROM:
         return math.inf
     return float(series.std(ddof=1) * np.sqrt(correlated_steps(series)) / series.mean())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
+
+from dtsweep.worker.batch_checks import digest_of
 
 
 @dataclass
@@ -27,6 +30,7 @@ class LoaderWatch:
         """Call a function with `loop` when a batch is asked for, with `data` when it is there."""
         self._mark = mark
         self._counts: dict[int, LoaderCount] = {}
+        self._digest: Any = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -50,6 +54,17 @@ class LoaderWatch:
         """Loaders that gave a batch since the restart."""
         return list(self._counts.values())
 
+    def begin_digest(self) -> None:
+        """Note the bytes of all batches from now on."""
+        self._digest = hashlib.sha256()
+
+    def digest(self) -> str | None:
+        """Digest of the batches since `begin_digest`, of which no more are noted; None if none."""
+        digest, self._digest = self._digest, None
+        if digest is None or digest.digest() == hashlib.sha256().digest():
+            return None
+        return str(digest.hexdigest())
+
     def _batches(self, loader: int, iterator: Iterator[Any]) -> Iterator[Any]:
         return _WatchedIterator(self, loader, iterator)
 
@@ -60,7 +75,12 @@ class LoaderWatch:
             batch = next(iterator)
         finally:
             self._mark("data")
-        self._counts.setdefault(loader, LoaderCount()).sizes.append(samples_in(batch))
+        count = self._counts.get(loader)
+        if count is None:
+            count = self._counts[loader] = LoaderCount()
+        count.sizes.append(samples_in(batch))
+        if self._digest is not None:
+            self._digest.update(digest_of(batch))
         return batch
 
 

@@ -90,9 +90,9 @@ class Loop:
                 name=name,
                 blocks=blocks,
                 began=self.clock.began,
-                times=_without(lead, self.clock.times()),
+                times=without_lead(lead, self.clock.times()),
                 losses=losses[lead:],
-                most_idle=_without(lead, self.clock.most_idle()),
+                most_idle=without_lead(lead, self.clock.most_idle()),
             )
         )
         return seconds
@@ -157,7 +157,8 @@ def without_collector(*, keep: bool) -> Iterator[None]:
             gc.enable()
 
 
-def _without(lead: int, times: Times) -> Times:
+def without_lead(lead: int, times: Times) -> Times:
+    """Times of the steps that follow the lead."""
     return {column: values[lead:] for column, values in times.items()}
 
 

@@ -33,8 +33,11 @@ class OptimizerSteps:
         """The optimizer whose steps count."""
         self.follows_all = False
         """True if from now on every optimizer's step counts: the loop is to end."""
-        self.others: set[str] = set()
-        """Classes of other optimizers that stepped."""
+        self.on_begin: Callable[[Optimizer], None] | None = None
+        """Called before the step of each optimizer that is in no other one's step."""
+        self.on_end: Callable[[Optimizer], None] | None = None
+        """Called after each of these steps, and before `on_step`."""
+        self._last_ended: Optimizer | None = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -50,15 +53,21 @@ class OptimizerSteps:
             before.remove()
             after.remove()
             self._running.clear()
+            self.followed = self._last_ended = None
 
     def _begins(self, optimizer: Optimizer, *_: Any) -> None:
+        if self.on_begin is not None and not self._running:
+            self.on_begin(optimizer)
         self._running.append(optimizer)
 
     def _ends(self, optimizer: Optimizer, *_: Any) -> None:
         # A step that raised left its optimizer behind.
         while self._running and self._running.pop() is not optimizer:
             pass
+        self._last_ended = optimizer
         if not self._running:
+            if self.on_end is not None:
+                self.on_end(optimizer)
             self._note(optimizer, is_skipped=False)
 
     def _note(self, optimizer: Optimizer, *, is_skipped: bool) -> None:
@@ -66,26 +75,15 @@ class OptimizerSteps:
             self.followed = optimizer
         if self.follows_all or optimizer is self.followed:
             self._on_step(optimizer, is_skipped)
-        else:
-            self.others.add(type(optimizer).__name__)
 
     def _with_skips(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """`GradScaler.step`, which leaves the optimizer's step out where gradients overflow."""
 
         @functools.wraps(step)
         def watched(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            ended = False
-
-            def note_end(*_: Any) -> None:
-                nonlocal ended
-                ended = True
-
-            handle = optimizer.register_step_post_hook(note_end)
-            try:
-                value = step(scaler, optimizer, *args, **kwargs)
-            finally:
-                handle.remove()
-            if not ended:
+            self._last_ended = None
+            value = step(scaler, optimizer, *args, **kwargs)
+            if self._last_ended is not optimizer:
                 self._note(optimizer, is_skipped=True)
             return value
 

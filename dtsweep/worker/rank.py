@@ -45,6 +45,9 @@ class RankContext:
     exchanges: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
     """Times of isolated exchanges that this world has measured, by what they depend on."""
 
+    start_folder: str | None = None
+    """Folder in which the user started the run; None is that of this process."""
+
     watch: StepWatch | None = None
     """Says where the workload is if no step ends for long."""
 

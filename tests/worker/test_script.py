@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dtsweep.worker.script import ScriptExitError, command_line, run_script
+from dtsweep.worker.script import run_script
+from dtsweep.worker.script_exit import ScriptExitError
 
 SCRIPT = """
 import argparse, atexit, json, sys
@@ -53,7 +54,3 @@ def test_an_exit_code_is_an_error_and_none_or_0_is_not(script: Path) -> None:
     run_script(script, ["0"])
     with pytest.raises(ScriptExitError, match="exit code 3"):
         run_script(script, ["3"])
-
-
-def test_values_are_arguments_as_parsers_want_them() -> None:
-    assert command_line([], {"batch_size": 8, "amp": False, "lr": None}) == ["--batch_size", "8"]

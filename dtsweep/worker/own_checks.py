@@ -1,0 +1,346 @@
+"""Gradients and parameters of a user's training loop, compared between ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import distributed
+from torch.distributed.tensor import DTensor, Replicate
+from torch.optim import Optimizer
+
+from dtsweep.sync.groups import position
+from dtsweep.worker.gradients import AGREE, IN_SHARDS, sums_and_norms
+
+EQUAL = 1e-9
+"""Tolerance where parameters are the same numbers, as after their mean was taken."""
+
+OTHER_MODELS = (
+    "workers' optimizers have different parameters, as with pipeline or tensor parallelism: there "
+    "is nothing to compare"
+)
+NOT_READ = "a worker's gradients or parameters can't be read"
+NO_GRADIENTS = "the optimizer has no gradients after its step: parameters alone are compared"
+OPTIMIZER_EXCHANGES = (
+    "gradients differ between workers, and parameters don't: the optimizer exchanges inside its "
+    "step, or gradients have other forms"
+)
+SOME = (
+    "gradients of {} of {} parameters differ between workers: these are not exchanged, or each "
+    "worker has its own, as experts"
+)
+SAME_BATCHES = "all workers loaded the same batches; give the DataLoader a DistributedSampler"
+NO_COLLECTIVE = "no collective was called in the window"
+DIFFERENT = (
+    "gradients and parameters differ between workers in {steps} steps after the window ({calls})"
+)
+LOCAL = "gradients differ between workers, and parameters are equal after some of the steps"
+"""Reasons, in words."""
+
+Sums = list[list[float]]
+"""Of each tensor: sum, norm, number of elements, as `sums_and_norms` has them."""
+
+
+def collectives() -> int | None:
+    """Number of collectives that this rank has begun in all its groups; None if it is unknown.
+
+    Nothing is sent without a process group.
+    """
+    if not distributed.is_initialized():
+        return 0
+    try:
+        return position()
+    except RuntimeError:
+        return None
+
+
+def calls_since(before: int | None) -> int | None:
+    """Number of collectives since another one; None if groups were made or destroyed since."""
+    now = collectives()
+    if now is None or before is None or now < before:
+        return None
+    return now - before
+
+
+@dataclass
+class StepSums:
+    """Gradients and parameters of the optimizers that step in one step of the loop."""
+
+    rank: int
+    parts: list[str] = field(default_factory=list)
+    """Of each parameter the name of the part that this rank has; empty of a whole one."""
+    shapes: list[str] = field(default_factory=list)
+    gradients: Sums | None = field(default_factory=list)
+    before: Sums | None = field(default_factory=list)
+    """Parameters before the update; None if they can't be read."""
+    after: Sums | None = field(default_factory=list)
+
+    def begin(self, optimizer: Optimizer) -> None:
+        """Note the parameters of an optimizer before its step."""
+        self.before = _joined(self.before, [_own(p) for p in _parameters(optimizer)])
+
+    def end(self, optimizer: Optimizer) -> None:
+        """Note the gradients that it applied, and its parameters after that."""
+        parameters = _parameters(optimizer)
+        self.parts += [part_of(p, rank=self.rank) for p in parameters]
+        self.shapes += [_shape(p) for p in parameters]
+        self.gradients = _joined(self.gradients, [_own(p.grad) for p in parameters], parameters)
+        self.after = _joined(self.after, [_own(p) for p in parameters])
+
+    def as_json(self) -> dict[str, Any]:
+        """What other ranks are sent."""
+        shapes = hashlib.sha256("\n".join(self.shapes).encode()).hexdigest()
+        return {
+            "parts": self.parts,
+            "shapes": shapes,
+            "gradients": self.gradients,
+            "before": self.before,
+            "after": self.after,
+        }
+
+
+def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _own(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """The part of a tensor that this rank has: no exchange is needed."""
+    if tensor is None:
+        return None
+    tensor = tensor.detach()
+    if isinstance(tensor, DTensor):
+        return tensor.to_local()
+    return tensor
+
+
+def _is_flat(parameter: torch.Tensor) -> bool:
+    """True if it is a shard of FSDP1, or a view of one."""
+    return hasattr(parameter, "_fsdp_flattened") or hasattr(parameter, "_is_flat_param")
+
+
+def part_of(parameter: torch.Tensor, *, rank: int) -> str:
+    """Name the part of a parameter that this rank has; ranks with equal names have copies.
+
+    >>> part_of(torch.zeros(4), rank=1)
+    ''
+    """
+    if isinstance(parameter, DTensor):
+        places = parameter.device_mesh.get_coordinate() or ()
+        return ",".join(
+            str(place)
+            for place, placement in zip(places, parameter.placements, strict=True)
+            if not isinstance(placement, Replicate)
+        )
+    if _is_flat(parameter):
+        # Which ranks have copies of it is not known.
+        return f"rank {rank}"
+    return ""
+
+
+def _shape(parameter: torch.Tensor) -> str:
+    if _is_flat(parameter):
+        return "a shard"
+    return f"{tuple(parameter.shape)} {parameter.dtype}"
+
+
+def _joined(
+    sums: Sums | None,
+    tensors: Sequence[torch.Tensor | None],
+    like: Sequence[torch.Tensor] | None = None,
+) -> Sums | None:
+    """Add sums of further tensors; None if some can't be read.
+
+    Nothing is raised: a rank that fails alone would keep the others waiting.
+    """
+    if sums is None:
+        return None
+    sizes = like or tensors
+    try:
+        counts = [0 if tensor is None else tensor.numel() for tensor in sizes]
+        rows: Sums = sums_and_norms(tensors, counts=counts).tolist()
+    except Exception:  # noqa: BLE001  # whatever a class of tensors may raise
+        traceback.print_exc()
+        return None
+    return [*sums, *rows]
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """Comparison of tensors between the ranks that have copies of the same part."""
+
+    compared: int = 0
+    """Tensors that are not zero everywhere, of which two ranks have copies."""
+
+    different: int = 0
+    """Those of them that differ."""
+
+    is_empty: bool = True
+    """True if all tensors are zeros, or there are none."""
+
+    @property
+    def agree(self) -> bool | None:
+        """True if all copies are the same; None without any."""
+        if not self.compared:
+            return None
+        return not self.different
+
+
+def likeness(of_ranks: Sequence[Sums], parts: Sequence[Sequence[str]], *, most: float) -> Likeness:
+    """Compare tensors of all ranks.
+
+    Args:
+        of_ranks: of each rank, in the order of its tensors.
+        parts: of each rank and tensor, the part that it has.
+        most: tolerance of sums and norms, as a share of the norm.
+    """
+    if not of_ranks[0]:
+        return Likeness()
+    values = np.nan_to_num(np.array(of_ranks))
+    names = np.array(parts)
+    compared = np.zeros(names.shape[1], dtype=bool)
+    different = np.zeros_like(compared)
+    for name in np.unique(names):
+        has_part = names == name
+        is_shared = has_part.sum(axis=0) > 1
+        has_part &= is_shared
+        compared |= is_shared & (np.where(has_part, values[..., 1], 0.0).max(axis=0) > 0)
+        different[is_shared] |= _differences(values[:, is_shared], has_part[:, is_shared]) > most
+    return Likeness(
+        compared=int(compared.sum()),
+        different=int((different & compared).sum()),
+        is_empty=not values[..., 1].any(),
+    )
+
+
+def _differences(values: NDArray[np.float64], has_part: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Largest difference of each tensor between the ranks that have it, as a share of its norm.
+
+    Args:
+        values: (ranks, tensors, 3) of `sums_and_norms`.
+        has_part: (ranks, tensors).
+    """
+
+    def spread(column: NDArray[np.float64]) -> NDArray[np.float64]:
+        high = np.where(has_part, column, -np.inf).max(axis=0)
+        return np.asarray(high - np.where(has_part, column, np.inf).min(axis=0))
+
+    totals, norms, counts = np.moveaxis(values, -1, 0)
+    largest = np.where(has_part, norms, 0.0).max(axis=0)
+    elements = np.where(has_part, counts, 0.0).max(axis=0)
+    spreads = np.maximum(spread(norms), spread(totals) / np.sqrt(elements + 1))
+    return np.asarray(spreads / np.maximum(largest, 1e-300))
+
+
+@dataclass
+class Judge:
+    """Decides on rank 0 what the ranks' updates are, step after step."""
+
+    may_go_on: bool = True
+    """False if this step is the last one that may be looked at."""
+
+    steps: int = 0
+    were_equal: bool = False
+    """True if parameters were equal before or after the update of some step."""
+    were_different: bool = False
+
+    def __call__(self, ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Judge one step.
+
+        Args:
+            ranks: what each sent: `StepSums.as_json`, `collectives` of the window and `batches`,
+                a digest of those that it loaded.
+
+        Returns:
+            `goes_on`, true if another step is needed; else `gradients_agree`, `parameters_agree`,
+            `gradients_reason` and `semantics` of `Measured`.
+        """
+        self.steps += 1
+        if len({rank["shapes"] for rank in ranks}) > 1:
+            return _verdict("unknown", reason=OTHER_MODELS)
+        if any(rank[name] is None for rank in ranks for name in ("gradients", "before", "after")):
+            return _verdict("unknown", reason=NOT_READ)
+        parts = [rank["parts"] for rank in ranks]
+        gradients = likeness([rank["gradients"] for rank in ranks], parts, most=AGREE)
+        most = AGREE
+        if gradients.agree is False:
+            most = EQUAL
+        before, after = (
+            likeness([rank[name] for rank in ranks], parts, most=most).agree
+            for name in ("before", "after")
+        )
+        self.were_equal = self.were_equal or before is True or after is True
+        self.were_different = self.were_different or before is False or after is False
+        if gradients.is_empty:
+            return self._without_gradients(after)
+        if gradients.agree is False:
+            return self._of_different(ranks, gradients, after)
+        if gradients.agree is None:
+            return _verdict("exact", reason=IN_SHARDS)
+        return _equal(ranks, parameters_agree=after)
+
+    def _without_gradients(self, after: bool | None) -> dict[str, Any]:
+        if self.were_different and self.were_equal:
+            return _verdict("local", parameters=True, reason=LOCAL)
+        if self.may_go_on and self.were_different:
+            return {"goes_on": True}
+        return _verdict("unknown", parameters=after, reason=NO_GRADIENTS)
+
+    def _of_different(
+        self, ranks: Sequence[dict[str, Any]], gradients: Likeness, after: bool | None
+    ) -> dict[str, Any]:
+        """Judge gradients that differ: parameters may be exchanged once in a while."""
+        if gradients.different < gradients.compared:
+            reason = SOME.format(gradients.different, gradients.compared)
+            return _verdict("unknown", gradients=False, parameters=after, reason=reason)
+        calls = [rank["collectives"] for rank in ranks]
+        if not any(calls) and None not in calls and not self.were_equal:
+            reason = DIFFERENT.format(steps=self.steps, calls=NO_COLLECTIVE)
+            return _verdict("not_exchanged", gradients=False, parameters=False, reason=reason)
+        if self.were_equal and self.were_different:
+            return _verdict("local", gradients=False, parameters=True, reason=LOCAL)
+        if self.may_go_on:
+            return {"goes_on": True}
+        if self.were_equal:
+            return _verdict("unknown", gradients=False, parameters=True, reason=OPTIMIZER_EXCHANGES)
+        reason = DIFFERENT.format(steps=self.steps, calls=f"collectives in it: {calls[0]}")
+        return _verdict("not_exchanged", gradients=False, parameters=False, reason=reason)
+
+
+def _equal(ranks: Sequence[dict[str, Any]], *, parameters_agree: bool | None) -> dict[str, Any]:
+    """Judge equal gradients: they are no sign of an exchange where batches are equal."""
+    batches = {rank["batches"] for rank in ranks}
+    is_silent = not any(rank["collectives"] for rank in ranks)
+    same_batches = len(batches) == 1
+    if is_silent and same_batches:
+        return _verdict(
+            "not_exchanged",
+            gradients=True,
+            parameters=parameters_agree,
+            reason=f"{SAME_BATCHES}; {NO_COLLECTIVE}",
+        )
+    reason = None
+    if same_batches and None not in batches:
+        reason = SAME_BATCHES
+    return _verdict("exact", gradients=True, parameters=parameters_agree, reason=reason)
+
+
+def _verdict(
+    semantics: str,
+    *,
+    gradients: bool | None = None,
+    parameters: bool | None = None,
+    reason: str | None = None,
+) -> dict[str, Any]:
+    return {
+        "goes_on": False,
+        "semantics": semantics,
+        "gradients_agree": gradients,
+        "parameters_agree": parameters,
+        "gradients_reason": reason,
+    }

@@ -1,0 +1,355 @@
+"""What is seen of a user's training loop after its window, on two ranks with real exchanges."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.distributed import distributed_c10d
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from dtsweep import Measure, Point, Sweep, workloads
+from dtsweep.measure.store_group import StoreGroup
+from dtsweep.metrics.rank_result import Measured
+from dtsweep.metrics.summary import columns_of_steps
+from dtsweep.metrics.window_view import mark_warmup
+from dtsweep.sweep.task import Task, task_of
+from dtsweep.worker.own_loop import OwnLoop
+from dtsweep.worker.rank import become_rank
+from tests.ranks import spawn
+
+CPU = torch.device("cpu")
+STEPS = 30
+MEASURE = Measure(half_width=None, warmup_steps=3, min_steps=STEPS, min_seconds=0, max_seconds=60)
+WORKLOAD = workloads.Gpt(layers=1, width=16, sequence=8)
+SAME = TensorDataset(torch.ones(64, 4))
+
+
+def task(workers: int = 2, **settings: Any) -> Task:
+    measure = replace(MEASURE, **settings)
+    sweep = Sweep(workload=WORKLOAD, axes={"workers": [workers]}, measure=measure)
+    return task_of(sweep, Point(workload=WORKLOAD, workers=workers))
+
+
+def batches(*, same: bool = False) -> Iterator[torch.Tensor]:
+    """Batches of this rank without end, with a loader as people write it."""
+    data = SAME
+    if not same:
+        data = TensorDataset(torch.randn(64, 4, generator=torch.Generator().manual_seed(0)))
+    sampler = None if same else DistributedSampler(data)
+    loader = DataLoader(data, batch_size=4, sampler=sampler)
+    while True:
+        for (batch,) in loader:
+            time.sleep(0.002)
+            yield batch
+
+
+def model_of_layers() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+
+
+def train(
+    model: nn.Module, *, before: Callable[[int], None] = lambda _: None, **other: Any
+) -> None:
+    """A loop as people write it; `before` is called before each step of the optimizer."""
+    optimizer = other.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.01)
+    for step, batch in enumerate(batches(**other)):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        before(step)
+        optimizer.step()
+
+
+def ddp() -> None:
+    train(DistributedDataParallel(model_of_layers()))
+
+
+def ddp_of_same_batches() -> None:
+    train(DistributedDataParallel(model_of_layers()), same=True)
+
+
+def same_batches_alone() -> None:
+    train(model_of_layers(), same=True)
+
+
+def ddp_compressed() -> None:
+    model = DistributedDataParallel(model_of_layers())
+    model.register_comm_hook(None, fp16_compress_hook)
+    train(model)
+
+
+def accumulating() -> None:
+    """Only the last of three passes exchanges."""
+    model = DistributedDataParallel(model_of_layers())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for number, batch in enumerate(batches()):
+        if number % 3 < 2:
+            with model.no_sync():
+                model(batch).square().mean().backward()
+        else:
+            model(batch).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def sharded() -> None:
+    model = model_of_layers()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    fully_shard(model[0], mp_policy=policy)  # type: ignore[index]  # a Sequential
+    fully_shard(model, mp_policy=policy)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for batch in batches():
+        model(batch).float().square().mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def zero1() -> None:
+    model = DistributedDataParallel(model_of_layers())
+    train(model, optimizer=ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.01))
+
+
+def local_sgd() -> None:
+    """Every fifth step averages parameters."""
+    model = model_of_layers()
+
+    def average(step: int) -> None:
+        if step % 5 == 0:
+            for parameter in model.parameters():
+                distributed.all_reduce(parameter.data)
+                parameter.data /= 2
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+    for step, batch in enumerate(batches()):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+        average(step)
+
+
+def alone() -> None:
+    train(model_of_layers())
+
+
+def alone_with_a_mean_loss() -> None:
+    """Parameters part, although something is exchanged."""
+    train(model_of_layers(), before=lambda _: distributed.all_reduce(torch.ones(1)))
+
+
+def adversarial(*, is_second_wrapped: bool) -> None:
+    models = [DistributedDataParallel(model_of_layers()), model_of_layers()]
+    if is_second_wrapped:
+        models[1] = DistributedDataParallel(models[1])
+    optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3) for model in models]
+    for batch in batches():
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+
+
+def of_two_stages() -> None:
+    """Each rank has another part of a model."""
+    train(nn.Linear(4, 1 + distributed.get_rank()))
+
+
+def cleared() -> None:
+    """Gradients are gone when the optimizer has stepped."""
+    model = DistributedDataParallel(model_of_layers())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer.register_step_post_hook(lambda *_: optimizer.zero_grad())
+    train(model, optimizer=optimizer)
+
+
+def failing() -> None:
+    """Rank 1 fails in a step without the exchange."""
+    model = DistributedDataParallel(model_of_layers())
+
+    def fail(*_: object) -> None:
+        if distributed.get_rank() and not model.require_backward_grad_sync:
+            raise ValueError("mine")
+
+    model.module.register_forward_hook(fail)
+    train(model)
+
+
+LOOPS: dict[str, Callable[[], None]] = {
+    loop.__name__: loop
+    for loop in (
+        *(ddp, ddp_of_same_batches, same_batches_alone, ddp_compressed, accumulating, sharded),
+        *(zero1, local_sgd, alone, alone_with_a_mean_loss, of_two_stages, cleared),
+    )
+}
+LOOPS["adversarial"] = functools.partial(adversarial, is_second_wrapped=True)
+LOOPS["half adversarial"] = functools.partial(adversarial, is_second_wrapped=False)
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "precise": {"exchange": "precise"},
+    "precise sharded": {"exchange": "precise"},
+    "off": {"exchange": "off"},
+}
+LOOPS |= {"precise": ddp, "precise sharded": sharded, "off": ddp}
+
+
+def measure_on(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    store = distributed.FileStore(str(folder / "agree"), 2)  # type: ignore[attr-defined]  # missing in torch's stub
+    context = become_rank(rank, CPU, workload=WORKLOAD, own_variables=())
+    sent = {}
+    forward = DistributedDataParallel.forward
+    for case, loop in {**LOOPS, "failing": failing, "profile": ddp}.items():
+        keys = distributed_c10d.PrefixStore(case, store)
+        group = StoreGroup(keys, rank=rank, workers=2, timeout_s=60)
+        distributed.init_process_group(
+            "gloo", init_method=f"file://{folder}/{case}", rank=rank, world_size=2
+        )
+        job = task(**SETTINGS.get(case, {}))
+        job = replace(job, is_profiled=case == "profile")
+        sent[case] = OwnLoop(job, context, group).run(loop)
+        distributed.destroy_process_group()
+    assert DistributedDataParallel.forward is forward
+    (folder / f"{rank}.sent").write_bytes(pickle.dumps(sent))
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Measured]]:
+    folder = tmp_path_factory.mktemp("own")
+    spawn(measure_on, args=(folder,), nprocs=2)
+    return [pickle.loads((folder / f"{rank}.sent").read_bytes()) for rank in range(2)]
+
+
+def row_of(ranks: list[Measured]) -> dict[str, Any]:
+    """Columns of the trial that are made from steps."""
+    point = task().point
+    nodes = ["a"] * len(ranks)
+    return columns_of_steps(point, mark_warmup(point, ranks), nodes=nodes, half_width=None)
+
+
+@pytest.mark.parametrize(
+    ("case", "semantics", "gradients_agree", "reason"),
+    [
+        ("ddp", "exact", True, None),
+        ("accumulating", "exact", True, None),
+        ("adversarial", "exact", True, None),
+        ("zero1", "exact", True, None),
+        ("sharded", "exact", None, "each worker has a share of every gradient"),
+        ("ddp_compressed", "lossy", True, None),
+        ("ddp_of_same_batches", "exact", True, "all workers loaded the same batches"),
+        ("same_batches_alone", "not_exchanged", True, "all workers loaded the same batches"),
+        ("local_sgd", "local", False, "gradients differ between workers, and parameters are equal"),
+        ("alone", "not_exchanged", False, "no collective was called"),
+        ("alone_with_a_mean_loss", "not_exchanged", False, "collectives in it: "),
+        ("half adversarial", "unknown", False, "gradients of 4 of 8 parameters differ"),
+        ("of_two_stages", "unknown", None, "workers' optimizers have different parameters"),
+        ("cleared", "unknown", None, "the optimizer has no gradients after its step"),
+    ],
+)
+def test_semantics_are_what_gradients_and_parameters_show(
+    sent: list[dict[str, Measured]],
+    case: str,
+    semantics: str,
+    gradients_agree: bool | None,
+    reason: str | None,
+) -> None:
+    for of_rank in sent:
+        measured = of_rank[case]
+        assert (measured.semantics, measured.gradients_agree) == (semantics, gradients_agree)
+        if reason is None:
+            assert measured.gradients_reason is None
+        else:
+            assert reason in str(measured.gradients_reason)
+
+
+@pytest.mark.parametrize(
+    ("case", "wrapper", "precision", "rate"),
+    [
+        ("ddp", "DistributedDataParallel", "fp32", 0.01),
+        ("ddp_compressed", "DistributedDataParallel with fp16_compress_hook", "fp32", 0.01),
+        ("sharded", "fully_shard", "bf16", 0.01),
+        ("local_sgd", "none", "fp32", 1e-5),
+    ],
+)
+def test_facts_are_read_off_the_loops_objects(
+    sent: list[dict[str, Measured]], case: str, wrapper: str, precision: str, rate: float
+) -> None:
+    measured = sent[0][case]
+    assert (measured.loop_wrapper, measured.loop_precision) == (wrapper, precision)
+    assert (measured.loop_learning_rate, measured.loop_reason) == (rate, None)
+    # Of the whole model, on each rank.
+    assert [of_rank[case].parameters for of_rank in sent] == [49, 49]
+
+
+@pytest.mark.parametrize("case", ["ddp", "accumulating", "adversarial", "sharded", "precise"])
+def test_steps_without_the_exchange_follow_the_window(
+    sent: list[dict[str, Measured]], case: str
+) -> None:
+    counts = [len(of_rank[case].of_part("step_s", "no_exchange")) for of_rank in sent]
+    assert counts[0] == counts[1] > 0
+    row = row_of([of_rank[case] for of_rank in sent])
+    assert row["comm_method"] == "difference"
+    assert row["comm_reason"] is None
+    assert -1 < row["exchange_share"] < 1
+    assert row["exchange_share_low"] < row["exchange_share"] < row["exchange_share_high"]
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("off", "Measure(exchange='off')"),
+        ("alone", "workers exchange nothing"),
+        ("local_sgd", "need a model in DistributedDataParallel or fully_shard"),
+        ("zero1", "not possible with ZeroRedundancyOptimizer"),
+    ],
+)
+def test_a_share_that_is_unknown_has_a_reason(
+    sent: list[dict[str, Measured]], case: str, reason: str
+) -> None:
+    row = row_of([of_rank[case] for of_rank in sent])
+    assert row["exchange_share"] is None
+    assert reason in row["comm_reason"]
+
+
+def test_turns_have_steps_of_both_kinds(sent: list[dict[str, Measured]]) -> None:
+    for case in ("precise", "precise sharded"):
+        measured = sent[0][case]
+        counts = [len(measured.of_part("step_s", part)) for part in ("exchange", "no_exchange")]
+        assert counts[0] == counts[1] >= 4, case
+
+
+def test_a_step_after_the_window_that_fails_does_not_cost_the_trial(
+    sent: list[dict[str, Measured]],
+) -> None:
+    for of_rank in sent:
+        measured = of_rank["failing"]
+        assert measured.window_steps >= STEPS
+        assert "mine" in str(measured.exchange_reason) or "rank 1" in str(measured.exchange_reason)
+        assert not len(measured.of_part("step_s", "no_exchange"))
+    assert sent[0]["failing"].semantics == "exact"
+
+
+def test_a_profile_follows_all_that_is_timed(sent: list[dict[str, Measured]]) -> None:
+    for of_rank in sent:
+        measured = of_rank["profile"]
+        assert measured.no_profile is None
+        assert measured.profile is not None
+        assert len(measured.profile.trace) > 1000
+        assert len(measured.of_part("step_s", "no_exchange"))
+
+
+def test_losses_of_a_users_loop_are_null(sent: list[dict[str, Measured]]) -> None:
+    row = row_of([of_rank["ddp"] for of_rank in sent])
+    assert (row["loss_first"], row["loss_last"]) == (None, None)
