@@ -67,9 +67,9 @@ def _near(error: click.NoSuchOption) -> str:
 )
 @click.option(
     "--samples-per-step",
-    type=click.IntRange(min=1),
     metavar="N",
-    help="Samples of a worker per step; by default those of its data loaders are counted.",
+    help="Samples of a worker per step, or the arguments whose product they are: "
+    "batch-size,grad-accum; by default those of its data loaders are counted.",
 )
 @click.option(
     "--measure",
@@ -133,7 +133,7 @@ def _command(
     axes: tuple[str, ...],
     names: tuple[str, ...],
     measure: tuple[str, ...],
-    samples_per_step: int | None,
+    samples_per_step: str | None,
 ) -> str:
     """The command that says what is measured, without the options that say how it is run."""
     from dtsweep.report.code import in_shell
@@ -142,7 +142,7 @@ def _command(
     for option, texts in {"--axis": axes, "--name": names, "--measure": measure}.items():
         words += [word for text in texts for word in (option, text)]
     if samples_per_step is not None:
-        words += ["--samples-per-step", str(samples_per_step)]
+        words += ["--samples-per-step", samples_per_step]
     if arguments:
         words += ["--", *arguments]
     return " ".join(map(in_shell, words))

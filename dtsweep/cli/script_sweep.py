@@ -33,7 +33,7 @@ class ScriptSweep:
     measure: Mapping[str, Any]
     """Settings of `Measure` that differ from the default."""
 
-    samples_per_step: int | None
+    samples_per_step: int | tuple[str, ...] | None
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def read_options(
     axes: Sequence[str],
     names: Sequence[str],
     measure: Sequence[str],
-    samples_per_step: int | None,
+    samples_per_step: str | None,
 ) -> ScriptSweep:
     """Read the options of the command, each of which may be given several times.
 
@@ -66,8 +66,23 @@ def read_options(
         axes=_by_name("--axis", axes),
         names={field: str(name) for field, name in _single("--name", names).items()},
         measure=_single("--measure", measure),
-        samples_per_step=samples_per_step,
+        samples_per_step=_samples(samples_per_step),
     )
+
+
+def _samples(text: str | None) -> int | tuple[str, ...] | None:
+    """A number of samples, or the arguments whose product they are.
+
+    >>> _samples("16"), _samples("batch-size,grad-accum")
+    (16, ('batch-size', 'grad-accum'))
+    """
+    if text is None:
+        return None
+    if not text.lstrip("-").isdigit():
+        return tuple(name.strip() for name in text.split(","))
+    if int(text) < 1:
+        raise SweepError(f"--samples-per-step {text} must be at least 1")
+    return int(text)
 
 
 def _by_name(option: str, texts: Sequence[str]) -> dict[str, list[Scalar]]:
