@@ -67,9 +67,8 @@ def _near(error: click.NoSuchOption) -> str:
 )
 @click.option(
     "--samples-per-step",
-    metavar="N",
-    help="Samples of a worker per step, or the arguments whose product they are: "
-    "batch-size,grad-accum; by default those of its data loaders are counted.",
+    metavar="N|NAME,NAME",
+    help="Samples of a worker per step, or arguments whose product they are; else counted.",
 )
 @click.option(
     "--measure",

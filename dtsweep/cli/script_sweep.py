@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.errors import SweepError, did_you_mean
+from dtsweep.errors import SweepError, did_you_mean, quoted
 
 if TYPE_CHECKING:
     from dtsweep.sweep.settings import Measure, Sweep
@@ -34,6 +34,7 @@ class ScriptSweep:
     """Settings of `Measure` that differ from the default."""
 
     samples_per_step: int | tuple[str, ...] | None
+    """Samples of a worker per step, or the arguments whose product they are; None counts them."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -64,25 +65,10 @@ def read_options(
         path=path,
         arguments=arguments,
         axes=_by_name("--axis", axes),
-        names={field: str(name) for field, name in _single("--name", names).items()},
+        names=_names(names),
         measure=_single("--measure", measure),
         samples_per_step=_samples(samples_per_step),
     )
-
-
-def _samples(text: str | None) -> int | tuple[str, ...] | None:
-    """A number of samples, or the arguments whose product they are.
-
-    >>> _samples("16"), _samples("batch-size,grad-accum")
-    (16, ('batch-size', 'grad-accum'))
-    """
-    if text is None:
-        return None
-    if not text.lstrip("-").isdigit():
-        return tuple(name.strip() for name in text.split(","))
-    if int(text) < 1:
-        raise SweepError(f"--samples-per-step {text} must be at least 1")
-    return int(text)
 
 
 def _by_name(option: str, texts: Sequence[str]) -> dict[str, list[Scalar]]:
@@ -110,6 +96,37 @@ def _single(option: str, texts: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, (value,) in values.items()}
 
 
+def _names(texts: Sequence[str]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for text in texts:
+        field, _, name = (part.strip() for part in text.partition("="))
+        if not field or not name:
+            raise SweepError(f"--name {quoted(text)} has no argument; write FIELD=ARGUMENT")
+        if field in names:
+            raise SweepError(f"--name has {field!r} twice; give one argument")
+        names[field] = name.lstrip("-")
+    return names
+
+
+def _samples(text: str | None) -> int | tuple[str, ...] | None:
+    """Read a number of samples, or the names of arguments."""
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        names = tuple(name.strip().removeprefix("args.").lstrip("-") for name in text.split(","))
+        if all(names):
+            return names
+    else:
+        if number > 0:
+            return number
+    raise SweepError(
+        f"--samples-per-step {quoted(text)} is neither a number from 1 nor names of arguments; "
+        "write 32, or batch-size,grad-accum"
+    )
+
+
 def sweep_of(asked: ScriptSweep) -> Sweep:
     """Make the sweep; its default results have the script's name.
 
@@ -120,9 +137,29 @@ def sweep_of(asked: ScriptSweep) -> Sweep:
     from dtsweep.sweep.settings import Sweep
 
     script = workloads.Script(asked.path, **asked.fields)
+    _check_effect(asked)
     return Sweep(
         workload=script, axes=asked.axes, measure=_measure(asked.measure), file=Path(asked.path)
     )
+
+
+def _check_effect(asked: ScriptSweep) -> None:
+    """Refuse an axis that no argument of the script takes, with the option that names one.
+
+    Raises:
+        SweepError: there is such an axis.
+    """
+    from dtsweep.sweep.checks import READABLE_BY_OWN_LOOPS
+
+    taken = {*asked.names}
+    if {"micro_batch", "accumulation"} <= taken:
+        taken.add("global_batch")
+    for name in asked.axes:
+        if name in READABLE_BY_OWN_LOOPS and name not in taken:
+            raise SweepError(
+                f"axis {name!r} has no effect on the script; say which argument takes it: "
+                f"--name {name}=ARGUMENT"
+            )
 
 
 def _measure(settings: Mapping[str, Any]) -> Measure:

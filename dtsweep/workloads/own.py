@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Self
 
-from dtsweep.errors import SweepError
+from dtsweep.errors import SweepError, nearest
 from dtsweep.sweep.checks import READABLE_BY_OWN_LOOPS
 from dtsweep.sweep.values import Scalar
 
@@ -144,11 +144,13 @@ class Script(_OwnLoop):
             object.__setattr__(self, "samples_per_step", tuple(self.samples_per_step))
         # Workers have another working directory.
         object.__setattr__(self, "path", str(Path(self.path).absolute()))
-        if not Path(self.path).is_file():
-            raise SweepError(
-                f"there is no script {self.path!r}; give its path from the working directory",
-                word="path",
-            )
+        if not self.script_file.is_file():
+            others = (file.name for file in self.script_file.parent.glob("*.py"))
+            near = nearest(self.script_file.name, others)
+            hint = "give its path from the working directory"
+            if near:
+                hint = f"did you mean {near!r}?"
+            raise SweepError(f"there is no script {self.path!r}; {hint}", word="path")
         for name in self.names:
             if name not in READABLE_BY_OWN_LOOPS:
                 raise SweepError(
