@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from dtsweep import Measure, Point, Sweep, workloads
@@ -178,3 +179,29 @@ def test_nothing_that_a_script_changes_reaches_the_next_one(tmp_path: Path) -> N
     assert following | ignored == leaves | ignored
     assert after | ignored == first | ignored
     assert following["frozen"] <= leaves["frozen"]
+
+
+ACCELERATED = """
+import sys
+from accelerate import Accelerator
+accelerator = Accelerator(mixed_precision=sys.argv[1], cpu=True)
+assert accelerator.mixed_precision == sys.argv[1]
+"""
+
+
+def test_an_accelerator_of_another_precision_can_follow(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    results = run(tmp_path, ACCELERATED + LOOP, "no", "bf16")
+    assert set(results.values()) == {"ok False"}
+
+
+LASTING = """
+import sys, threading, time
+if sys.argv[1] == "leaves":
+    threading.Thread(target=time.sleep, args=(3600,), name="lasting", daemon=True).start()
+"""
+
+
+def test_a_thread_that_goes_on_needs_another_process(tmp_path: Path) -> None:
+    results = run(tmp_path, LASTING + LOOP, "leaves", "next")
+    assert results == {"leaves": "ok True thread lasting", "next": "ok False"}
