@@ -21,6 +21,10 @@ DISPATCHER = "DataLoaderDispatcher"
 """Loader of Accelerate that is not a `DataLoader`: one rank takes batches from one for all."""
 
 
+_Key = tuple[int, int | None]
+"""Loaders that count together: identity of the dataset, and samples of a batch."""
+
+
 @dataclass
 class LoaderCount:
     """Batches of one data loader."""
@@ -35,7 +39,8 @@ class LoaderWatch:
     def __init__(self, mark: Callable[[str], None]) -> None:
         """Call a function with `loop` when a batch is asked for, with `data` when it is there."""
         self._mark = mark
-        self._counts: dict[int, LoaderCount] = {}
+        self._counts: dict[_Key, LoaderCount] = {}
+        self._datasets: list[Any] = []
         self._inside = threading.local()
         self._thread = threading.get_ident()
         self._digest: Any = None
@@ -69,6 +74,7 @@ class LoaderWatch:
     def restart(self) -> None:
         """Count from now on."""
         self._counts.clear()
+        self._datasets.clear()
 
     def counts(self) -> list[LoaderCount]:
         """Loaders that gave a batch between the restart and now."""
@@ -88,11 +94,16 @@ class LoaderWatch:
     def _watched(self, make_iterator: Callable[[Any], Iterator[Any]]) -> Callable[..., Any]:
         @functools.wraps(make_iterator)
         def watched(loader: Any) -> Iterator[Any]:
-            return _WatchedIterator(self, id(loader), make_iterator(loader))
+            # A loop may make a new loader in each epoch: those of one dataset count together.
+            dataset = getattr(loader, "dataset", loader)
+            # Held, so that no other one gets its id.
+            self._datasets.append(dataset)
+            key = (id(dataset), getattr(loader, "batch_size", None))
+            return _WatchedIterator(self, key, make_iterator(loader))
 
         return watched
 
-    def take(self, loader: int, iterator: Iterator[Any]) -> Any:
+    def take(self, loader: _Key, iterator: Iterator[Any]) -> Any:
         """Take a batch of a loader; what that takes from another loader is in it already."""
         if getattr(self._inside, "loader", False):
             return next(iterator)
@@ -121,7 +132,7 @@ def _no_mark(_: str) -> None:
 class _WatchedIterator:
     """An iterator of a loader, with the attributes of the loader's own one."""
 
-    def __init__(self, watch: LoaderWatch, loader: int, iterator: Iterator[Any]) -> None:
+    def __init__(self, watch: LoaderWatch, loader: _Key, iterator: Iterator[Any]) -> None:
         self._watch, self._loader, self._iterator = watch, loader, iterator
 
     def __iter__(self) -> Iterator[Any]:

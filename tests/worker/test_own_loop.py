@@ -172,6 +172,19 @@ def test_steps_that_a_scaler_leaves_out_are_flagged() -> None:
     assert "skipped_updates" in result.flags
 
 
+def test_loaders_that_a_loop_makes_again_in_each_epoch_count_together() -> None:
+    inputs = torch.randn(32, 4)
+    data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+
+    class Again:
+        def __iter__(self) -> Any:
+            return iter(DataLoader(data, batch_size=8))
+
+    again: Any = Again()
+    result = measured(lambda: train(again))
+    assert (result.samples_per_step, result.samples_reason) == (8, None)
+
+
 def test_samples_of_no_loader_are_unknown_with_the_reason() -> None:
     batches: Any = [(torch.ones(8, 4), torch.ones(8, 1))] * 8
     result = measured(lambda: train(batches))
