@@ -114,7 +114,7 @@ _HUGGING_FACE = {
     "micro_batch": "per_device_train_batch_size",
     "accumulation": "gradient_accumulation_steps",
 }
-_ON_CPU = () if Path("/dev/nvidiactl").exists() else ("--cpu",)
+_HAS_GPU = Path("/dev/nvidiactl").exists()
 
 EXAMPLES: Mapping[str, Example] = {
     "ddp": Example(
@@ -141,7 +141,11 @@ EXAMPLES: Mapping[str, Example] = {
         names=_HUGGING_FACE,
         batches=(4, 8),
         steps="max_steps",
-        arguments=("--output_dir", "out", "--report_to", "none", "--save_strategy", "no"),
+        arguments=(
+            *("--output_dir", "out", "--report_to", "none", "--save_strategy", "no"),
+            # Without it the Trainer exchanges nothing on CPUs.
+            *(() if _HAS_GPU else ("--use_cpu",)),
+        ),
     ),
     "lightning": Example(
         file="lightning_module.py",
@@ -156,7 +160,7 @@ EXAMPLES: Mapping[str, Example] = {
         names=_HUGGING_FACE,
         batches=(32, 64),
         steps="max_train_steps",
-        arguments=_ON_CPU,
+        arguments=() if _HAS_GPU else ("--cpu",),
     ),
 }
 """Loops by name."""
