@@ -15,6 +15,7 @@ from typing import Any
 
 from dtsweep.errors import in_user_code, is_own_code
 from dtsweep.worker.script_exit import exits_noted
+from dtsweep.worker.torchrun_variables import variables_set
 
 SENT = "py_modules_files"
 """Part of the paths to which Ray unpacks the modules of a run."""
@@ -30,7 +31,8 @@ def run_script(path: Path, arguments: Sequence[str]) -> None:
     Raises:
         ScriptExitError: it ended itself with an exit code other than 0.
     """
-    with exits_noted(), as_main_program(path, arguments):
+    # Hydra would hide where the script has failed.
+    with variables_set({"HYDRA_FULL_ERROR": "1"}), exits_noted(), as_main_program(path, arguments):
         runpy.run_path(str(path), run_name="__main__")
 
 
@@ -120,7 +122,16 @@ def _loads_a_library(frame: FrameType | None) -> bool:
 
 def _forget_modules(*, but: set[str]) -> None:
     """Forget new modules of the user, wherever they lie; compiled ones can't be loaded again."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if name not in but and file and file.endswith(".py") and in_user_code(file):
-            del sys.modules[name]
+    new = {name: module for name, module in sys.modules.items() if name not in but}
+    # A namespace package asks its parent where it lies, so none goes before all are known.
+    for name in [name for name, module in new.items() if _is_of_user(module)]:
+        del sys.modules[name]
+
+
+def _is_of_user(module: Any) -> bool:
+    """True if a module is one of the user's files, or a folder of them without `__init__.py`."""
+    file = getattr(module, "__file__", None)
+    if file:
+        return bool(file.endswith(".py") and in_user_code(file))
+    folders = list(getattr(module, "__path__", ()))
+    return bool(folders) and all(in_user_code(folder) for folder in folders)

@@ -18,6 +18,8 @@ import argparse, atexit, json, sys
 from pathlib import Path
 
 import helper_of_the_script
+# Folders without __init__.py.
+import space_of_the_script.inner.values
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
@@ -34,6 +36,9 @@ if __name__ == "__main__":
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     (tmp_path / "helper_of_the_script.py").write_text("COUNT = 0\n")
+    inner = tmp_path / "space_of_the_script" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "values.py").write_text("")
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
     return path
@@ -47,7 +52,7 @@ def test_a_script_sees_its_arguments_and_its_folder_and_leaves_nothing(script: P
         assert (script.parent / "out.txt").read_text() == f"{batch} True 1 ended"
     assert before[0] == sys.argv
     assert before[1] == sys.path
-    assert "helper_of_the_script" not in sys.modules
+    assert not [name for name in sys.modules if "of_the_script" in name]
     assert before[3] is atexit.register
 
 
