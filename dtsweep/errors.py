@@ -92,7 +92,13 @@ def error_line(error: BaseException) -> str:
     >>> error_line(ValueError("no such layer\nin all")), error_line(KeyError())
     ('ValueError: no such layer', 'KeyError')
     """
-    lines = without_credentials(str(error).strip()).splitlines()[:1]
+    text = str(error)
+    if isinstance(error, SyntaxError) and error.msg:
+        # Else with the file, whose place `raised_at` names.
+        text = error.msg
+    lines = without_credentials(text.strip()).splitlines()[:1]
+    if getattr(error, "is_whole_reason", False):
+        return shortened("".join(lines), STORED)
     return shortened(": ".join([type(error).__name__, *lines]), STORED)
 
 
@@ -130,7 +136,12 @@ def short_place(frame: traceback.FrameSummary) -> str:
 
 
 def raised_at(error: BaseException) -> str | None:
-    """Innermost file and line of the user's code at which an exception was raised, or None."""
+    """Innermost file and line of the user's code at which an exception was raised, or None.
+
+    Of a syntax error its own place.
+    """
+    if isinstance(error, SyntaxError) and error.filename and in_user_code(error.filename):
+        return f"{Path(error.filename).name}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
     places = [short_place(frame) for frame in frames if in_user_code(frame.filename)]
     if not places:

@@ -25,6 +25,7 @@ PAGES = [
         for name in (
             "README",
             "sweep-files",
+            "own-loops",
             "commands",
             "sync-modes",
             "compression",

@@ -33,6 +33,7 @@ READERS = tuple(
     f"dtsweep {name} " for name in ("plan", "report", "recommend", "difference", "compare")
 )
 READS = [line for line in commands() if line.startswith(READERS)]
+SCRIPTS = [line for line in commands() if line.startswith("dtsweep script ")]
 DOCTOR = "dtsweep doctor"
 CLOUD = [line for line in commands() if line.startswith(("ray up ", "ray exec "))]
 """Not run."""
@@ -65,6 +66,7 @@ def test_every_command_is_run_or_named_as_not_run() -> None:
         *RUNS,
         *IN_PROCESS,
         *READS,
+        *SCRIPTS,
         DOCTOR,
         *CONTROLS,
         *NOT_RUN,
@@ -87,6 +89,19 @@ def test_what_reads_results_prints_something(
     done = run(command, *arguments, folder=study)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+@pytest.mark.parametrize("line", SCRIPTS)
+def test_a_script_that_is_shown_is_planned_or_saved(
+    line: str, tmp_path: Path, forked_command: Command
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    own, dashes, arguments = line.partition(" -- ")
+    plan = "" if "--plan" in own or "--save" in own else " --plan"
+    words = shlex.split(f"{own}{plan}{dashes}{arguments}")[1:]
+    done = forked_command(*words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "trials to run" in done.stdout or (tmp_path / "sweep.py").exists()
 
 
 @pytest.mark.ray
@@ -181,9 +196,9 @@ def test_links_lead_to_files(page: Path) -> None:
 def test_options_that_are_named_exist(page: Path) -> None:
     lines = page.read_text("utf-8").splitlines()
     text = "\n".join(
-        re.sub("`(ray|docker|torchrun|python -m benchmarks\\.\\w+) [^`]*`", "", line)
+        re.sub("`(ray|docker|torchrun|python -m benchmarks\\.\\w+) [^`]*`| -- .*", "", line)
         for line in lines
-        if not line.startswith(("ray ", "torchrun "))
+        if not line.startswith(("ray ", "torchrun ")) and " torchrun --" not in line
     )
     known = {
         option

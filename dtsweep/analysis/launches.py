@@ -46,7 +46,8 @@ _USED = (
 )
 _MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")
-_FACTS = ("semantics", "global_batch", "devices", "backend", "harness", *_MODEL)
+_HOW = ("devices", "backend", "harness", "cpus_per_worker", "command")
+_FACTS = ("semantics", "global_batch", *_HOW, *_MODEL)
 _WITH_INTERVAL = {
     **dict.fromkeys(("latency_s", "samples_per_s", *ASKED[2:]), True),
     **dict.fromkeys(_OF_A_STEP, False),

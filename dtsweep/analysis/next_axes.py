@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dtsweep.sweep.modes import ModeInfo, mode_of
+from dtsweep.sweep.modes import AS_WRITTEN, ModeInfo, mode_of
 
 MOST = 3
 """Axes that are named."""
@@ -53,8 +53,14 @@ def next_axes(bound: str | None, row: Row) -> list[NextAxis]:
         "memory": _of_memory,
         "host": _of_host,
     }[bound](row)
+    if row["sync"] == AS_WRITTEN:
+        axes = (axis for axis in axes if axis.axis not in _OF_OWN_MODES)
     # A difference that can't be told from nothing may leave more than the step to its work.
     return [axis._replace(at_most_share=min(axis.at_most_share, 1.0)) for axis in axes][:MOST]
+
+
+_OF_OWN_MODES = ("sync", "compression")
+"""Axes that a training loop of the user does not read; others may be arguments of it."""
 
 
 def _of_exchange(row: Row) -> Iterator[NextAxis]:
@@ -112,6 +118,9 @@ def _of_straggler(row: Row) -> Iterator[NextAxis]:
 
 def _of_input(row: Row) -> Iterator[NextAxis]:
     share = row["input_share"]
+    if row["sync"] == AS_WRITTEN:
+        yield NextAxis("workload", share, "more processes of the DataLoader, or less to decode")
+        return
     yield NextAxis(
         "workload", share, "let batch() keep, decode beforehand or load ahead what it gives"
     )
@@ -136,7 +145,7 @@ def _of_memory(row: Row) -> Iterator[NextAxis]:
     share = min(row["memory_share"], row["work_share"])
     yield from _fewer_updates(row)
     yield from _lower_precision(row, share)
-    yield NextAxis("workload", share, "fuse operations, as torch.compile in build() does")
+    yield NextAxis("workload", share, "fuse operations, as torch.compile does")
     yield NextAxis(
         "workers",
         row["work_share"],
@@ -147,9 +156,7 @@ def _of_memory(row: Row) -> Iterator[NextAxis]:
 def _of_host(row: Row) -> Iterator[NextAxis]:
     share = row["work_share"]
     yield NextAxis("micro_batch", share, "more samples for each operation that is launched")
-    yield NextAxis(
-        "workload", share, "fewer and larger operations, as torch.compile in build() makes them"
-    )
+    yield NextAxis("workload", share, "fewer and larger operations, as torch.compile makes them")
     yield from _fewer_updates(row)
 
 

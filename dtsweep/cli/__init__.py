@@ -8,6 +8,9 @@ answered at once. In order:
     decide          `report` and `recommend`
     compare         `difference` of two points, `compare` of two runs
     measure         `run`, `plan` and `doctor`
+    script_sweep    the sweep that the options of `script` stand for
+    script_file     the sweep file that says the same
+    script          `script`: a training script without a sweep file
     commands        the group of commands, and what their errors end with
 """
 

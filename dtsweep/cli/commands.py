@@ -11,6 +11,7 @@ from dtsweep.cli.compare import compare, difference
 from dtsweep.cli.decide import recommend, report
 from dtsweep.cli.measure import doctor, plan, run
 from dtsweep.cli.options import tell
+from dtsweep.cli.script import script
 from dtsweep.errors import StorageError, SweepError, nearest
 
 
@@ -33,11 +34,12 @@ class _RunByDefault(click.Group):
 def cli() -> None:
     """Measure the latency/throughput frontier of a distributed training job.
 
-    `dtsweep SWEEP.py` runs a sweep; running it again resumes it.
+    `dtsweep SWEEP.py` runs a sweep; running it again resumes it. `dtsweep script train.py --axis
+    workers=1,2` needs no sweep file.
     """
 
 
-for _command in (run, plan, report, recommend, difference, compare, doctor):
+for _command in (run, plan, script, report, recommend, difference, compare, doctor):
     cli.add_command(_command)
 
 

@@ -77,7 +77,10 @@ def report(results: str, **asked: Any) -> None:
 )
 @where_option
 @click.option(
-    "--allow", default="", metavar="SEMANTICS", help="Beside exact updates: lossy,stale,local."
+    "--allow",
+    default="",
+    metavar="SEMANTICS",
+    help="In addition to exact updates: lossy,stale,local,not_exchanged.",
 )
 @click.option("--compare-models", is_flag=True, help="Compare all models with each other.")
 @json_option

@@ -5,19 +5,19 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from dtsweep.cli.decide import print_results
 from dtsweep.cli.options import (
-    FiniteRange,
     address_option,
     console,
     json_option,
     print_json,
     rerun_option,
     results_option,
+    run_options,
     set_option,
     sweep_argument,
     tell,
@@ -32,45 +32,52 @@ if TYPE_CHECKING:
 
 @click.command()
 @sweep_argument
-@results_option
 @set_option
-@address_option
-@rerun_option
-@click.option(
-    "--node-timeout",
-    "node_timeout_s",
-    type=FiniteRange(min=0, min_open=True),
-    default=300.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds to wait for nodes.",
-)
-@click.option(
-    "--profile", is_flag=True, help="Store a trace of some steps of each world's first trial."
-)
-@click.option(
-    "--in-process", is_flag=True, help="One worker in this process, without Ray: for a debugger."
-)
-@json_option
-def run(
-    sweep: str, results: str | None, settings: tuple[str, ...], as_json: bool, **options: Any
-) -> None:
+@run_options
+def run(sweep: str, settings: tuple[str, ...], in_process: bool, **options: Any) -> None:
     """Run what is not yet in the results, then print the report; after Ctrl-C too."""
-    if options["in_process"] and options["address"]:
+    refuse_contradiction(in_process=in_process, address=options["address"])
+    carry_out(*_read(sweep, settings), in_process=in_process, **options)
+
+
+def refuse_contradiction(*, in_process: bool, address: str | None) -> None:
+    """Refuse an address where Ray is not used.
+
+    Raises:
+        SweepError: both options are given.
+    """
+    if in_process and address:
         raise SweepError(
             "--in-process uses no Ray, so --address says nothing; leave one of them out"
         )
-    question, candidates = _read(sweep, settings)
 
+
+def carry_out(
+    sweep: Sweep,
+    candidates: list[Candidate],
+    *,
+    results: str | None,
+    as_json: bool,
+    **options: Any,
+) -> NoReturn:
+    """Run a sweep whose points are listed, print the report, and exit with the run's code.
+
+    Args:
+        sweep: the question.
+        candidates: its points.
+        results: where they are stored; None is the default folder.
+        as_json: print the report as JSON values.
+        options: the other fields of `dtsweep.driver.planned.Options`.
+    """
     from dtsweep.driver.planned import Options
     from dtsweep.driver.run import execute, results_of
     from dtsweep.results.storage import absolute_place
 
     if results is None:
-        results = results_of(question, in_process=options["in_process"])
+        results = results_of(sweep, in_process=options["in_process"])
     place = absolute_place(results)
     try:
-        tally = execute(question, candidates, Options(results=place, **options))
+        tally = execute(sweep, candidates, Options(results=place, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
         click.echo(
             f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}",
@@ -104,38 +111,51 @@ def run(
 @address_option
 @rerun_option
 @json_option
-def plan(
-    sweep: str,
+def plan(sweep: str, settings: tuple[str, ...], **options: Any) -> None:
+    """Say what a run would do, and why; starts nothing."""
+    show_plan(*_read(sweep, settings), **options)
+
+
+def show_plan(
+    sweep: Sweep,
+    candidates: list[Candidate],
+    *,
     results: str | None,
-    settings: tuple[str, ...],
     address: str | None,
     rerun: str | None,
     as_json: bool,
 ) -> None:
-    """Say what a run would do, and why; starts nothing."""
-    question, candidates = _read(sweep, settings)
+    """Print the plan of a sweep whose points are listed.
 
+    Args:
+        sweep: the question.
+        candidates: its points.
+        results: where what is done is stored; None is the default folder.
+        address: the Ray that is asked whether every world fits; None asks none.
+        rerun: what is measured again: None, `failed` or `all`.
+        as_json: print JSON values.
+    """
     from dtsweep.cli.plan_table import plan_json, print_plan
     from dtsweep.plan.plan import PLANNED_BY, make_plan
     from dtsweep.results.store import Results, damage_of
 
     if results is None:
-        results = f"results/{question.name}"
+        results = f"results/{sweep.name}"
     store = Results(results)
-    planned = make_plan(question, candidates, store.attempts(PLANNED_BY), rerun=rerun)
+    planned = make_plan(sweep, candidates, store.attempts(PLANNED_BY), rerun=rerun)
     if (damage := damage_of(store)) is not None:
         tell(damage)
     if (running := store.holder()) is not None:
         tell(f"{store} is in use: {running}")
     misfits = None
     if address is not None:
-        misfits = _misfits(question, planned, address)
+        misfits = _misfits(sweep, planned, address)
     for name, reason in store.quarantined:
         tell(f"left out {store}/{name}: {reason}")
     if as_json:
         print_json(plan_json(planned, misfits))
     else:
-        print_plan(planned, misfits, console=console(), where=str(store), axes=question.axes)
+        print_plan(planned, misfits, console=console(), where=str(store), axes=sweep.axes)
 
 
 @click.command()

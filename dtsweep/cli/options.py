@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,37 @@ address_option = click.option(
     "--address", metavar="local|auto|HOST:PORT", help="Which Ray; by default the one Ray would use."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+
+_RUN_OPTIONS = (
+    results_option,
+    address_option,
+    rerun_option,
+    click.option(
+        "--node-timeout",
+        "node_timeout_s",
+        type=FiniteRange(min=0, min_open=True),
+        default=300.0,
+        show_default=True,
+        metavar="S",
+        help="Seconds to wait for nodes.",
+    ),
+    click.option(
+        "--profile", is_flag=True, help="Store a trace of some steps of each world's first trial."
+    ),
+    click.option(
+        "--in-process",
+        is_flag=True,
+        help="One worker in this process, without Ray: for a debugger.",
+    ),
+    json_option,
+)
+
+
+def run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a run, in the order in which the help lists them."""
+    for option in reversed(_RUN_OPTIONS):
+        command = option(command)
+    return command
 
 
 def tell(text: str) -> None:

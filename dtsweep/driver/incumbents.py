@@ -28,7 +28,9 @@ class Incumbents:
         self._models: dict[str, str | None] = {}
 
     def add(self, point: Point, row: Mapping[str, Any]) -> None:
-        """Note a point that was measured, by its row."""
+        """Note a point that was measured, by its row; one of unknown samples is nobody's rival."""
+        if row["samples_per_s"] is None:
+            return
         self._models[_fields_of(point)] = row["model_digest"]
         product = row["semantics"], row["model_digest"]
         rival = Rival(row["point_id"], row["latency_s"], row["samples_per_s"])

@@ -94,21 +94,22 @@ class Progress:
                     self._first_end = time.monotonic()
                 self._ended += 1
         name = short_name(point, self._axes)
-        rate = row.get("samples_per_s") or 0.0
+        rate = row.get("samples_per_s")
         doubt = row.get("implausible")
         if row["status"] == "ok":
             statistic = "median"
             if row["semantics"] == "local":
                 statistic = "mean"
-            outcome = (
-                f"{statistic} {format_number(row['latency_s'] * 1e3)} ms/step, {format_rate(rate)} "
-                "samples/s"
-            )
+            outcome = f"{statistic} {format_number(row['latency_s'] * 1e3)} ms/step"
+            self._product = (row["semantics"], row["model_digest"])
+            if rate is None:
+                outcome += f"; samples/s unknown: {row.get('samples_reason')}"
+            else:
+                outcome += f", {format_rate(rate)} samples/s"
+                best = self._best.get(self._product, (0.0, "", False))
+                self._best[self._product] = max((rate, name, doubt is not None), best)
             if doubt:
                 outcome += f"; implausible: {doubt}"
-            self._product = (row["semantics"], row["model_digest"])
-            best = self._best.get(self._product, (0.0, "", False))
-            self._best[self._product] = max((rate, name, doubt is not None), best)
         else:
             outcome = f"{row['status']}: {shortened(str(row['reason']), SHOWN)}"
             if again:

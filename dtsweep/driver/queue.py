@@ -112,6 +112,11 @@ class Queue:
             self._begin_group(queue)
         return self._is_first_alone(slot, queue.group[0][0])
 
+    @property
+    def sets_power_limits(self) -> bool:
+        """True if trials of the sweep set power limits of GPUs."""
+        return "power_limit" in self._sweep.axes
+
     def next_world(self, slot: int) -> World | None:
         """The world of a slot's next session, once no trial of the present one is left to hand out.
 
@@ -183,7 +188,11 @@ class Queue:
             as_large = [
                 not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group
             ]
-            queue.group.insert(sum(as_large), (trial, task.attempt + 1))
+            place = sum(as_large)
+            if status == "reused_process":
+                # The first one in the new processes.
+                place = 0
+            queue.group.insert(place, (trial, task.attempt + 1))
         alone = self._alone_point(slot, task.point_id)
         if status != "ok" and self._alone.get(alone) == task.attempt_id:
             self._failed_alone[alone] += 1
@@ -262,6 +271,8 @@ class Queue:
     def _is_first_alone(self, slot: int, trial: Trial) -> bool:
         """True if a trial is the first canary of its point on nodes that slots share."""
         if not self._sweep.resources.share_nodes or not trial.is_canary:
+            return False
+        if not self._neighbours[slot]:
             return False
         return self._alone_point(slot, identity(trial.point)) not in self._alone
 

@@ -273,8 +273,9 @@ class Recorder:
             # It is no answer to the question: it counts neither as done nor as failed.
             self._progress.canary(trial.point, row)
             return
-        # A rate that can't be true must not end the windows of others.
-        if row["status"] == "ok" and not row.get("implausible"):
+        # A rate that can't be true, or is unknown, must not end the windows of others.
+        is_rival = row.get("samples_per_s") is not None and not row.get("implausible")
+        if row["status"] == "ok" and is_rival:
             self._rivals.add(trial.point, row)
         self.tally.count(trial.trial_id, row["status"])
         self._progress.ended(

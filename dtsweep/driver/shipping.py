@@ -24,6 +24,7 @@ from dtsweep.session.session_settings import Code
 from dtsweep.sweep.file import module_name
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.travel import send_modules_by_name
+from dtsweep.workloads.own import Script
 
 UPLOAD_LIMIT_BYTES = 512 * 2**20
 """Largest size of a job's code that Ray accepts."""
@@ -60,7 +61,7 @@ def pickled_workload(sweep: Sweep) -> Code:
     if sweep.file is not None:
         folder = str(sweep.file.resolve().parent)
     packages = frozenset(sources_of(sweep.workload, file=sweep.file).packages)
-    return Code(pickled=pickled, folder=folder, packages=packages)
+    return Code(pickled=pickled, folder=folder, start_folder=str(Path.cwd()), packages=packages)
 
 
 def _unsendable_global(kind: type) -> str | None:
@@ -77,11 +78,13 @@ def _unsendable_global(kind: type) -> str | None:
 
 
 def own_modules(sweep: Sweep) -> list[Path]:
-    """List the user's own modules and packages that the workload imports.
+    """List the user's own modules and packages that the workload imports, and its script.
 
     Ray refuses a compiled module that is not in a package.
     """
     modules = sources_of(sweep.workload, file=sweep.file).modules
+    if isinstance(sweep.workload, Script):
+        modules = [Path(sweep.workload.path), *modules]
     return [path for path in modules if path.is_dir() or path.suffix == ".py"]
 
 

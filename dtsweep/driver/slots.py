@@ -18,6 +18,7 @@ from dtsweep.session.session_settings import Settings
 from dtsweep.session.slot import Slot
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.point import World
+from dtsweep.text import count_of
 
 SLOT_CALLS = 100_000
 """Calls that a slot may serve at once: each rank waits in one for its task, while it makes others.
@@ -181,12 +182,15 @@ def close_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[
     return logs
 
 
-def stop_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[str, str]:
+def stop_slots(
+    slots: Sequence[SlotActor], say: Callable[[str], None], *, sets_power_limits: bool
+) -> dict[str, str]:
     """End all sessions while their ranks work, then their slots.
 
     Args:
         slots: of the run.
         say: called with what their ends leave behind.
+        sets_power_limits: True if trials of the run set power limits of GPUs.
 
     Returns:
         The logs of those that finished in time.
@@ -195,9 +199,14 @@ def stop_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[s
     try:
         stopping = [slot.actor.stop.remote() for slot in slots]
         if stopping:
-            ended, _ = ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S)
+            ended, late = ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S)
         else:
-            ended, _ = ([], [])
+            ended, late = ([], [])
+        if late and sets_power_limits:
+            say(
+                f"{count_of(len(late), 'session')} did not end in {STOP_S:g} s: GPUs may keep the "
+                "power_limit of a trial; see nvidia-smi -q -d POWER"
+            )
         for stopped in ended:
             # One that was stopped before is dead.
             with suppress(ray.exceptions.RayError):

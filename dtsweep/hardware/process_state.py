@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ class LeftState:
 
 
 @dataclass(frozen=True)
-class _Setting:
+class Setting:
     """A value of this process that can be read, compared and set."""
 
     name: str
@@ -85,16 +85,8 @@ class ProcessState:
             *self._restored_folder(),
             *self._restored_streams(),
         ]
-        remaining = []
-        for setting, before in self._settings:
-            if setting.read() == before:
-                continue
-            try:
-                setting.put(before)
-            except (OSError, ValueError) as error:
-                remaining.append(f"{setting.name} ({error})")
-            else:
-                changed.append(setting.name)
+        settings, remaining = put_back(self._settings)
+        changed += settings
         until = time.monotonic() + END_S
         pids = set(_child_pids(self._tasks)) - self._children
         ended, alive = _end_children(pids, until=until)
@@ -141,20 +133,42 @@ class ProcessState:
             yield f"sys.{name}"
 
 
-def _settings() -> Iterator[_Setting]:
+def put_back(settings: Sequence[tuple[Setting, Any]]) -> tuple[list[str], list[str]]:
+    """Set what differs from its earlier value.
+
+    Args:
+        settings: each with that value.
+
+    Returns:
+        Names of those that were set, and of those that can't be set.
+    """
+    changed, remaining = [], []
+    for setting, before in settings:
+        if setting.read() == before:
+            continue
+        try:
+            setting.put(before)
+        except (OSError, ValueError) as error:
+            remaining.append(f"{setting.name} ({error})")
+        else:
+            changed.append(setting.name)
+    return changed, remaining
+
+
+def _settings() -> Iterator[Setting]:
     """Yield the settings of this process that can be read and set; `backend_flags` has torch's."""
-    yield _Setting("umask", _umask, os.umask)
-    yield _Setting("sys.path", lambda: list(sys.path), _put_path)
-    yield _Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit)
-    yield _Setting("switch interval", sys.getswitchinterval, sys.setswitchinterval)
-    yield _Setting("CPU affinity", _affinity, _put_affinity)
-    yield _Setting("niceness", lambda: os.nice(0), _put_niceness)
-    yield _Setting("default dtype of torch", torch.get_default_dtype, torch.set_default_dtype)
-    yield _Setting("default device of torch", default_device, torch.set_default_device)
+    yield Setting("umask", _umask, os.umask)
+    yield Setting("sys.path", lambda: list(sys.path), _put_path)
+    yield Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit)
+    yield Setting("switch interval", sys.getswitchinterval, sys.setswitchinterval)
+    yield Setting("CPU affinity", _affinity, _put_affinity)
+    yield Setting("niceness", lambda: os.nice(0), _put_niceness)
+    yield Setting("default dtype of torch", torch.get_default_dtype, torch.set_default_dtype)
+    yield Setting("default device of torch", default_device, torch.set_default_device)
     # Only the main thread can set handlers; in a rank of Ray Train the workload is in another.
     if threading.current_thread() is threading.main_thread():
         for number in signal.Signals:
-            yield _Setting(
+            yield Setting(
                 f"handler of {number.name}",
                 functools.partial(signal.getsignal, number),
                 functools.partial(_put_handler, number),

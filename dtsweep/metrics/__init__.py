@@ -13,5 +13,6 @@ The driver, and rank 0 under torchrun; `rank_result` ranks and slots too, `attem
     flags           what to know before trusting a trial's numbers
     summary         measured columns of a trial, from the steps, counters and telemetry of all ranks
     plausible       whether a row's numbers can all be true
+    own_loops       columns that are counted or measured of the user's own training loops
     rows            rows from what the ranks sent; the recorder adds status, session, provenance
 """

@@ -205,8 +205,11 @@ class Measured(RankColumns, TrialColumns):
     peak_source: str | None = None
     """`given`, `table` or `measured`."""
 
-    samples_per_step: int | None = None
-    """Of a training loop of the user: samples that this rank loaded per step of the window."""
+    samples_per_step: float | None = None
+    """Of a training loop of the user: mean samples that this rank loaded per step of the window."""
+
+    usual_samples: int | None = None
+    """Samples of its usual step: those of the most frequent size of a batch."""
 
     samples_reason: str | None = None
     """Reason why they are unknown."""

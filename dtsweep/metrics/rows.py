@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
 from dtsweep.metrics.flags import device_flags
+from dtsweep.metrics.own_loops import columns_of_loop, counted_columns, with_counted_samples
 from dtsweep.metrics.plausible import plausibility_columns
 from dtsweep.metrics.rank_result import (
     Measured,
@@ -32,12 +33,6 @@ from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import stored_fields
 
-NOT_SET_BY_LOOPS = (
-    *("micro_batch", "accumulation", "optimizer", "learning_rate", "precision"),
-    *("overlap", "clip_norm", "compression"),
-)
-"""Columns of a point that say nothing of a training loop of the user."""
-
 FactsByRank = Mapping[int, RankFacts]
 """By rank: of all that came up."""
 
@@ -52,7 +47,7 @@ def point_row(sweep: Sweep, point: Point) -> Row:
         global_batch = point.global_batch
     of_loop = {}
     if point.sync == AS_WRITTEN:
-        of_loop = dict.fromkeys((*NOT_SET_BY_LOOPS, "global_batch", "samples_per_update"))
+        of_loop = columns_of_loop(point)
     return {
         **point.columns(),
         # What would say so is not what runs.
@@ -122,53 +117,18 @@ def trial_row(
     if len(ranks) == point.workers:
         if point.sync == AS_WRITTEN:
             point = with_counted_samples(point, ranks)
-            row |= own_loop_columns(point, ranks)
         nodes = [facts[rank].node for rank in range(point.workers)]
         row |= trial_columns(point, ranks, nodes=nodes, half_width=task.measure.half_width)
-        if point.sync == AS_WRITTEN and row["global_batch"] is None:
-            row |= dict.fromkeys(RATES)
         devices = [facts[rank].device for rank in range(point.workers)]
         row["flags"] = device_flags(
             row["flags"], ranks, devices=devices, needs_energy=task.measure.energy
         )
         row |= plausibility_columns(point, row, facts, results)
+        if point.sync == AS_WRITTEN:
+            row |= counted_columns(ranks, row)
     if any(result.left_state for result in results.values()):
         row["flags"] = [*row.get("flags", ()), "left_state"]
     return row
-
-
-def with_counted_samples(point: Point, ranks: Sequence[Measured]) -> Point:
-    """The point of a training loop of the user, with the samples that its workers loaded."""
-    counts = {rank.samples_per_step for rank in ranks}
-    samples = 1
-    if len(counts) == 1 and None not in counts:
-        samples = next(iter(counts)) or 1
-    return replace(point, micro_batch=samples, accumulation=1)
-
-
-def own_loop_columns(point: Point, ranks: Sequence[Measured]) -> Row:
-    """Columns that are measured of a training loop, where points of other modes set them."""
-    first = ranks[0]
-    samples = None
-    if first.samples_per_step is not None:
-        samples = point.global_batch
-    return {
-        "semantics": measured_semantics(first, workers=point.workers),
-        "global_batch": samples,
-        "samples_per_update": samples,
-        "samples_reason": first.samples_reason,
-    }
-
-
-RATES = ("samples_per_s", "samples_per_s_low", "samples_per_s_high", "samples_per_s_error")
-"""Columns that need the number of samples of a step."""
-
-
-def measured_semantics(rank: Measured, *, workers: int) -> str:
-    """Semantics of the updates of a training loop, by gradients and parameters of its ranks."""
-    if workers == 1:
-        return "exact"
-    return rank.semantics or "unknown"
 
 
 def with_warmup_marked(point: Point, results: ResultsByRank) -> dict[int, RankResult]:
@@ -196,6 +156,7 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
         "oom_device",
         "oom_host",
         "infeasible",
+        "reused_process",
         "user_error",
         "version_mismatch",
         "timeout",

@@ -181,10 +181,10 @@ def _of_class(kind: type, sources: Sources) -> Iterable[str]:
 @contextmanager
 def _script_folder(workload: Any) -> Iterator[Path | None]:
     """The script of a workload, with its folder on `sys.path` as when it runs; else None."""
-    if not callable(getattr(workload, "argument_types", None)):
+    script = getattr(workload, "script_file", None)
+    if script is None:
         yield None
         return
-    script = Path(workload.path)
     sys.path.insert(0, str(script.parent))
     try:
         yield script

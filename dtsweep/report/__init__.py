@@ -11,6 +11,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
     code            a point as code for dtsweep, and what the code can't have
+    shell           the shell command of a script of the user at a point
     program         the training of a point in plain PyTorch
     alternatives    what a recommendation gives up, in words
     recommendation  a recommendation in words, and as JSON values

@@ -29,9 +29,9 @@ def settings_of(row: pd.Series[Any]) -> dict[str, Any]:
         Axes by name; and `environment` if the workers have variables that are not secret: those of
         `env.` axes and of the sweep's resources, which are stored in one column.
     """
-    settings = {name: _plain(row[name]) for name in AXES if _is_known(row, name)}
+    settings = {name: _plain(row[name]) for name in AXES if is_known(row, name)}
     settings = {name: value for name, value in settings.items() if value != DEFAULTS[name]}
-    if variables := _variables(row, is_secret=False):
+    if variables := variables_of(row, is_secret=False):
         settings["environment"] = variables
     return settings
 
@@ -56,7 +56,7 @@ def point_code(row: pd.Series[Any]) -> str:
     if len(code) > WIDTH:
         lines = "".join(f"    {argument},\n" for argument in arguments)
         code = f"Point(\n{lines})"
-    return "\n".join([code, *_on_secrets(row), *on_workload(row)])
+    return "\n".join([code, *on_secrets(row), *on_workload(row)])
 
 
 def comment(text: str) -> str:
@@ -77,19 +77,19 @@ def comment(text: str) -> str:
 
 def on_workload(row: pd.Series[Any]) -> list[str]:
     """Comment on the workload with its fields as axes: "workload.layers=2"; empty if unknown."""
-    if not _is_known(row, "workload"):
+    if not is_known(row, "workload"):
         return []
     columns = setting_columns(row.to_frame().T)
-    names = [name for name in columns if name.startswith("workload_") and _is_known(row, name)]
+    names = [name for name in columns if name.startswith("workload_") and is_known(row, name)]
     fields = [f"{axis_name(name)}={_plain(row[name])!r}" for name in names]
     return [comment(f"of the workload {', '.join([str(row['workload']), *fields])}")]
 
 
 def on_environment(row: pd.Series[Any]) -> list[str]:
     """Comments on the variables: libraries read many of them when the process starts."""
-    variables = _variables(row, is_secret=False)
+    variables = variables_of(row, is_secret=False)
     lines = [f"# export {name}={in_shell(value)}" for name, value in variables.items()]
-    lines += _on_secrets(row)
+    lines += on_secrets(row)
     return ["# before it starts, on every node:", *lines] if lines else []
 
 
@@ -106,24 +106,26 @@ def in_shell(value: str) -> str:
     return f"$'{''.join(letters)}'"
 
 
-def _on_secrets(row: pd.Series[Any]) -> list[str]:
+def on_secrets(row: pd.Series[Any]) -> list[str]:
+    """Comments on the secret variables, of which only a hash is stored."""
     why = "is secret and stored as a hash: set it yourself"
-    return [comment(f"variable {name} {why}") for name in _variables(row, is_secret=True)]
+    return [comment(f"variable {name} {why}") for name in variables_of(row, is_secret=True)]
 
 
-def _variables(row: pd.Series[Any], *, is_secret: bool) -> dict[str, str]:
+def variables_of(row: pd.Series[Any], *, is_secret: bool) -> dict[str, str]:
     """Select the secret variables of the workers, or the others.
 
     Only a hash of a secret value is stored.
     """
-    if not _is_known(row, "environment"):
+    if not is_known(row, "environment"):
         return {}
     stored = hidden(json.loads(row["environment"]))
     secret = {name for name, value in stored.items() if HIDDEN.fullmatch(value)}
     return {name: value for name, value in stored.items() if (name in secret) == is_secret}
 
 
-def _is_known(row: pd.Series[Any], name: str) -> bool:
+def is_known(row: pd.Series[Any], name: str) -> bool:
+    """True if a row has a column that is not null."""
     import pandas as pd
 
     return name in row.index and bool(pd.notna(row[name]))

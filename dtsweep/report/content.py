@@ -285,7 +285,10 @@ def _varying(points: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 
 def _headline(trials: pd.DataFrame) -> str:
-    values = (trials[name].dropna().unique() for name in ("workload", "devices"))
+    workloads = trials["workload"]
+    if "workload_path" in trials:
+        workloads = trials["workload_path"].fillna(workloads)
+    values = (column.dropna().unique() for column in (workloads, trials["devices"]))
     names = [
         " and ".join(shortened(str(value), LABEL_SHOWN) for value in sorted(column))
         for column in values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
@@ -28,6 +28,24 @@ def axis_name(column: str) -> str:
     if column.startswith(f"workload_{ARGS}"):
         return column.removeprefix("workload_")
     return column.replace("workload_", "workload.", 1)
+
+
+def passes_label(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    """Samples of a worker's step as `micro_batch × accumulation`, or what is known of them.
+
+    >>> passes_label({"micro_batch": 8, "accumulation": 2, "global_batch": 32, "workers": 2})
+    '8 × 2'
+    >>> passes_label({"micro_batch": None, "accumulation": 2, "global_batch": 32, "workers": 2})
+    '16'
+    """
+    import pandas as pd
+
+    micro_batch, accumulation = row["micro_batch"], row["accumulation"]
+    if pd.notna(micro_batch) and pd.notna(accumulation):
+        return f"{micro_batch} × {accumulation}"
+    if pd.notna(row["global_batch"]):
+        return f"{row['global_batch'] / row['workers']:g}"
+    return "unknown"
 
 
 def model_columns(points: pd.DataFrame) -> list[str]:

@@ -11,7 +11,7 @@ from dtsweep.inference.spread import POINT
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.content import Content, Scaling, content_of
 from dtsweep.report.frontiers import Frontier
-from dtsweep.report.labels import trial_label
+from dtsweep.report.labels import passes_label, trial_label
 from dtsweep.report.plot_axes import axis_for, tick_label
 from dtsweep.text import count_of
 
@@ -327,9 +327,8 @@ def _about_bars(content: Content) -> str:
 
 def _ladder_name(part: Scaling, rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
-    weak = f"{first['micro_batch']} × {first['accumulation']}"
     if first["kind"] == "weak":
-        batch = weak
+        batch = passes_label(first)
     else:
         batch = f"{first['global_batch']}"
     return " · ".join([str(first["kind"]), part.labels.loc[rows.index[0]], batch])

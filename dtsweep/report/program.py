@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.code import comment, on_environment, on_workload, settings_of
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
-from dtsweep.sweep.modes import ModeInfo, mode_of
+from dtsweep.sweep.modes import AS_WRITTEN, ModeInfo, mode_of
 from dtsweep.sweep.point import AXES, DEFAULTS
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ def why_no_training(row: pd.Series[Any]) -> str | None:
     "torch alone does not have sync='local_sgd', sync_period=8"
     """
     settings = settings_of(row)
+    if settings.get("sync") == AS_WRITTEN:
+        return f"sync='{AS_WRITTEN}': the training loop is your own, and runs as it is written"
     unexpressed = _unexpressed(settings)
     if not any(name in unexpressed for name in INDISPENSABLE):
         return None

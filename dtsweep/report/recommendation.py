@@ -16,6 +16,7 @@ from dtsweep.report.code import point_code, settings_of
 from dtsweep.report.labels import model_columns, model_label, trial_label
 from dtsweep.report.program import training_code, why_no_training
 from dtsweep.report.records import records_of
+from dtsweep.report.shell import shell_command
 from dtsweep.results.statuses import CANARY_DRIFT
 from dtsweep.text import count_of, format_ends, format_number, format_rate, percent_up, plain, say
 
@@ -57,8 +58,14 @@ def print_all(
 
 
 def _print_code(point: pd.Series[Any], *, console: Console) -> None:
-    """Print a point as code, and its program or why there is none."""
+    """Print a point as code, and its program or why there is none; of a script its command."""
     # Code is never wrapped: a text or a comment that goes on in the next line is another program.
+    if (command := shell_command(point)) is not None:
+        console.print(
+            plain(f"\nTo use it without dtsweep:\n\n{textwrap.indent(command, '    ')}\n"),
+            soft_wrap=True,
+        )
+        return
     console.print(plain(f"\nTo use it: {point_code(point)}"), soft_wrap=True)
     code = training_code(point)
     if code is None:
@@ -164,15 +171,17 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
         `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of
         `over_launches`), `settings` (those that are not the default), `code` (`point`; `training`
         in plain PyTorch or null, then `no_training` names the settings that torch alone does not
-        have), `sure` (one of `dtsweep.inference.verdicts.Certainty`), `others` and `alternatives`
-        (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible` (counts of points
-        left out), `undecided` (rows of points at a limit of the condition), `unmeasured` (what the
-        unknown ones lack), `drift`.
+        have; `command` that starts a script of the user in a shell, else null), `sure` (one of
+        `dtsweep.inference.verdicts.Certainty`), `others` and `alternatives` (rows, as
+        `Recommendation` has them), `unknown`, `slow` and `implausible` (counts of points left out),
+        `undecided` (rows of points at a limit of the condition), `unmeasured` (what the unknown
+        ones lack), `drift`.
     """
     code = {
         "point": point_code(recommendation.point),
         "training": training_code(recommendation.point),
         "no_training": why_no_training(recommendation.point),
+        "command": shell_command(recommendation.point),
     }
     goal = {
         name: list(value) if isinstance(value, tuple) else value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.inference.verdicts import KneeVerdict
-from dtsweep.report.labels import point_label
+from dtsweep.report.labels import passes_label, point_label
 from dtsweep.report.records import records_of
 from dtsweep.report.verdict_words import KNEE_WORDS, REASON_WORDS
 from dtsweep.text import count_of
@@ -82,9 +82,8 @@ def _knee_words(row: Mapping[Any, Any]) -> str:
 def _group_label(row: Mapping[Any, Any], varying: list[str]) -> str:
     import pandas as pd
 
-    weak = f"{row['micro_batch']} × {row['accumulation']} per worker"
     if row["kind"] == "weak":
-        shape = weak
+        shape = f"{passes_label(row)} per worker"
     else:
         shape = f"{row['global_batch']} per step"
     return f"{point_label(pd.Series(row), varying)}, {row['kind']} scaling, {shape}"

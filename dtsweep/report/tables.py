@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import setting_columns
 from dtsweep.inference.spread import POINT
 from dtsweep.report.bounds import bound_columns
-from dtsweep.report.labels import BATCH_SHAPE, trial_label
+from dtsweep.report.labels import BATCH_SHAPE, passes_label, trial_label
 from dtsweep.report.recommendation import IN_SHORT, names_of, quantity
 from dtsweep.text import (
     ends_of,
@@ -197,16 +197,12 @@ def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict
         "sync": [label for group in groups for label in scaling.labels[group.index[1:]]],
         f"{scaling.per}s": [f"{base[size]} → {row[size]}" for base, row in steps],
         "micro_batch ×\naccumulation": [
-            " → ".join(dict.fromkeys(map(_format_shape, step))) for step in steps
+            " → ".join(dict.fromkeys(map(passes_label, step))) for step in steps
         ],
         "samples\n/s": format_rates(row["samples_per_s"] for _, row in steps),
         "speed-\nup": [_format_speed_up(row) for _, row in steps],
         "effi-\nciency": [_format_efficiency(row) for _, row in steps],
     } | caution_columns([row["caution"] for _, row in steps])
-
-
-def _format_shape(row: pd.Series[Any]) -> str:
-    return f"{row['micro_batch']} × {row['accumulation']}"
 
 
 def _format_speed_up(row: pd.Series[Any]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import Study, setting_columns, training_time
 from dtsweep.analysis.training_time import with_cost
 from dtsweep.errors import LABEL_SHOWN, shortened
-from dtsweep.report.labels import model_columns, model_label, point_label
+from dtsweep.report.labels import model_columns, model_label, passes_label, point_label
 from dtsweep.report.records import records_of
 from dtsweep.report.tables import caution_columns
 from dtsweep.text import (
@@ -131,9 +131,7 @@ def _titles(table: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
 def _key_columns(table: pd.DataFrame) -> dict[str, list[str]]:
     return {
         "workers": format_integers(table["workers"]),
-        "micro_batch ×\naccumulation": [
-            f"{row['micro_batch']} × {row['accumulation']}" for _, row in table.iterrows()
-        ],
+        "micro_batch ×\naccumulation": [passes_label(row) for _, row in table.iterrows()],
     }
 
 

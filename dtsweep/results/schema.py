@@ -557,6 +557,12 @@ TRIALS: tuple[Column, ...] = (
     Column("python_version", TEXT, "", "version of Python"),
     Column("numpy_version", TEXT, "", "version of NumPy"),
     Column("measure", TEXT, "", "JSON of the settings of `Measure`"),
+    Column(
+        "command",
+        TEXT,
+        "",
+        "of a script of the user: JSON of its path and its arguments, as a shell has them",
+    ),
 )
 
 RANKS: tuple[Column, ...] = (

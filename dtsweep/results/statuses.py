@@ -17,10 +17,13 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "preempted": "a machine was taken back by its owner",
         "collateral": "ended by the failure of a peer of its trial, of its session, or of the "
         "process of its slot",
+        "reused_process": "a training loop of the user raised an exception in processes that had "
+        "run another one, which may be why",
         "nan": "the loss was not finite",
         "wrong_gradient": "the workers' gradients were not exchanged, or are not one worker's",
         "wrong_parameters": "the workers' parameters differ after an exchange",
         "wrong_traffic": "the workers sent more or less than the mode sends",
+        "wrong_samples": "a training loop of the user loads other samples than its axes promise",
         "user_error": "the workload raised an exception",
         "infeasible": "the cluster can't hold the workers, or its GPUs can't have the precision or "
         "the `power_limit`",
@@ -114,13 +117,13 @@ PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """The parts of a step, in the order in which they usually come."""
 
-WRONG = ("wrong_gradient", "wrong_parameters", "wrong_traffic")
+WRONG = ("wrong_gradient", "wrong_parameters", "wrong_traffic", "wrong_samples")
 """Ends of a trial that trained something else than its mode says."""
 
 FINAL = frozenset({"ok", "oom_device", "nan", *WRONG, "user_error", "timeout"})
 """Not measured again when a sweep is resumed."""
 
-RETRIED = frozenset({"rank_died", "node_lost", "preempted", "collateral"})
+RETRIED = frozenset({"rank_died", "node_lost", "preempted", "collateral", "reused_process"})
 """Measured up to two more times within one run."""
 
 ATTEMPTS = 3

@@ -14,10 +14,11 @@ from dtsweep.metrics.rows import explaining_failure
 from dtsweep.results.statuses import WRONG
 from dtsweep.session.endings import STOPPED, causes_of, is_preempted
 from dtsweep.session.hang import Begun, attempt_stack, behind
-from dtsweep.session.last_words import failed_kernel, first_to_end
+from dtsweep.session.last_words import failed_kernel, first_to_end, place_of
 from dtsweep.session.memory_kills import MemoryKills, kills_in
 from dtsweep.session.nodes import NODE_ANSWERS_S, answers, on_node, read_tail, write_stacks
-from dtsweep.sweep.settings import Measure
+from dtsweep.sweep.modes import AS_WRITTEN
+from dtsweep.sweep.task import Task
 from dtsweep.text import listed
 
 UNBROKEN = ("ok", "nan", *WRONG, "timeout")
@@ -236,7 +237,7 @@ async def why_silent(
     *,
     answered: Collection[int],
     collectives: Mapping[int, Begun | None],
-    measure: Measure,
+    task: Task,
     is_warm: bool,
 ) -> Diagnosis:
     """Have all ranks write their stacks to their logs; name those for which the others wait.
@@ -245,15 +246,12 @@ async def why_silent(
         ranks: of the session.
         answered: ranks of the world that have.
         collectives: begun by each rank of the world, by group; None of a rank that does not say.
-        measure: how long they had.
+        task: which they have, and how much time for it.
         is_warm: whether all had ended a warm-up.
     """
     calls = (on_node(str(facts.node_id), write_stacks, facts.pid) for facts in ranks.facts.values())
     states = dict(zip(ranks.facts, await asyncio.gather(*calls), strict=True))
-    if is_warm:
-        phase = f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
-    else:
-        phase = f"{measure.max_warmup_seconds:g} s of warm-up"
+    phase = _phase(task, is_warm=is_warm)
     dead = [rank for rank in ranks.members if states[rank] in ENDED]
     if dead:
         logs = await _logs_of(dead, ranks)
@@ -270,13 +268,18 @@ async def why_silent(
         reason = f"{names}; no answer after {phase}; {where}"
         return Diagnosis(status="hang", reason=reason, rank=stopped[0])
     silent = [rank for rank, _ in enumerate(ranks.members) if rank not in answered]
-    waited_for = await _waited_for(ranks, silent, collectives) or silent
+    stacks = await _stacks_of(silent, ranks)
+    begun = {rank: collectives.get(rank) for rank in silent}
+    waited_for = behind(begun, stacks) or silent
     nodes = [ranks.facts[ranks.members[rank]].node for rank in waited_for]
     names = listed(
         [f"{rank} on {node}" for rank, node in zip(waited_for, nodes, strict=True)], most=NAMED
     )
     progress = _progress_of(waited_for, silent, collectives)
     where = "all stacks and last exchanges are in the logs"
+    places = [place_of(stacks[rank]) for rank in waited_for[:1]]
+    if task.point.sync == AS_WRITTEN and places and places[0] is not None:
+        progress += f"; it is at {places[0]}"
     reason = f"no answer from rank {names} after {phase}{progress}; {where}"
     rank = None
     if waited_for:
@@ -284,13 +287,23 @@ async def why_silent(
     return Diagnosis(status="hang", reason=reason, rank=rank)
 
 
-async def _waited_for(
-    ranks: Ranks, silent: Sequence[int], collectives: Mapping[int, Begun | None]
-) -> list[int]:
-    """Ranks of the world for which the others wait, by what they say and by their stacks."""
+def _phase(task: Task, *, is_warm: bool) -> str:
+    """The time after which ranks count as silent, in words."""
+    measure = task.measure
+    if is_warm:
+        return f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
+    if task.point.sync == AS_WRITTEN:
+        return (
+            f"max_warmup_seconds={measure.max_warmup_seconds:g}, in which the training loop ended "
+            f"fewer than {max(2, measure.warmup_steps)} optimizer steps"
+        )
+    return f"{measure.max_warmup_seconds:g} s of warm-up"
+
+
+async def _stacks_of(silent: Sequence[int], ranks: Ranks) -> dict[int, list[str]]:
+    """Frames of ranks of the world, as they have written them to their logs."""
     logs = await _logs_of([ranks.members[rank] for rank in silent], ranks)
-    stacks = {rank: attempt_stack(logs[ranks.members[rank]]) for rank in silent}
-    return behind({rank: collectives.get(rank) for rank in silent}, stacks)
+    return {rank: attempt_stack(logs[ranks.members[rank]]) for rank in silent}
 
 
 def _progress_of(

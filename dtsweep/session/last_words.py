@@ -6,7 +6,7 @@ Only what a rank wrote in its last trial counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from dtsweep.session.hang import attempt_stack
@@ -122,7 +122,16 @@ def _place(trial: str) -> str | None:
                 break
             frames.append(line)
         frames.reverse()
-    for frame in frames or attempt_stack(trial):
+    return place_of(frames or attempt_stack(trial))
+
+
+def place_of(frames: Sequence[str]) -> str | None:
+    """First file and line of the user's code in a stack, the innermost frame first; else None.
+
+    >>> place_of(['File "/lib/python3/queue.py", line 9 in get', 'File "train.py", line 7 in f'])
+    'train.py:7'
+    """
+    for frame in frames:
         match = _FRAME.search(frame)
         if match and not _FOREIGN.search(match[1]):
             return f"{PurePath(match[1]).name}:{match[2]}"

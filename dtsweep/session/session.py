@@ -31,7 +31,6 @@ from dtsweep.session.state import FOLLOWING, SessionState
 from dtsweep.session.trainer import trainer_of
 from dtsweep.session.worker_loop import collectives_begun, write_exchanges
 from dtsweep.sweep.point import World
-from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 
 ORPHANS_EVERY_S = 1.0
@@ -319,7 +318,7 @@ class Session:
         """Say how the session ended, which it should not have."""
         return await verdict_on(self._error, self._ranks())
 
-    async def why_silent(self, measure: Measure) -> Diagnosis:
+    async def why_silent(self, task: Task) -> Diagnosis:
         """Say which ranks don't answer; have all write exchanges and stacks to their logs."""
         collectives = await self._asked(collectives_begun)
         await self._asked(write_exchanges)
@@ -327,7 +326,7 @@ class Session:
             self._ranks(),
             answered=set(self.results),
             collectives=collectives,
-            measure=measure,
+            task=task,
             is_warm=bool(self.warm_ups()),
         )
 

@@ -21,6 +21,9 @@ class Code:
     folder: str | None
     """The sweep file's folder, for what lies next to it."""
 
+    start_folder: str | None = None
+    """Folder in which the run was started."""
+
     packages: frozenset[str] = frozenset()
     """Installed packages that the workload's source imports.
 

@@ -372,7 +372,7 @@ class Slot:
             if now > progress.give_up_at:
                 return None
             if now > hang:
-                return await session.why_silent(task.measure)
+                return await session.why_silent(task)
             await session.wait(min(progress.give_up_at, hang) - now)
         return None
 

@@ -54,7 +54,9 @@ def serve(config: Mapping[str, Any]) -> None:
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log),
     )
-    context = replace(context, watch=watch)
+    context = replace(
+        context, watch=watch, start_folder=settings.code.start_folder, is_replaceable=True
+    )
     is_first = True
     close_in_children()
     groups = ProcessGroups()

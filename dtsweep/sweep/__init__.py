@@ -7,6 +7,7 @@ Any process; imports the standard library, and NumPy in a function of `axes`. In
     precision       the table of precisions: what each sets; ranks, FLOP counts and doctor read it
     secret          which environment variables are secret, and what is stored in their place
     values          values of axes and of a workload's fields, in their declared types
+    arguments       the command line of a script of the user
     variables       names and values of environment variables, as `os.environ` takes them
     point           the axes, declared here (global_batch, workload.*, env.*: see `axes`); a point
     checks          validation of a sweep's workload and axes, before any point is built

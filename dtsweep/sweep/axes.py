@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dtsweep.errors import SweepError, quoted
-from dtsweep.sweep.checks import as_scalar, axis_values, is_own_loop, is_search_space
+from dtsweep.sweep.checks import as_scalar, axis_values, is_search_space
 from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import AXES, Point, World, identity
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.values import ARGS, Scalar, coerced, workload_types, workload_value
+from dtsweep.sweep.values import ARGS, Scalar, coerced, is_own_loop, workload_types, workload_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,20 +57,33 @@ def narrow(sweep: Sweep, settings: Mapping[str, list[Scalar]]) -> Sweep:
     return replace(sweep, axes=axes, samples=sweep.samples if still_drawn else None)
 
 
-def parse_setting(text: str) -> tuple[str, list[Scalar]]:
+def parse_setting(text: str, *, option: str = "--set") -> tuple[str, list[Scalar]]:
     """Read `axis=v1,v2`: numbers, true, false and none are what they look like, the rest is text.
 
-    Values of environment variables are text as it stands.
+    Values of environment variables are text as it stands, and `none` as the value of an argument
+    is.
 
     >>> parse_setting("staleness=0,none"), parse_setting("env.OMP_DYNAMIC=true")
     (('staleness', [0, None]), ('env.OMP_DYNAMIC', ['true']))
+    >>> parse_setting("args.x=8,1e-3,true,none,007")
+    ('args.x', [8, 0.001, True, 'none', '007'])
+
+    Raises:
+        SweepError: it has no name, or no values.
     """
     name, equals, values = text.partition("=")
     name = name.strip()
-    if not equals or not values.strip():
-        raise SweepError(f"--set {text!r} has no values; write axis=value or axis=value,value")
+    if not equals or not values.strip() or not name:
+        raise SweepError(
+            f"{option} {quoted(text)} has no values; write axis=value or axis=value,value"
+        )
     texts = [value.strip() for value in values.split(",")]
-    return name, [value if name.startswith("env.") else _parse(value) for value in texts]
+    parse: Callable[[str], Scalar] = _parse
+    if name.startswith("env."):
+        parse = str
+    elif name.startswith(ARGS):
+        parse = _parse_argument
+    return name, [parse(value) for value in texts]
 
 
 def _parse(text: str) -> Scalar:
@@ -81,6 +95,17 @@ def _parse(text: str) -> Scalar:
             return number(text)
         except ValueError:
             continue
+    return text
+
+
+def _parse_argument(text: str) -> Scalar:
+    """Read a value of an argument: the script has to get a text such as `none` or `007` as it is.
+
+    `nan` and `1_000` are texts, too.
+    """
+    is_number = re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", text)
+    if is_number or text.lower() in ("true", "false"):
+        return _parse(text)
     return text
 
 
@@ -147,6 +172,8 @@ def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
             name, _call(function, _point(sweep, values), name=name, values=values)
         )
     point = _point(sweep, values)
+    if isinstance(point, _Asked) and not _is_batch_driven(point, values):
+        return _divided(sweep, point, values)
     if isinstance(point, _Asked):
         per_pass = point.data_parallel * point.micro_batch
         if point.asked % per_pass:
@@ -158,6 +185,23 @@ def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
             )
         point = _point(sweep, {**_without_global(values), "accumulation": point.asked // per_pass})
     return Candidate(point=point, reason=_reason(sweep, point, values))
+
+
+def _is_batch_driven(point: Point, values: Mapping[str, Scalar]) -> bool:
+    """True if a `global_batch` is made of passes of a known `micro_batch`."""
+    return "micro_batch" in values or not is_own_loop(point.workload)
+
+
+def _divided(sweep: Sweep, point: _Asked, values: Mapping[str, Scalar]) -> Candidate:
+    """The point of a training loop of the user, whose passes are not known, by its global batch."""
+    others = _without_global(values)
+    if point.asked % point.data_parallel:
+        reason = f"global_batch {point.asked} is not a multiple of {point.workers} workers"
+        overrides: dict[str, Scalar] = {"global_batch": point.asked, "micro_batch": None}
+        return Candidate(point=_point(sweep, others), reason=reason, overrides=overrides)
+    per_worker = point.asked // point.data_parallel
+    divided = _point(sweep, {**others, "micro_batch": per_worker})
+    return Candidate(point=divided, reason=_reason(sweep, divided, values))
 
 
 def _without_global(values: Mapping[str, Scalar]) -> dict[str, Scalar]:

@@ -8,9 +8,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
+from dtsweep.sweep.arguments import check_arguments
 from dtsweep.sweep.point import AXES
 from dtsweep.sweep.secret import has_credentials, is_secret, mark_in
-from dtsweep.sweep.values import ARGS, Scalar, has_arguments, workload_fields
+from dtsweep.sweep.values import ARGS, Scalar, is_own_loop, workload_fields
 from dtsweep.sweep.variables import check_variable_name, check_variable_value
 
 
@@ -39,6 +40,7 @@ def check_workload(workload: Any) -> None:
         raise SweepError(
             f"workload {name} is not a dataclass; put @dataclass(frozen=True) above it", word=name
         )
+    check_arguments(getattr(workload, "arguments", ()) if is_own_loop(workload) else ())
     for field_name, value in workload_fields(workload).items():
         if not _is_json(value):
             raise SweepError(
@@ -84,18 +86,12 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
     Raises:
         SweepError: with the nearest name, or with what to write instead.
     """
-    if is_own_loop(workload) and name in {*AXES, "global_batch"} - READ_BY_OWN_LOOPS:
-        raise SweepError(
-            f"axis {name!r} has no effect on a training loop of your own, which runs as it is "
-            "written; use an axis args.NAME for an argument of the script",
-            word=name,
-        )
-    if str(name).startswith(ARGS) and has_arguments(workload):
+    if is_own_loop(workload):
+        _check_effect(name, workload)
+    if str(name).startswith(ARGS) and is_own_loop(workload):
         _check_argument(name)
     else:
-        _check_name(
-            name, [item.name for item in fields(workload) if _is_scalar_field(item, workload)]
-        )
+        _check_name(name, workload)
     if name.startswith("env."):
         check_variable_name(name.removeprefix("env."), where="an axis env.NAME")
     if name.startswith("env.") and is_secret(name.removeprefix("env.")):
@@ -118,32 +114,47 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
 
 
 READ_BY_OWN_LOOPS = frozenset({"workers", "placement", "power_limit"})
-"""Fields of a point that have an effect on a training loop of the user."""
+"""Fields of a point that have an effect on each training loop of the user."""
+
+READABLE_BY_OWN_LOOPS = (
+    *("micro_batch", "accumulation", "global_batch"),
+    *("optimizer", "learning_rate", "precision", "clip_norm"),
+)
+"""Fields that a function may read, and that an argument of a script may take."""
 
 
-def is_own_loop(workload: Any) -> bool:
-    """True if a workload is a training loop of the user: a script, or an object with `train`."""
-    return has_arguments(workload) or callable(getattr(workload, "train", None))
+def _check_effect(name: str, workload: Any) -> None:
+    """Refuse an axis that a training loop of the user does not read."""
+    reads = {*READ_BY_OWN_LOOPS, *workload.reads()}
+    if {"micro_batch", "accumulation"} <= reads:
+        reads.add("global_batch")
+    if name not in {*AXES, "global_batch"} - reads:
+        return
+    names = getattr(workload, "names", None)
+    hint = ""
+    if names is not None and name in READABLE_BY_OWN_LOOPS:
+        hint = f"; give it to an argument of the script by Script(names={{{name!r}: 'ARGUMENT'}})"
+    elif names is not None:
+        hint = "; use an axis args.NAME for an argument of the script"
+    raise SweepError(
+        f"axis {name!r} has no effect on a training loop of your own, which runs as it is "
+        f"written{hint}",
+        word=name,
+    )
 
 
 def _check_argument(name: str) -> None:
-    """Refuse an axis `args.NAME` without a name, or whose name marks a secret."""
+    """Refuse an axis `args.NAME` without a name."""
     if name == ARGS:
         raise SweepError("axis 'args.' has no name; write args.NAME", word=name)
-    if is_secret(name.removeprefix(ARGS)):
-        raise SweepError(
-            f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes "
-            "are printed and stored; have the script read it from a variable, and set that in "
-            "Resources(environment=…)",
-            word=name,
-        )
 
 
 def _is_scalar_field(item: Any, workload: Any) -> bool:
     return item.init and not isinstance(getattr(workload, item.name), (list, dict, tuple))
 
 
-def _check_name(name: Any, workload_names: Iterable[str]) -> None:
+def _check_name(name: Any, workload: Any) -> None:
+    workload_names = [item.name for item in fields(workload) if _is_scalar_field(item, workload)]
     # A workload's field is found without its prefix too: to forget it is the likeliest slip.
     allowed = {field: f"workload.{field}" for field in workload_names}
     allowed |= {full: full for full in [*allowed.values(), *AXES, "global_batch"]}
@@ -151,15 +162,25 @@ def _check_name(name: Any, workload_names: Iterable[str]) -> None:
         isinstance(name, str) and name.startswith("env.") and name != "env."
     ):
         return
-    near = nearest(str(name), allowed)
-    names = dict.fromkeys([*AXES, "global_batch", *allowed.values(), "env.NAME"])
-    if near:
+    if is_own_loop(workload):
+        hint = _hint_on_arguments(str(name), [*READ_BY_OWN_LOOPS, *workload.reads()])
+    elif near := nearest(str(name), allowed):
         hint = f"did you mean {allowed[near]!r}?"
     else:
+        names = dict.fromkeys([*AXES, "global_batch", *allowed.values(), "env.NAME"])
         hint = did_you_mean(str(name), names)
     raise SweepError(
         f"axis {name!r} is not a field of a point or of the workload; {hint}", word=str(name)
     )
+
+
+def _hint_on_arguments(name: str, fields_read: Iterable[str]) -> str:
+    """Say what an axis of a training loop of the user may be that is not a field."""
+    hint = f"for an argument of the training loop write 'args.{name.lstrip('-')}'"
+    near = nearest(name, fields_read)
+    if near:
+        hint = f"did you mean {near!r}? Else {hint}"
+    return hint
 
 
 def _check_values(name: str, axis: Any) -> None:
@@ -218,18 +239,8 @@ def as_scalar(name: str, value: Any) -> Scalar:
             f"axis {name!r} has {quoted(value)}, no JSON scalar; use a finite 64-bit number",
             word=name,
         )
-    if (
-        isinstance(value, str)
-        and name.startswith("workload.")
-        and is_secret(name.removeprefix("workload."))
-    ):
-        raise SweepError(
-            f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes "
-            "are printed and "
-            "stored; rename it, or set the secret in Resources(environment=…), which stores a hash "
-            "of it",
-            word=name,
-        )
+    if isinstance(value, str) and name.startswith(("workload.", ARGS)):
+        _check_no_secret(name)
     if isinstance(value, str) and has_credentials(value):
         raise SweepError(
             f"axis {name!r} has a URL with a password or token, and the values of axes are printed "
@@ -240,3 +251,19 @@ def as_scalar(name: str, value: Any) -> Scalar:
     if isinstance(value, str) and name.startswith("env."):
         check_variable_value(value, where=f"axis {name!r}", word=name)
     return value  # type: ignore[no-any-return]  # the lines above made sure
+
+
+def _check_no_secret(name: str) -> None:
+    """Refuse an axis `workload.FIELD` or `args.NAME` of texts whose name marks a secret."""
+    if not is_secret(name.removeprefix("workload.").removeprefix(ARGS)):
+        return
+    way_out = "rename it, or set the secret in Resources(environment=…), which stores a hash of it"
+    if name.startswith(ARGS):
+        way_out = (
+            "have the script read it from a variable, and set that in Resources(environment=…)"
+        )
+    raise SweepError(
+        f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes "
+        f"are printed and stored; {way_out}",
+        word=name,
+    )

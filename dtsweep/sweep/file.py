@@ -35,6 +35,12 @@ def read_sweep(
     """
     path = Path(path)
     source = _source(path)
+    if _trains(source):
+        # It would begin to train.
+        raise SweepError(
+            f"{path} is not a sweep file; to measure a training script as it is: "
+            f"dtsweep script {path} --axis workers=1,2"
+        )
     try:
         sweep = _sweep_of(_execute(path, source), path)
     except SweepError as error:
@@ -47,6 +53,12 @@ def read_sweep(
         if settings is not None and error.word in settings:
             raise SweepError(f"--set: {error}") from error
         raise _located(error, path, source) from error
+
+
+def _trains(source: bytes) -> bool:
+    """True if a file uses a training library and never speaks of a sweep."""
+    libraries = rb"^\s*(?:import|from) (?:torch|transformers|lightning|accelerate)\b"
+    return b"sweep" not in source.lower() and bool(re.search(libraries, source, re.MULTILINE))
 
 
 def module_name(path: Path) -> str:

@@ -244,6 +244,16 @@ class Point:
         )
 
     @property
+    def args(self) -> Mapping[str, Scalar]:
+        """Arguments of a training loop of the user, by the names of axes `args.NAME`.
+
+        >>> Point(workload=object()).args
+        {}
+        """
+        values: Mapping[str, Scalar] = getattr(self.workload, "args", {})
+        return values
+
+    @property
     def has_own_optimizer(self) -> bool:
         """True if its workload makes an optimizer, so that `optimizer` is not read.
 
@@ -268,7 +278,8 @@ class Point:
         >>> Point(sync="ddp", sync_period=8).unread_field
         'sync_period'
         """
-        unread = (name for name in CHOSEN_FIELDS if name not in self.reads)
+        read = self.reads
+        unread = (name for name in CHOSEN_FIELDS if name not in read)
         return next((name for name in unread if getattr(self, name) != DEFAULTS[name]), None)
 
     @property

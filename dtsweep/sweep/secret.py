@@ -51,11 +51,12 @@ def is_secret(name: str, value: str = "") -> bool:
 
     >>> [is_secret(name) for name in ("HF_TOKEN", "AWS_ACCESS_KEY_ID", "wandbApiKey", "MONKEY")]
     [True, True, True, True]
-    >>> [is_secret(name) for name in ("TOKENIZERS_PARALLELISM", "NCCL_IB_PKEY", "MAX_TOKENS")]
+    >>> [is_secret(name) for name in ("TOKENIZERS_PARALLELISM", "NCCL_IB_PKEY", "--max-tokens")]
     [False, False, False]
     """
     capitals = name.upper()
-    if SECRET.search(capitals) and not NOT_SECRET.fullmatch(name):
+    as_variable = name.lstrip("-").replace("-", "_")
+    if SECRET.search(capitals) and not NOT_SECRET.fullmatch(as_variable):
         return True
     # The address of a proxy goes without a scheme too.
     is_bare = "PROXY" in capitals and "//" not in value

@@ -13,7 +13,7 @@ from dtsweep.sweep.checks import axis_values, check_axis, check_workload, is_sea
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.secret import is_secret
-from dtsweep.sweep.values import ARGS, coerced, has_arguments
+from dtsweep.sweep.values import ARGS, coerced, is_own_loop
 from dtsweep.sweep.variables import check_variable_name, check_variable_value
 
 LEAST_HALF_WIDTH = 0.005
@@ -276,7 +276,7 @@ class Sweep:
             )
         for name, axis in self.axes.items():
             check_axis(name, axis, workload=self.workload)
-        if has_arguments(self.workload):
+        if is_own_loop(self.workload):
             self._take_arguments()
         if {"global_batch", "accumulation"} <= set(self.axes):
             raise SweepError(
@@ -303,7 +303,13 @@ class Sweep:
                 values = axis_values(axis)
                 is_list = isinstance(values, (list, tuple, range))
                 listed[name.removeprefix(ARGS)] = list(values) if is_list else None
-        object.__setattr__(self, "workload", self.workload.with_axes(listed))
+        is_made_of_passes = "global_batch" not in self.workload.reads()
+        if "global_batch" in self.axes and is_made_of_passes and "micro_batch" not in self.axes:
+            raise SweepError(
+                "axis 'global_batch' needs an axis 'micro_batch', so that accumulation follows",
+                word="global_batch",
+            )
+        object.__setattr__(self, "workload", self.workload.with_axes(listed, self.axes))
 
     def _check_samples(self) -> None:
         drawn = [name for name, axis in self.axes.items() if is_search_space(axis)]

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Set
 from dataclasses import fields, replace
 from functools import cache
-from pathlib import PurePath
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -28,16 +27,23 @@ def workload_types(workload: Any) -> Mapping[str, Any]:
     """
     kind: Any = type(workload)
     types = _annotations(kind)
-    if not has_arguments(workload):
+    if not is_own_loop(workload):
         return types
-    own = {name: hint for name, hint in types.items() if name not in ("args", "arg_types")}
+    own = {name: hint for name, hint in types.items() if name not in _NOT_STORED}
     arguments = {f"{ARGS}{name}": hint for name, hint in workload.argument_types().items()}
     return {**own, **arguments}
 
 
-def has_arguments(workload: Any) -> bool:
-    """True if a workload has arguments by name, `args`, which count as fields `args.NAME`."""
-    return callable(getattr(workload, "argument_types", None))
+_NOT_STORED = ("args", "arg_types", "driven")
+"""Fields of a training loop of the user that are stored one by one, or follow from the axes."""
+
+
+def is_own_loop(workload: Any) -> bool:
+    """True if a workload is a training loop of the user, with arguments that axes name.
+
+    Its arguments by name, `args`, count as fields `args.NAME`.
+    """
+    return hasattr(workload, "argument_types")
 
 
 def with_fields(workload: Any, values: Mapping[str, Any]) -> Any:
@@ -105,9 +111,10 @@ def read_fields(workload: Any) -> dict[str, Any]:
     values = {
         name: None if name in unread else value for name, value in workload_fields(workload).items()
     }
-    if has_arguments(workload):
+    script = getattr(workload, "script_file", None)
+    if script is not None:
         # Wherever the script lies: its contents are a source.
-        values["path"] = PurePath(workload.path).name
+        values["path"] = script.name
     return values
 
 

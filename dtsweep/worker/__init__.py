@@ -5,6 +5,7 @@ Each worker process; imports torch and never Ray. In reading order:
     step_watch      says where the workload is if no step ends for long
     flight_recorder  the last exchanges of a rank, as torch has recorded them
     rank            becoming a rank: device, facts, clean memory
+    torchrun_variables  environment variables of a script, as torchrun sets them
     world           its process group, made again for each world of a session
     debugger        whether a debugger is attached, and what it must not cost
     loop            runs steps and keeps the times of `measure.clock`, whose phases the mode marks
@@ -19,7 +20,14 @@ Each worker process; imports torch and never Ray. In reading order:
     timing          warm-up, window, then what follows it
     optimizer_steps  ends of optimizer steps of any training loop
     loader_watch    batches that such a loop takes: their time and samples
+    script_exit     how a script ends itself
+    script_folder   the working directory of a script
     script          a script of the user, run as the main program
+    past_handlers   how a loop ends that catches every exception
+    interpreter     settings of Python and torch that such a loop changes
+    patches         functions of libraries that it replaces
+    library_state   what libraries know of a process
+    given_back      all of that, restored after its trial
     own_parts       timed steps of a loop that goes on by itself
     own_facts       its model, wrapper and precision, read off its objects
     own_sums        its gradients and parameters in a step, as sums

@@ -60,6 +60,7 @@ def after_window(
     restart_peak(loop.job.device)
     # A canary watches the machine: only its window is of interest.
     if not task.is_canary:
+        fields |= idle_in_window(loop)
         try:
             if _can_be_inspected(task):
                 fields |= inspect_step(loop, model, task, window_steps=window.steps)
@@ -67,7 +68,6 @@ def after_window(
                 fields.get("parameters_agree") is not False
             ):
                 began_idle = time.perf_counter()
-                fields |= idle_in_window(loop)
                 fields |= queued_idle(loop, task, window)
                 # The exchange has its time, however long this takes.
                 began += time.perf_counter() - began_idle

@@ -22,7 +22,7 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dtsweep.errors import error_line, raised_at
+from dtsweep.errors import error_line, in_user_code, raised_at
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.bandwidth import operation_rates
 from dtsweep.hardware.memory import free_bytes, oom_status, release_memory, total_bytes
@@ -47,10 +47,13 @@ from dtsweep.sync.model_blocks import WHOLE, has_repeated_modules
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
 from dtsweep.sync.weights import weight_of
 from dtsweep.worker.batch_checks import check_batch
+from dtsweep.worker.given_back import loop_state_kept
 from dtsweep.worker.loop import Loop
+from dtsweep.worker.own_loop import LoopTooShortError
 from dtsweep.worker.own_trial import measure_own
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.reference import LIMIT_S, GradientCheck
+from dtsweep.worker.script_exit import ScriptExitError
 from dtsweep.worker.timing import time_trial
 
 FEW_STEPS = 3
@@ -102,17 +105,21 @@ def run_attempt(
         if context.watch is not None:
             context.watch.begin()
         try:
-            outcome = _outcome(context, task, servers, on_warm)
+            with loop_state_kept(task, context.device) as left_by_loop:
+                outcome = _outcome(context, task, servers, on_warm)
             began_cleanup = time.perf_counter()
             memory_left_bytes, device_bytes = _clean_up(context.device)
         finally:
             if context.watch is not None:
                 context.watch.end()
             left = state.restore()
-    left_state = (*left.restored, *left.remaining)
-    if left_state:
-        words = f"the workload changed its process: {'; '.join(left_state)}"
-        print(f"dtsweep: {words}; restored where possible", file=sys.stderr)  # noqa: T201
+    restored = (*left_by_loop.restored, *left.restored)
+    remaining = (*left_by_loop.remaining, *left.remaining)
+    _say_what_is_left(restored, remaining)
+    left_state = (*restored, *remaining)
+    if task.point.sync == AS_WRITTEN:
+        # The libraries of such loops set variables, filters and handlers in each trial.
+        left_state = remaining
     sys.stdout.flush()
     sys.stderr.flush()
     return replace(
@@ -123,8 +130,21 @@ def run_attempt(
         device_free_bytes=device_free_bytes,
         is_spent=memory_left_bytes is None,
         left_state=left_state,
-        needs_new_process=bool(left.remaining),
+        needs_new_process=outcome.needs_new_process or bool(remaining),
     )
+
+
+def _say_what_is_left(restored: Sequence[str], remaining: Sequence[str]) -> None:
+    """Say in the log what the workload has changed in its process."""
+    if restored:
+        words = f"the workload changed its process: {'; '.join(restored)}"
+        print(f"dtsweep: {words}; it is as before", file=sys.stderr)  # noqa: T201
+    if remaining:
+        words = f"the workload changed its process: {'; '.join(remaining)}"
+        print(  # noqa: T201
+            f"dtsweep: {words}; that can't be undone, so the next trial needs another process",
+            file=sys.stderr,
+        )
 
 
 def _outcome(
@@ -144,14 +164,33 @@ def _outcome(
             raise
         # A workload may have closed the stream.
         with suppress(ValueError, OSError):
-            traceback.print_exc()
+            _print(error)
         status = status_of(error, has_peers=task.point.workers > 1)
-        # The end of a session removes its group, and what is still under way then fails.
-        if joined and not distributed.is_initialized():
+        has_left = joined and not distributed.is_initialized()
+        # The end of a session removes its group, and what is still under way then fails. A script
+        # has a group of its own, and where it fails alone it can't get the session's back.
+        if has_left and task.point.sync != AS_WRITTEN:
             status = "collateral"
-        return RankResult(status=status, reason=_reason(error, status))
+        reason = _reason(error, status)
+        if status == "user_error" and _may_come_of_an_earlier_loop(error, context, task):
+            status = "reused_process"
+            has_left = True
+        return RankResult(status=status, reason=reason, needs_new_process=has_left)
     status, reason = _verdict(measured, task)
-    return RankResult(status=status, reason=reason, measured=measured)
+    if task.point.sync == AS_WRITTEN:
+        context.loops.append(task.attempt_id)
+    has_left = joined and not distributed.is_initialized()
+    return RankResult(status=status, reason=reason, measured=measured, needs_new_process=has_left)
+
+
+def _may_come_of_an_earlier_loop(error: BaseException, context: RankContext, task: Task) -> bool:
+    """True if a loop failed where another one has run in its process, and can get a new one.
+
+    A script may do what a process can do once, such as registering a name with a library.
+    """
+    if task.point.sync != AS_WRITTEN or not context.loops or not context.is_replaceable:
+        return False
+    return not isinstance(error, (LoopTooShortError, ScriptExitError))
 
 
 def _impossible_here(context: RankContext, point: Point) -> str | None:
@@ -184,6 +223,20 @@ def _reason(error: BaseException, status: str) -> str:
     if status != "user_error" or place is None:
         return error_line(error)
     return f"{error_line(error)} ({place})"
+
+
+def _print(error: BaseException) -> None:
+    """Print an exception with its traceback from the user's code on; all of it where it has none.
+
+    How the user's loop has ended is said in a line.
+    """
+    part = error.__traceback__
+    while part is not None and not in_user_code(part.tb_frame.f_code.co_filename):
+        part = part.tb_next
+    if part is None and getattr(error, "is_whole_reason", False):
+        print(error_line(error), file=sys.stderr)  # noqa: T201
+    else:
+        traceback.print_exception(error.with_traceback(part or error.__traceback__))
 
 
 def _clean_up(device: torch.device) -> tuple[int | None, int | None]:

@@ -79,7 +79,8 @@ def queued_idle(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
         # All ranks take the same steps.
         most, step_s = max_over_ranks(loop.job.device, most, step_s)
     if most < LEAST:
-        return {}
+        # The window's limits are close enough.
+        return {"device_idle_reason": None}
     if not mode_of(point.sync).can_restart:
         return {"device_idle_reason": NO_STEPS}
     steps = math.ceil(QUEUED_STEPS / point.period) * point.period

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import sys
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +16,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from dtsweep.worker.batch_checks import digest_of
+
+DISPATCHER = "DataLoaderDispatcher"
+"""Loader of Accelerate that is not a `DataLoader`: one rank takes batches from one for all."""
+
+
+_Key = tuple[int, int | None]
+"""Loaders that count together: identity of the dataset, and samples of a batch."""
 
 
 @dataclass
@@ -28,30 +39,46 @@ class LoaderWatch:
     def __init__(self, mark: Callable[[str], None]) -> None:
         """Call a function with `loop` when a batch is asked for, with `data` when it is there."""
         self._mark = mark
-        self._counts: dict[int, LoaderCount] = {}
+        self._counts: dict[_Key, LoaderCount] = {}
+        self._datasets: list[Any] = []
+        self._inside = threading.local()
+        self._thread = threading.get_ident()
         self._digest: Any = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Watch the loaders that are iterated over in this context."""
-        make_iterator = DataLoader.__iter__
+        kinds: list[Any] = [DataLoader]
+        before = [DataLoader.__iter__]
+        make = DataLoader.__init__
 
-        def watched(loader: DataLoader[Any]) -> Iterator[Any]:
-            return self._batches(id(loader), make_iterator(loader))
+        @functools.wraps(make)  # Lightning reads its parameters
+        def with_dispatcher(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
+            # The loop may have imported Accelerate just now.
+            dispatcher = getattr(sys.modules.get("accelerate.data_loader"), DISPATCHER, None)
+            if dispatcher is not None and dispatcher not in kinds:
+                kinds.append(dispatcher)
+                before.append(dispatcher.__iter__)
+                dispatcher.__iter__ = self._watched(dispatcher.__iter__)
+            make(loader, *args, **kwargs)
 
-        DataLoader.__iter__ = watched  # type: ignore[method-assign,assignment]  # given back below
+        DataLoader.__init__ = with_dispatcher  # type: ignore[method-assign,assignment]  # given back
+        DataLoader.__iter__ = self._watched(DataLoader.__iter__)  # type: ignore[method-assign]
         try:
             yield
         finally:
-            DataLoader.__iter__ = make_iterator  # type: ignore[method-assign]  # as it was
+            DataLoader.__init__ = make  # type: ignore[method-assign]  # as it was
+            for kind, make_iterator in zip(kinds, before, strict=True):
+                kind.__iter__ = make_iterator
 
     def restart(self) -> None:
         """Count from now on."""
         self._counts.clear()
+        self._datasets.clear()
 
     def counts(self) -> list[LoaderCount]:
-        """Loaders that gave a batch since the restart."""
-        return list(self._counts.values())
+        """Loaders that gave a batch between the restart and now."""
+        return [LoaderCount([*count.sizes]) for count in self._counts.values()]
 
     def begin_digest(self) -> None:
         """Note the bytes of all batches from now on."""
@@ -64,16 +91,31 @@ class LoaderWatch:
             return None
         return str(digest.hexdigest())
 
-    def _batches(self, loader: int, iterator: Iterator[Any]) -> Iterator[Any]:
-        return _WatchedIterator(self, loader, iterator)
+    def _watched(self, make_iterator: Callable[[Any], Iterator[Any]]) -> Callable[..., Any]:
+        @functools.wraps(make_iterator)
+        def watched(loader: Any) -> Iterator[Any]:
+            # A loop may make a new loader in each epoch: those of one dataset count together.
+            dataset = getattr(loader, "dataset", loader)
+            # Held, so that no other one gets its id.
+            self._datasets.append(dataset)
+            key = (id(dataset), getattr(loader, "batch_size", None))
+            return _WatchedIterator(self, key, make_iterator(loader))
 
-    def take(self, loader: int, iterator: Iterator[Any]) -> Any:
-        """Take a batch of a loader."""
-        self._mark("loop")
+        return watched
+
+    def take(self, loader: _Key, iterator: Iterator[Any]) -> Any:
+        """Take a batch of a loader; what that takes from another loader is in it already."""
+        if getattr(self._inside, "loader", False):
+            return next(iterator)
+        # A thread that loads ahead takes no time of the loop.
+        mark = self._mark if threading.get_ident() == self._thread else _no_mark
+        mark("loop")
+        self._inside.loader = True
         try:
             batch = next(iterator)
         finally:
-            self._mark("data")
+            self._inside.loader = False
+            mark("data")
         count = self._counts.get(loader)
         if count is None:
             count = self._counts[loader] = LoaderCount()
@@ -83,10 +125,14 @@ class LoaderWatch:
         return batch
 
 
+def _no_mark(_: str) -> None:
+    """Divide no step."""
+
+
 class _WatchedIterator:
     """An iterator of a loader, with the attributes of the loader's own one."""
 
-    def __init__(self, watch: LoaderWatch, loader: int, iterator: Iterator[Any]) -> None:
+    def __init__(self, watch: LoaderWatch, loader: _Key, iterator: Iterator[Any]) -> None:
         self._watch, self._loader, self._iterator = watch, loader, iterator
 
     def __iter__(self) -> Iterator[Any]:
@@ -122,10 +168,22 @@ def samples_in(batch: Any) -> int | None:
     return None
 
 
-def samples_per_step(
-    counts: list[LoaderCount], *, steps: int, ahead: int = 2
-) -> tuple[int | None, str | None]:
-    """Samples of an optimizer step on one rank, from the batches of a window.
+@dataclass(frozen=True, kw_only=True)
+class SampleCount:
+    """Samples of an optimizer step on one rank."""
+
+    mean: float | None = None
+    """Over the window; None if unknown."""
+
+    usual: int | None = None
+    """Of a step whose batches have the most frequent size."""
+
+    reason: str | None = None
+    """Reason why the mean is unknown, or why it is not the same in each step."""
+
+
+def samples_per_step(counts: list[LoaderCount], *, steps: int, ahead: int = 2) -> SampleCount:
+    """Count the samples of an optimizer step on one rank, from the batches of a window.
 
     Loaders may run ahead of the loop, so a few batches more or less than whole steps need are
     nothing.
@@ -134,30 +192,25 @@ def samples_per_step(
         counts: of the loaders in the window.
         steps: of the window.
         ahead: batches by which a loader may be ahead at its beginning or end.
-
-    Returns:
-        The number, or None and the reason.
     """
     training = [count for count in counts if len(count.sizes) >= steps - ahead]
     if not training:
-        return None, "no torch DataLoader gave a batch in each step; give samples_per_step=…"
+        return SampleCount(reason=f"no DataLoader gave a batch in each step; {_GIVE}")
     if len(training) > 1:
-        return None, "several data loaders gave batches in each step; give samples_per_step=…"
+        return SampleCount(reason=f"several DataLoaders gave batches in each step; {_GIVE}")
     sizes = training[0].sizes
     passes = round(len(sizes) / steps)
     if abs(len(sizes) - passes * steps) > ahead:
-        return None, (
-            f"{len(sizes)} batches in {steps} steps are no whole number of batches a step; give "
-            "samples_per_step=…"
-        )
-    known = set(sizes)
-    if None in known:
-        return None, "batches have no first dimension to count; give samples_per_step=…"
-    if len(known) > 1:
-        return None, (
-            f"batches have from {min(map(int, filter(None, known)))} to "
-            f"{max(map(int, filter(None, known)))} samples; give samples_per_step=…"
-        )
-    (size,) = known
-    assert size is not None
-    return size * passes, None
+        reason = f"{len(sizes)} batches in {steps} steps are not a whole number of batches a step"
+        return SampleCount(reason=f"{reason}; {_GIVE}")
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
+        return SampleCount(reason=f"batches have no first dimension to count; {_GIVE}")
+    usual = Counter(known).most_common(1)[0][0]
+    varies = None
+    if len(set(known)) > 1:
+        varies = f"batches have from {min(known)} to {max(known)} samples: rates are of their mean"
+    return SampleCount(mean=sum(known) / len(known) * passes, usual=usual * passes, reason=varies)
+
+
+_GIVE = "give samples_per_step=…"

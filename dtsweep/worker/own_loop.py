@@ -31,6 +31,7 @@ from dtsweep.worker.own_after import AfterWindow, Watched
 from dtsweep.worker.own_facts import learning_rate_of
 from dtsweep.worker.own_parts import TimedParts
 from dtsweep.worker.own_sums import calls_since, collectives
+from dtsweep.worker.past_handlers import raise_past_handlers, tracing_kept
 from dtsweep.worker.rank import RankContext
 
 ENDED = "the training loop ended soon after the window; give it more data or epochs"
@@ -42,6 +43,8 @@ class LoopEnded(BaseException):  # no error: it ends a loop that is measured
 
 class LoopTooShortError(RuntimeError):
     """The training loop ended before it was measured."""
+
+    is_whole_reason = True
 
 
 class OwnLoop:
@@ -78,6 +81,11 @@ class OwnLoop:
         self._contexts = ExitStack()
         self._plan = self._measure()
 
+    @property
+    def steps_begun(self) -> int:
+        """Steps of the loop that have begun: its first one begins with it."""
+        return self._taken
+
     def run(self, train: Callable[[], object]) -> Measured:
         """Run a training loop until it is measured.
 
@@ -88,8 +96,10 @@ class OwnLoop:
         restart_peak(self._context.device)
         # Up to the first step.
         next(self._plan)
+        if self._context.watch is not None:
+            self._context.watch.follow(self)
         try:
-            with self._steps.watched(), self._loaders.watched():
+            with self._steps.watched(), self._loaders.watched(), tracing_kept():
                 train()
         except LoopEnded:
             pass
@@ -127,8 +137,8 @@ class OwnLoop:
     def _on_step(self, optimizer: Optimizer, is_skipped: bool) -> None:  # a callback
         """Note a step of the loop, and go on with the measurement."""
         if self._is_done:
-            # Raised again where a loop has caught the first one.
-            raise LoopEnded
+            # A library, or another thread, has caught the first one.
+            raise_past_handlers(LoopEnded())
         if not self._taken:
             self._first_step_at = time.perf_counter()
         self._taken += 1
@@ -140,7 +150,8 @@ class OwnLoop:
         except StopIteration:
             self._is_done = True
             self._steps.follows_all = True
-            raise LoopEnded from None
+            # Not only where a handler has caught it: ranks would part at other steps.
+            raise_past_handlers(LoopEnded())
 
     def _measure(self) -> Generator[None, None, None]:
         """The measurement, which goes on by one optimizer step of the loop at each `yield`."""
@@ -172,7 +183,7 @@ class OwnLoop:
         # All ranks have left the window.
         (longest_s,) = self._group.largest(window_s)
         window.forget()
-        samples, samples_reason = samples_per_step(counts, steps=window.steps)
+        samples = samples_per_step(counts, steps=window.steps)
         flags = seen.pop("telemetry_flags")
         if skipped:
             flags = [*flags, "skipped_updates"]
@@ -186,8 +197,9 @@ class OwnLoop:
             threads=torch.get_num_threads(),
             telemetry=seen,
             warmup_s=warmup_s,
-            samples_per_step=samples,
-            samples_reason=samples_reason,
+            samples_per_step=samples.mean,
+            usual_samples=samples.usual,
+            samples_reason=samples.reason,
             memory_peak_bytes=peak,
             memory_reserved_peak_bytes=reserved_peak,
             optimizer_class=type(self._optimizer).__name__,

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from torch import distributed
 from torch.distributed.distributed_c10d import Store
 
 from dtsweep.measure.store_group import StoreGroup
+from dtsweep.metrics.own_loops import broken_promise
 from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.arguments import command_line
 from dtsweep.sweep.task import Task
-from dtsweep.sweep.values import has_arguments
-from dtsweep.worker.in_step import store_of
 from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.script import command_line, run_script
-from dtsweep.worker.world import without_group
+from dtsweep.worker.script import calls_at_its_end, run_script, script_here
+from dtsweep.worker.script_folder import own_folder
+from dtsweep.worker.world import own_group, without_group
+from dtsweep.workloads.own import Script
 
 
 def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], None]) -> Measured:
@@ -36,26 +37,39 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
     point = task.point_of(context.workload)
     workload = point.workload
     workers = point.workers
-    if has_arguments(workload):
-        words = command_line(workload.arguments, workload.args)
-        train: Callable[[], object] = functools.partial(run_script, Path(workload.path), words)
-        group_of_ranks = without_group(f"{task.attempt_id}/script")
+    if isinstance(workload, Script):
+        words = command_line(workload.arguments, workload.values(point))
+        script = script_here(Path(workload.path))
+        train: Callable[[], object] = functools.partial(run_script, script, words)
+        group_of_ranks = _script_place(context, task)
     else:
-        train = functools.partial(workload.train, point)
-        group_of_ranks = _own_store(task)
+        train = functools.partial(_run_function, functools.partial(workload.train, point))
+        group_of_ranks = own_group(f"{task.attempt_id}/loop")
     with group_of_ranks as store:
         group = StoreGroup(store if workers > 1 else None, rank=context.rank, workers=workers)
         measured = OwnLoop(task, context, group, on_warm=on_warm).run(train)
-    given = getattr(workload, "samples_per_step", None)
+    given = workload.given_samples(point)
     if given is not None:
-        return replace(measured, samples_per_step=given, samples_reason=None)
-    return measured
+        measured = replace(
+            measured, samples_per_step=given, usual_samples=given, samples_reason=None
+        )
+    reason = broken_promise(point, workload.driven, measured.usual_samples)
+    if reason is None:
+        return measured
+    return replace(measured, batch_fault=("wrong_samples", reason))
 
 
 @contextmanager
-def _own_store(task: Task) -> Iterator[Store | None]:
-    """The store of the group of all ranks, which the loop finds and may use."""
-    if distributed.is_initialized():
-        yield store_of(task, "loop")
-    else:
-        yield None
+def _script_place(context: RankContext, task: Task) -> Iterator[Store | None]:
+    """A folder and a process group of the script's own; yields the store of all ranks."""
+    with ExitStack() as stack:
+        start = Path(context.start_folder or Path.cwd())
+        # Left after the group: ranks that wait for this one then know that it has ended.
+        stack.enter_context(own_folder(task.attempt_id, start=start))
+        yield stack.enter_context(without_group(f"{task.attempt_id}/script"))
+
+
+def _run_function(train: Callable[[], object]) -> None:
+    """Run a function that trains until it ends, and what it registers for the end of a process."""
+    with calls_at_its_end():
+        train()

@@ -45,6 +45,15 @@ class RankContext:
     exchanges: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
     """Times of isolated exchanges that this world has measured, by what they depend on."""
 
+    start_folder: str | None = None
+    """Folder in which the user started the run; None is that of this process."""
+
+    loops: list[str] = field(default_factory=list)
+    """Attempts of training loops of the user that were measured in this process."""
+
+    is_replaceable: bool = False
+    """True if a later attempt can get new processes, as in a session of Ray."""
+
     watch: StepWatch | None = None
     """Says where the workload is if no step ends for long."""
 

@@ -16,12 +16,16 @@ SAID_AFTER_S = (10.0, 60.0, 300.0)
 
 LOOK_EVERY_S = 2.0
 
+BETWEEN = "loader_watch.py"
+"""File of dtsweep's that user code calls, and that calls the user's data set."""
+
 
 class Steps(Protocol):
     """The part of `Loop` that is watched."""
 
-    steps_begun: int
-    """Of all segments."""
+    @property
+    def steps_begun(self) -> int:
+        """Of all segments."""
 
 
 class StepWatch:
@@ -114,7 +118,11 @@ def place_in_workload(thread_id: int) -> str | None:
     if frame is None:
         return None
     frames = traceback.extract_stack(frame)
-    own = [index for index, entry in enumerate(frames) if is_own_code(entry.filename)]
+    own = [
+        index
+        for index, entry in enumerate(frames)
+        if is_own_code(entry.filename) and not entry.filename.endswith(BETWEEN)
+    ]
     called = frames[own[-1] + 1 :] if own else []
     called = [entry for entry in called if in_user_code(entry.filename)]
     if not called:

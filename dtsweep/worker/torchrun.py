@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -34,6 +35,9 @@ from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank, cpus_here, take_device
+
+CAUSE_FIRST_S = 1.0
+"""A rank that lost its peer waits so long for the peer to print its row, which says why."""
 
 RESTARTED = "DTSWEEP_RESTARTED"
 """Variable of a process that was started again with the variables of its point."""
@@ -103,13 +107,14 @@ def _run(
         own_variables=variables,
         packages=packages,
     )
+    # A script that fails alone leaves its process without a group.
+    store = distributed.distributed_c10d._get_default_store()
     result = run_attempt(context, task)
+    if result.status == "collateral":
+        time.sleep(CAUSE_FIRST_S)
     if result.measured is None:
         # The others may wait for this rank in an exchange: no collective here. torchrun ends them.
-        if (
-            distributed.distributed_c10d._get_default_store().add(f"failed/{task.attempt_id}", 1)
-            == 1
-        ):
+        if store.add(f"failed/{task.attempt_id}", 1) == 1:
             rank = {context.rank: result}
             _print_row(
                 trial_row(

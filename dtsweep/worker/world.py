@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import os
-import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from types import FunctionType
+from typing import Any
 
 from torch import distributed
 from torch.distributed import distributed_c10d
 
 from dtsweep.sync.groups import forget_groups, position, wait_up_to
+from dtsweep.worker.torchrun_variables import torchrun_variables, variables_set
 
 FIRST = 0
 """Number of the world that Ray Train sets up: all ranks of the session."""
+
+FAILED_S = 2.0
+"""A rank whose part failed waits so long for the others to end theirs."""
 
 
 class ProcessGroups:
@@ -99,7 +103,9 @@ def without_group(name: str) -> Iterator[distributed_c10d.Store | None]:
 
     Code that makes a process group of its own finds none, and what `torchrun` sets in the
     environment: a group that it makes by `init_process_group()` has the same ranks. At the end that
-    group is destroyed if it is still there, and the earlier one is made again.
+    group is destroyed if it is still there, and the earlier one is made again. Where a rank fails
+    while others go on or wait for it, no rank gets its group back: the failure would not be known
+    before they end.
 
     Args:
         name: of this time alone, equal on all ranks.
@@ -108,47 +114,66 @@ def without_group(name: str) -> Iterator[distributed_c10d.Store | None]:
         The store of the earlier group, with keys of this time alone; None without a group.
     """
     if not distributed.is_initialized():
-        yield None
+        with variables_set(torchrun_variables(None, rank=0, workers=1)):
+            yield None
         return
     store = distributed_c10d._get_default_store()
     backend, timeout = distributed.get_backend(), store.timeout  # type: ignore[attr-defined]  # missing in torch's stub
     rank, workers = distributed.get_rank(), distributed.get_world_size()
     own_store = distributed_c10d.PrefixStore(name, store)
     _leave_group()
-    environment = _torchrun_variables(own_store, rank=rank, workers=workers)
-    before = {variable: os.environ.get(variable) for variable in environment}
-    os.environ.update(environment)
+    wait_s = FAILED_S
+    # Each new group wraps it in another function.
+    hook = sys.excepthook
     try:
-        yield own_store
+        with variables_set(torchrun_variables(own_store, rank=rank, workers=workers)):
+            yield own_store
+        wait_s = timeout.total_seconds()
     finally:
-        for variable, value in before.items():
-            if value is None:
-                os.environ.pop(variable, None)
-            else:
-                os.environ[variable] = value
         if distributed.is_initialized():
             _leave_group()
-        again = distributed_c10d.PrefixStore("again", own_store)
-        distributed.init_process_group(
-            backend, store=again, rank=rank, world_size=workers, timeout=timeout
-        )
+        sys.excepthook = hook
+        if _have_all_ended(own_store, workers=workers, wait_s=wait_s):
+            again = distributed_c10d.PrefixStore("again", own_store)
+            distributed.init_process_group(
+                backend, store=again, rank=rank, world_size=workers, timeout=timeout
+            )
+            sys.excepthook = hook
 
 
-def _torchrun_variables(
-    store: distributed_c10d.Store, *, rank: int, workers: int
-) -> dict[str, str]:
-    """Variables by which ranks find each other; rank 0 says where it listens."""
-    if rank == 0:
-        host = os.environ.get("MASTER_ADDR", "127.0.0.1")
-        with socket.create_server(("", 0)) as free:
-            store.set("place", f"{host} {free.getsockname()[1]}")
-    host, port = store.get("place").decode().split()
-    variables = {"RANK": rank, "WORLD_SIZE": workers, "MASTER_ADDR": host, "MASTER_PORT": port}
-    usual = {"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": workers}
-    variables |= {name: os.environ.get(name, value) for name, value in usual.items()}
-    # Else init_process_group looks for the store of torchrun's agent.
-    variables["TORCHELASTIC_USE_AGENT_STORE"] = "False"
-    return {name: str(value) for name, value in variables.items()}
+@contextmanager
+def own_group(name: str) -> Iterator[distributed_c10d.Store | None]:
+    """Be in another group of the same ranks for a while; called by all of them.
+
+    What is made from it, or left of it, ends with it.
+
+    Args:
+        name: of this time alone, equal on all ranks.
+
+    Yields:
+        As `without_group`.
+    """
+    ranks: dict[str, Any] = {}
+    if distributed.is_initialized():
+        ranks["backend"] = distributed.get_backend()
+        ranks["rank"], ranks["world_size"] = distributed.get_rank(), distributed.get_world_size()
+    with without_group(name) as store:
+        if store is not None:
+            timeout = store.timeout  # type: ignore[attr-defined]  # missing in torch's stub
+            own_store = distributed_c10d.PrefixStore("own", store)
+            distributed.init_process_group(store=own_store, timeout=timeout, **ranks)
+        yield store
+
+
+def _have_all_ended(store: distributed_c10d.Store, *, workers: int, wait_s: float) -> bool:
+    """True if all ranks have called this before one of them had waited too long; equal on all."""
+    if store.add("ended", 1) == workers:
+        store.compare_set("all ended", "", "yes")
+    # Each kind of store has an error of its own.
+    with suppress(RuntimeError):
+        store.wait(["all ended"], timedelta(seconds=wait_s))
+    # The first of the two answers stays.
+    return bool(store.compare_set("all ended", "", "no") == b"yes")
 
 
 def _leave_group() -> None:
@@ -170,9 +195,12 @@ def _by_default_none(group: distributed.ProcessGroup) -> None:
         if not name.startswith("torch.distributed"):
             continue
         members = list(vars(module).values())
-        classes = [member for member in members if inspect.isclass(member)]
+        # By the type itself: a deprecated member warns when it is asked for its class.
+        classes = [member for member in members if issubclass(type(member), type)]
         for function in (*members, *(method for kind in classes for method in vars(kind).values())):
-            defaults = (inspect.isfunction(function) and function.__defaults__) or ()
+            if type(function) is not FunctionType:
+                continue
+            defaults = function.__defaults__ or ()
             if any(value is group for value in defaults):
                 function.__defaults__ = tuple(
                     None if value is group else value for value in defaults

@@ -10,6 +10,7 @@ torch. In reading order:
     gpt             a small decoder language model
     transformers    well-known models from their configurations
     own             training loops of the user, as they are written
+    libraries       loops of Transformers, Lightning and Accelerate
 
 A workload is a frozen dataclass. Its fields are JSON values, are stored and are part of a trial's
 identity; the scalar ones can be swept as `workload.<field>`.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dtsweep.workloads.cifar10 import Cifar10Cnn
 from dtsweep.workloads.gpt import Gpt
+from dtsweep.workloads.libraries import Accelerate, HuggingFace, Lightning
 from dtsweep.workloads.own import Loop, Script
 from dtsweep.workloads.transformers import Transformers
 
@@ -28,7 +30,18 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["WORKLOADS", "Cifar10Cnn", "Gpt", "Loop", "Script", "Transformers", "Workload"]
+__all__ = [
+    "WORKLOADS",
+    "Accelerate",
+    "Cifar10Cnn",
+    "Gpt",
+    "HuggingFace",
+    "Lightning",
+    "Loop",
+    "Script",
+    "Transformers",
+    "Workload",
+]
 
 
 class Workload(Protocol):

@@ -276,6 +276,12 @@ def test_every_mode_has_axes_for_its_exchange_that_it_reads(mode: str) -> None:
         assert not is_of_modes or each.axis in MODES[mode].reads
 
 
+def test_a_training_loop_of_the_user_has_no_modes_or_compressions_to_try() -> None:
+    own = {"sync": "as_written", "overlap": None, "micro_batch": None, "precision": None}
+    assert axes(judged(together(0.6, 0.0, **own))) == ["accumulation"]
+    assert axes(judged(alone(**own, **known("data_share", 0.65)))) == ["workload"]
+
+
 def test_an_axis_attacks_no_more_than_its_share_of_the_step() -> None:
     found = judged(alone(compute_share=0.05, memory_share=1.3, optimizer_s=0.03))
     assert found["bound"] == "memory"

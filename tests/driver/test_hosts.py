@@ -150,20 +150,15 @@ def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 process.communicate(timeout=30)
 
 
-def test_two_hosts_exchange_with_modules_that_only_the_driver_has(
-    hosts: list[str], tmp_path: Path
-) -> None:
+def run_on(host: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Run `script.py` of the hidden folder as the driver, on a host that sees the folder."""
     hidden, results = tmp_path / "hidden", tmp_path / "r"
-    (hidden / "script.py").write_text(SCRIPT)
-    (hidden / "afar.py").write_text(
-        "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
-    )
-    done = subprocess.run(
+    return subprocess.run(
         [
             "ip",
             "netns",
             "exec",
-            hosts[0],
+            host,
             sys.executable,
             hidden / "script.py",
             "10.77.0.1:6379",
@@ -177,6 +172,17 @@ def test_two_hosts_exchange_with_modules_that_only_the_driver_has(
         timeout=200,
         check=False,
     )
+
+
+def test_two_hosts_exchange_with_modules_that_only_the_driver_has(
+    hosts: list[str], tmp_path: Path
+) -> None:
+    hidden, results = tmp_path / "hidden", tmp_path / "r"
+    (hidden / "script.py").write_text(SCRIPT)
+    (hidden / "afar.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
+    )
+    done = run_on(hosts[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "using Ray at 10.77.0.1:6379: 3 nodes, 2 CPUs" in done.stderr
     trial = pd.read_parquet(results / "trials").iloc[0]
@@ -187,3 +193,50 @@ def test_two_hosts_exchange_with_modules_that_only_the_driver_has(
     ranks = pd.read_parquet(results / "ranks")
     assert ranks["node_id"].nunique() == 2
     assert ranks["device"].notna().all()
+
+
+TRAIN = """
+import argparse
+import os
+
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from afar import net
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--hidden")
+assert not os.listdir(parser.parse_args().hidden), "this host sees the driver's files"
+assert os.environ["LOCAL_RANK"] == "0" and os.environ["GROUP_RANK"] == os.environ["RANK"]
+assert os.environ["GROUP_WORLD_SIZE"] == "2"
+distributed.init_process_group("gloo")
+model = DistributedDataParallel(net())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+while True:
+    model(torch.ones(8, 2)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_training_script_and_its_module_travel_to_hosts_without_them(
+    hosts: list[str], tmp_path: Path
+) -> None:
+    hidden = tmp_path / "hidden"
+    (hidden / "train.py").write_text(TRAIN)
+    (hidden / "afar.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
+    )
+    text = SCRIPT[: SCRIPT.index("@dataclass")].replace("from afar import net\n", "")
+    text += SCRIPT[SCRIPT.index("sweep = Sweep(") :].replace(
+        "Small()", "workloads.Script(HIDDEN + '/train.py', arguments=('--hidden', HIDDEN))"
+    )
+    text = text.replace(
+        "import Measure, Resources, Sweep", "import Measure, Resources, Sweep, workloads"
+    )
+    (hidden / "script.py").write_text(text)
+    done = run_on(hosts[0], tmp_path)
+    assert done.returncode == 0, done.stderr
+    trial = pd.read_parquet(tmp_path / "r" / "trials").iloc[0]
+    assert (trial["status"], trial["semantics"], trial["hosts"]) == ("ok", "exact", 2), done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -24,6 +25,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch-size", type=int, default=4)
 parser.add_argument("--epochs", type=int, default=1000)
+# Forgotten below.
+parser.add_argument("--grad-accum", type=int, default=1)
 parser.add_argument("--alone", action="store_true")
 options = parser.parse_args()
 if int(os.environ.get("WORLD_SIZE", 1)) > 1:
@@ -51,7 +54,7 @@ SWEEP = '''
 from dtsweep import Measure, Sweep, workloads
 
 sweep = Sweep(
-    workload=workloads.Script({script!r}),
+    workload=workloads.Script({script!r}, names={names!r}),
     axes={axes!r},
     measure=Measure(half_width=None, min_seconds=0.5, min_steps=16),
 )
@@ -59,13 +62,19 @@ sweep = Sweep(
 
 
 def run(
-    folder: Path, axes: dict[str, list[object]], address: str, command: Command
+    folder: Path,
+    axes: dict[str, list[object]],
+    address: str,
+    command: Command,
+    *,
+    names: dict[str, str] | None = None,
 ) -> tuple[int, str, pd.DataFrame]:
     (folder / "train.py").write_text(TRAIN)
     sweep = folder / "question.py"
-    sweep.write_text(SWEEP.format(script=str(folder / "train.py"), axes=axes))
+    sweep.write_text(SWEEP.format(script=str(folder / "train.py"), axes=axes, names=names or {}))
     results = folder / "results"
     done = command("run", sweep, "--address", address, "--results", results, folder=folder)
+    assert (results / "trials").exists(), done.stdout + done.stderr
     return done.returncode, done.stdout, pd.read_parquet(results / "trials")
 
 
@@ -112,3 +121,80 @@ def test_a_script_that_ends_too_early_is_told_what_to_do(
     assert row["status"] == "user_error"
     assert "the training loop ended after 0 optimizer steps" in row["reason"]
     assert "give it more data or epochs" in row["reason"]
+
+
+def test_a_script_that_loads_other_samples_than_its_axes_promise_is_told_apart(
+    ray_address: str, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    names = {"micro_batch": "batch-size", "accumulation": "grad-accum"}
+    axes: dict[str, list[object]] = {"micro_batch": [4, 8], "accumulation": [2]}
+    _, said, rows = run(tmp_path, axes, ray_address, dtsweep_command, names=names)
+    trials = rows[rows["role"] == "trial"]
+    assert trials["status"].tolist() == ["wrong_samples"] * 2
+    reason = "loads 4 samples per worker and step; micro_batch=4 and accumulation=2 promise 8"
+    assert reason in " ".join(said.split())
+
+
+FAILING = """
+import argparse, os, time
+import torch
+from torch import distributed
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--case")
+case = parser.parse_args().case
+print("case", case)
+if os.environ["RANK"] == "1" and case == "early":
+    raise ValueError("bad width")
+distributed.init_process_group("gloo")
+while case == "stuck" and os.environ["RANK"] == "1":
+    time.sleep(0.1)
+distributed.all_reduce(torch.ones(1))
+"""
+
+
+def failed(folder: Path, axes: dict[str, list[object]], address: str, command: Command) -> Any:
+    (folder / "fail.py").write_text(FAILING)
+    sweep = folder / "question.py"
+    measure = "Measure(max_warmup_seconds=8, canary=False)"
+    text = SWEEP.format(script=str(folder / "fail.py"), axes=axes, names={})
+    sweep.write_text(text.replace(text[text.index("Measure(half") :], f"{measure},\n)\n"))
+    results = folder / "results"
+    done = command("run", sweep, "--address", address, "--results", results, folder=folder)
+    assert done.returncode == 1
+    return pd.read_parquet(results / "trials").to_dict("records"), results
+
+
+def test_the_rank_that_fails_is_named_while_others_wait_for_it_to_join(
+    ray_address: str, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    axes: dict[str, list[object]] = {"workers": [2], "args.case": ["early"]}
+    (row,), results = failed(tmp_path, axes, ray_address, dtsweep_command)
+    assert row["status"] == "user_error"
+    assert row["reason"] == "rank 1: ValueError: bad width (fail.py:11)"
+    log = (results / row["log"]).read_text()
+    assert "case early" in log
+    assert 'raise ValueError("bad width")' in log
+
+
+def test_a_script_that_makes_no_step_is_told_where_it_is(
+    ray_address: str, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    axes: dict[str, list[object]] = {"workers": [2], "args.case": ["stuck"]}
+    (row,), _ = failed(tmp_path, axes, ray_address, dtsweep_command)
+    assert row["status"] == "hang"
+    assert row["reason"].startswith("no answer from rank 1 on ")
+    words = "max_warmup_seconds=8, in which the training loop ended fewer than 3 optimizer steps"
+    assert words in row["reason"]
+    assert "it is at fail.py:14" in row["reason"]
+
+
+def test_arguments_that_a_script_refuses_cost_no_new_processes(
+    ray_address: str, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    axes: dict[str, list[object]] = {"workers": [2], "args.cas-e": ["a", "b"]}
+    rows, _ = failed(tmp_path, axes, ray_address, dtsweep_command)
+    assert sorted(row["reason"] for row in rows) == [
+        f"rank 0: fail.py: error: unrecognized arguments: --cas-e {value}" for value in "ab"
+    ]
+    assert len({row["session"] for row in rows}) == 1

@@ -210,3 +210,12 @@ def test_a_rate_that_cannot_be_true_is_named_so_where_it_is_the_best(is_terminal
     )
     assert ("implausible best exact 4.000M samples/s (workers=2)" in out.getvalue()) is is_terminal
     assert "workers=1: median 100.0 ms/step, 40.00 samples/s\n" in out.getvalue()
+
+
+def test_an_unknown_rate_is_named_so_and_is_not_the_best() -> None:
+    out = StringIO()
+    with Progress(axes=["workers"], console=console_of(out, width=400)) as progress:
+        reason = {"samples_per_s": None, "samples_reason": "no DataLoader"}
+        progress.ended(Point(workers=1), OK | reason)
+        assert "best" not in str(progress._line())
+    assert "median 100.0 ms/step; samples/s unknown: no DataLoader\n" in out.getvalue()

@@ -195,6 +195,13 @@ def test_a_fault_that_was_not_the_trials_own_is_tried_again_at_the_end_of_its_se
     assert again.attempt_id != first.attempt_id
 
 
+def test_a_loop_that_failed_in_used_processes_is_the_first_in_new_ones() -> None:
+    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4, 8]}, canary=False)
+    handed_out = work_off(queue, "ok", "reused_process")
+    assert [task.attempt for _, task in handed_out] == [1, 1, 2, 1]
+    assert handed_out[1][1].trial_id == handed_out[2][1].trial_id
+
+
 def test_a_trial_has_three_attempts() -> None:
     handed_out = work_off(queue_of(axes={"workers": [1]}), *["rank_died"] * 5)
     assert [task.attempt for _, task in handed_out] == list(range(1, ATTEMPTS + 1))
@@ -490,6 +497,13 @@ def test_a_canary_is_measured_alone_on_each_group_of_nodes() -> None:
     assert [queue.wants_alone(slot) for slot in range(1, 4)] == [False, True, True]
     take(queue, 3)
     assert [queue.wants_alone(slot) for slot in (1, 2)] == [False, False]
+
+
+def test_no_canary_is_measured_alone_on_nodes_of_a_single_slot() -> None:
+    axes: Axes = {"workers": [1], "micro_batch": [2, 4]}
+    neighbours = [frozenset({1}), frozenset({0}), frozenset()]
+    queue = queue_of(slots=3, share_nodes=True, axes=axes, repeats=3, neighbours=neighbours)
+    assert [queue.wants_alone(slot) for slot in (2, 0)] == [False, True]
 
 
 def test_no_canary_is_measured_alone_where_each_slot_has_its_own_nodes() -> None:

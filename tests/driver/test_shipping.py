@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from dtsweep.driver.shipping import UPLOAD_LIMIT_BYTES, pickled_workload, shipped_modules
+from dtsweep import Sweep, workloads
+from dtsweep.driver.shipping import (
+    UPLOAD_LIMIT_BYTES,
+    own_modules,
+    pickled_workload,
+    shipped_modules,
+)
 from dtsweep.errors import SweepError
 from dtsweep.sweep.file import read_sweep
 
@@ -62,6 +68,18 @@ def test_only_what_travels_counts(tmp_path: Path) -> None:
     os.truncate(package / "weights.bin", UPLOAD_LIMIT_BYTES)
     with pytest.raises(SweepError, match=r"most of it \S+/net, Ray takes 512; move data elsewhere"):
         shipped_modules(tmp_path)
+
+
+def test_a_training_script_travels_with_what_it_imports(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "__init__.py").touch()
+    (tmp_path / "layers.py").touch()
+    script = tmp_path / "train.py"
+    script.write_text("def main():\n    import nets.deep, layers\n")
+    sweep = Sweep(workload=workloads.Script(str(script)), axes={"workers": [1]})
+    sent = [Path(path) for path in shipped_modules(None, own_modules(sweep))[1:]]
+    assert sorted(sent) == [tmp_path / "layers.py", tmp_path / "nets", script]
 
 
 LABELLED = '''

@@ -72,6 +72,7 @@ def test_the_rank_whose_failure_explains_the_others_gives_the_status() -> None:
     chain = [
         "oom_device",
         "oom_host",
+        "reused_process",
         "user_error",
         "version_mismatch",
         "timeout",

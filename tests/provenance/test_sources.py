@@ -541,3 +541,27 @@ def test_data_and_packages_that_only_one_machine_can_see_are_no_change(tmp_path:
     Path(data).unlink()
     assert sources().differ_from(row) is None
     assert Sources({"class Net": "1", "package timm": "1"}).differ_from(stored(sources())) is None
+
+
+def test_a_training_script_counts_with_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "nets").mkdir()
+    script = tmp_path / "train.py"
+    files = {
+        script: "from nets import deep\nimport layers\n",
+        tmp_path / "nets" / "deep.py": "from . import parts\n",
+        tmp_path / "nets" / "parts.py": "DEPTH = 1\n",
+        tmp_path / "layers.py": "WIDTH = 1\n",
+        tmp_path / "unused.py": "X = 1\n",
+    }
+    for path, text in files.items():
+        path.write_text(text)
+
+    def digests() -> dict[str, str]:
+        return sources_of(workloads.Script(str(script)), file=None).digests
+
+    before = digests()
+    for path, counts in zip(files, (True, True, True, True, False), strict=True):
+        path.write_text(f"{files[path]}more = 2\n")
+        assert (digests() != before) is counts, path.name
+        path.write_text(files[path])
+    assert digests() == before

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from dtsweep import Sweep, SweepError, workloads
+from dtsweep.metrics.rows import point_row
 from dtsweep.provenance.sources import sources_of
-from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.axes import candidates, narrow
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.task import task_of
 from dtsweep.sweep.values import column_types, stored_fields, workload_fields
@@ -50,7 +51,11 @@ def test_arguments_of_several_types_are_stored_as_json(script: str) -> None:
 @pytest.mark.parametrize(
     ("axes", "message"),
     [
-        ({"micro_batch": [1]}, "axis 'micro_batch' has no effect on a training loop of your own"),
+        (
+            {"micro_batch": [1]},
+            "axis 'micro_batch' has no effect on a training loop of your own.*"
+            r"Script\(names={'micro_batch': 'ARGUMENT'}\)",
+        ),
         ({"global_batch": [8]}, "axis 'global_batch' has no effect"),
         ({"sync": ["ddp"]}, "axis 'sync' has no effect"),
         ({"args.": [1]}, "axis 'args.' has no name"),
@@ -64,9 +69,56 @@ def test_axes_that_mean_nothing_are_refused(
         sweep_of(script, axes)
 
 
+def test_axes_of_dtsweep_drive_the_arguments_that_are_named(script: str) -> None:
+    axes = {"workers": [1, 2], "micro_batch": [4], "global_batch": [16]}
+    names = {"micro_batch": "batch-size", "accumulation": "grad-accum", "learning_rate": "lr"}
+    points = [item.point for item in candidates(sweep_of(script, axes, names=names))]
+    assert [point.workload.values(point) for point in points] == [
+        {"batch-size": 4, "grad-accum": 4},
+        {"batch-size": 4, "grad-accum": 2},
+    ]
+    sweep = sweep_of(script, axes, names=names)
+    row = point_row(sweep, points[0])
+    assert (row["micro_batch"], row["accumulation"], row["learning_rate"]) == (4, 4, None)
+    # A sweep that is narrowed still knows all names.
+    again = narrow(sweep, {"learning_rate": [0.5]})
+    assert candidates(again)[0].point.workload.values(candidates(again)[0].point)["lr"] == 0.5
+
+
+def test_a_global_batch_is_divided_among_workers_where_passes_are_not_known(script: str) -> None:
+    axes = {"workers": [1, 2, 3], "global_batch": [8]}
+    listed = candidates(sweep_of(script, axes, names={"global_batch": "total-batch"}))
+    assert [item.point.workload.values(item.point) for item in listed[:2]] == [
+        {"total-batch": 8},
+        {"total-batch": 8},
+    ]
+    assert listed[2].reason == "global_batch 8 is not a multiple of 3 workers"
+
+
+def test_names_of_other_fields_are_refused(script: str) -> None:
+    with pytest.raises(SweepError, match="names has 'sync', which is not one of micro_batch"):
+        workloads.Script(script, names={"sync": "mode"})
+
+
+def test_a_function_reads_axes_and_arguments() -> None:
+    def fine_tune(point: Point) -> None:
+        """Train."""
+
+    axes = {"micro_batch": [4, 8], "args.layers": [2]}
+    sweep = Sweep(workload=workloads.Loop(fine_tune, args={"width": 16}), axes=axes)
+    point = candidates(sweep)[1].point
+    assert (point.micro_batch, point.args) == (8, {"width": 16, "layers": 2})
+    row = point_row(sweep, point)
+    assert (row["micro_batch"], row["accumulation"], row["workload_args.layers"]) == (8, None, 2)
+    with pytest.raises(SweepError, match="axis 'overlap' has no effect"):
+        Sweep(workload=workloads.Loop(fine_tune), axes={"overlap": [True]})
+
+
 def test_a_script_that_is_not_there_is_named() -> None:
     with pytest.raises(SweepError, match=r"there is no script '.*/nowhere\.py'"):
         workloads.Script("nowhere.py")
+    with pytest.raises(SweepError, match=r"there is no script '/no/where\.py'"):
+        Sweep(workload=workloads.Script("/no/where.py"), axes={})
 
 
 def test_arguments_are_no_axes_of_other_workloads() -> None:
@@ -106,3 +158,24 @@ def test_a_script_and_what_it_imports_are_sources_and_its_folder_is_no_identity(
         "helper_of_own_script.py"
     }
     assert "script train.py" in digests[0][1]
+
+
+def test_samples_of_a_step_are_the_product_of_arguments(script: str) -> None:
+    axes = {"args.batch": [4, 8], "accumulation": [2]}
+    names = {"accumulation": "passes"}
+    sweep = sweep_of(script, axes, names=names, samples_per_step=("batch", "passes"))
+    points = [
+        task_of(sweep, candidate.point).point_of(sweep.workload) for candidate in candidates(sweep)
+    ]
+    assert [point.workload.given_samples(point) for point in points] == [8, 16]
+
+
+def test_samples_of_a_step_name_arguments_with_whole_numbers(script: str) -> None:
+    with pytest.raises(
+        SweepError, match=r"'passes', which is not an argument by name.*axis args.pa"
+    ):
+        sweep_of(script, {"args.batch": [4]}, samples_per_step=("batch", "passes"))
+    sweep = sweep_of(script, {"args.batch": ["large"]}, samples_per_step=("batch",))
+    point = candidates(sweep)[0].point
+    with pytest.raises(SweepError, match="'batch', whose value 'large' is not a whole number"):
+        point.workload.given_samples(point)

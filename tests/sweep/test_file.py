@@ -357,3 +357,10 @@ def test_reading_a_sweep_file_imports_no_heavy_library(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
     )
     assert done.stdout == "4 []\n"
+
+
+def test_a_training_script_is_not_executed_in_search_of_a_sweep(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nraise RuntimeError('it trains')")
+    with pytest.raises(SweepError, match=r"is not a sweep file; .* dtsweep script .*train\.py"):
+        read_sweep(script)

@@ -76,7 +76,8 @@ def test_a_loop_is_timed_by_its_optimizer_and_its_samples_are_counted() -> None:
     batches = loader(64, 8)
     result = measured(lambda: train(batches, accumulation=2))
     assert result.window_steps == STEPS
-    assert (result.samples_per_step, result.samples_reason) == (16, None)
+    assert (result.samples_per_step, result.usual_samples) == (16, 16)
+    assert result.samples_reason is None
     assert (result.optimizer_class, result.parameters) == ("AdamW", 5)
     steps = result.of_part("step_s")
     assert len(steps) == STEPS
@@ -171,19 +172,31 @@ def test_steps_that_a_scaler_leaves_out_are_flagged() -> None:
     assert "skipped_updates" in result.flags
 
 
-@pytest.mark.parametrize(
-    ("batches", "reason"),
-    [
-        (loader(60, 8), "batches have from 4 to 8 samples"),
-        ([(torch.ones(8, 4), torch.ones(8, 1))] * 8, "no torch DataLoader gave a batch"),
-    ],
-)
-def test_samples_that_are_not_one_number_are_unknown_with_the_reason(
-    batches: Any, reason: str
-) -> None:
+def test_loaders_that_a_loop_makes_again_in_each_epoch_count_together() -> None:
+    inputs = torch.randn(32, 4)
+    data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+
+    class Again:
+        def __iter__(self) -> Any:
+            return iter(DataLoader(data, batch_size=8))
+
+    again: Any = Again()
+    result = measured(lambda: train(again))
+    assert (result.samples_per_step, result.samples_reason) == (8, None)
+
+
+def test_samples_of_no_loader_are_unknown_with_the_reason() -> None:
+    batches: Any = [(torch.ones(8, 4), torch.ones(8, 1))] * 8
     result = measured(lambda: train(batches))
     assert result.samples_per_step is None
-    assert str(result.samples_reason).startswith(reason)
+    assert str(result.samples_reason).startswith("no DataLoader gave a batch")
+
+
+def test_a_smaller_last_batch_counts_as_what_it_is() -> None:
+    result = measured(lambda: train(loader(60, 8)))
+    assert result.usual_samples == 8
+    assert 7 < (result.samples_per_step or 0) < 8
+    assert str(result.samples_reason).startswith("batches have from 4 to 8 samples")
 
 
 def measure_on(rank: int, folder: Path) -> None:

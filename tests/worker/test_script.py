@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import atexit
+import os
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from dtsweep.worker.script import ScriptExitError, command_line, run_script
+from dtsweep.worker.script import run_script, script_here
+from dtsweep.worker.script_exit import ScriptExitError
 
 SCRIPT = """
 import argparse, atexit, json, sys
 from pathlib import Path
 
 import helper_of_the_script
+# Folders without __init__.py.
+import space_of_the_script.inner.values
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
@@ -31,6 +36,9 @@ if __name__ == "__main__":
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     (tmp_path / "helper_of_the_script.py").write_text("COUNT = 0\n")
+    inner = tmp_path / "space_of_the_script" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "values.py").write_text("")
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
     return path
@@ -44,7 +52,7 @@ def test_a_script_sees_its_arguments_and_its_folder_and_leaves_nothing(script: P
         assert (script.parent / "out.txt").read_text() == f"{batch} True 1 ended"
     assert before[0] == sys.argv
     assert before[1] == sys.path
-    assert "helper_of_the_script" not in sys.modules
+    assert not [name for name in sys.modules if "of_the_script" in name]
     assert before[3] is atexit.register
 
 
@@ -55,5 +63,38 @@ def test_an_exit_code_is_an_error_and_none_or_0_is_not(script: Path) -> None:
         run_script(script, ["3"])
 
 
-def test_values_are_arguments_as_parsers_want_them() -> None:
-    assert command_line([], {"batch_size": 8, "amp": False, "lr": None}) == ["--batch_size", "8"]
+def test_the_end_of_a_child_process_is_its_own(script: Path) -> None:
+    script.write_text(
+        "import os\nif (pid := os.fork()) == 0:\n    os._exit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
+    )
+    end_process = os._exit
+    run_script(script, [])
+    assert os._exit is end_process
+
+
+def test_stderr_is_given_back_and_has_been_the_streams_own(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stderr = sys.stderr
+    script.write_text("import sys; sys.stderr.writelines(['a', 'b\\n']); sys.stderr.flush()")
+    run_script(script, [])
+    assert sys.stderr is stderr
+    assert capsys.readouterr().err == "ab\n"
+
+
+def test_a_node_without_the_script_or_with_another_one_runs_what_ray_sent(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = tmp_path / "py_modules_files" / "_ray_pkg_1" / "train.py"
+    sent.parent.mkdir(parents=True)
+    shutil.copy(script, sent)
+    monkeypatch.syspath_prepend(str(sent.parent))
+    assert script_here(script) == script
+    script.write_text("pass")
+    assert script_here(script) == sent
+    script.unlink()
+    assert script_here(script) == sent
+    sent.unlink()
+    with pytest.raises(FileNotFoundError, match=r"train.py is not on this node"):
+        script_here(script)

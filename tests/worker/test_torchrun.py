@@ -162,6 +162,50 @@ def test_a_rank_that_fails_under_torchrun_ends_the_run_with_its_row(sweep_file: 
     assert "samples_per_s" not in row
 
 
+SCRIPT_SWEEP = """
+from dtsweep import Measure, Sweep, workloads
+
+sweep = Sweep(
+    workload=workloads.Script(PATH),
+    axes={"workers": [2], "args.fails-on": [-1]},
+    measure=Measure(half_width=None, min_seconds=0, min_steps=5, max_seconds=20),
+)
+"""
+
+TRAIN = """
+import argparse, os, sys
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--fails-on", type=int)
+fails_on = parser.parse_args().fails_on
+print(os.environ["MASTER_PORT"], file=sys.stderr)
+distributed.init_process_group("gloo")
+model = DistributedDataParallel(nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if distributed.get_rank() == fails_on:
+    raise ValueError("not on this rank")
+while True:
+    model(torch.ones(8, 2)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_training_script_under_torchrun_has_a_group_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    sweep_file = tmp_path / "sweep.py"
+    sweep_file.write_text(SCRIPT_SWEEP.replace("PATH", repr(str(tmp_path / "train.py"))))
+    row = printed(tmp_path, sweep_file, "workers=2")
+    assert (row["status"], row["reason"], row["semantics"]) == ("ok", None, "exact")
+    done = torchrun(sweep_file, "workers=2", "args.fails-on=1")
+    assert done.returncode == 1
+    (line,) = done.stdout.splitlines()
+    reason = "rank 1: ValueError: not on this rank (train.py:15)"
+    assert (json.loads(line)["status"], json.loads(line)["reason"]) == ("user_error", reason)
+
+
 def test_libraries_see_the_variables_of_a_point_when_they_are_loaded(sweep_file: Path) -> None:
     sweep_file.write_text(
         OWN_WORKLOAD.replace(

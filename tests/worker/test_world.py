@@ -7,6 +7,7 @@ import importlib
 import os
 import threading
 import time
+import warnings
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +26,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sync.groups import all_groups, mesh_of_nodes
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, make_optimizer
-from dtsweep.worker.world import ProcessGroups
+from dtsweep.worker.world import ProcessGroups, without_group
 from tests.ranks import spawn
 
 PROCESSES = 4
@@ -275,3 +276,17 @@ def exchange_with_gradients(process: int, folder: Path) -> None:
 
 def test_differentiable_collectives_are_those_of_the_world(tmp_path: Path) -> None:
     spawn(exchange_with_gradients, args=(tmp_path,), nprocs=2)
+
+
+def give_the_group_up(process: int, folder: Path) -> None:
+    warnings.simplefilter("error")
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=process, world_size=1
+    )
+    with without_group("a script"):
+        assert not distributed.is_initialized()
+    assert distributed.is_initialized()
+
+
+def test_the_log_of_a_rank_has_no_warning_of_torch_s_own_names(tmp_path: Path) -> None:
+    spawn(give_the_group_up, args=(tmp_path,), nprocs=1)

@@ -1,0 +1,118 @@
+"""Columns that are counted or measured of the user's own training loops."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from dtsweep.metrics.breakdown import Row
+from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.arguments import command_line
+from dtsweep.sweep.point import Point
+
+SET_BY_WORKLOADS = (
+    *("micro_batch", "accumulation", "global_batch", "samples_per_update"),
+    *("optimizer", "learning_rate", "precision", "overlap", "clip_norm", "compression"),
+)
+"""Columns of a point that say nothing about a training loop of the user, unless they are axes."""
+
+PER_SECOND = ("samples_per_s", "samples_per_s_low", "samples_per_s_high", "samples_per_s_error")
+"""Columns that grow with the samples of a step."""
+
+PER_SAMPLE = ("energy_j_per_sample", "cpu_energy_j_per_sample")
+"""Columns that shrink with them."""
+
+
+def columns_of_loop(point: Point) -> Row:
+    """Columns of a point whose workload is a training loop of the user, before it runs."""
+    loop = point.workload
+    columns: Row = dict.fromkeys(name for name in SET_BY_WORKLOADS if name not in loop.driven)
+    if getattr(loop, "script_file", None) is not None:
+        words = [loop.path, *command_line(loop.arguments, loop.values(point))]
+        columns["command"] = json.dumps(words, ensure_ascii=False)
+    return columns
+
+
+def with_counted_samples(point: Point, ranks: Sequence[Measured]) -> Point:
+    """The point with the samples of a worker's step: as counted, or 1 where it is not one number.
+
+    Columns of the latter are corrected by `counted_columns`.
+    """
+    samples = _equal_count(ranks) or 1
+    return replace(point, micro_batch=samples, accumulation=1)
+
+
+def counted_columns(ranks: Sequence[Measured], row: Row) -> Row:
+    """Columns that depend on the samples of a step, and the measured semantics.
+
+    Args:
+        ranks: what all ranks measured.
+        row: columns of the point of `with_counted_samples`.
+    """
+    counts = [rank.samples_per_step for rank in ranks]
+    known = [count for count in counts if count is not None]
+    columns: Row = {
+        "semantics": measured_semantics(ranks[0], workers=len(ranks)),
+        "samples_reason": next(
+            (rank.samples_reason for rank in ranks if rank.samples_reason), None
+        ),
+    }
+    if len(known) < len(counts):
+        return columns | dict.fromkeys((*PER_SECOND, *PER_SAMPLE))
+    samples = sum(known)
+    if samples % 1 == 0:
+        columns |= {"global_batch": int(samples), "samples_per_update": int(samples)}
+    counted = (_equal_count(ranks) or 1) * len(ranks)
+    for names, factor in ((PER_SECOND, samples / counted), (PER_SAMPLE, counted / samples)):
+        values = {name: row.get(name) for name in names}
+        columns |= {name: v if v is None else v * factor for name, v in values.items()}
+    return columns
+
+
+def _equal_count(ranks: Sequence[Measured]) -> int | None:
+    """Samples of a step of each worker, if they are the same whole number."""
+    counts = {rank.samples_per_step for rank in ranks}
+    first = ranks[0].samples_per_step
+    if len(counts) > 1 or first is None or first % 1:
+        return None
+    return int(first)
+
+
+def measured_semantics(rank: Measured, *, workers: int) -> str:
+    """Semantics of the updates of a training loop, by gradients and parameters of its ranks."""
+    if workers == 1:
+        return "exact"
+    return rank.semantics or "unknown"
+
+
+def broken_promise(point: Point, driven: Iterable[str], samples: int | None) -> str | None:
+    """A reason if a worker loads other samples in a step than the axes of the sweep promise.
+
+    Args:
+        point: with `micro_batch`, `accumulation` or `global_batch`.
+        driven: those of them that are axes.
+        samples: of a worker's usual step, as counted; None if unknown.
+
+    >>> broken_promise(Point(micro_batch=8), ["micro_batch", "accumulation"], 16)
+    'the loop loads 16 samples per worker and step; micro_batch=8 and accumulation=1 promise 8'
+    """
+    axes = [name for name in ("micro_batch", "accumulation") if name in driven]
+    if "global_batch" in driven:
+        axes = ["global_batch"]
+    if samples is None or not axes:
+        return None
+    promised = point.samples_per_worker_step
+    if axes == ["micro_batch"]:
+        promised = point.micro_batch
+    elif axes == ["accumulation"]:
+        promised = point.accumulation
+    is_whole = axes in (["micro_batch"], ["accumulation"]) and samples % promised == 0
+    if samples == promised or is_whole:
+        return None
+    given = " and ".join(f"{name}={getattr(point, name)}" for name in axes)
+    multiple = " or a multiple" if len(axes) == 1 and axes != ["global_batch"] else ""
+    verb = "promise" if len(axes) > 1 else "promises"
+    return (
+        f"the loop loads {samples} samples per worker and step; {given} {verb} {promised}{multiple}"
+    )

@@ -1,0 +1,86 @@
+"""The command line of a script of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dtsweep.errors import SweepError, quoted
+from dtsweep.sweep.secret import has_credentials, is_secret, mark_in
+from dtsweep.sweep.values import Scalar
+
+
+def command_line(fixed: Sequence[str], values: Mapping[str, Scalar]) -> list[str]:
+    """Arguments of a script for values by name.
+
+    Args:
+        fixed: arguments that do not change; they come first.
+        values: by name as on the command line. True is a flag alone, False and None leave the
+            argument out; a name with a dot is `name=value`, as Hydra has it; one with hyphens in
+            front is kept as it is; a number is the position of a value without a name.
+
+    >>> command_line(["--data", "x"], {"batch-size": 8, "amp": True, "model.width": 64, "0": "run"})
+    ['--data', 'x', 'run', '--batch-size=8', '--amp', 'model.width=64']
+    >>> command_line([], {"--model.lr": 0.1, "-b": 8})
+    ['--model.lr=0.1', '-b', '8']
+    """
+    positions = sorted((int(name), value) for name, value in values.items() if name.isdigit())
+    words = [*fixed, *(str(value) for _, value in positions)]
+    for name, value in values.items():
+        if name.isdigit() or value is None or value is False:
+            continue
+        words += _words_of(name, value)
+    return words
+
+
+def _words_of(name: str, value: Scalar) -> list[str]:
+    is_plain = not name.startswith("-")
+    if is_plain and "." in name:
+        return [f"{name}={value}"]
+    option = f"--{name}" if is_plain else name
+    if value is True:
+        return [option]
+    if not option.startswith("--"):
+        return [option, str(value)]
+    # Parsers of all libraries read this form, and some no other one.
+    return [f"{option}={value}"]
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse arguments that hold a secret: they are printed and stored.
+
+    Raises:
+        SweepError: for a text after a name that marks a secret, or a URL with credentials.
+    """
+    for name, value in _named(arguments):
+        if has_credentials(value) or (is_secret(name) and not _is_number(value)):
+            marked = "has a URL with a password or token"
+            if is_secret(name):
+                marked = f"has a name that marks a secret ({mark_in(name)})"
+            raise SweepError(
+                f"argument {quoted(name or 'of the script')} {marked}, and arguments are printed "
+                "and stored; have the script read it from a variable, and set that in "
+                "Resources(environment=…)",
+                word="arguments",
+            )
+
+
+def _named(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each value with the name before it, which may be empty."""
+    name = ""
+    for word in arguments:
+        if word.startswith("-") and not _is_number(word):
+            name, equals, value = word.partition("=")
+            if equals:
+                yield name, value
+        else:
+            before, equals, value = word.partition("=")
+            yield (before, value) if equals and not name else (name, word)
+            name = ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,220 @@
+"""A script without a sweep file: its trials, the file that says the same, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtsweep import SweepError
+from dtsweep.cli.commands import cli
+from tests.conftest import Command
+from tests.driver.test_own_script import TRAIN
+
+SHORT = ("--measure", "half_width=none", "--measure", "min_seconds=0.1")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a script."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(*arguments: str) -> None:
+    """Call `dtsweep` in this process."""
+    cli([*arguments], standalone_mode=False)
+
+
+def planned(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    call(arguments[0], "--json", *arguments[1:])
+    trials: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["trials"]
+    return trials
+
+
+COMMANDS = {
+    "axes": ("--axis", "workers=1,2", "--axis", "args.batch-size=8,16,32"),
+    "nothing": (),
+    "fixed arguments": ("--axis", "workers=1,2", "--", "--epochs", "3", 'it\'s \\ "so"', "$HOME"),
+    "one argument": ("--", "--epochs=3"),
+    "kinds of values": (
+        *("--axis", "args.amp=true,false", "--axis", "args.lr=1e-3,0.5"),
+        *("--axis", "args.name=none,007,nan", "--axis", "env.NCCL_ALGO=Ring,Tree"),
+    ),
+    "names": (
+        *("--axis", "micro_batch=4,8", "--axis", "global_batch=32"),
+        *("--name", "micro_batch=batch-size", "--name", "accumulation=--grad-accum"),
+    ),
+    "samples by arguments": (
+        *("--axis", "args.batch=4,8", "--axis", "args.passes=1,2"),
+        *("--samples-per-step", "args.batch,--passes"),
+    ),
+    "settings": (
+        *("--measure", "repeats=2", "--measure", "half_width=none", "--samples-per-step", "64"),
+        *("--axis", "args.width=" + ",".join(map(str, range(1, 40)))),
+    ),
+}
+
+
+@pytest.mark.parametrize("options", COMMANDS.values(), ids=COMMANDS)
+def test_the_saved_sweep_file_has_the_trials_of_the_command(
+    options: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = planned(capsys, "script", "train.py", "--plan", *options)
+    call("script", "train.py", "--save", "sweep.py", *options)
+    assert capsys.readouterr().err == "wrote sweep.py; to measure it: dtsweep sweep.py\n"
+    assert planned(capsys, "plan", "sweep.py") == trials
+    assert trials
+
+
+@pytest.mark.parametrize("options", COMMANDS.values(), ids=COMMANDS)
+def test_the_saved_sweep_file_is_formatted_and_has_the_command(
+    options: tuple[str, ...], folder: Path
+) -> None:
+    call("script", "train.py", "--save", "sweep.py", *options)
+    ruff = [sys.executable, "-m", "ruff", "format", "--isolated", "--diff", "sweep.py"]
+    done = subprocess.run(ruff, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+    text = (folder / "sweep.py").read_text()
+    docstring = str(compile(text, "sweep.py", "exec").co_consts[0])
+    shown = docstring.splitlines()[2].removeprefix("dtsweep script train.py")
+    ask = f'printf "%s\\0" {shown}'
+    said = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True).stdout
+    call("script", "train.py", "--save", "again.py", *said.split("\0")[: 0 if not shown else -1])
+    assert (folder / "again.py").read_text() == text
+
+
+def test_a_plan_says_what_would_run_and_where(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call("script", "train.py", "--plan", "--axis", "workers=1,2", "--axis", "args.batch-size=8,16")
+    assert "4 trials to run, 0 done, 0 skipped -> results/train" in capsys.readouterr().out
+    assert not (folder / "results").exists()
+
+
+def test_values_of_arguments_are_numbers_flags_or_texts_as_the_script_gets_them(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    axis = "args.x=8,-2,0.5,1e-3,true,False,none,007,1_0,nan,a b"
+    trials = planned(capsys, "script", "train.py", "--plan", "--axis", axis)
+    values = [trial["workload_args.x"] for trial in trials]
+    expected = [8, -2, 0.5, 0.001, True, False, "none", "007", "1_0", "nan", "a b"]
+    assert sorted(map(repr, values)) == sorted(map(repr, expected))
+
+
+MISTAKES = {
+    (): r"Missing argument 'SCRIPT.py'; write dtsweep script train.py --axis workers=1,2",
+    ("trian.py",): r"there is no script '.*/trian.py'; did you mean 'train.py'\?",
+    ("nowhere.py",): r"there is no script '.*/nowhere.py'; give its path from the working dir",
+    ("train.py", "--axis", "workers"): r"--axis 'workers' has no values; write axis=value",
+    ("train.py", "--axis", "=1"): r"--axis '=1' has no values; write axis=value",
+    ("train.py", "--axis", "workers=1,"): r"'workers' has an empty value; write workers=value,",
+    ("train.py", "--axis", "workers=1", "--axis", "workers=2"): (
+        r"--axis has 'workers' twice; give all its values at once: --axis workers=value,value"
+    ),
+    ("train.py", "--axis", "wrokers=1"): r"axis 'wrokers' is not a field .*did you mean 'workers'",
+    ("train.py", "--axis", "batch-size=8"): (
+        r"'batch-size' is not a field .*for an argument of the training loop write 'args.batch-size"
+    ),
+    ("train.py", "--axis", "micro_batch=8"): (
+        r"axis 'micro_batch' has no effect on the script; .*--name micro_batch=ARGUMENT"
+    ),
+    ("train.py", "--axis", "sync=ddp"): r"axis 'sync' has no effect on a training loop",
+    (
+        "train.py",
+        "--axis",
+        "args.x=8,",
+        "16",
+    ): r"Got unexpected extra argument \(16\); write dtsweep",
+    ("train.py", "--batch-size", "8"): (
+        r"no option --batch-size; arguments of the script stand after --, or are axes: "
+        r"--axis args.batch-size=…"
+    ),
+    ("train.py", "--axsi", "workers=1"): r"no option --axsi \(did you mean --axis\?\)",
+    ("train.py", "--name", "micro_batch"): r"--name 'micro_batch' has no argument; write FIELD=",
+    ("train.py", "--name", "lr=a", "--name", "lr=b"): r"--name has 'lr' twice; give one argument",
+    ("train.py", "--name", "sync=mode"): r"names has 'sync', which is not one of micro_batch",
+    ("train.py", "--measure", "repaets=3"): r"Measure has no setting 'repaets'; did you mean 'rep",
+    ("train.py", "--measure", "repeats=1,2"): r"--measure 'repeats' has 2 values; give one",
+    ("train.py", "--measure", "repeats=x"): r"repeats='x' must be a whole number",
+    ("train.py", "--samples-per-step", "0"): r"--samples-per-step '0' is neither a number from 1",
+    ("train.py", "--samples-per-step", "size"): r"samples_per_step has 'size', which is not an arg",
+    ("train.py", "--node-timeout", "x"): r"Invalid value for '--node-timeout'.*; write dtsweep",
+    ("train.py", "--plan", "--in-process"): r"--plan is the plan of a run on Ray; leave --in-proc",
+    ("train.py", "--in-process", "--address", "auto"): r"--in-process uses no Ray",
+    ("train.py", "--save", "sweep"): r"--save 'sweep' is not the name of a sweep file",
+    ("train.py", "--save", "train.py"): r"there is a file 'train.py'; give --save another name",
+    ("train.py", "--save", "no/s.py"): r"'no/s.py' can't be written: No such file or directory",
+    ("train.py", "--", "--hf-token", "hf_abcdefgh"): r"'--hf-token' has a name that marks a secret",
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES.items())
+def test_a_mistake_is_said_in_a_line_with_the_next_step(
+    arguments: tuple[str, ...], message: str, folder: Path
+) -> None:
+    with pytest.raises(SweepError, match=message) as refused:
+        call("script", *arguments)
+    assert "\n" not in str(refused.value)
+    assert [file.name for file in folder.iterdir()] == ["train.py"]
+
+
+def test_a_mistake_ends_with_exit_code_2(folder: Path, forked_command: Command) -> None:
+    done = forked_command("script", "train.py", "--axis", "workers", folder=folder)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+
+
+def test_the_help_shows_where_arguments_of_the_script_stand(
+    folder: Path, forked_command: Command
+) -> None:
+    done = forked_command("script", "--help", folder=folder)
+    assert "script [OPTIONS] SCRIPT.py [-- ARGUMENTS]" in done.stdout
+
+
+def test_the_same_command_and_its_file_go_on_with_the_results(
+    folder: Path, forked_command: Command
+) -> None:
+    command = ("script", "train.py", "--axis", "args.batch-size=4,8", *SHORT)
+    fixed = ("--", "--epochs", "999")
+    done = forked_command(*command, "--in-process", *fixed, folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "2 trials to run, 0 done" in done.stderr
+    again = forked_command(*command, "--in-process", *fixed, folder=folder)
+    assert "0 trials to run, 2 done" in again.stderr
+    more = (*command[:3], "args.batch-size=4,8,16", *SHORT)
+    forked_command(*more, "--save", "more.py", *fixed, folder=folder)
+    results = ("--results", "results/train-in-process")
+    file = forked_command("run", "more.py", "--in-process", *results, folder=folder)
+    assert "1 trials to run, 2 done" in file.stderr
+    words = forked_command("recommend", results[1], folder=folder).stdout
+    assert "torchrun --nproc-per-node 1 train.py --epochs 999 --batch-size " in words
+    (other,) = json.loads(forked_command("recommend", results[1], "--json", folder=folder).stdout)
+    assert other["code"]["command"] in words
+
+
+def test_the_next_step_of_a_saved_file_names_the_results_that_it_continues(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "results" / "train").mkdir(parents=True)
+    call("script", "train.py", "--save", "sweep.py")
+    said = capsys.readouterr().err
+    assert "dtsweep sweep.py, or with --results results/train, which goes on with those" in said
+
+
+@pytest.mark.ray
+def test_workers_and_a_batch_are_swept_without_a_sweep_file(
+    ray_address: str, folder: Path, dtsweep_command: Command
+) -> None:
+    axes = ("--axis", "workers=2", "--axis", "micro_batch=4,8", "--name", "micro_batch=batch-size")
+    done = dtsweep_command(
+        "script", "train.py", *axes, *SHORT, "--address", ray_address, folder=folder
+    )
+    assert done.returncode == 0, done.stderr
+    words = dtsweep_command("recommend", "results/train", folder=folder).stdout
+    assert "torchrun --nproc-per-node 2 train.py --batch-size " in words
