@@ -30,7 +30,9 @@ Each worker process; imports torch and never Ray. In reading order:
     given_back      all of that, restored after its trial
     own_parts       timed steps of a loop that goes on by itself
     own_facts       its model, wrapper and precision, read off its objects
-    own_checks      its gradients and parameters, compared between ranks
+    own_sums        its gradients and parameters in a step, as sums
+    own_checks      meaning of its updates, by those of all ranks
+    own_silence     switches its exchange off
     own_exchange    its steps without the exchange
     own_after       what follows its window
     own_loop        a training loop of the user, measured from inside its steps

@@ -24,10 +24,12 @@ from dtsweep.worker.after_window import PROFILED_STEPS
 from dtsweep.worker.exchange_cost import NO_ROOM, WindowTime
 from dtsweep.worker.loader_watch import LoaderWatch
 from dtsweep.worker.optimizer_steps import OptimizerSteps
-from dtsweep.worker.own_checks import Judge, StepSums
-from dtsweep.worker.own_exchange import ExchangeTurns, FsdpSilence, Silence, silence_of
+from dtsweep.worker.own_checks import Judge
+from dtsweep.worker.own_exchange import ExchangeTurns
 from dtsweep.worker.own_facts import ForwardWatch, hooks_of
 from dtsweep.worker.own_parts import TimedParts
+from dtsweep.worker.own_silence import FsdpSilence, Silence, silence_of
+from dtsweep.worker.own_sums import StepSums
 
 LEAST_CHECKED, MOST_CHECKED = 4, 256
 """Steps in which ranks that have different gradients are looked at, at least and at most."""

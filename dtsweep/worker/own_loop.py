@@ -28,9 +28,9 @@ from dtsweep.worker.loader_watch import LoaderWatch, samples_per_step
 from dtsweep.worker.loop import without_collector
 from dtsweep.worker.optimizer_steps import OptimizerSteps
 from dtsweep.worker.own_after import AfterWindow, Watched
-from dtsweep.worker.own_checks import calls_since, collectives
 from dtsweep.worker.own_facts import learning_rate_of
 from dtsweep.worker.own_parts import TimedParts
+from dtsweep.worker.own_sums import calls_since, collectives
 from dtsweep.worker.past_handlers import raise_past_handlers, tracing_kept
 from dtsweep.worker.rank import RankContext
 

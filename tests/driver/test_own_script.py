@@ -92,6 +92,12 @@ def test_workers_and_arguments_of_a_script_are_swept_in_one_session(
     rates = (batches / trials["step_mean_s"]).tolist()
     assert trials["samples_per_s"].tolist() == pytest.approx(rates)
     assert trials["semantics"].unique().tolist() == ["exact"]
+    of_two = trials[trials["workers"] == 2]
+    assert of_two["loop_wrapper"].unique().tolist() == ["DistributedDataParallel"]
+    assert of_two["loop_learning_rate"].unique().tolist() == [0.01]
+    assert of_two["comm_method"].unique().tolist() == ["difference"]
+    assert of_two["exchange_share"].notna().all()
+    assert trials["loss_last"].isna().all()
     assert trials["micro_batch"].isna().all()
     assert "args.batch-size=8" in said
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import distributed, nn
@@ -29,6 +30,7 @@ from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.own_checks import likeness
 from dtsweep.worker.own_facts import COMPILED, NO_MODEL, ForwardWatch
 from dtsweep.worker.own_loop import OwnLoop
+from dtsweep.worker.own_sums import collectives
 from dtsweep.worker.rank import become_rank
 from tests.ranks import spawn
 
@@ -37,6 +39,8 @@ STEPS = 30
 MEASURE = Measure(half_width=None, warmup_steps=3, min_steps=STEPS, min_seconds=0, max_seconds=60)
 WORKLOAD = workloads.Gpt(layers=1, width=16, sequence=8)
 SAME = TensorDataset(torch.ones(64, 4))
+CALLS: list[int | None] = []
+"""Collectives before each batch of the loop under way."""
 
 
 def task(workers: int = 2, **settings: Any) -> Task:
@@ -55,6 +59,7 @@ def batches(*, same: bool = False) -> Iterator[torch.Tensor]:
     while True:
         for (batch,) in loader:
             time.sleep(0.002)
+            CALLS.append(collectives())
             yield batch
 
 
@@ -214,7 +219,7 @@ def measure_on(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     store = distributed.FileStore(str(folder / "agree"), 2)  # type: ignore[attr-defined]  # missing in torch's stub
     context = become_rank(rank, CPU, workload=WORKLOAD, own_variables=())
-    sent = {}
+    sent, calls = {}, {}
     forward = DistributedDataParallel.forward
     for case, loop in {**LOOPS, "failing": failing, "profile": ddp}.items():
         keys = distributed_c10d.PrefixStore(case, store)
@@ -224,17 +229,25 @@ def measure_on(rank: int, folder: Path) -> None:
         )
         job = task(**SETTINGS.get(case, {}))
         job = replace(job, is_profiled=case == "profile")
+        CALLS.clear()
         sent[case] = OwnLoop(job, context, group).run(loop)
+        calls[case] = [*CALLS, collectives()]
         distributed.destroy_process_group()
     assert DistributedDataParallel.forward is forward
-    (folder / f"{rank}.sent").write_bytes(pickle.dumps(sent))
+    (folder / f"{rank}.sent").write_bytes(pickle.dumps((sent, calls)))
 
 
 @pytest.fixture(scope="module")
-def sent(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Measured]]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What each rank measured, and its collectives before each batch, by the loop's name."""
     folder = tmp_path_factory.mktemp("own")
     spawn(measure_on, args=(folder,), nprocs=2)
     return [pickle.loads((folder / f"{rank}.sent").read_bytes()) for rank in range(2)]
+
+
+@pytest.fixture
+def sent(ran: list[Any]) -> list[dict[str, Measured]]:
+    return [measured for measured, _ in ran]
 
 
 def row_of(ranks: list[Measured]) -> dict[str, Any]:
@@ -309,6 +322,17 @@ def test_steps_without_the_exchange_follow_the_window(
     assert row["comm_reason"] is None
     assert -1 < row["exchange_share"] < 1
     assert row["exchange_share_low"] < row["exchange_share"] < row["exchange_share_high"]
+
+
+@pytest.mark.parametrize("case", ["ddp", "accumulating", "adversarial", "sharded"])
+def test_steps_without_the_exchange_call_no_collective(ran: list[Any], case: str) -> None:
+    for measured, calls in ran:
+        silent = len(measured[case].of_part("step_s", "no_exchange"))
+        per_step = {"accumulating": 3}.get(case, 1)
+        begun = np.diff(calls[case][::per_step])
+        assert begun[-silent:].tolist() == [0] * silent
+        # The first ones set the model up, and one more leads the turn: it still gathers shards.
+        assert (begun[3 : -silent - 2] > 0).all()
 
 
 @pytest.mark.parametrize(
