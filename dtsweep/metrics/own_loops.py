@@ -9,6 +9,7 @@ from dataclasses import replace
 from dtsweep.metrics.breakdown import Row
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.arguments import command_line
+from dtsweep.sweep.modes import latency_column
 from dtsweep.sweep.point import Point
 
 SET_BY_WORKLOADS = (
@@ -52,8 +53,13 @@ def counted_columns(ranks: Sequence[Measured], row: Row) -> Row:
     """
     counts = [rank.samples_per_step for rank in ranks]
     known = [count for count in counts if count is not None]
+    semantics = measured_semantics(ranks[0], workers=len(ranks))
+    latency = latency_column(semantics)
     columns: Row = {
-        "semantics": measured_semantics(ranks[0], workers=len(ranks)),
+        f"latency_s{end}": row.get(f"{latency}{end}") for end in ("", "_low", "_high", "_error")
+    }
+    columns |= {
+        "semantics": semantics,
         "samples_reason": next(
             (rank.samples_reason for rank in ranks if rank.samples_reason), None
         ),

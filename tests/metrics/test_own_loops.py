@@ -73,6 +73,14 @@ def test_rates_are_those_of_all_counted_samples() -> None:
     assert columns["global_batch"] == 8
 
 
+def test_the_latency_of_local_updates_is_the_mean_step() -> None:
+    row = {"step_mean_s": 3.0, "step_p50_s": 1.0}
+    for semantics, latency_s in (("local", 3.0), ("exact", 1.0)):
+        ranks = of_ranks(4.0, 4.0)
+        object.__setattr__(ranks[0], "semantics", semantics)
+        assert counted_columns(ranks, row)["latency_s"] == latency_s
+
+
 def test_equal_counts_are_those_of_the_point_and_unknown_ones_have_no_rate() -> None:
     equal = of_ranks(4.0, 4.0)
     assert with_counted_samples(Point(workers=2), equal).global_batch == 8
