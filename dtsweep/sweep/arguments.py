@@ -14,35 +14,25 @@ def command_line(fixed: Sequence[str], values: Mapping[str, Scalar]) -> list[str
 
     Args:
         fixed: arguments that do not change; they come first.
-        values: by name as on the command line. True is a flag alone, False and None leave the
-            argument out; a name with a dot is `name=value`, as Hydra has it; one with hyphens in
-            front is kept as it is; a number is the position of a value without a name.
+        values: by name as on the command line, without leading hyphens. True is a flag alone, False
+            and None leave the argument out; a name with a dot is `name=value`, as Hydra has it; a
+            name that is a number is the position of a value without a name.
 
     >>> command_line(["--data", "x"], {"batch-size": 8, "amp": True, "model.width": 64, "0": "run"})
-    ['--data', 'x', 'run', '--batch-size=8', '--amp', 'model.width=64']
-    >>> command_line([], {"--model.lr": 0.1, "-b": 8})
-    ['--model.lr=0.1', '-b', '8']
+    ['--data', 'x', 'run', '--batch-size', '8', '--amp', 'model.width=64']
     """
     positions = sorted((int(name), value) for name, value in values.items() if name.isdigit())
     words = [*fixed, *(str(value) for _, value in positions)]
     for name, value in values.items():
         if name.isdigit() or value is None or value is False:
             continue
-        words += _words_of(name, value)
+        if "." in name:
+            words.append(f"{name}={value}")
+        elif value is True:
+            words.append(f"--{name}")
+        else:
+            words += [f"--{name}", str(value)]
     return words
-
-
-def _words_of(name: str, value: Scalar) -> list[str]:
-    is_plain = not name.startswith("-")
-    if is_plain and "." in name:
-        return [f"{name}={value}"]
-    option = f"--{name}" if is_plain else name
-    if value is True:
-        return [option]
-    if not option.startswith("--"):
-        return [option, str(value)]
-    # Parsers of all libraries read this form, and some no other one.
-    return [f"{option}={value}"]
 
 
 def check_arguments(arguments: Sequence[str]) -> None:

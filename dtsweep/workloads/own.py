@@ -111,9 +111,8 @@ class _OwnLoop:
 class Script(_OwnLoop):
     """An unchanged training script, which runs in each worker as `torchrun` would run it.
 
-    Axes `args.NAME` are arguments by name: `--NAME=value`, a flag alone for True, nothing for False
-    and None. A name with a dot is `NAME=value`, and a number is the position of a value. A name
-    with hyphens in front is kept as it is.
+    Axes `args.NAME` are arguments by name: `--NAME value`, a flag alone for True, nothing for False
+    and None. A name with a dot is `NAME=value`, and a number is the position of a value.
     """
 
     path: str

@@ -77,7 +77,7 @@ def test_the_words_are_those_of_the_trial_and_the_threads_those_of_a_worker() ->
     row = row_of(axes | {"args.0": "run 1"}, "--data", "$HOME/x", cpus=2)
     assert shell_command(row) == (
         "OMP_NUM_THREADS=2 torchrun --nproc-per-node 4 train.py "
-        "--data '$HOME/x' 'run 1' --batch-size=16 --amp"
+        "--data '$HOME/x' 'run 1' --batch-size 16 --amp"
     )
 
 
@@ -90,7 +90,7 @@ def test_a_text_is_a_text_and_a_flag_is_a_flag_among_values_of_several_types() -
         for item in candidates(sweep)
     ]
     begin = "torchrun --nproc-per-node 1 train.py"
-    words = (" --size", " --size=true", " --size=1", " '--size=a b'", "")
+    words = (" --size", " --size true", " --size 1", " --size 'a b'", "")
     assert commands == [f"{begin}{each}" for each in words]
 
 
@@ -103,7 +103,7 @@ def test_several_nodes_meet_at_the_first_one() -> None:
     )
     assert line == (
         "torchrun --nnodes 2 --nproc-per-node 8 --node-rank $NODE_RANK --rdzv-backend c10d "
-        "--rdzv-endpoint $HOST:29500 train.py --lr=0.1"
+        "--rdzv-endpoint $HOST:29500 train.py --lr 0.1"
     )
 
 
@@ -148,7 +148,7 @@ def test_other_workloads_have_no_command_and_a_script_has_no_program() -> None:
 def test_a_recommendation_prints_the_command_in_place_of_code_and_json_has_it() -> None:
     rows = launches("a", 100, **row_of({"workers": 2, "args.x": 1}))
     text = said(rows, width=80)
-    line = "torchrun --nproc-per-node 2 train.py --x=1"
+    line = "torchrun --nproc-per-node 2 train.py --x 1"
     assert f"To use it without dtsweep:\n\n    {line}\n" in text
     assert "Point(" not in text
     assert "plain PyTorch" not in text
@@ -181,6 +181,6 @@ def test_the_printed_command_trains(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     for rank in range(2):
         told = json.loads((folder / f"{rank}.json").read_text())
-        assert told["arguments"] == ["--note", spoken, "a b", "--batch-size=16", "--amp"]
+        assert told["arguments"] == ["--note", spoken, "a b", "--batch-size", "16", "--amp"]
         assert (told["WORLD_SIZE"], told["OMP_NUM_THREADS"], told["SPOKEN"]) == ("2", "1", spoken)
         assert told["losses"][-1] < told["losses"][0] / 2

@@ -9,7 +9,7 @@ from dtsweep.sweep.arguments import check_arguments, command_line
 
 
 def test_values_are_arguments_as_parsers_want_them() -> None:
-    assert command_line([], {"batch_size": 8, "amp": False, "lr": None}) == ["--batch_size=8"]
+    assert command_line([], {"batch_size": 8, "amp": False, "lr": None}) == ["--batch_size", "8"]
 
 
 @pytest.mark.parametrize(
