@@ -104,7 +104,7 @@ def _names(texts: Sequence[str]) -> dict[str, str]:
             raise SweepError(f"--name {quoted(text)} has no argument; write FIELD=ARGUMENT")
         if field in names:
             raise SweepError(f"--name has {field!r} twice; give one argument")
-        names[field] = name.lstrip("-")
+        names[field] = name
     return names
 
 
@@ -115,7 +115,7 @@ def _samples(text: str | None) -> int | tuple[str, ...] | None:
     try:
         number = int(text)
     except ValueError:
-        names = tuple(name.strip().removeprefix("args.").lstrip("-") for name in text.split(","))
+        names = tuple(name.strip().removeprefix("args.") for name in text.split(","))
         if all(names):
             return names
     else:

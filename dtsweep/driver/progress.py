@@ -125,7 +125,7 @@ class Progress:
         if not again and status not in FINE and self._counts[status] == REPEATED:
             self.say(
                 f"{REPEATED} trials have ended as {status}. Ctrl-C stops the run and keeps its "
-                "results. After a change of the sweep file, `--rerun failed` measures them again.",
+                "results. After a correction, `--rerun failed` measures them again.",
                 by_words=True,
             )
 

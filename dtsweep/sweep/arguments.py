@@ -14,25 +14,35 @@ def command_line(fixed: Sequence[str], values: Mapping[str, Scalar]) -> list[str
 
     Args:
         fixed: arguments that do not change; they come first.
-        values: by name as on the command line, without leading hyphens. True is a flag alone, False
-            and None leave the argument out; a name with a dot is `name=value`, as Hydra has it; a
-            name that is a number is the position of a value without a name.
+        values: by name. `--name value` by default, where True is a flag alone and False leaves the
+            argument out. A name with a dot or with two hyphens or pluses in front is `name=value`,
+            as it is, also for True and False. A name with one hyphen is `-n value`. A name that is
+            a number is the position of a value without a name. None leaves any of them out.
 
     >>> command_line(["--data", "x"], {"batch-size": 8, "amp": True, "model.width": 64, "0": "run"})
     ['--data', 'x', 'run', '--batch-size', '8', '--amp', 'model.width=64']
+    >>> command_line([], {"--batch_size": 8, "--compile": False, "-j": 2})
+    ['--batch_size=8', '--compile=False', '-j', '2']
     """
     positions = sorted((int(name), value) for name, value in values.items() if name.isdigit())
     words = [*fixed, *(str(value) for _, value in positions)]
     for name, value in values.items():
-        if name.isdigit() or value is None or value is False:
+        if name.isdigit() or value is None:
             continue
-        if "." in name:
+        if "." in name or name.startswith(("--", "+")):
             words.append(f"{name}={value}")
-        elif value is True:
-            words.append(f"--{name}")
-        else:
-            words += [f"--{name}", str(value)]
+            continue
+        word = name if name.startswith("-") else f"--{name}"
+        if value is True:
+            words.append(word)
+        elif value is not False:
+            words += [word, str(value)]
     return words
+
+
+def bare(name: str) -> str:
+    """Name of an argument without what stands in front of it on a command line."""
+    return name.lstrip("-+")
 
 
 def check_arguments(arguments: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dtsweep.errors import SweepError, nearest
+from dtsweep.sweep.arguments import bare
 from dtsweep.sweep.checks import READABLE_BY_OWN_LOOPS
 from dtsweep.sweep.values import Scalar
 
@@ -35,8 +36,8 @@ class _OwnLoop:
         given = self.samples_per_step
         if given is None or isinstance(given, int):
             return given
-        values = self.values(point)
-        factors = [values.get(name) for name in given]
+        values = {bare(name): value for name, value in self.values(point).items()}
+        factors = [values.get(bare(name)) for name in given]
         for name, value in zip(given, factors, strict=True):
             if type(value) is not int:
                 raise SweepError(
@@ -54,7 +55,7 @@ class _OwnLoop:
         if not isinstance(self.samples_per_step, tuple):
             return
         for name in self.samples_per_step:
-            if name not in self.argument_names():
+            if bare(name) not in map(bare, self.argument_names()):
                 raise SweepError(
                     f"samples_per_step has {name!r}, which is not an argument by name; give it in "
                     f"args, or as an axis args.{name}",
@@ -112,7 +113,8 @@ class Script(_OwnLoop):
     """An unchanged training script, which runs in each worker as `torchrun` would run it.
 
     Axes `args.NAME` are arguments by name: `--NAME value`, a flag alone for True, nothing for False
-    and None. A name with a dot is `NAME=value`, and a number is the position of a value.
+    and None. A name with a dot, as `model.width`, or with two hyphens, as `--width`, is
+    `NAME=value`, and a number is the position of a value.
     """
 
     path: str

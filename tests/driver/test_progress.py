@@ -76,7 +76,7 @@ def test_the_third_failure_of_a_kind_says_that_the_run_may_be_stopped() -> None:
     hints = [line for line in out.getvalue().splitlines() if "Ctrl-C" in line]
     assert hints == [
         "3 trials have ended as timeout. Ctrl-C stops the run and keeps its results. "
-        "After a change of the sweep file, `--rerun failed` measures them again."
+        "After a correction, `--rerun failed` measures them again."
     ]
     assert out.getvalue().splitlines()[-1] == hints[0]
 

@@ -179,3 +179,10 @@ def test_samples_of_a_step_name_arguments_with_whole_numbers(script: str) -> Non
     point = candidates(sweep)[0].point
     with pytest.raises(SweepError, match="'batch', whose value 'large' is not a whole number"):
         point.workload.given_samples(point)
+
+
+def test_samples_are_found_by_a_name_with_or_without_its_hyphens(script: str) -> None:
+    for name, axis in (("--batch", "args.batch"), ("batch", "args.--batch")):
+        sweep = sweep_of(script, {axis: [4]}, samples_per_step=(name,))
+        point = candidates(sweep)[0].point
+        assert point.workload.given_samples(point) == 4

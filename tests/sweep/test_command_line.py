@@ -12,6 +12,17 @@ def test_values_are_arguments_as_parsers_want_them() -> None:
     assert command_line([], {"batch_size": 8, "amp": False, "lr": None}) == ["--batch_size", "8"]
 
 
+def test_false_is_a_value_where_a_parser_wants_name_and_value_in_one_word() -> None:
+    values = {"model.bias": False, "--compile": False, "++seed": 1, "--trainer.fast": True}
+    words = ["model.bias=False", "--compile=False", "++seed=1", "--trainer.fast=True"]
+    assert command_line([], values) == words
+    assert command_line([], dict.fromkeys(values)) == []
+
+
+def test_a_name_with_one_hyphen_is_a_short_option() -> None:
+    assert command_line([], {"-b": 8, "-v": True, "-q": False}) == ["-b", "8", "-v"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
