@@ -34,6 +34,7 @@ from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.flops import count_flops, count_operations, given_flops
 from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.operations import update_operations
+from dtsweep.measure.store_group import GaveUpError
 from dtsweep.measure.work import StepWork, step_work
 from dtsweep.metrics.product import model_digest
 from dtsweep.metrics.rank_result import Measured, RankResult, Steps
@@ -268,7 +269,7 @@ def status_of(error: BaseException, *, has_peers: bool = True) -> str:
     gone_server = any(kind.__name__ == "RayActorError" for kind in type(error).__mro__)
     if (
         gone_server
-        or isinstance(error, distributed.DistError)
+        or isinstance(error, (distributed.DistError, GaveUpError))
         or (has_peers and _tells_of_a_lost_peer(error))
     ):
         return "collateral"

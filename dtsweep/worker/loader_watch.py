@@ -116,10 +116,9 @@ class LoaderWatch:
         finally:
             self._inside.loader = False
             mark("data")
-        count = self._counts.get(loader)
-        if count is None:
-            count = self._counts[loader] = LoaderCount()
-        count.sizes.append(samples_in(batch))
+        # Without gradients it is a batch of an evaluation.
+        if torch.is_grad_enabled():
+            self._counts.setdefault(loader, LoaderCount()).sizes.append(samples_in(batch))
         if self._digest is not None:
             self._digest.update(digest_of(batch))
         return batch
@@ -193,6 +192,8 @@ def samples_per_step(counts: list[LoaderCount], *, steps: int, ahead: int = 2) -
         steps: of the window.
         ahead: batches by which a loader may be ahead at its beginning or end.
     """
+    # Of few steps no other number of batches a step may explain as much.
+    ahead = min(ahead, (steps - 1) // 2)
     training = [count for count in counts if len(count.sizes) >= steps - ahead]
     if not training:
         return SampleCount(reason=f"no DataLoader gave a batch in each step; {_GIVE}")

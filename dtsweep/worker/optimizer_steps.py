@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -28,7 +30,8 @@ class OptimizerSteps:
     def __init__(self, on_step: OnStep) -> None:
         """Call a function at each step, in the thread of the loop."""
         self._on_step = on_step
-        self._running: list[Optimizer] = []
+        self._running: list[tuple[Optimizer, FrameType]] = []
+        """Optimizers whose steps have begun, with the frame of torch's that calls the hooks."""
         self.followed: Optimizer | None = None
         """The optimizer whose steps count."""
         self.follows_all = False
@@ -42,8 +45,9 @@ class OptimizerSteps:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Watch all optimizers of this process."""
-        before = register_optimizer_step_pre_hook(self._begins)
-        after = register_optimizer_step_post_hook(self._ends)
+        # A loop may compile a function with its optimizer's step in it.
+        before = register_optimizer_step_pre_hook(torch.compiler.disable(self._begins))
+        after = register_optimizer_step_post_hook(torch.compiler.disable(self._ends))
         scaler_step = torch.amp.GradScaler.step
         torch.amp.GradScaler.step = self._with_skips(scaler_step)  # type: ignore[method-assign]  # given back below
         try:
@@ -56,13 +60,18 @@ class OptimizerSteps:
             self.followed = self._last_ended = None
 
     def _begins(self, optimizer: Optimizer, *_: Any) -> None:
+        # Past the frame of `torch.compiler.disable`.
+        frame = sys._getframe(2)
+        if self._running:
+            # A step that raised, such as one whose closure did, left its optimizer behind.
+            active = _callers(frame)
+            self._running = [entry for entry in self._running if entry[1] in active]
         if self.on_begin is not None and not self._running:
             self.on_begin(optimizer)
-        self._running.append(optimizer)
+        self._running.append((optimizer, frame))
 
     def _ends(self, optimizer: Optimizer, *_: Any) -> None:
-        # A step that raised left its optimizer behind.
-        while self._running and self._running.pop() is not optimizer:
+        while self._running and self._running.pop()[0] is not optimizer:
             pass
         self._last_ended = optimizer
         if not self._running:
@@ -88,3 +97,13 @@ class OptimizerSteps:
             return value
 
         return watched
+
+
+def _callers(frame: FrameType | None) -> set[FrameType]:
+    """Frames that have called a frame."""
+    callers = set()
+    while frame is not None:
+        frame = frame.f_back
+        if frame is not None:
+            callers.add(frame)
+    return callers

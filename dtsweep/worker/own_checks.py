@@ -30,6 +30,10 @@ SOME = (
     "worker has its own, as experts"
 )
 SAME_BATCHES = "all workers loaded the same batches; give the DataLoader a DistributedSampler"
+OTHER_START = (
+    "gradients are equal, and parameters differ between workers: they did not begin with the same "
+    "ones, or something other than the optimizer changes them"
+)
 NO_COLLECTIVE = "no collective was called in the window"
 DIFFERENT = (
     "gradients and parameters differ between workers in {steps} steps after the window ({calls})"
@@ -183,7 +187,7 @@ class Judge:
 def _equal(ranks: Sequence[dict[str, Any]], *, parameters_agree: bool | None) -> dict[str, Any]:
     """Judge equal gradients: they are no sign of an exchange where batches are equal."""
     batches = {rank["batches"] for rank in ranks}
-    is_silent = not any(rank["collectives"] for rank in ranks)
+    is_silent = all(rank["collectives"] == 0 for rank in ranks)
     same_batches = len(batches) == 1
     if is_silent and same_batches:
         return _verdict(
@@ -192,6 +196,8 @@ def _equal(ranks: Sequence[dict[str, Any]], *, parameters_agree: bool | None) ->
             parameters=parameters_agree,
             reason=f"{SAME_BATCHES}; {NO_COLLECTIVE}",
         )
+    if parameters_agree is False:
+        return _verdict("unknown", gradients=True, parameters=False, reason=OTHER_START)
     reason = None
     if same_batches and None not in batches:
         reason = SAME_BATCHES

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -112,6 +112,10 @@ class OwnLoop:
         finally:
             self._plan.close()
             self._contexts.close()
+            if self._measured is None:
+                # A lost store must not hide the error of the loop.
+                with suppress(RuntimeError):
+                    self._group.give_up(f"rank {self._group.rank} ended before it was measured")
         if self._measured is None or self._after is None:
             raise LoopTooShortError(
                 f"the training loop ended after {self._taken} optimizer steps, before it was "

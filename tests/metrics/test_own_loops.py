@@ -54,6 +54,12 @@ def test_batches_that_were_loaded_ahead_count_for_no_step() -> None:
     assert counted([8] * 45, steps=20).mean is None
 
 
+def test_few_steps_do_not_tell_batches_that_were_loaded_ahead() -> None:
+    assert counted([8, 8], steps=1).mean == 16
+    assert counted([8, 8, 8], steps=2).mean is None
+    assert counted([8], steps=2).mean is None
+
+
 def of_ranks(*counts: float | None) -> list[Measured]:
     ranks = []
     for count in counts:

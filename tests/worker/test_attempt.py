@@ -23,6 +23,7 @@ from torch import Tensor, distributed, nn
 from dtsweep import Measure, Resources, Sweep
 from dtsweep.hardware.backend_flags import read_flags
 from dtsweep.hardware.telemetry import Telemetry
+from dtsweep.measure.store_group import GaveUpError
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.metrics.rows import point_row
 from dtsweep.sweep.point import Point
@@ -323,6 +324,7 @@ def test_an_error_says_whose_fault_it_is() -> None:
         "ncclUnhandledCudaError: Last error: Cuda failure 2 'out of memory'"
     )
     assert status_of(nccl) == "oom_device"
+    assert status_of(GaveUpError("rank 1 ended before it was measured")) == "collateral"
     assert status_of(MemoryError()) == "oom_host"
     assert status_of(RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:9")) == "collateral"
     assert status_of(distributed.DistNetworkError("socket timed out")) == "collateral"

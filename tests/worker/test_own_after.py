@@ -27,7 +27,7 @@ from dtsweep.metrics.rank_result import Measured
 from dtsweep.metrics.summary import columns_of_steps
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.task import Task, task_of
-from dtsweep.worker.own_checks import likeness
+from dtsweep.worker.own_checks import Judge, likeness
 from dtsweep.worker.own_facts import COMPILED, NO_MODEL, ForwardWatch
 from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.own_sums import collectives
@@ -446,6 +446,35 @@ def test_what_is_not_seen_is_unknown_with_the_reason() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             under_autocast = facts_of(lambda _, batch: compiled(batch), model)
     assert under_autocast["loop_precision"] == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("rank_1", "collectives", "batches", "semantics"),
+    [
+        (2.0, 4, "ab", "exact"),
+        # Equal gradients of parameters that did not begin as the same.
+        (3.0, 4, "ab", "unknown"),
+        (2.0, 0, "aa", "not_exchanged"),
+        # Whether they called collectives is not known.
+        (2.0, None, "aa", "exact"),
+    ],
+)
+def test_equal_gradients_are_exact_unless_parameters_or_batches_tell_otherwise(
+    rank_1: float, collectives: int | None, batches: str, semantics: str
+) -> None:
+    ranks = [
+        {
+            "shapes": "",
+            "parts": [""],
+            "gradients": [[1.0, 1.0, 1.0]],
+            "before": [[value, value, 1.0]],
+            "after": [[value, value, 1.0]],
+            "collectives": collectives,
+            "batches": digest,
+        }
+        for value, digest in zip((2.0, rank_1), batches, strict=True)
+    ]
+    assert Judge()(ranks)["semantics"] == semantics
 
 
 def decide(rank: int, store: Any, *, gives_up: bool) -> Any:

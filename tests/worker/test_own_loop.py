@@ -8,6 +8,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from dtsweep import Measure, Point, Sweep, workloads
-from dtsweep.measure.store_group import StoreGroup
+from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.own_loop import LoopTooShortError, OwnLoop
@@ -150,6 +151,76 @@ def test_an_optimizer_in_another_one_and_a_second_one_count_once() -> None:
     result = measured(adversarial)
     assert (result.window_steps, result.samples_per_step) == (STEPS, 8)
     assert result.optimizer_class == "Outer"
+
+
+def test_a_step_that_raised_does_not_hide_those_after_it() -> None:
+    def closing() -> None:
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def closure(inputs: torch.Tensor) -> None:
+            model(inputs).sum().backward()
+            calls.append(None)
+            if len(calls) == 2:
+                raise ValueError("not finite")
+
+        for _ in range(100):
+            for inputs, _ in loader(64, 8):
+                with suppress(ValueError):
+                    optimizer.step(functools.partial(closure, inputs))
+
+    calls: list[None] = []
+    assert measured(closing).window_steps == STEPS
+
+
+def test_a_compiled_step_of_an_optimizer_is_followed() -> None:
+    def compiled() -> None:
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step = torch.compile(optimizer.step, backend="eager")
+        while True:
+            for inputs, _ in batches:
+                model(inputs).sum().backward()
+                step()
+
+    batches = loader(64, 8)
+    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        result = measured(compiled)
+    finally:
+        distributed.destroy_process_group()
+    assert (result.window_steps, result.samples_per_step) == (STEPS, 8)
+
+
+def test_batches_of_an_evaluation_are_not_counted() -> None:
+    def evaluating() -> None:
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while True:
+            for inputs, _ in batches:
+                model(inputs).sum().backward()
+                optimizer.step()
+                with torch.no_grad():
+                    for unseen, _ in others:
+                        model(unseen)
+
+    batches, others = loader(64, 8), loader(32, 16)
+    assert measured(evaluating).samples_per_step == 8
+
+
+def test_a_loop_that_ends_early_does_not_keep_other_ranks_waiting() -> None:
+    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
+    for rank, error in ((1, LoopTooShortError), (0, GaveUpError)):
+        context = become_rank(rank, CPU, workload=WORKLOAD, own_variables=())
+        group = StoreGroup(store, rank=rank, workers=2, timeout_s=5)
+        epochs = 100
+        if rank:
+            # It ends while it warms up.
+            epochs = 1
+        batches = loader(16, 8)
+        with pytest.raises(error):
+            OwnLoop(task(2), context, group).run(functools.partial(train, batches, epochs=epochs))
 
 
 def test_steps_that_a_scaler_leaves_out_are_flagged() -> None:
