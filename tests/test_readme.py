@@ -206,4 +206,4 @@ def test_options_that_are_named_exist(page: Path) -> None:
         for parameter in command.params
         for option in parameter.opts
     }
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) <= known
+    assert set(re.findall(r"(?<![\w.-])--[a-z][a-z-]*", text)) <= known
