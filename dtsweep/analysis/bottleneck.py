@@ -269,10 +269,10 @@ def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str
         return None, "numbers that can't all be true: see `implausible`"
     if not is_sure:
         if first.share is None or second.share is None:
-            return (
-                None,
-                f"{row['comm_reason'] or 'the exchange was not measured'}: its limit is unknown",
-            )
+            reason = row["comm_reason"] or "the exchange was not measured"
+            if row["comm_share"] is not None:
+                reason = "the loading of batches was not measured"
+            return None, f"{reason}: its limit is unknown"
         return None, f"can't tell {first.description} from {second.description}"
     if first.name == "wait":
         return None, f"{first.description} of the step: none stands out"

@@ -12,7 +12,7 @@ from dtsweep.errors import SweepError
 from dtsweep.inference.verdicts import ConditionVerdict
 from dtsweep.metrics.summary import P99_FROM
 from dtsweep.sweep.goal import Goal
-from dtsweep.sweep.modes import SEMANTICS
+from dtsweep.sweep.modes import AS_WRITTEN, SEMANTICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +124,13 @@ def why_none(points: pd.DataFrame, objective: Objective, condition: Condition) -
         return f"no point has exact updates; --allow {semantics} takes those there are"
     allowed = points[points["is_allowed"]]
     if allowed[objective.name].isna().all():
-        return f"{objective.name} was not measured on any point, so none can be recommended by it"
+        reason = f"{objective.name} was not measured on any point"
+        if objective.name == "samples_per_s" and (allowed["sync"] == AS_WRITTEN).all():
+            return (
+                f"{reason}: samples of the loop's steps are not known. Give samples_per_step "
+                "(--samples-per-step), or take another objective: --minimize latency_s"
+            )
+        return f"{reason}, so none can be recommended by it"
     unknown, implausible = (int(allowed[name].sum()) for name in ("is_unknown", "is_implausible"))
     parts = []
     requirement = "can be trusted"

@@ -88,6 +88,8 @@ def compared_sizes(rows: pd.DataFrame, launches: Callable[[Any], Launches]) -> d
 def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.DataFrame:
     import pandas as pd
 
+    # More workers with a model of their own are no faster training.
+    points = points[points["semantics"] != "not_exchanged"]
     weak = _grouped(points, kind="weak", keys=[*same, "micro_batch", "accumulation"], size=size)
     batched = points.dropna(subset=["global_batch"])
     strong = _grouped(batched, kind="strong", keys=[*same, "global_batch"], size=size)

@@ -38,8 +38,8 @@ def print_plan(
     counted = counts(plan)
     say(
         console,
-        f"{counted['to_run']} trials to run, {counted['done']} done, {counted['skipped']} skipped "
-        f"-> {where}",
+        f"{count_of(counted['to_run'], 'trial')} to run, {counted['done']} done, "
+        f"{counted['skipped']} skipped -> {where}",
         style="bold",
     )
     listed = [*plan.to_run, *plan.done][:TRIALS_LISTED]

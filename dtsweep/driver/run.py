@@ -21,6 +21,7 @@ from dtsweep.results.store import Results, damage_of
 from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.settings import Sweep
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,8 +153,8 @@ def _planned(
     for name, reason in results.quarantined:
         progress.say(f"left out {results}/{name}: {reason}")
     progress.say(
-        f"{len(plan.to_run)} trials to run, {len(plan.done)} done, {len(plan.skipped)} skipped: "
-        f"{results}"
+        f"{count_of(len(plan.to_run), 'trial')} to run, {len(plan.done)} done, "
+        f"{len(plan.skipped)} skipped: {results}"
     )
     progress.total = len(plan.to_run)
     return PlannedRun(sweep=sweep, plan=plan, outbox=outbox, progress=progress, options=options)

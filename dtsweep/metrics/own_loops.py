@@ -104,21 +104,20 @@ def broken_promise(point: Point, driven: Iterable[str], samples: int | None) -> 
     'the loop loads 16 samples per worker and step; micro_batch=8 and accumulation=1 promise 8'
     """
     axes = [name for name in ("micro_batch", "accumulation") if name in driven]
+    promised, may_be_multiple = point.samples_per_worker_step, False
     if "global_batch" in driven:
         axes = ["global_batch"]
-    if samples is None or not axes:
+    elif len(axes) == 1:
+        # The other factor is the loop's own.
+        promised, may_be_multiple = getattr(point, axes[0]), True
+    if samples is None or not axes or samples == promised:
         return None
-    promised = point.samples_per_worker_step
-    if axes == ["micro_batch"]:
-        promised = point.micro_batch
-    elif axes == ["accumulation"]:
-        promised = point.accumulation
-    is_whole = axes in (["micro_batch"], ["accumulation"]) and samples % promised == 0
-    if samples == promised or is_whole:
+    if may_be_multiple and samples % promised == 0:
         return None
     given = " and ".join(f"{name}={getattr(point, name)}" for name in axes)
-    multiple = " or a multiple" if len(axes) == 1 and axes != ["global_batch"] else ""
-    verb = "promise" if len(axes) > 1 else "promises"
-    return (
-        f"the loop loads {samples} samples per worker and step; {given} {verb} {promised}{multiple}"
-    )
+    promise = f"{given} promises {promised}"
+    if may_be_multiple:
+        promise += " or a multiple"
+    elif len(axes) > 1:
+        promise = f"{given} promise {promised}"
+    return f"the loop loads {samples} samples per worker and step; {promise}"

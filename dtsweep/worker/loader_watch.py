@@ -167,6 +167,10 @@ def samples_in(batch: Any) -> int | None:
     return None
 
 
+MANY_BATCHES = 40
+"""Batches of a window among which two that were loaded ahead are at most 5 %."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SampleCount:
     """Samples of an optimizer step on one rank."""
@@ -200,13 +204,16 @@ def samples_per_step(counts: list[LoaderCount], *, steps: int, ahead: int = 2) -
     if len(training) > 1:
         return SampleCount(reason=f"several DataLoaders gave batches in each step; {_GIVE}")
     sizes = training[0].sizes
-    passes = round(len(sizes) / steps)
-    if abs(len(sizes) - passes * steps) > ahead:
-        reason = f"{len(sizes)} batches in {steps} steps are not a whole number of batches a step"
-        return SampleCount(reason=f"{reason}; {_GIVE}")
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
         return SampleCount(reason=f"batches have no first dimension to count; {_GIVE}")
+    passes = round(len(sizes) / steps)
+    if abs(len(sizes) - passes * steps) > ahead:
+        reason = f"{len(sizes)} batches in {steps} steps are not a whole number of batches a step"
+        if len(sizes) < MANY_BATCHES:
+            return SampleCount(reason=f"{reason}; {_GIVE}")
+        # Such as where an epoch ends with fewer passes.
+        return SampleCount(mean=sum(known) / steps, reason=f"{reason}: rates are of their mean")
     usual = Counter(known).most_common(1)[0][0]
     varies = None
     if len(set(known)) > 1:

@@ -80,7 +80,7 @@ class OptimizerSteps:
             self._note(optimizer, is_skipped=False)
 
     def _note(self, optimizer: Optimizer, *, is_skipped: bool) -> None:
-        if self.followed is None:
+        if self.followed is None or _have_same_model(self.followed, optimizer):
             self.followed = optimizer
         if self.follows_all or optimizer is self.followed:
             self._on_step(optimizer, is_skipped)
@@ -97,6 +97,13 @@ class OptimizerSteps:
             return value
 
         return watched
+
+
+def _have_same_model(first: Optimizer, second: Optimizer) -> bool:
+    """True if optimizers begin with the same parameter: a loop may make a new one in each epoch."""
+    return first is second or (
+        first.param_groups[0]["params"][0] is second.param_groups[0]["params"][0]
+    )
 
 
 def _callers(frame: FrameType | None) -> set[FrameType]:

@@ -23,7 +23,7 @@ NOT_READ = "a worker's gradients or parameters can't be read"
 NO_GRADIENTS = "the optimizer has no gradients after its step: parameters alone are compared"
 OPTIMIZER_EXCHANGES = (
     "gradients differ between workers, and parameters don't: the optimizer exchanges inside its "
-    "step, or gradients have other forms"
+    "step, its learning rate is 0, or gradients have other forms"
 )
 SOME = (
     "gradients of {} of {} parameters differ between workers: these are not exchanged, or each "

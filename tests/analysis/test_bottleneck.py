@@ -228,6 +228,13 @@ def test_what_was_not_measured_of_the_exchange_leaves_it_open() -> None:
     assert judged(row | known("data_share", 0.65))["bound"] == "input"
 
 
+def test_a_measured_exchange_is_not_blamed_for_what_is_unknown_of_data_loading() -> None:
+    unknown = dict.fromkeys(("data_share", "data_share_low", "data_share_high"))
+    found = judged(together(0.3, 0.2, compute_share=0.1) | unknown)
+    assert found["bound"] is None
+    assert found["bound_reason"] == "the loading of batches was not measured: its limit is unknown"
+
+
 def test_pushes_of_an_asynchronous_worker_are_its_exchange() -> None:
     shares = known("comm_share", 0.7)
     stale = {"sync": "parameter_server", "shards": 1, "semantics": "stale", "overlap": None}

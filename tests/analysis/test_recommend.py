@@ -485,3 +485,8 @@ def test_where_differences_count_drift_is_a_share_of_what_was_measured() -> None
     ]
     found = one(rows, watched(1, 1.1), goal=Goal(maximize="bytes_sent_per_step"))
     assert (found.point["point_id"], found.tied["point_id"].tolist()) == ("a", ["b"])
+
+
+def test_a_loop_whose_samples_are_unknown_is_told_to_give_them() -> None:
+    with pytest.raises(SweepError, match=r"Give samples_per_step .* --minimize latency_s"):
+        one(launches("a", float("nan"), sync="as_written"))

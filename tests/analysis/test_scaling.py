@@ -59,6 +59,12 @@ def test_single_launches_have_the_interval_of_their_windows_and_of_the_drift() -
     assert drifted["caution"].iloc[1] == "machine_drift"
 
 
+def test_workers_that_exchange_nothing_are_no_scaling() -> None:
+    alone = point(2, 4, 20, semantics="not_exchanged")
+    assert scaling(trials(point(1, 4, 10), point(2, 4, 16)))["workers"].tolist() == [1, 2]
+    assert scaling(trials(point(1, 4, 10), alone)).empty
+
+
 def test_a_speed_up_above_the_number_of_workers_is_doubtful() -> None:
     assert scaling(trials(windows(1, 10), windows(2, 22)))["caution"].iloc[1] == "above_linear"
     assert scaling(trials(windows(1, 10), windows(2, 20)))["caution"].iloc[1] == ""

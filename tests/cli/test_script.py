@@ -191,7 +191,7 @@ def test_the_same_command_and_its_file_go_on_with_the_results(
     forked_command(*more, "--save", "more.py", *fixed, folder=folder)
     results = ("--results", "results/train-in-process")
     file = forked_command("run", "more.py", "--in-process", *results, folder=folder)
-    assert "1 trials to run, 2 done" in file.stderr
+    assert "1 trial to run, 2 done" in file.stderr
     words = forked_command("recommend", results[1], folder=folder).stdout
     assert "torchrun --nproc-per-node 1 train.py --epochs 999 --batch-size " in words
     (other,) = json.loads(forked_command("recommend", results[1], "--json", folder=folder).stdout)

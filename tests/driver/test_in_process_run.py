@@ -123,7 +123,7 @@ def test_running_again_measures_what_is_new(
 ) -> None:
     run(tmp_path, {"micro_batch": [1, 2]})
     run(tmp_path, {"micro_batch": [1, 2, 4]})
-    assert "1 trials to run, 2 done, 0 skipped" in capsys.readouterr().err.replace("\n", " ")
+    assert "1 trial to run, 2 done, 0 skipped" in capsys.readouterr().err.replace("\n", " ")
     attempts = Results(tmp_path / "r").attempts()
     assert sorted(row["micro_batch"] for row in attempts) == [1, 2, 4]
 

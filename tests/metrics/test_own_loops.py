@@ -51,7 +51,13 @@ def test_a_smaller_last_batch_of_an_epoch_gives_a_mean() -> None:
 
 def test_batches_that_were_loaded_ahead_count_for_no_step() -> None:
     assert counted([8] * 42, steps=20).mean == 16
-    assert counted([8] * 45, steps=20).mean is None
+    # Such as an epoch of 9 batches, with 4 in a step and 1 in its last.
+    uneven = counted([8] * 63, steps=21)
+    assert uneven.mean == 24
+    uneven = counted([8] * 65, steps=30)
+    assert uneven.mean == pytest.approx(8 * 65 / 30)
+    assert uneven.usual is None
+    assert str(uneven.reason).startswith("65 batches in 30 steps are not a whole number")
 
 
 def test_few_steps_do_not_tell_batches_that_were_loaded_ahead() -> None:
