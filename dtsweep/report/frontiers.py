@@ -13,7 +13,13 @@ from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.spread import of_environment
 from dtsweep.inference.verdicts import Method, Verdict
 from dtsweep.report.doubts import ONE_LAUNCH_SHOWS
-from dtsweep.report.labels import model_columns, model_label, point_label, trial_label
+from dtsweep.report.labels import (
+    argument_columns,
+    model_columns,
+    model_label,
+    point_label,
+    trial_label,
+)
 from dtsweep.report.verdict_words import REASON_WORDS, VERDICT_WORDS
 from dtsweep.text import count_of
 
@@ -165,7 +171,8 @@ def frontiers_of(
     model_settings = []
     if "model_digest" in differing:
         model_settings = model_columns(points)
-    label_columns = [name for name in varying if name not in (*model_settings, *differing)]
+    elsewhere = (*model_settings, *differing, *argument_columns(varying))
+    label_columns = [name for name in varying if name not in elsewhere]
     frontiers = []
     for _, rows in points.groupby(["semantics", *models, "env_id"], sort=False, dropna=False):
         first = rows.iloc[0]

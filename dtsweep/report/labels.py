@@ -30,6 +30,15 @@ def axis_name(column: str) -> str:
     return column.replace("workload_", "workload.", 1)
 
 
+def argument_columns(columns: Sequence[str]) -> list[str]:
+    """Those of the columns that are arguments of a user's loop; tables give each a column.
+
+    >>> argument_columns(["workers", "workload_args.batch-size"])
+    ['workload_args.batch-size']
+    """
+    return [column for column in columns if column.startswith(f"workload_{ARGS}")]
+
+
 def passes_label(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
     """Samples of a worker's step as `micro_batch × accumulation`, or what is known of them.
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.inference.spread import POINT
 from dtsweep.report.bounds import bound_columns
-from dtsweep.report.labels import BATCH_SHAPE, passes_label, trial_label
+from dtsweep.report.labels import (
+    BATCH_SHAPE,
+    argument_columns,
+    axis_name,
+    passes_label,
+    trial_label,
+)
 from dtsweep.report.recommendation import IN_SHORT, names_of, quantity
+from dtsweep.sweep.values import ARGS
 from dtsweep.text import (
     ends_of,
     format_ends,
@@ -38,12 +46,28 @@ _SIZE_COLUMNS = {"worker": "workers", "node": "hosts"}
 
 
 def batch_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str, list[str]]:
-    """Columns of the axes that vary and shape a batch."""
-    return {
+    """Columns of the axes that vary and shape a batch, and of arguments of a user's loop."""
+    columns = {
         header: format_integers(rows[name])
         for name, header in _BATCH_HEADERS.items()
         if name in varying
     }
+    for name in argument_columns(varying):
+        header = axis_name(name).removeprefix(ARGS).lstrip("-+")
+        # At the first place where a word of it ends.
+        header = re.sub(r"(?<=\w)([-_.])(?=\w)", r"\1\n", header, count=1)
+        columns[header] = [_format_argument(value) for value in rows[name]]
+    return columns
+
+
+def _format_argument(value: Any) -> str:
+    import pandas as pd
+
+    if pd.isna(value):
+        return ""
+    if isinstance(value, float):
+        return format_number(value)
+    return str(value)
 
 
 def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str, list[str]]:

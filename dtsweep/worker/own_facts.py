@@ -14,6 +14,8 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from dtsweep.metrics.product import model_digest
+
 NAMES = {
     torch.float32: "fp32",
     torch.bfloat16: "bf16",
@@ -112,7 +114,8 @@ class ForwardWatch:
             optimizers: that stepped; the first is the one whose steps count.
 
         Returns:
-            `parameters`, `loop_precision`, `loop_wrapper` and `loop_reason` of `Measured`.
+            `parameters`, `model_digest`, `loop_precision`, `loop_wrapper` and `loop_reason` of
+            `Measured`.
         """
         model = self.model_of(optimizers[0])
         parameters = {
@@ -129,6 +132,7 @@ class ForwardWatch:
         precision, reason = self._precision(model)
         return {
             "parameters": _elements(parameters.values()),
+            "model_digest": None if flat else _digest_of(model),
             "loop_precision": precision,
             "loop_wrapper": wrapper_of(model),
             "loop_reason": reason,
@@ -179,6 +183,12 @@ def wrapper_of(model: nn.Module) -> str:
             names.append(name)
             names += [f"with {hook}" for hook in hooks_of(modules)]
     return " ".join(names) or "none"
+
+
+def _digest_of(model: nn.Module) -> str:
+    """Digest of the shapes of a model's parameters; of sharded ones the whole shapes."""
+    shapes = [list(parameter.shape) for parameter in model.parameters()]
+    return model_digest(shapes, flops_per_sample=None, tokens_per_sample=None)
 
 
 def hooks_of(modules: Sequence[nn.Module]) -> list[str]:

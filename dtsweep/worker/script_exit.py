@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -33,7 +34,8 @@ class LastLine:
 
     def write(self, text: str) -> Any:
         """Write to the stream."""
-        *whole, self._begun = (self._begun + text).split("\n")
+        # A progress bar writes over its line, and ends none.
+        *whole, self._begun = re.split(r"[\r\n]", self._begun + text)
         for line in (*whole, self._begun):
             if any(character.isalnum() for character in line):
                 self.line = line.strip(BOX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.task import task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.in_process import only_rank
+from dtsweep.worker.script_exit import LastLine
 
 TRAIN = """\
 import argparse, os, sys, time
@@ -122,3 +124,10 @@ def test_a_loop_that_catches_every_exception_is_measured(handler: str, tmp_path:
     assert (result.status, result.reason) == ("ok", None)
     # It has run in a folder of its own.
     assert not (tmp_path / "log.txt").exists()
+
+
+def test_a_progress_bar_leaves_no_growing_line() -> None:
+    stream = LastLine(io.StringIO())
+    for step in range(100):
+        stream.write(f"\rstep {step}")
+    assert stream.line == "step 99"
