@@ -219,7 +219,7 @@ def main() -> None:
     headers = ["workers", "pairs × steps", "script, ms a step", "three methods", "ratio"]
     cost = quartiles(hook_cost(rounds=10), form=".1f")
     print(
-        heading("Is a script measured as its model by three methods is?"),
+        heading("Does a script get the same step time as its model given by three methods?"),
         table([*headers, "95 % interval", "median ratio (95 %)"], [in_turns(options)]),
         f"Median (quartiles) of mean steps. The hooks add {cost} µs to a step.",
         sep="\n\n",

@@ -270,7 +270,8 @@ def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str
     if not is_sure:
         if first.share is None or second.share is None:
             reason = row["comm_reason"] or "the exchange was not measured"
-            if row["comm_share"] is not None:
+            has_exchange = row["comm_share"] is not None or row["workers"] == 1
+            if row["data_share"] is None and has_exchange:
                 reason = "the loading of batches was not measured"
             return None, f"{reason}: its limit is unknown"
         return None, f"can't tell {first.description} from {second.description}"

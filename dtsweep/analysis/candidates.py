@@ -127,7 +127,7 @@ def why_none(points: pd.DataFrame, objective: Objective, condition: Condition) -
         reason = f"{objective.name} was not measured on any point"
         if objective.name == "samples_per_s" and (allowed["sync"] == AS_WRITTEN).all():
             return (
-                f"{reason}: samples of the loop's steps are not known. Give samples_per_step "
+                f"{reason}: the number of samples in a step is not known. Give samples_per_step "
                 "(--samples-per-step), or take another objective: --minimize latency_s"
             )
         return f"{reason}, so none can be recommended by it"

@@ -88,7 +88,7 @@ def compared_sizes(rows: pd.DataFrame, launches: Callable[[Any], Launches]) -> d
 def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.DataFrame:
     import pandas as pd
 
-    # More workers with a model of their own are no faster training.
+    # Workers that exchange nothing train a model each: more of them don't train one faster.
     points = points[points["semantics"] != "not_exchanged"]
     weak = _grouped(points, kind="weak", keys=[*same, "micro_batch", "accumulation"], size=size)
     batched = points.dropna(subset=["global_batch"])

@@ -150,6 +150,11 @@ class Window:
         self._looked_s += self._now() - self._began - seconds
         return reason
 
+    def give_up(self) -> None:
+        """Let the others stop at their next look: rank 0 takes no more steps."""
+        if self._peers.store is not None and self._peers.rank == 0 and not self.reason:
+            self._peers.store.set(f"look/{self._looks + 1}", "gave_up")
+
     def forget(self) -> None:
         """Delete this window's keys; rank 0 calls it when all ranks have left the window."""
         if self._peers.store is not None and self._peers.rank == 0:

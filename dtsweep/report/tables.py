@@ -42,6 +42,9 @@ _BATCH_HEADERS = {
     "micro_batch": "micro\nbatch",
     "accumulation": "accumu-\nlation",
 }
+_OTHER_HEADERS = ("sync", "mark", "caution")
+"""Headers that an argument of a user's loop must not take."""
+
 _SIZE_COLUMNS = {"worker": "workers", "node": "hosts"}
 
 
@@ -52,8 +55,12 @@ def batch_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str, li
         for name, header in _BATCH_HEADERS.items()
         if name in varying
     }
+    names: set[str] = set()
     for name in argument_columns(varying):
         header = axis_name(name).removeprefix(ARGS).lstrip("-+")
+        if header in (*_BATCH_HEADERS, *_OTHER_HEADERS) or header in names:
+            header = axis_name(name)
+        names.add(header)
         # At the first place where a word of it ends.
         header = re.sub(r"(?<=\w)([-_.])(?=\w)", r"\1\n", header, count=1)
         columns[header] = [_format_argument(value) for value in rows[name]]
@@ -66,7 +73,7 @@ def _format_argument(value: Any) -> str:
     if pd.isna(value):
         return ""
     if isinstance(value, float):
-        return format_number(value)
+        return f"{value:g}"
     return str(value)
 
 

@@ -15,7 +15,7 @@ def command_line(fixed: Sequence[str], values: Mapping[str, Scalar]) -> list[str
     Args:
         fixed: arguments that do not change; they come first.
         values: by name. `--name value` by default, where True is a flag alone and False leaves the
-            argument out. A name with a dot or with two hyphens or pluses in front is `name=value`,
+            argument out. A name with a dot, or that begins with `--` or `+`, is `name=value`,
             as it is, also for True and False. A name with one hyphen is `-n value`. A name that is
             a number is the position of a value without a name. None leaves any of them out.
 

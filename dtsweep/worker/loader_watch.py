@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
@@ -31,6 +32,9 @@ class LoaderCount:
 
     sizes: list[int | None] = field(default_factory=list)
     """Samples of each batch; None where its first dimension is not known."""
+
+    ends: list[int] = field(default_factory=list)
+    """Batches so far at the end of each step."""
 
 
 class LoaderWatch:
@@ -78,7 +82,12 @@ class LoaderWatch:
 
     def counts(self) -> list[LoaderCount]:
         """Loaders that gave a batch between the restart and now."""
-        return [LoaderCount([*count.sizes]) for count in self._counts.values()]
+        return [LoaderCount([*count.sizes], [*count.ends]) for count in self._counts.values()]
+
+    def end_step(self) -> None:
+        """Note that a step of the loop has ended."""
+        for count in self._counts.values():
+            count.ends.append(len(count.sizes))
 
     def begin_digest(self) -> None:
         """Note the bytes of all batches from now on."""
@@ -119,8 +128,8 @@ class LoaderWatch:
         # Without gradients it is a batch of an evaluation.
         if torch.is_grad_enabled():
             self._counts.setdefault(loader, LoaderCount()).sizes.append(samples_in(batch))
-        if self._digest is not None:
-            self._digest.update(digest_of(batch))
+            if self._digest is not None:
+                self._digest.update(digest_of(batch))
         return batch
 
 
@@ -185,6 +194,14 @@ class SampleCount:
     """Reason why the mean is unknown, or why it is not the same in each step."""
 
 
+def _usual_passes(count: LoaderCount, mean: int) -> int:
+    """Batches of most steps; an epoch may end with fewer."""
+    if not count.ends:
+        return mean
+    passes = Counter(np.diff(count.ends, prepend=0).tolist())
+    return int(passes.most_common(1)[0][0])
+
+
 def samples_per_step(counts: list[LoaderCount], *, steps: int, ahead: int = 2) -> SampleCount:
     """Count the samples of an optimizer step on one rank, from the batches of a window.
 
@@ -208,17 +225,19 @@ def samples_per_step(counts: list[LoaderCount], *, steps: int, ahead: int = 2) -
     if len(known) < len(sizes):
         return SampleCount(reason=f"batches have no first dimension to count; {_GIVE}")
     passes = round(len(sizes) / steps)
+    usual = Counter(known).most_common(1)[0][0] * _usual_passes(training[0], passes)
     if abs(len(sizes) - passes * steps) > ahead:
         reason = f"{len(sizes)} batches in {steps} steps are not a whole number of batches a step"
         if len(sizes) < MANY_BATCHES:
             return SampleCount(reason=f"{reason}; {_GIVE}")
         # Such as where an epoch ends with fewer passes.
-        return SampleCount(mean=sum(known) / steps, reason=f"{reason}: rates are of their mean")
-    usual = Counter(known).most_common(1)[0][0]
+        return SampleCount(
+            mean=sum(known) / steps, usual=usual, reason=f"{reason}: rates are of their mean"
+        )
     varies = None
     if len(set(known)) > 1:
         varies = f"batches have from {min(known)} to {max(known)} samples: rates are of their mean"
-    return SampleCount(mean=sum(known) / len(known) * passes, usual=usual * passes, reason=varies)
+    return SampleCount(mean=sum(known) / len(known) * passes, usual=usual, reason=varies)
 
 
 _GIVE = "give samples_per_step=…"

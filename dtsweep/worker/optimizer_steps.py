@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -80,7 +81,7 @@ class OptimizerSteps:
             self._note(optimizer, is_skipped=False)
 
     def _note(self, optimizer: Optimizer, *, is_skipped: bool) -> None:
-        if self.followed is None or _have_same_model(self.followed, optimizer):
+        if self.followed is None or _have_same_parameters(self.followed, optimizer):
             self.followed = optimizer
         if self.follows_all or optimizer is self.followed:
             self._on_step(optimizer, is_skipped)
@@ -99,11 +100,17 @@ class OptimizerSteps:
         return watched
 
 
-def _have_same_model(first: Optimizer, second: Optimizer) -> bool:
-    """True if optimizers begin with the same parameter: a loop may make a new one in each epoch."""
-    return first is second or (
-        first.param_groups[0]["params"][0] is second.param_groups[0]["params"][0]
-    )
+def _have_same_parameters(first: Optimizer, second: Optimizer) -> bool:
+    """True if optimizers have the same parameters: a loop may make a new one in each epoch."""
+    if first is second:
+        return True
+    pairs = itertools.zip_longest(_parameters(first), _parameters(second))
+    # Ends at the first parameter that differs.
+    return all(one is other for one, other in pairs)
+
+
+def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _callers(frame: FrameType | None) -> set[FrameType]:

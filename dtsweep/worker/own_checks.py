@@ -34,6 +34,7 @@ OTHER_START = (
     "gradients are equal, and parameters differ between workers: they did not begin with the same "
     "ones, or something other than the optimizer changes them"
 )
+SAME_GRADIENTS = "all workers have the same gradients, as of the same batches"
 NO_COLLECTIVE = "no collective was called in the window"
 DIFFERENT = (
     "gradients and parameters differ between workers in {steps} steps after the window ({calls})"
@@ -190,11 +191,12 @@ def _equal(ranks: Sequence[dict[str, Any]], *, parameters_agree: bool | None) ->
     is_silent = all(rank["collectives"] == 0 for rank in ranks)
     same_batches = len(batches) == 1
     if is_silent and same_batches:
+        cause = SAME_GRADIENTS if None in batches else SAME_BATCHES
         return _verdict(
             "not_exchanged",
             gradients=True,
             parameters=parameters_agree,
-            reason=f"{SAME_BATCHES}; {NO_COLLECTIVE}",
+            reason=f"{cause}; {NO_COLLECTIVE}",
         )
     if parameters_agree is False:
         return _verdict("unknown", gradients=True, parameters=False, reason=OTHER_START)

@@ -132,7 +132,7 @@ class ForwardWatch:
         precision, reason = self._precision(model)
         return {
             "parameters": _elements(parameters.values()),
-            "model_digest": None if flat else _digest_of(model),
+            "model_digest": None if flat else _digest_of(parameters.values()),
             "loop_precision": precision,
             "loop_wrapper": wrapper_of(model),
             "loop_reason": reason,
@@ -185,9 +185,9 @@ def wrapper_of(model: nn.Module) -> str:
     return " ".join(names) or "none"
 
 
-def _digest_of(model: nn.Module) -> str:
-    """Digest of the shapes of a model's parameters; of sharded ones the whole shapes."""
-    shapes = [list(parameter.shape) for parameter in model.parameters()]
+def _digest_of(parameters: Iterable[torch.Tensor]) -> str:
+    """Digest of the shapes of parameters; of sharded ones the whole shapes."""
+    shapes = [list(parameter.shape) for parameter in parameters]
     return model_digest(shapes, flops_per_sample=None, tokens_per_sample=None)
 
 

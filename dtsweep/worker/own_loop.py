@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from dtsweep.errors import error_line
 from dtsweep.hardware.memory import peak_bytes, reserved_peak_bytes, restart_peak
 from dtsweep.measure.stopping import Rule
-from dtsweep.measure.store_group import StoreGroup
+from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.task import Task
@@ -78,6 +78,8 @@ class OwnLoop:
         self._measured: Measured | None = None
         self._after: AfterWindow | None = None
         self._is_done = False
+        self._window_begun: Window | None = None
+        self._gave_up: GaveUpError | None = None
         self._contexts = ExitStack()
         self._plan = self._measure()
 
@@ -115,7 +117,11 @@ class OwnLoop:
             if self._measured is None:
                 # A lost store must not hide the error of the loop.
                 with suppress(RuntimeError):
+                    if self._window_begun is not None:
+                        self._window_begun.give_up()
                     self._group.give_up(f"rank {self._group.rank} ended before it was measured")
+        if self._gave_up is not None:
+            raise self._gave_up
         if self._measured is None or self._after is None:
             raise LoopTooShortError(
                 f"the training loop ended after {self._taken} optimizer steps, before it was "
@@ -149,12 +155,17 @@ class OwnLoop:
         self._skipped += is_skipped
         self._optimizer = optimizer
         self._parts.end_step()
+        self._loaders.end_step()
         try:
             next(self._plan)
         except StopIteration:
             self._is_done = True
             self._steps.follows_all = True
             # Not only where a handler has caught it: ranks would part at other steps.
+            raise_past_handlers(LoopEnded())
+        except GaveUpError as error:
+            # A handler of the loop must not hide that another rank has ended.
+            self._gave_up, self._is_done = error, True
             raise_past_handlers(LoopEnded())
 
     def _measure(self) -> Generator[None, None, None]:
@@ -168,7 +179,7 @@ class OwnLoop:
         slowest_s, period_s = self._group.largest(float(warm.max()), float(np.median(warm)))
         self._on_warm(slowest_s)
         warmup_s = time.perf_counter() - began_warmup
-        window = self._window(period_s)
+        self._window_begun = window = self._window(period_s)
         # To the end: what is collected after a window takes as long as many steps.
         self._contexts.enter_context(without_collector(keep=measure.gc))
         with self._context.telemetry.sampled():

@@ -224,6 +224,18 @@ def stores(request: pytest.FixtureRequest, tcp_stores: list[TCPStore]) -> list[S
     return [PrefixStore(request.node.name, way) for way in ways]
 
 
+def test_ranks_end_at_their_next_look_when_rank_0_has_given_up(stores: list[Store]) -> None:
+    ranks = [
+        Rank(FIXED, 0.1, peers=Peers(rank=rank, store=stores[rank]), expected_s=0.1)
+        for rank in range(2)
+    ]
+    for _ in range(4):
+        assert all(rank.step() for rank in ranks)
+    ranks[0].window.give_up()
+    steps, reason = ranks[1].run()
+    assert (steps < 50, reason) == (True, "gave_up")
+
+
 def run_together(ranks: list[Rank]) -> list[int]:
     """Run all ranks, each on a thread.
 

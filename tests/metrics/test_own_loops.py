@@ -56,7 +56,6 @@ def test_batches_that_were_loaded_ahead_count_for_no_step() -> None:
     assert uneven.mean == 24
     uneven = counted([8] * 65, steps=30)
     assert uneven.mean == pytest.approx(8 * 65 / 30)
-    assert uneven.usual is None
     assert str(uneven.reason).startswith("65 batches in 30 steps are not a whole number")
 
 

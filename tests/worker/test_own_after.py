@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import pickle
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -423,6 +423,24 @@ def test_the_precision_is_that_of_autocast_or_of_the_parameters() -> None:
     assert (usual["loop_precision"], usual["loop_wrapper"]) == ("fp32", "none")
 
 
+def test_a_model_has_one_digest_whether_its_parts_are_called_or_the_whole() -> None:
+    whole = model_of_layers()
+    parts = list(whole.children())
+
+    def part_after_part(model: nn.Module, batch: torch.Tensor) -> None:
+        for part in parts:
+            batch = part(batch)
+
+    digests = {
+        facts_of(step, whole)["model_digest"]
+        for step in (part_after_part, lambda model, batch: model(batch))
+    }
+    assert len(digests) == 1
+    assert None not in digests
+    other = nn.Sequential(nn.Linear(4, 3))
+    assert facts_of(lambda model, batch: model(batch), other)["model_digest"] not in digests
+
+
 def test_parameters_count_those_that_the_optimizer_does_not_have() -> None:
     model = model_of_layers()
     forwards = ForwardWatch()
@@ -455,12 +473,13 @@ def test_what_is_not_seen_is_unknown_with_the_reason() -> None:
         # Equal gradients of parameters that did not begin as the same.
         (3.0, 4, "ab", "unknown"),
         (2.0, 0, "aa", "not_exchanged"),
+        (2.0, 0, (None, None), "not_exchanged"),
         # Whether they called collectives is not known.
         (2.0, None, "aa", "exact"),
     ],
 )
 def test_equal_gradients_are_exact_unless_parameters_or_batches_tell_otherwise(
-    rank_1: float, collectives: int | None, batches: str, semantics: str
+    rank_1: float, collectives: int | None, batches: Sequence[str | None], semantics: str
 ) -> None:
     ranks = [
         {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import gc
 import os
 import pickle
@@ -258,6 +259,43 @@ def test_an_optimizer_that_a_loop_makes_again_for_its_model_counts_as_the_same()
 
     result = measured(with_new_optimizers)
     assert (result.window_steps, result.samples_per_step) == (STEPS, 8)
+
+
+def test_optimizers_that_share_parameters_are_not_the_same() -> None:
+    def with_two_heads() -> None:
+        body, heads = nn.Linear(4, 4), [nn.Linear(4, 1), nn.Linear(4, 1)]
+        # A group without parameters is allowed.
+        groups: list[Any] = [
+            [{"params": []}, {"params": [*body.parameters(), *head.parameters()]}] for head in heads
+        ]
+        optimizers = [torch.optim.SGD(group, lr=0.01) for group in groups]
+        batches = loader(32, 8)
+        for inputs, _targets in itertools.chain.from_iterable(itertools.repeat(batches, 100)):
+            for head, optimizer in zip(heads, optimizers, strict=True):
+                optimizer.zero_grad()
+                head(body(inputs)).square().mean().backward()
+                optimizer.step()
+
+    result = measured(with_two_heads)
+    assert (result.window_steps, result.samples_per_step) == (STEPS, 8)
+
+
+def test_the_usual_step_is_that_of_most_passes() -> None:
+    def with_short_epochs() -> None:
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        batches = loader(40, 8)
+        for _ in range(100):
+            # 5 batches: steps of 4 passes and of 1 pass.
+            for number, (inputs, _targets) in enumerate(batches):
+                model(inputs).square().mean().backward()
+                if number in (3, 4):
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+    result = measured(with_short_epochs)
+    assert result.usual_samples in (8, 32)
+    assert result.samples_per_step == pytest.approx(20, abs=2)
 
 
 def test_loaders_that_a_loop_makes_again_in_each_epoch_count_together() -> None:
