@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import gc
+import itertools
 import os
 import pickle
 import time
