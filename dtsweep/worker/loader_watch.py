@@ -180,6 +180,10 @@ MANY_BATCHES = 40
 """Batches of a window among which two that were loaded ahead are at most 5 %."""
 
 
+MOST_STEPS = 0.6
+"""Share of the steps with as many batches, from which on these are a usual step's."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SampleCount:
     """Samples of an optimizer step on one rank."""
@@ -195,11 +199,15 @@ class SampleCount:
 
 
 def _usual_passes(count: LoaderCount, mean: int) -> int:
-    """Batches of most steps; an epoch may end with fewer."""
+    """Batches of most steps, if most have as many; an epoch may end with fewer.
+
+    A loader that runs ahead gives now more and now fewer than a step needs: then it is the mean.
+    """
     if not count.ends:
         return mean
-    passes = Counter(np.diff(count.ends, prepend=0).tolist())
-    return int(passes.most_common(1)[0][0])
+    batches = Counter(np.diff(count.ends, prepend=0).tolist())
+    usual, steps = batches.most_common(1)[0]
+    return int(usual) if steps > MOST_STEPS * len(count.ends) else mean
 
 
 def samples_per_step(counts: list[LoaderCount], *, steps: int, ahead: int = 2) -> SampleCount:

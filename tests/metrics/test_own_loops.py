@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dtsweep.metrics.own_loops import broken_promise, counted_columns, with_counted_samples
@@ -63,6 +64,15 @@ def test_few_steps_do_not_tell_batches_that_were_loaded_ahead() -> None:
     assert counted([8, 8], steps=1).mean == 16
     assert counted([8, 8, 8], steps=2).mean is None
     assert counted([8], steps=2).mean is None
+
+
+def test_the_usual_step_has_as_many_batches_as_most() -> None:
+    ends = np.cumsum([4, 4, 1] * 7).tolist()
+    short_epochs = LoaderCount(sizes=[8] * ends[-1], ends=ends)
+    assert samples_per_step([short_epochs], steps=21).usual == 32
+    ends = np.cumsum([3, 2, 1] * 5).tolist()
+    runs_ahead = LoaderCount(sizes=[8] * ends[-1], ends=ends)
+    assert samples_per_step([runs_ahead], steps=15).usual == 16
 
 
 def of_ranks(*counts: float | None) -> list[Measured]:

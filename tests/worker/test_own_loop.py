@@ -294,7 +294,8 @@ def test_the_usual_step_is_that_of_most_passes() -> None:
                     optimizer.zero_grad()
 
     result = measured(with_short_epochs)
-    assert result.usual_samples in (8, 32)
+    # Neither is usual, so it is the mean, 2 or 3 passes.
+    assert result.usual_samples in (16, 24)
     assert result.samples_per_step == pytest.approx(20, abs=2)
 
 
