@@ -113,7 +113,7 @@ def block(sweep: Sweep, context: RankContext) -> float:
 
 
 def _common_task(sweep: Sweep) -> Task:
-    """The same task on all ranks: the attempt's name is drawn."""
+    """One task for all ranks: the name of an attempt is drawn."""
     tasks = [task_of(sweep, candidates(sweep)[0].point)]
     distributed.broadcast_object_list(tasks, src=0)
     return tasks[0]

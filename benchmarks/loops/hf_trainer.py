@@ -18,7 +18,7 @@ from transformers import (
 
 @dataclass
 class DataTrainingArguments:
-    """What is trained on."""
+    """Data of the training."""
 
     max_seq_length: int = 32
     max_train_samples: int = 4096

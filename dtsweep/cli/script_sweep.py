@@ -12,6 +12,7 @@ from dtsweep.errors import SweepError, did_you_mean, quoted
 if TYPE_CHECKING:
     from dtsweep.sweep.settings import Measure, Sweep
     from dtsweep.sweep.values import Scalar
+    from dtsweep.workloads import Script
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,23 +138,21 @@ def sweep_of(asked: ScriptSweep) -> Sweep:
     from dtsweep.sweep.settings import Sweep
 
     script = workloads.Script(asked.path, **asked.fields)
-    _check_effect(asked)
+    _check_effect(asked, script)
     return Sweep(
         workload=script, axes=asked.axes, measure=_measure(asked.measure), file=Path(asked.path)
     )
 
 
-def _check_effect(asked: ScriptSweep) -> None:
+def _check_effect(asked: ScriptSweep, script: Script) -> None:
     """Refuse an axis that no argument of the script takes, with the option that names one.
 
     Raises:
         SweepError: there is such an axis.
     """
-    from dtsweep.sweep.checks import READABLE_BY_OWN_LOOPS
+    from dtsweep.sweep.checks import READABLE_BY_OWN_LOOPS, fields_read
 
-    taken = {*asked.names}
-    if {"micro_batch", "accumulation"} <= taken:
-        taken.add("global_batch")
+    taken = fields_read(script)
     for name in asked.axes:
         if name in READABLE_BY_OWN_LOOPS and name not in taken:
             raise SweepError(

@@ -21,6 +21,7 @@ from dtsweep.driver.run_folders import FOLDER_VARIABLE, RAY_PARENT, RAY_PREFIX, 
 from dtsweep.driver.shipping import modules_of_job, shipped_modules, travelling
 from dtsweep.driver.token import forget_token, make_token_private, send_token_if_asked
 from dtsweep.errors import SweepError, without_credentials
+from dtsweep.hardware.variables import variables_set
 
 CONNECT_S = 5.0
 """Time limit for a cluster to answer."""
@@ -120,7 +121,7 @@ def _start_private(folder: Path, environment: Mapping[str, str]) -> list[str]:
     # Ray gives workers niceness 15 by default: other processes would slow down what is measured.
     own = {"RAY_worker_niceness": "0", FOLDER_VARIABLE: str(folder)}
     # RAY_ADDRESS would win over address="local".
-    with _environment({**own, **environment}, without="RAY_ADDRESS"):
+    with variables_set({**own, **environment, "RAY_ADDRESS": None}):
         try:
             notes = make_token_private()
             ray.init(
@@ -136,22 +137,6 @@ def _start_private(folder: Path, environment: Mapping[str, str]) -> list[str]:
                 f"a private Ray did not start ({reason}); is this machine very busy? try again"
             ) from error
     return notes
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str], *, without: str) -> Iterator[None]:
-    """Change environment variables of this process for a while; child processes inherit them."""
-    before = {name: os.environ.get(name) for name in (*variables, without)}
-    os.environ.update(variables)
-    os.environ.pop(without, None)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _wanted(address: str | None) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from dtsweep.sweep.secret import hidden
@@ -197,3 +198,26 @@ def ambient(
             Path(library).name for library in variables["LD_PRELOAD"].replace(":", " ").split()
         )
     return hidden(variables)
+
+
+@contextmanager
+def variables_set(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Change environment variables of this process for a while; child processes inherit them.
+
+    Args:
+        variables: by name; None unsets one.
+    """
+    before = {name: os.environ.get(name) for name in variables}
+    _put(variables)
+    try:
+        yield
+    finally:
+        _put(before)
+
+
+def _put(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

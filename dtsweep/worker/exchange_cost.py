@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dtsweep.hardware.device import barrier
@@ -124,17 +125,19 @@ def _no_room(loop: Loop) -> str | None:
     needed_bytes = loop.mode.bytes_without_exchange()
     if not needed_bytes:
         return None
-    (missing_bytes,) = max_over_ranks(loop.job.device, needed_bytes - _room_bytes(loop))
+    device = loop.job.device
+    room = room_bytes(device, workers=loop.job.point.workers)
+    (missing_bytes,) = max_over_ranks(device, needed_bytes - room)
     if missing_bytes <= 0:
         return None
     return NO_ROOM.format(needed=needed_bytes / 2**30, missing=missing_bytes / 2**30)
 
 
-def _room_bytes(loop: Loop) -> float:
+def room_bytes(device: torch.device, *, workers: int) -> float:
     """Memory that this rank can still take; on a CPU its share of what the host has free."""
-    if loop.job.device.type == "cuda":
-        return gpu_room_bytes(loop.job.device)
-    workers_here = int(os.environ.get("LOCAL_WORLD_SIZE", loop.job.point.workers))
+    if device.type == "cuda":
+        return gpu_room_bytes(device)
+    workers_here = int(os.environ.get("LOCAL_WORLD_SIZE", workers))
     return free_memory_bytes() / workers_here
 
 
@@ -142,13 +145,9 @@ def _time_turns(loop: Loop, task: Task, window: WindowTime, *, spent_s: float) -
     """Run steps without the exchange as `Measure.exchange` says; a quick turn if no round fits."""
     store = store_of(task, "turns")
     if task.measure.exchange == "precise":
-        (limit_s,) = max_over_ranks(loop.job.device, precise_s(task.measure, window))
         device = loop.job.device
-        least = 1
-        if device.type == "cuda":
-            least = LEAST_GPU_STEPS
-        first_s = max(limit_s, FIRST_ROUND_S)
-        steps = block_steps(window.step_s, limit_s=first_s, least=least, window_s=window.window_s)
+        (limit_s,) = max_over_ranks(device, precise_s(task.measure, window))
+        steps = round_steps(window, limit_s=limit_s, device=device)
         if steps is not None:
             _take_turns(loop, window, steps=steps, limit_s=limit_s, store=store)
             return
@@ -163,14 +162,25 @@ def precise_s(measure: Measure, window: WindowTime) -> float:
     return min(AFTER * measure.max_seconds, max(window.window_s, AFTER_S))
 
 
-def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: Store) -> None:
-    """Run one turn without the exchange in what the window's budget has left."""
-    device = loop.job.device
-    spent_s, noise = max_over_ranks(
-        device, spent_s, noise_of_a_step(loop.segments[-1].times["step_s"])
-    )
+def round_steps(window: WindowTime, *, limit_s: float, device: torch.device) -> int | None:
+    """Steps of a block of the rounds that may take so long; None if not even one round fits."""
+    least = 1
+    if device.type == "cuda":
+        least = LEAST_GPU_STEPS
+    first_s = max(limit_s, FIRST_ROUND_S)
+    return block_steps(window.step_s, limit_s=first_s, least=least, window_s=window.window_s)
+
+
+def quick_turn_steps(window: WindowTime, *, spent_s: float, noise: float) -> int:
+    """Steps of a turn without the exchange in what the window's budget has left.
+
+    Args:
+        window: that was measured.
+        spent_s: what has followed it so far, in seconds.
+        noise: of a step, as `noise_of_a_step` has it.
+    """
     share_s = QUICK_SHARE * window.window_s
-    steps = quick_steps(
+    return quick_steps(
         window.step_s,
         # Checks and counts have seconds of their own; beyond those the turn gets shorter.
         share_s=share_s - max(0.0, spent_s - FIXED_S),
@@ -178,6 +188,15 @@ def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: S
         noise=noise,
         window_steps=window.steps,
     )
+
+
+def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: Store) -> None:
+    """Run one turn without the exchange in what the window's budget has left."""
+    device = loop.job.device
+    spent_s, noise = max_over_ranks(
+        device, spent_s, noise_of_a_step(loop.segments[-1].times["step_s"])
+    )
+    steps = quick_turn_steps(window, spent_s=spent_s, noise=noise)
     turn = Turn(exchanges=False, blocks=(0,))
     _run_turn(
         loop,

@@ -13,15 +13,14 @@ from torch.optim import Optimizer
 from torch.profiler import record_function
 
 from dtsweep.hardware.device import wait_for
-from dtsweep.hardware.memory import gpu_room_bytes, restart_peak
-from dtsweep.hardware.readiness import free_memory_bytes
+from dtsweep.hardware.memory import restart_peak
 from dtsweep.measure.profile import STEP, ProfileError, profile_of, recorder
 from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.measure.trace import WINDOW
 from dtsweep.measure.turns import QUICK_SHARE
 from dtsweep.sweep.task import Task
 from dtsweep.worker.after_window import PROFILED_STEPS
-from dtsweep.worker.exchange_cost import NO_ROOM, WindowTime
+from dtsweep.worker.exchange_cost import NO_ROOM, WindowTime, room_bytes
 from dtsweep.worker.loader_watch import LoaderWatch
 from dtsweep.worker.optimizer_steps import OptimizerSteps
 from dtsweep.worker.own_checks import Judge
@@ -199,12 +198,9 @@ class AfterWindow:
 
     def _no_room(self, silence: Silence) -> str | None:
         """Say that a step without the exchange does not fit into some rank's memory, else None."""
-        device = self.watched.device
-        if device.type == "cuda":
-            room_bytes = gpu_room_bytes(device)
-        else:
-            room_bytes = free_memory_bytes() // self.watched.group.workers
-        (missing_bytes,) = self.watched.group.largest(silence.needed_bytes - room_bytes)
+        group = self.watched.group
+        room = room_bytes(self.watched.device, workers=group.workers)
+        (missing_bytes,) = group.largest(silence.needed_bytes - room)
         if not silence.needed_bytes or missing_bytes <= 0:
             return None
         return NO_ROOM.format(needed=silence.needed_bytes / 2**30, missing=missing_bytes / 2**30)

@@ -10,24 +10,14 @@ import numpy as np
 import torch
 
 from dtsweep.measure.store_group import StoreGroup
-from dtsweep.measure.turns import (
-    FIRST_ROUND_S,
-    FIXED_S,
-    LEAD,
-    QUICK_SHARE,
-    Turn,
-    block_steps,
-    by_pair,
-    is_known,
-    quick_steps,
-    turns,
-)
+from dtsweep.measure.turns import LEAD, Turn, by_pair, is_known, turns
 from dtsweep.sweep.settings import Measure
 from dtsweep.worker.exchange_cost import (
-    LEAST_GPU_STEPS,
     WindowTime,
     noise_of_a_step,
     precise_s,
+    quick_turn_steps,
+    round_steps,
 )
 from dtsweep.worker.own_parts import TimedParts
 from dtsweep.worker.own_silence import Silence
@@ -67,15 +57,7 @@ class ExchangeTurns:
         steps = None
         if measure.exchange == "precise":
             (limit_s,) = self._group.largest(precise_s(measure, window))
-            least = 1
-            if device.type == "cuda":
-                least = LEAST_GPU_STEPS
-            steps = block_steps(
-                window.step_s,
-                limit_s=max(limit_s, FIRST_ROUND_S),
-                least=least,
-                window_s=window.window_s,
-            )
+            steps = round_steps(window, limit_s=limit_s, device=device)
         before = len(self._parts.parts)
         try:
             if steps is None:
@@ -91,17 +73,9 @@ class ExchangeTurns:
 
     def _quick(self, spent_s: float) -> Generator[None, None, None]:
         """Run one turn without the exchange in what the window's budget has left."""
-        window = self._window
         noise = noise_of_a_step(self._parts.last("window").times["step_s"])
         spent_s, noise = self._group.largest(spent_s, noise)
-        share_s = QUICK_SHARE * window.window_s
-        steps = quick_steps(
-            window.step_s,
-            share_s=share_s - max(0.0, spent_s - FIXED_S),
-            budget_s=share_s + FIXED_S - spent_s,
-            noise=noise,
-            window_steps=window.steps,
-        )
+        steps = quick_turn_steps(self._window, spent_s=spent_s, noise=noise)
         yield from self._turn(Turn(exchanges=False, blocks=(0,)), steps)
         self._group.barrier()
         self._kept = 1

@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any
 
 from dtsweep.errors import in_user_code, is_own_code
+from dtsweep.hardware.variables import variables_set
 from dtsweep.worker.script_exit import exits_noted
-from dtsweep.worker.torchrun_variables import variables_set
 
 SENT = "py_modules_files"
 """Part of the paths to which Ray unpacks the modules of a run."""

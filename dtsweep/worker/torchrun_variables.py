@@ -5,26 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from ipaddress import ip_address
 
 from torch.distributed.distributed_c10d import Store
-
-
-@contextmanager
-def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for a while; those of an outer `torchrun` are given back."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def torchrun_variables(store: Store | None, *, rank: int, workers: int) -> dict[str, str]:

@@ -14,8 +14,9 @@ from typing import Any
 from torch import distributed
 from torch.distributed import distributed_c10d
 
+from dtsweep.hardware.variables import variables_set
 from dtsweep.sync.groups import forget_groups, position, wait_up_to
-from dtsweep.worker.torchrun_variables import torchrun_variables, variables_set
+from dtsweep.worker.torchrun_variables import torchrun_variables
 
 FIRST = 0
 """Number of the world that Ray Train sets up: all ranks of the session."""

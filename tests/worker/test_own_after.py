@@ -22,11 +22,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from dtsweep import Measure, Point, Sweep, workloads
+from dtsweep.hardware.readiness import free_memory_bytes
 from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.metrics.summary import columns_of_steps
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.task import Task, task_of
+from dtsweep.worker.exchange_cost import room_bytes
 from dtsweep.worker.own_checks import Judge, likeness
 from dtsweep.worker.own_facts import COMPILED, NO_MODEL, ForwardWatch
 from dtsweep.worker.own_loop import OwnLoop
@@ -519,3 +521,10 @@ def test_ranks_decide_together_unless_one_gives_up(quitter: int | None) -> None:
         assert not store.check(["1/1"])
     else:
         assert decided[1 - quitter] == "no data"
+
+
+def test_a_rank_has_the_room_of_its_own_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    room = room_bytes(torch.device("cpu"), workers=64)
+    # Of two workers here, whatever the size of the world; other processes take some in between.
+    assert room > free_memory_bytes() / 4
