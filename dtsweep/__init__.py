@@ -31,13 +31,19 @@ What measures imports nothing of what reads:
     metrics         from raw steps to rows                                  driver, slots, ranks
     worker          one trial in one worker process; knows nothing of Ray   ranks
     session         one live worker group, handed trial after trial         slots, ranks
-    plan            what is done, what is to do, in which order             any process
+
+What reads, from rows to a decision:
+
+    inference       statistics of launches: variances, contrasts, power     driver, readers
+    analysis        questions to the table of trials                        driver, readers
+
+What asks for the next measurements, by the decision so far:
+
+    plan            what is done, what is to do next, in which order        any process
     driver          the run: connect, hand out, store                       driver
 
-What reads, from rows to a recommendation:
+Views of results:
 
-    inference       statistics of launches: variances, contrasts, power     readers
-    analysis        questions to the table of trials                        readers
     report          views of results for people and programs                readers
     compare         run against run                                         readers
 

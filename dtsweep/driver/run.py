@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dtsweep.analysis.load import load
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.run_folders import remove_left_folders
@@ -103,9 +104,6 @@ def run(
         raise KeyboardInterrupt
     if tally.cluster_error is not None:
         raise ConnectionError(tally.cluster_error)
-    # The run itself imports nothing of what reads its results.
-    from dtsweep.analysis.load import load
-
     return load(where)
 
 

@@ -6,5 +6,6 @@ Any process; no Ray. In reading order:
     canary_choice   the fixed point of a session that shows whether the machine changed
     estimate        how long a run is expected to take
     pruning         which trials would run out of device memory
+    policy          policies: what to measure next, as a function of the rows so far
     plan            what is done, what is to do, in which order
 """

@@ -1,0 +1,84 @@
+"""Policies: what to measure next, as a function of the rows so far."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.settings import Measure, Sweep
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class Spent(NamedTuple):
+    """Resources that a run has used so far."""
+
+    seconds: float = 0.0
+    usd: float | None = None
+    """None where no price is given."""
+
+
+NOTHING_SPENT = Spent()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """Points that get one more launch, all in the same sessions."""
+
+    repeat: int
+    """Number of the round: the repeat of its trials, from 1."""
+    points: Sequence[Point]
+    measure: Measure
+    """Settings of its windows."""
+
+
+class Policy(Protocol):
+    """Says what to measure next. It has no state: the rows are its state.
+
+    So a run that goes on after a kill asks for the same trials as one that was not killed.
+    """
+
+    def rounds(
+        self,
+        points: Sequence[Point],
+        rows: Rows,
+        *,
+        over: Collection[str] = (),
+        spent: Spent = NOTHING_SPENT,
+    ) -> Sequence[Round]:
+        """Rounds from the first one to the one that is under way, in order.
+
+        Args:
+            points: all of the sweep that can be measured.
+            rows: all attempts so far, with all columns of `trials`, the oldest first.
+            over: trials (`trial_id`) that this run won't measure again, whatever their status is.
+            spent: what the run has used so far.
+
+        Returns:
+            Rounds with all their trials, done ones too. Where all of them are done, the question
+            is decided, or the policy gives up.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Every point as often as `Measure.repeats` says: all rounds at once."""
+
+    sweep: Sweep
+
+    def rounds(
+        self,
+        points: Sequence[Point],
+        rows: Rows,
+        *,
+        over: Collection[str] = (),
+        spent: Spent = NOTHING_SPENT,
+    ) -> Sequence[Round]:
+        """Give all repeats of all points."""
+        del rows, over, spent  # a grid is the same whatever was measured
+        measure = self.sweep.measure
+        repeats = range(1, (measure.repeats or 1) + 1)
+        return [Round(repeat=repeat, points=points, measure=measure) for repeat in repeats]
