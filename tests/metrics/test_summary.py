@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from dtsweep import Measure
+from dtsweep.measure.statistics import quantile_interval
 from dtsweep.measure.work import StepWork
 from dtsweep.metrics.rank_result import Steps
+from dtsweep.metrics.summary import TAILS, least_steps
 from dtsweep.results.statuses import FLAG_MEANINGS
 from tests.outcomes import PASS, SKIPPED, Sent, facts, marked, outcome, pairs, row_of
 from tests.rates import chance
@@ -181,6 +183,24 @@ def test_a_percentile_has_an_interval_where_the_steps_are_enough_and_is_named_wh
 def test_a_99th_percentile_is_given_from_100_steps_on() -> None:
     assert row_of([outcome([0.5] * 99)])["step_p99_s"] is None
     assert row_of([outcome([0.5] * 100)])["step_p99_s"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("step_p90_s", 36), ("step_p95_s", 72), ("step_p99_s", 368)]
+)
+def test_a_tail_has_an_interval_from_its_least_steps_on(name: str, steps: int) -> None:
+    # The largest of n values is below the quantile p with a probability of p^n: at most 2.5 %.
+    p = TAILS[name]
+    assert p**steps <= 0.025 < p ** (steps - 1)
+    assert least_steps([name]) == steps
+    shuffled = np.random.default_rng(2).permutation(np.linspace(1.0, 2.0, steps))
+    assert quantile_interval(shuffled, p) is not None
+    assert quantile_interval(shuffled[1:], p) is None
+
+
+def test_the_least_steps_are_those_of_the_column_that_needs_most() -> None:
+    assert least_steps(["step_p99_s", "samples_per_s", "step_p90_s"]) == least_steps(["step_p99_s"])
+    assert least_steps([]) == least_steps(["samples_per_s", "latency_s", "step_p50_s"]) == 0
 
 
 def test_what_is_unknown_is_null_and_not_zero() -> None:
