@@ -4,7 +4,6 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
 
     progress        the live line of a run
     queue           which attempt comes next, and what follows from how one ended; no Ray, no clock
-    incumbents      what a point is raced against
     tally           how the trials of a run ended, and its exit code
     unmeasured      attempts and points without a measurement, and what their rows say
     canary_levels   drift of a run's canaries, and the interference of trials that run at once

@@ -70,7 +70,7 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
         while not queue.is_empty and not signals:
             began = time.monotonic()
             started_at = datetime.now(UTC)
-            trial, task = queue.next(0, now=began, rivals=recorder.rivals)
+            trial, task = queue.next(0, now=began)
             recorder.began(trial)
             is_measuring.set()
             try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtsweep.plan.canary_choice import CANARY_TRIALS, choose_canaries
@@ -126,15 +126,12 @@ class Queue:
             return self._waiting[0][0][0].point.world
         return None
 
-    def next(
-        self, slot: int, *, now: float, rivals: Callable[[Point], tuple[tuple[float, float], ...]]
-    ) -> tuple[Trial, Task]:
+    def next(self, slot: int, *, now: float) -> tuple[Trial, Task]:
         """Take a slot's next trial, which it has, and make the task of the attempt.
 
         Args:
             slot: its number.
             now: by the monotonic clock, in seconds.
-            rivals: latency and throughput of the points of its semantics and model that none beats.
         """
         queue = self._slots[slot]
         if not queue.group:
@@ -155,8 +152,6 @@ class Queue:
                 self._alone[self._alone_point(slot, task.point_id)] = task.attempt_id
                 queue.group.appendleft((trial, attempt))
             return trial, task
-        if self._sweep.measure.race:
-            task = replace(task, rivals=rivals(trial.point))
         return trial, replace(task, is_profiled=self._wants_profile(trial.point))
 
     def ended(

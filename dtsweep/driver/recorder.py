@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from dtsweep.driver.canary_levels import CanaryLevels
-from dtsweep.driver.incumbents import Incumbents
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.tally import RunTally
 from dtsweep.driver.unmeasured import Unmeasured, outcome_of, unmeasured_row
@@ -25,7 +24,6 @@ from dtsweep.provenance.sources import sources_of
 from dtsweep.results.outbox import Outbox
 from dtsweep.results.pack import attempt_files, log_file, profile_files, unmeasured_files
 from dtsweep.results.statuses import is_retried
-from dtsweep.sweep.point import Point
 from dtsweep.sweep.secret import without_secrets
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task
@@ -65,7 +63,6 @@ class Recorder:
         self._progress = progress
         self._flags = flags
         self._types = column_types(sweep.workload)
-        self._rivals = Incumbents()
         self._canaries = CanaryLevels()
         folder = None
         if sweep.file:
@@ -178,10 +175,6 @@ class Recorder:
             self._commit(row)
         return row
 
-    def rivals(self, point: Point) -> tuple[tuple[float, float], ...]:
-        """Best latency and throughput in this run so far, of a point's semantics and model."""
-        return self._rivals.of(point)
-
     def store_unmeasured(
         self,
         unmeasured: Iterable[Unmeasured],
@@ -273,10 +266,6 @@ class Recorder:
             # It is no answer to the question: it counts neither as done nor as failed.
             self._progress.canary(trial.point, row)
             return
-        # A rate that can't be true, or is unknown, must not end the windows of others.
-        is_rival = row.get("samples_per_s") is not None and not row.get("implausible")
-        if row["status"] == "ok" and is_rival:
-            self._rivals.add(trial.point, row)
         self.tally.count(trial.trial_id, row["status"])
         self._progress.ended(
             trial.point, row, again=is_retried(row["status"], attempt=row["attempt"])

@@ -140,7 +140,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             return None
         now = time.monotonic()
         is_alone = self._queue.wants_alone(index)
-        trial, task = self._queue.next(index, now=now, rivals=self._recorder.rivals)
+        trial, task = self._queue.next(index, now=now)
         self.running[trial_id] = Running(
             trial=trial,
             task=task,

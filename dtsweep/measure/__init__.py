@@ -7,7 +7,7 @@ Ranks; the driver too, but for the instruments of a step; `statistics` and `drif
     turns           steps with and without the exchange in turns, and what they tell
     warmup          the step at which the warm-up ends (the driver marks it); is the rest steady?
     drift           levels of canaries, and whether they differ
-    stopping        the rule by which a window ends: limits, precision, race
+    stopping        the rule by which a window ends: limits, precision
     window          the steps of a window, which ranks end at the same one without a collective
     clock           when each phase and step ended
     device_idle     share of a step in which a GPU has no work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -196,15 +197,46 @@ def quantile_interval(
     values = round(
         n / correlation_time((series <= np.quantile(series, p)).astype(np.float64), strata=strata)
     )
-    low = binomial_quantile(0.025, values, p)
-    high = binomial_quantile(0.975, values, p) + 1
-    if low < 1 or high > values:
+    ranks = quantile_ranks(values, p)
+    if ranks is None:
         return None
+    low, high = ranks
     ordered = np.sort(series)
     # The ranks hold among so many independent values; the series has n, spread alike.
     return float(ordered[int(np.floor((low - 1) / values * n))]), float(
         ordered[min(n - 1, int(np.ceil(high / values * n)) - 1)]
     )
+
+
+def quantile_ranks(values: int, p: float) -> tuple[int, int] | None:
+    """Ranks of the ends of a quantile's 95 % interval, the smallest value's is 1.
+
+    None where the values are too few for an interval.
+
+    >>> quantile_ranks(100, 0.5), quantile_ranks(50, 0.99)
+    ((40, 61), None)
+
+    Args:
+        values: number of independent values.
+        p: the quantile, 0 to 1.
+    """
+    low = binomial_quantile(0.025, values, p)
+    high = binomial_quantile(0.975, values, p) + 1
+    if low < 1 or high > values:
+        return None
+    return low, high
+
+
+def least_values(p: float) -> int:
+    """Least number of independent values from which on a quantile has a 95 % interval.
+
+    >>> least_values(0.5), least_values(0.99)
+    (6, 368)
+
+    Args:
+        p: the quantile, between 0 and 1.
+    """
+    return next(values for values in itertools.count(1) if quantile_ranks(values, p))
 
 
 def binomial_quantile(q: float, n: int, p: float) -> int:

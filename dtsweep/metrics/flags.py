@@ -55,7 +55,7 @@ def flags(
     data_share = (slowest_phase_s(ranks, "data_s") or 0.0) / row["step_mean_s"]
     correlated = row["effective_steps"] and len(steps) / row["effective_steps"] > CORRELATED_STEPS
     conditions = (
-        wide and row["stop_reason"] != "dominated",
+        wide,
         row["steady_class"] in ("slowdown", "none"),
         is_unstable(row, ranks),
         len(steps) > FEWEST_STALLED and steps.max() > STALLED * steps.sum(),

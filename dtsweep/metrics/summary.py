@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.measure.statistics import Series, correlation_time, quantile_interval
+from dtsweep.measure.statistics import Series, correlation_time, least_values, quantile_interval
 from dtsweep.measure.stopping import LIMITS
 from dtsweep.measure.warmup import Steadiness, spikes
 from dtsweep.metrics.breakdown import (
@@ -30,6 +30,22 @@ from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 P99_FROM = 100
 """Steps from which on a 99th percentile is given."""
+
+TAILS = {"step_p90_s": 0.90, "step_p95_s": 0.95, "step_p99_s": 0.99}
+"""Columns that only long windows have an interval of, and their quantiles."""
+
+
+def least_steps(columns: Iterable[str]) -> int:
+    """Least steps of a window from which on a 95 % interval of each of these columns exists.
+
+    It counts independent steps. Correlated ones are worth fewer, and independent ones can look
+    correlated by chance: windows need more to have the interval for sure. 0 without a column of
+    `TAILS`.
+
+    >>> least_steps(["samples_per_s", "step_p95_s"]), least_steps(["latency_s"])
+    (72, 0)
+    """
+    return max((least_values(TAILS[name]) for name in columns if name in TAILS), default=0)
 
 
 def trial_columns(

@@ -34,7 +34,6 @@ PLANNED_BY = frozenset(
             "role",
             "status",
             "reason",
-            "stop_reason",
             "session",
             "workload",
             "workload_digest",
@@ -115,7 +114,7 @@ def make_plan(
             if trial_id in stale:
                 why, is_done = (stale[trial_id], False)
             else:
-                why, is_done = _state(sweep, row, rerun=rerun)
+                why, is_done = _state(row, rerun=rerun)
             if row is not None and row["status"] == "ok" and row["measure"]:
                 why += differs(row["measure"])
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
@@ -204,11 +203,6 @@ def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
     return None
 
 
-def _is_cut_short(sweep: Sweep, row: Mapping[str, Any]) -> bool:
-    """True if the race ended a trial, known to 10 %, that this sweep would measure in full."""
-    return row["status"] == "ok" and row["stop_reason"] == "dominated" and not sweep.measure.race
-
-
 def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:
     """Environment that this row would have now; variables of an axis belong to the point."""
     stored: dict[str, str] = json.loads(row["environment"] or "{}")
@@ -231,12 +225,10 @@ def _in_order(
         yield from shuffled
 
 
-def _state(sweep: Sweep, row: Mapping[str, Any] | None, *, rerun: str | None) -> tuple[str, bool]:
+def _state(row: Mapping[str, Any] | None, *, rerun: str | None) -> tuple[str, bool]:
     """Reason to run a trial that has this attempt; or its outcome."""
     if rerun == "all":
         return "--rerun all", False
-    if row is not None and _is_cut_short(sweep, row):
-        return "stopped early by the race", False
     status = None
     if row:
         status = row["status"]

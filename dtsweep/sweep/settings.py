@@ -65,9 +65,6 @@ class Measure:
     max_warmup_seconds: float = 600.0
     """Seconds until all ranks have built and warmed up, at most; then the trial is a `hang`."""
 
-    race: bool = False
-    """True if a point that is clearly dominated stops early, known to 10 %."""
-
     prune: bool = True
     """True if a point is skipped once one with a smaller `micro_batch` ran out of memory."""
 
@@ -108,10 +105,7 @@ class Measure:
             {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1},
         )
         _fit(self, {"max_seconds": 0, "max_warmup_seconds": 0})
-        _fit(
-            self,
-            {"half_width": 0, "race": 0, "prune": 0, "canary": 0, "energy": 0, "check": 0, "gc": 0},
-        )
+        _fit(self, {"half_width": 0, "prune": 0, "canary": 0, "energy": 0, "check": 0, "gc": 0})
         _fit(self, {"nested": 0, "fresh": 0})
         _refuse_contradiction(self, "min_steps", "max_steps")
         _refuse_contradiction(self, "min_seconds", "max_seconds")

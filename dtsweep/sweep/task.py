@@ -47,9 +47,6 @@ class Task:
     peak_flops_per_s: float | None = None
     """Peak rate of a worker's device at this precision, if the sweep gives it."""
 
-    rivals: tuple[tuple[float, float], ...] = ()
-    """Latency in seconds and samples per second of measured points, for `Measure(race=True)`."""
-
     is_profiled: bool = False
     """True if torch's profiler records some steps after the window."""
 

@@ -55,13 +55,10 @@ NO_ROOM = (
 
 @dataclass(frozen=True, kw_only=True)
 class WindowTime:
-    """Length of a window: the same numbers on all ranks, but for the reason."""
+    """Length of a window: the same numbers on all ranks."""
 
     window_s: float
     steps: int
-    stop_reason: str = ""
-    """Rule that ended it, as this rank saw it."""
-
     limits: Sequence[str] = ()
     """Reasons for which this rank's GPU lowered its clock in it, without what somebody set."""
 
@@ -156,9 +153,6 @@ def _time_turns(loop: Loop, task: Task, window: WindowTime, *, spent_s: float) -
 
 def precise_s(measure: Measure, window: WindowTime) -> float:
     """Seconds that rounds may take after the first."""
-    if window.stop_reason == "dominated":
-        # A point that was not worth its window is not worth rounds either.
-        return 0.0
     return min(AFTER * measure.max_seconds, max(window.window_s, AFTER_S))
 
 

@@ -220,7 +220,7 @@ class OwnLoop:
             optimizer_class=type(self._optimizer).__name__,
             loop_learning_rate=learning_rate_of(self._optimizer),
         )
-        window_time = WindowTime(window_s=longest_s, steps=window.steps, stop_reason=window.reason)
+        window_time = WindowTime(window_s=longest_s, steps=window.steps)
         yield from self._follow(window_time, calls)
 
     def _follow(self, window: WindowTime, calls: int | None) -> Generator[None, None, None]:
@@ -239,7 +239,7 @@ class OwnLoop:
         self._after.fields["after_window_s"] = time.perf_counter() - began
 
     def _window(self, period_s: float) -> Window:
-        rule = Rule(self._task.measure, period=1, period_s=period_s, race=None)
+        rule = Rule(self._task.measure, period=1, period_s=period_s)
         rule.rehearse()
         return Window(
             self._task.measure,

@@ -19,10 +19,10 @@ from dtsweep.hardware.nvml import CLOCK_SETTINGS
 from dtsweep.measure.clock import Times
 from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.nccl_time import recorded_time
-from dtsweep.measure.stopping import WINDOWS, Race, Rule
+from dtsweep.measure.stopping import WINDOWS, Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.modes import latency_column, mode_of
+from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
@@ -66,7 +66,6 @@ def time_trial(
     window = WindowTime(
         window_s=window_s,
         steps=measured.window_steps,
-        stop_reason=measured.stop_reason,
         limits=sorted(set(measured.telemetry.get("throttle_reasons") or ()) - CLOCK_SETTINGS),
     )
     nccl = _nccl_columns(loop)
@@ -189,17 +188,7 @@ def _window(
 def make_window(loop: Loop, task: Task, period_s: float) -> Window:
     """The loop's next window: its rule, and what this rank shares with the others."""
     job, point = loop.job, loop.job.point
-    race = Race(
-        rivals=task.rivals,
-        samples_per_step=point.global_batch,
-        latency_is_mean=latency_column(point.semantics) == "step_mean_s",
-    )
-    rule = Rule(
-        task.measure,
-        period=point.period,
-        period_s=period_s,
-        race=race if task.measure.race else None,
-    )
+    rule = Rule(task.measure, period=point.period, period_s=period_s)
     rule.rehearse()
     # Keys of this window alone: a trial may have several.
     store = None

@@ -58,7 +58,7 @@ def queue_of(
 
 
 def take(queue: Queue, slot: int = 0, now: float = 0.0) -> tuple[Trial, Task]:
-    return queue.next(slot, now=now, rivals=lambda _: ((0.5, 10.0),))
+    return queue.next(slot, now=now)
 
 
 def work_off(
@@ -412,15 +412,6 @@ def test_a_profile_is_tried_on_three_trials_of_a_world_at_most() -> None:
 def test_a_mode_whose_window_nothing_can_follow_is_not_profiled() -> None:
     axes: Axes = {"workers": [1], "sync": ["parameter_server"]}
     assert profiled(work_off(queue_of(is_profiled=True, axes=axes))) == []
-
-
-def test_only_where_points_race_have_tasks_rivals() -> None:
-    assert {task.rivals for _, task in work_off(queue_of(canary=False))} == {()}
-    raced = work_off(queue_of(race=True))
-    assert {(task.role, task.rivals) for _, task in raced} == {
-        ("trial", ((0.5, 10.0),)),
-        ("canary", ()),
-    }
 
 
 def test_fresh_trials_share_no_session() -> None:

@@ -510,65 +510,6 @@ def test_a_difference_that_may_be_chance_is_no_interference(kept: Kept) -> None:
     assert kept.end(other, concurrent_trials=1)["interference"] is None
 
 
-# What points are raced against
-
-
-def test_rivals_are_the_measured_points_of_the_same_semantics_by_their_latency_and_rate(
-    kept: Kept,
-) -> None:
-    small, large = (trials_of(workers=1, sync="ddp", micro_batch=size)[0] for size in (2, 4))
-    (local,) = trials_of(workers=1, sync="local_sgd", micro_batch=2)
-    steps = [1.0, 1.0, 1.0, 2.0] * 10
-    kept.end(small, ranks=[outcome(steps)])
-    kept.end(local, ranks=[outcome(steps)])
-    # A median of 1 s; where only each eighth step has an exchange, a mean of 1.25.
-    assert kept.recorder.rivals(large.point) == ((1.0, 2 / 1.25),)
-    assert kept.recorder.rivals(trials_of(workers=1, sync="local_sgd", micro_batch=4)[0].point) == (
-        (1.25, 2 / 1.25),
-    )
-
-
-def test_a_point_is_not_raced_against_its_own_other_launch(kept: Kept) -> None:
-    first, other = trials_of(workers=1, sync="ddp")
-    kept.end(first)
-    again = trials_of(workers=1, sync="ddp", micro_batch=first.point.micro_batch, repeat=2)
-    assert kept.recorder.rivals(again[0].point) == ()
-    assert len(kept.recorder.rivals(other.point)) == 1
-
-
-def test_what_another_rival_beats_is_none_and_without_a_point_those_that_it_beat_are(
-    kept: Kept,
-) -> None:
-    slow, fast = trials_of(workers=1, sync="ddp")
-    other = replace(fast, point=replace(fast.point, micro_batch=16))
-    for trial, step_s in ((slow, 3.0), (fast, 1.0), (slow, 2.0)):
-        kept.end(trial, step_s)
-    best = (1.0, float(fast.point.micro_batch))
-    assert kept.recorder.rivals(other.point) == (best,)
-    beaten = (2.0, slow.point.micro_batch / 2.0)
-    assert kept.recorder.rivals(fast.point) == (beaten,)
-
-
-def test_points_of_other_models_are_no_rivals(kept: Kept) -> None:
-    small, other = (trials_of(workers=1, sync="ddp", micro_batch=size)[0] for size in (2, 4))
-    wide = replace(other, point=other.point.with_workload({"width": 16}))
-    kept.end(small, ranks=[outcome([1.0] * 40, model_digest="8")])
-    assert kept.recorder.rivals(wide.point) == ()
-    kept.end(wide, ranks=[outcome([3.0] * 40, model_digest="16")])
-    assert kept.recorder.rivals(small.point.with_workload({"width": 16})) == ((3.0, 4 / 3.0),)
-    assert kept.recorder.rivals(other.point) == ((1.0, 2.0),)
-
-
-def test_neither_a_canary_nor_a_failure_nor_what_cannot_be_true_is_a_rival(kept: Kept) -> None:
-    first, other = trials_of(workers=2, sync="ddp")
-    kept.end(canary_of(2))
-    lost = kept.end(first, ranks=[outcome([1.0] * 20, window_steps=40) for _ in range(2)])
-    assert "20 steps have a time in a window of 40" in lost["implausible"]
-    assert lost["flags"][-1] == "implausible"
-    kept.end(first, status="user_error")
-    assert kept.recorder.rivals(other.point) == ()
-
-
 # Profiles
 
 

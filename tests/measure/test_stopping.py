@@ -6,7 +6,6 @@ import itertools
 import subprocess
 import sys
 import tracemalloc
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dtsweep.measure.statistics import reported_half_width
-from dtsweep.measure.stopping import Incumbents, Race, Rule, estimate
+from dtsweep.measure.stopping import Rule, estimate
 from dtsweep.measure.warmup import steadiness, steady_from
 from dtsweep.sweep.settings import Measure
 from tests.series import drawn, warming_up
@@ -23,8 +22,6 @@ from tests.series import drawn, warming_up
 ADAPTIVE = Measure(min_seconds=0, max_seconds=10_000)
 LOOSE = Measure(half_width=0.05, min_seconds=0, max_seconds=10_000)
 """Known to 5 %: after 30 equal steps of a second, 3 × 0.38 ÷ 30 is 3.8 %, what may come yet."""
-
-NO_RIVALS = Race(rivals=(), samples_per_step=1)
 
 
 def looks(rule: Rule, count: int) -> list[int]:
@@ -60,31 +57,24 @@ def test_looks_are_at_30_steps_and_then_a_fifth_further_each_time() -> None:
 def test_looks_at_steps_that_take_long_begin_at_8() -> None:
     assert looks(Rule(Measure(), period_s=0.31), 6) == [8, 10, 12, 14, 17, 20]
     assert looks(Rule(Measure(), period_s=0.30), 1) == [30]
-    assert looks(Rule(Measure(), period_s=0.31, race=NO_RIVALS), 1) == [8]
-
-
-def test_a_race_looks_from_15_steps_on() -> None:
-    assert looks(Rule(Measure(), race=NO_RIVALS), 6) == [15, 18, 22, 26, 32, 38]
 
 
 def test_looks_are_multiples_of_the_period_and_have_eight_of_them_at_least() -> None:
     # 30, 36, 43.2 and 51.84, each up to the next multiple of 3.
     assert looks(Rule(Measure(), period=3), 4) == [30, 36, 45, 54]
     assert looks(Rule(Measure(), period=10), 4) == [80, 100, 120, 140]
-    assert looks(Rule(Measure(), period=10, race=NO_RIVALS), 1) == [80]
     assert looks(Rule(Measure(), period=10, period_s=10), 1) == [80]
 
 
 @given(
     st.integers(0, 2000),
     st.integers(1, 70),
-    st.sampled_from([None, NO_RIVALS]),
     st.sampled_from([0.0, 1.0]),
 )
 def test_the_next_look_is_ahead_but_not_by_more_than_a_fifth_and_a_period(
-    steps: int, period: int, race: Race | None, period_s: float
+    steps: int, period: int, period_s: float
 ) -> None:
-    rule = Rule(Measure(), period=period, period_s=period_s, race=race)
+    rule = Rule(Measure(), period=period, period_s=period_s)
     at = rule.next_look(steps)
     assert at > steps
     assert at % period == 0
@@ -92,6 +82,10 @@ def test_the_next_look_is_ahead_but_not_by_more_than_a_fifth_and_a_period(
 
 
 # Sure enough
+
+
+def test_there_is_an_interval_from_the_first_look_on() -> None:
+    assert looked(Rule(LOOSE), np.ones(29), np.ones(30)) == [None, "precise"]
 
 
 def test_a_window_ends_at_the_first_look_that_is_precise() -> None:
@@ -209,8 +203,7 @@ def test_eight_periods_are_the_least() -> None:
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 14])
 def test_a_few_steps_show_nothing(steps: int) -> None:
     for period in (1, 2):
-        rule = Rule(ADAPTIVE, period=period, race=Race(rivals=[(0.1, 9.0)], samples_per_step=1))
-        assert looked(rule, np.ones(steps)) == [None]
+        assert looked(Rule(ADAPTIVE, period=period), np.ones(steps)) == [None]
 
 
 @pytest.mark.parametrize(
@@ -268,120 +261,11 @@ def test_what_never_gets_sure_ends_at_the_maximum() -> None:
     assert 90 <= steps <= 132
 
 
-# Races
-
-
-def racing(
-    *rivals: tuple[float, float],
-    measure: Measure = ADAPTIVE,
-    latency_is_mean: bool = False,
-    **f: Any,
-) -> Rule:
-    """Steps of 10 samples: at 1 s a step, 10 samples per second."""
-    race = Race(rivals=rivals, samples_per_step=10, latency_is_mean=latency_is_mean)
-    return Rule(measure, race=race, **f)
-
-
-def test_a_point_that_a_rival_clearly_beats_in_both_stops_early() -> None:
-    assert looked(racing((0.9, 12.0)), np.ones(15)) == ["dominated"]
-    assert looked(racing((0.9, 12.0), period_s=1.0), np.ones(8)) == ["dominated"]
-    ends = [played(racing((5.0, 1.0), (0.8, 12.0)), series) for series in drawn(100, 1000, cv=0.03)]
-    assert {reason for reason, _ in ends} == {"dominated"}
-    assert np.mean([steps for _, steps in ends]) < 25
-
-
-@pytest.mark.parametrize(
-    "rivals",
-    [
-        (),
-        ((0.9, 10.1),),
-        ((0.99, 12.0),),
-        ((1.2, 20.0),),
-        ((0.5, 5.0),),
-        ((0.9, 10.1), (0.99, 12.0)),
-    ],
-)
-def test_a_rival_that_is_not_better_by_2_percent_in_both_stops_nothing(rivals: Incumbents) -> None:
-    assert looked(racing(*rivals), np.ones(15), np.ones(18)) == [None, None]
-
-
-def test_a_pause_that_has_not_come_makes_no_point_better() -> None:
-    # After 15 steps 3 × 0.38 ÷ 15 is 7.6 %, in which no rival that is 10 % faster would count.
-    assert looked(racing((0.9, 12.0)), np.ones(15)) == ["dominated"]
-
-
-def test_without_a_race_a_dominated_point_is_measured_like_any_other() -> None:
-    assert looked(Rule(LOOSE), np.ones(29), np.ones(30)) == [None, "precise"]
-
-
-def test_a_fixed_window_may_race_too() -> None:
-    fixed = Measure(half_width=None)
-    assert looked(racing((0.5, 20.0), measure=fixed), np.ones(15)) == ["dominated"]
-
-
-def test_a_rival_must_be_better_than_the_point_at_its_best() -> None:
-    # 16 steps of 0.9 and 1.1 s: the mean is 1 ± 2.131 × 0.103 ÷ 4 = 0.055, and at twice that its
-    # best is 0.89.
-    series = np.array([0.9, 1.1] * 8)
-    assert looked(racing((0.8, 13.0)), series) == ["dominated"]
-    assert looked(racing((0.88, 13.0)), series) == [None]
-
-
-def test_a_point_that_is_not_known_to_10_percent_is_not_dominated() -> None:
-    # 15 steps of 0.5 and 1.5 s: 2.145 × 0.51 ÷ √15 is 28 %.
-    series = np.array([0.5, 1.5] * 7 + [1.0])
-    assert looked(racing((0.1, 100.0)), series) == [None]
-
-
-def test_the_mean_step_races_where_it_is_the_latency_and_else_the_median_whatever_the_period() -> (
-    None
-):
-    # Two of 20 periods have steps of 1.6 s, the others of 1 s: mean 1.06 s, median 1 s, half-width
-    # 0.09 s.
-    steps = np.ones(20)
-    steps[[7, 13]] = 1.6
-    for period in (1, 4):
-        seen = np.repeat(steps, period)
-        by_mean = racing((0.85, 20.0), period=period, latency_is_mean=True)
-        assert looked(by_mean, seen) == ["dominated"]
-        assert looked(racing((0.85, 20.0), period=period), seen) == [None]
-
-
-def test_the_median_is_that_of_single_steps() -> None:
-    # Every fourth step has an exchange and takes 5 s: the median step takes 1 s, the mean of each
-    # period is 2 s.
-    series = np.array([1.0, 1.0, 1.0, 5.0] * 20)
-    assert looked(racing((1.5, 20.0), period=4, latency_is_mean=True), series) == ["dominated"]
-    assert looked(racing((1.5, 20.0), period=4), series) == ["precise"]
-
-
-@pytest.mark.parametrize(
-    ("cv", "rho", "period_s"), [(0.05, 0.5, 0.0), (0.05, 0.5, 1.0), (0.03, 0.8, 1.0)]
-)
-def test_noise_loses_no_race_against_an_equal_point(cv: float, rho: float, period_s: float) -> None:
-    # At 1 s a step an equal rival has 10 samples per second.
-    rivals = (1.0, 10.0)
-    ends = [
-        played(racing(rivals, period_s=period_s), one)[0]
-        for one in drawn(100, 1000, cv=cv, rho=rho)
-    ]
-    assert ends.count("dominated") <= 3
-
-
-def test_a_point_that_is_still_warming_up_is_not_called_dominated_by_its_equal() -> None:
-    # Its first 15 steps take 22 % longer on average than it will in the end.
-    ends = [
-        played(racing((1.0, 10.0)), one[3:])[0] for one in warming_up(100, 1003, slower=0.3, tau=30)
-    ]
-    assert ends.count("dominated") <= 3
+# Rehearsals
 
 
 def test_a_rehearsal_takes_no_more_for_a_window_of_millions_of_steps() -> None:
-    rule = Rule(
-        Measure(min_steps=10**7, max_steps=10**8),
-        period=10**5,
-        race=Race(rivals=[(1, 1)], samples_per_step=1),
-    )
+    rule = Rule(Measure(min_steps=10**7, max_steps=10**8), period=10**5)
     tracemalloc.start()
     rule.rehearse()
     _, most = tracemalloc.get_traced_memory()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
 
-from dtsweep.measure.stopping import Incumbents, Race, Rule
+from dtsweep.measure.stopping import Rule
 from dtsweep.measure.window import Peers, Store, Window
 from dtsweep.sweep.settings import Measure
 from tests.series import drawn
@@ -38,7 +38,6 @@ class Rank:
         peers: Peers = ALONE,
         period: int = 1,
         expected_s: float = 0.0,
-        rivals: Incumbents = (),
         look_s: float = 0.0,
     ) -> None:
         """Steps take `step_s`, a look at the interval `look_s`.
@@ -47,8 +46,7 @@ class Rank:
         """
         self.now, self._taken, self._step_s = 1000.0, list[float](), step_s
         self._look_s, self.looked_s = look_s, 0.0
-        race = Race(rivals=rivals, samples_per_step=1) if measure.race else None
-        rule = Rule(measure, period=period, period_s=expected_s, race=race)
+        rule = Rule(measure, period=period, period_s=expected_s)
         self.window = Window(measure, rule, self._look, peers=peers, now=lambda: self.now)
         self._steps = iter(self.window)
 
@@ -113,14 +111,6 @@ def test_where_nothing_can_end_a_window_nothing_is_looked_at() -> None:
     rule = Rule(Measure(half_width=0.05, min_steps=50, min_seconds=0))
     assert rule.look(np.full(49, 1.0), seconds=9) is None
     assert rule.look(np.full(50, 1.0), seconds=9) == "precise"
-
-
-def test_a_dominated_point_has_a_short_window() -> None:
-    race = Measure(race=True)
-    assert Rank(race, jittery(0, cv=0.01), rivals=[(0.5, 2.0)]).run()[1] == "dominated"
-    assert Rank(race, 1.0, rivals=[(0.5, 2.0)]).run() == (15, "dominated")
-    # Looks of a race: 15, 18, 22, 26, 32, 38, 45, 54, 65, 78.
-    assert Rank(race, 0.1, rivals=[(0.05, 5.0)]).run() == (78, "precise")
 
 
 def test_a_maximum_beats_a_minimum() -> None:
@@ -258,7 +248,6 @@ def run_together(ranks: list[Rank]) -> list[int]:
         pytest.param(Measure(max_seconds=0.7), "max_seconds", id="max_seconds"),
         pytest.param(Measure(max_steps=9), "max_steps", id="max_steps"),
         pytest.param(Measure(min_seconds=0), "precise", id="adaptive"),
-        pytest.param(Measure(min_seconds=0, race=True), "dominated", id="race"),
     ],
 )
 def test_ranks_stop_at_the_same_step_though_their_clocks_and_step_times_differ(
@@ -271,8 +260,6 @@ def test_ranks_stop_at_the_same_step_though_their_clocks_and_step_times_differ(
             period=period,
             peers=Peers(rank=number, store=stores[number]),
             expected_s=0.02 * period,
-            # Slower than any here, so that it stops none of them; or faster than all.
-            rivals=[(0.001, 1000.0)] if reason == "dominated" else [(1.0, 1.0)],
         )
         for number in range(3)
     ]

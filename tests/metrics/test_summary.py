@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from dtsweep import Measure
+from dtsweep.measure.statistics import quantile_interval
 from dtsweep.measure.work import StepWork
 from dtsweep.metrics.rank_result import Steps
+from dtsweep.metrics.summary import TAILS, least_steps
 from dtsweep.results.statuses import FLAG_MEANINGS
 from tests.outcomes import PASS, SKIPPED, Sent, facts, marked, outcome, pairs, row_of
 from tests.rates import chance
@@ -181,6 +183,24 @@ def test_a_percentile_has_an_interval_where_the_steps_are_enough_and_is_named_wh
 def test_a_99th_percentile_is_given_from_100_steps_on() -> None:
     assert row_of([outcome([0.5] * 99)])["step_p99_s"] is None
     assert row_of([outcome([0.5] * 100)])["step_p99_s"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("step_p90_s", 36), ("step_p95_s", 72), ("step_p99_s", 368)]
+)
+def test_a_tail_has_an_interval_from_its_least_steps_on(name: str, steps: int) -> None:
+    # The largest of n values is below the quantile p with a probability of p^n: at most 2.5 %.
+    p = TAILS[name]
+    assert p**steps <= 0.025 < p ** (steps - 1)
+    assert least_steps([name]) == steps
+    shuffled = np.random.default_rng(2).permutation(np.linspace(1.0, 2.0, steps))
+    assert quantile_interval(shuffled, p) is not None
+    assert quantile_interval(shuffled[1:], p) is None
+
+
+def test_the_least_steps_are_those_of_the_column_that_needs_most() -> None:
+    assert least_steps(["step_p99_s", "samples_per_s", "step_p90_s"]) == least_steps(["step_p99_s"])
+    assert least_steps([]) == least_steps(["samples_per_s", "latency_s", "step_p50_s"]) == 0
 
 
 def test_what_is_unknown_is_null_and_not_zero() -> None:
@@ -651,12 +671,11 @@ def test_a_slow_start_of_a_quarter_of_the_window_is_flagged() -> None:
 
 def test_a_mean_that_is_known_less_well_than_wanted_is_flagged_imprecise() -> None:
     steps = [1.0, 1.2] * 20
-    noisy, dominated = (outcome(steps, stop_reason=reason) for reason in ("max_steps", "dominated"))
+    noisy = outcome(steps, stop_reason="max_steps")
     assert row_of([noisy])["half_width"] == pytest.approx(0.03, abs=0.01)
     assert "imprecise" in flags_of(noisy)
     assert "imprecise" not in flags_of(noisy, measure=Measure(half_width=0.05))
     assert "imprecise" not in flags_of(noisy, measure=Measure(half_width=None))
-    assert "imprecise" not in flags_of(dominated), "that was never to be known well"
     assert "imprecise" in flags_of(outcome([1.0, 1.0]))
 
 
@@ -719,9 +738,9 @@ def test_a_class_comes_from_the_cut_that_the_row_has() -> None:
 
 @pytest.mark.parametrize("limit", ["max_steps", "max_seconds"])
 def test_what_is_known_when_a_limit_ends_the_window_is_precise(limit: str) -> None:
-    def reason(steps: list[float], half_width: float | None = 0.02, ended_by: str = limit) -> str:
+    def reason(steps: list[float], half_width: float | None = 0.02) -> str:
         return str(
-            row_of([outcome(steps, stop_reason=ended_by)], measure=Measure(half_width=half_width))[
+            row_of([outcome(steps, stop_reason=limit)], measure=Measure(half_width=half_width))[
                 "stop_reason"
             ]
         )
@@ -733,7 +752,6 @@ def test_what_is_known_when_a_limit_ends_the_window_is_precise(limit: str) -> No
     assert reason([1.0, 1.4] * 40) == limit
     assert reason(list(np.linspace(2.0, 1.9, 100))) == limit, "it drifts"
     assert reason([2.0] * 30, None) == limit, "nobody asked how well"
-    assert reason([2.0] * 30, ended_by="dominated") == "dominated"
 
 
 def test_a_few_long_sync_periods_can_be_precise() -> None:

@@ -97,21 +97,6 @@ def test_an_ok_attempt_counts_whatever_came_after_it() -> None:
     assert plan(SWEEP, rows() + rows(status="rank_died")) == (0, 4)
 
 
-def test_what_a_race_stopped_early_is_measured_again_where_there_is_no_race() -> None:
-    race = replace(SWEEP, measure=Measure(race=True))
-    early = rows(race, stop_reason="dominated")
-    assert plan(race, early) == (0, 4)
-    assert plan(SWEEP, early) == plan(SWEEP, early, "failed") == (4, 0)
-    made = make_plan(SWEEP, candidates(SWEEP), early)
-    assert {trial.why for trial in made.to_run} == {
-        "stopped early by the race, measured with race=True"
-    }
-    # The newest is the one that is reported.
-    assert plan(SWEEP, early + rows()) == (0, 4)
-    assert plan(SWEEP, rows() + early) == (4, 0)
-    assert plan(SWEEP, rows(stop_reason="precise")) == (0, 4)
-
-
 @pytest.mark.parametrize(
     ("values", "missing"), [([0.01, 0.1], {"compression_ratio": None}), ([None, 0.1], {})]
 )
@@ -367,7 +352,7 @@ def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() ->
         return {trial.why for trial in make_plan(sweep, candidates(sweep), rows()).done}
 
     assert why() == why(canary=False) == why(repeats=1) == {"ok"}
-    assert why(half_width=0.05, race=True) == {"ok, measured with half_width=0.02, race=False"}
+    assert why(half_width=0.05, gc=True) == {"ok, measured with half_width=0.02, gc=False"}
     assert why(check=True) == {"ok, measured with check=False"}
 
 
@@ -375,7 +360,7 @@ def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() ->
     "then",
     [
         {**asdict(Measure()), "cool_down_steps": 5},
-        {name: value for name, value in asdict(Measure()).items() if name != "race"},
+        {name: value for name, value in asdict(Measure()).items() if name != "gc"},
         {},
     ],
     ids=["a setting that is no more", "without one that is new", "without any"],
@@ -383,8 +368,8 @@ def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() ->
 def test_settings_of_another_version_leave_a_trial_done_and_are_no_difference(
     then: dict[str, Any],
 ) -> None:
-    # This version has set `race`; of what only one of the two versions knows nothing can be said.
-    sweep = replace(SWEEP, measure=Measure(race="race" not in then))
+    # This version has set `gc`; of what only one of the two versions knows nothing can be said.
+    sweep = replace(SWEEP, measure=Measure(gc="gc" not in then))
     made = make_plan(sweep, candidates(sweep), rows(measure=json.dumps(then)))
     assert {trial.why for trial in made.done} == {"ok"}
     assert (len(made.to_run), len(made.done)) == (0, 4)

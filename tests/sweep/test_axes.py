@@ -357,7 +357,7 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
         (lambda: Measure(max_seconds=float("inf")), "max_seconds=inf must be a finite number"),
         (lambda: Measure(gc=1), "gc=1 must be True or False"),  # type: ignore[arg-type]
         (lambda: Measure(canary=1), "canary=1 must be True or False"),  # type: ignore[arg-type]
-        (lambda: Measure(race=None), "race=None must be True or False"),  # type: ignore[arg-type]
+        (lambda: Measure(prune=None), "prune=None must be True or False"),  # type: ignore[arg-type]
         (
             lambda: Measure(half_width=2),
             "half_width=2 must be at least 0.005 and below 1: a share of the mean, such as 0.02",
@@ -463,7 +463,7 @@ def test_what_can_not_be_meant_is_refused_with_the_next_step(make: Any, message:
 
 def test_what_can_be_meant_is_taken() -> None:
     assert Measure(half_width=None).half_width is None
-    assert Measure(half_width=0.005, race=True, canary=False).half_width == 0.005
+    assert Measure(half_width=0.005, canary=False).half_width == 0.005
     # Minima that nobody gave say nothing against a maximum.
     assert Measure(max_steps=7, max_seconds=0.5).min_steps == 20
     assert Measure(min_steps=5, max_steps=5, min_seconds=60).max_seconds == 60
