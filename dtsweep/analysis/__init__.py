@@ -1,7 +1,7 @@
 """Questions to the table of trials: functions of a frame or of a `Study`.
 
-Readers; imports pandas and SciPy in functions alone. Only `load` and `node_speeds` read files. In
-reading order:
+The driver and readers; imports pandas and SciPy in functions alone. Only `load` and `node_speeds`
+read files. In reading order:
 
     superseded      rows to leave out: of an older source, or of other environment variables
     load            reads the table of trials, without rows that newer ones supersede
@@ -27,7 +27,8 @@ reading order:
     bottleneck      bound of each point
     pairwise        tests points against one of them, even with one launch each
     candidates      points that may be recommended for a goal, and reasons against the others
-    recommend       configuration for a goal, and its certainty
+    recommend       configuration for a goal: the answer, and what it gives up
+    decision        whether the question of a sweep is decided, and which points are open
 """
 
 from __future__ import annotations

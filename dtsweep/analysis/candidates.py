@@ -9,6 +9,7 @@ from dtsweep.analysis.launches import setting_columns
 from dtsweep.analysis.objectives import Objective, read_objectives
 from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
+from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import ConditionVerdict
 from dtsweep.metrics.summary import P99_FROM
 from dtsweep.sweep.goal import Goal
@@ -16,6 +17,9 @@ from dtsweep.sweep.modes import AS_WRITTEN, SEMANTICS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+NORMAL_95 = 1.96
+"""Half-width of a 95 % interval, in standard errors of a normal distribution."""
 
 
 def read_goal(points: pd.DataFrame, goal: Goal) -> Objective:
@@ -41,22 +45,34 @@ def read_goal(points: pd.DataFrame, goal: Goal) -> Objective:
 
 
 def with_candidates(
-    points: pd.DataFrame, goal: Goal, objective: Objective, condition: Condition
+    points: pd.DataFrame,
+    goal: Goal,
+    objective: Objective,
+    condition: Condition,
+    *,
+    zone: float = 0.0,
 ) -> pd.DataFrame:
     """Mark which points are candidates, and why others are not.
+
+    Args:
+        points: rows of `over_launches`.
+        goal: what counts.
+        objective: of the goal.
+        condition: of the goal.
+        zone: indifference zone of the condition's limits, as a share.
 
     Returns:
         The points with `is_allowed`, by semantics; `is_implausible`, whether their numbers
         contradict each other; `is_unknown`, whether what is asked for was not measured; `is_met`,
         whether they meet the condition by their means; `condition_verdict`, one of
         `ConditionVerdict`; `is_candidate`. A point that misses the condition by its interval is not
-        a candidate.
+        a candidate; one that may meet it is.
     """
     met = condition.holds(points)
     is_known = met.notna() & points[objective.name].notna()
-    verdicts = condition.verdicts(points)
-    is_missed = verdicts == ConditionVerdict.MISSES
-    is_met = is_known & met.fillna(value=False).astype("bool") & ~is_missed
+    verdicts = condition.verdicts(_with_launch_noise(points, condition), zone=zone)
+    is_open = verdicts.isin([ConditionVerdict.MEETS, ConditionVerdict.UNDECIDED])
+    is_met = is_known & met.fillna(value=False).astype("bool") & is_open
     is_allowed = points["semantics"].isin(["exact", *goal.allow])
     is_implausible = points["caution"].str.contains("implausible", regex=False).astype("bool")
     return points.assign(
@@ -65,8 +81,26 @@ def with_candidates(
         is_unknown=~is_known,
         is_met=is_met,
         condition_verdict=verdicts,
-        is_candidate=is_allowed & ~is_implausible & is_met,
+        is_candidate=is_allowed & ~is_implausible & is_known & is_open,
     )
+
+
+def _with_launch_noise(points: pd.DataFrame, condition: Condition) -> pd.DataFrame:
+    """Widen the intervals of single launches by the assumed noise between launches.
+
+    Such an interval says nothing of another launch.
+    """
+    is_single = points["interval"] == "launch"
+    widened = points.copy()
+    for name in condition.columns:
+        if f"{name}_low" not in points:
+            continue
+        noise = NORMAL_95 * ASSUMED_SIGMA * points[name].abs()
+        for end, sign in (("low", -1), ("high", 1)):
+            half_width = (points[f"{name}_{end}"] - points[name]).abs()
+            wide = points[name] + sign * (half_width**2 + noise**2) ** 0.5
+            widened[f"{name}_{end}"] = points[f"{name}_{end}"].mask(is_single, wide)
+    return widened
 
 
 def narrowed(points: pd.DataFrame, goal: Goal) -> pd.DataFrame:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from dtsweep.analysis.objectives import Cost
 from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.pareto import on_frontier
+from dtsweep.inference.selection import differences_of
+from dtsweep.inference.variance import Numbers
 
 Rows = NDArray[np.intp]
 Truth = NDArray[np.bool_]
@@ -21,19 +23,10 @@ STANDINGS = {
     "that they share)",
     "undecided": "another point beats it by the means, but not significantly, or points beat each "
     "other in a circle",
-    "dominated": "another point beats it significantly; of two points with one launch each, where "
-    "nothing else says how far launches differ, as if launches differed by 3 %",
+    "dominated": "another point beats it significantly; where nothing shows how far launches "
+    "differ, as if they differed by 3 %",
 }
 """Relation of a point to the others."""
-
-ASSUMED_SIGMA = 0.03
-"""Assumed standard deviation between launches of single launches, as a share of the value.
-
-It counts where no point has two launches.
-"""
-
-_UNKNOWN_ERROR = 0.025
-"""Assumed standard error of a window that doesn't know its own, as a share of the value."""
 
 _EQUAL = 1e-12
 """Logarithms that differ by less are those of equal numbers."""
@@ -58,6 +51,8 @@ class Dominance(NamedTuple):
     """Beaten by the estimates alone."""
     by_far: Truth
     """Significantly beaten, by more than `_FAR` half-widths."""
+    within_zone: Truth
+    """Not beaten by more than the indifference zone, as launches show."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,61 +61,66 @@ class PointCosts:
 
     costs: tuple[Cost, ...]
     """One per objective, with the same points."""
+    level: float = 0.05
+    """Two-sided significance level of a comparison by one objective."""
+    zone: float = 0.0
+    """Indifference zone, as a share."""
 
     def excess(self, first: Rows, second: Rows) -> list[Contrasts]:
         """By objective how much more each of the first costs than each of the second."""
         return [cost.contrasts(first, second) for cost in self.costs]
 
-    def _excess_or_assumed(self, first: Rows, second: Rows) -> list[Contrasts]:
-        """As `excess`; two single launches without a test get an interval by `ASSUMED_SIGMA`."""
-        contrasts = self.excess(first, second)
-        counts = self.costs[0].launches.counts
-        is_single = np.logical_and.outer(*(counts[points] == 1 for points in (first, second)))
-        if all(contrast.tested[is_single].all() for contrast in contrasts):
-            return contrasts
-        return [
-            replace(
-                contrast,
-                half_width=np.where(
-                    is_single & ~contrast.tested,
-                    1.96 * _assumed_error(cost, first, second),
-                    contrast.half_width,
-                ),
-            )
-            for contrast, cost in zip(contrasts, self.costs, strict=True)
-        ]
-
     def dominance(self, first: Rows, second: Rows) -> Dominance:
         """Compare the first points with the second ones, without the machine's drift."""
-        contrasts = self._excess_or_assumed(first, second)
-        no_better = _in_all(contrast.estimate > -_EQUAL for contrast in contrasts)
-        by_estimate = no_better & _in_any(contrast.estimate > _EQUAL for contrast in contrasts)
-        is_greater = self._in_measured(contrasts, lambda contrast: contrast.greater)
-        is_far = self._in_measured(
-            contrasts, lambda contrast: contrast.estimate > _FAR * contrast.half_width
+        differences = [
+            differences_of(cost.contrasts(first, second), cost.launches, first, second, sizes=sizes)
+            for cost, sizes in zip(self.costs, self._sizes, strict=True)
+        ]
+        half_widths = [difference.half_width(self.level) for difference in differences]
+        pairs = list(zip(differences, half_widths, strict=True))
+        no_better = _in_all(difference.estimate > -_EQUAL for difference in differences)
+        by_estimate = no_better & _in_any(
+            difference.estimate > _EQUAL for difference in differences
+        )
+        is_greater = self._in_measured([each.estimate > half for each, half in pairs])
+        is_far = self._in_measured([each.estimate > _FAR * half for each, half in pairs])
+        zones = (self._zone_of(cost) for cost in self.costs)
+        is_within = _in_any(
+            (each.estimate + half <= zone) & each.is_tested
+            for (each, half), zone in zip(pairs, zones, strict=True)
         )
         return Dominance(
             significant=by_estimate & is_greater,
             by_estimate=by_estimate,
             by_far=by_estimate & is_far,
+            within_zone=is_within,
         )
+
+    @property
+    def _sizes(self) -> list[Numbers | None]:
+        """By objective (points,) sizes of values; None where costs are logarithms."""
+        return [
+            None if cost.is_relative else np.abs(cost.launches.point_means) for cost in self.costs
+        ]
+
+    def _zone_of(self, cost: Cost) -> float:
+        """Indifference zone in units of a cost."""
+        if cost.is_relative:
+            return float(np.log1p(self.zone))
+        return float(self.zone * np.abs(cost.launches.point_means).max(initial=0.0))
 
     def mean_costs(self, numbers: Rows) -> NDArray[np.float64]:
         """Costs by the means over all launches of each, (points, objectives)."""
         return np.column_stack([cost.launches.point_means[numbers] for cost in self.costs])
 
-    def _in_measured(
-        self, contrasts: Sequence[Contrasts], holds: Callable[[Contrasts], Truth]
-    ) -> Truth:
+    def _in_measured(self, truths: Sequence[Truth]) -> Truth:
         """Reduce over the objectives that are measured; those that are set need no test."""
         measured = [
-            holds(contrast)
-            for contrast, cost in zip(contrasts, self.costs, strict=True)
-            if not cost.is_exact
+            truth for truth, cost in zip(truths, self.costs, strict=True) if not cost.is_exact
         ]
         if measured:
             return _in_all(measured)
-        return np.ones(contrasts[0].estimate.shape, dtype=np.bool_)
+        return np.ones(truths[0].shape, dtype=np.bool_)
 
     def dominance_in_blocks(self, first: Rows, second: Rows) -> Dominance:
         """As `dominance`, computed for a few rows at a time to bound the memory."""
@@ -198,19 +198,6 @@ def _standings(significant: Truth, is_beaten: Truth) -> NDArray[np.str_]:
         ["dominated", "undecided"],
         "frontier",
     )
-
-
-def _assumed_error(cost: Cost, first: Rows, second: Rows) -> NDArray[np.float64]:
-    """Standard error of differences of single launches, (first, second)."""
-    sizes = np.ones(len(cost.launches.point_means))
-    if not cost.is_relative:
-        sizes = np.abs(cost.launches.point_means)
-    within_variance = cost.launches.within_variance
-    is_unknown = np.isnan(within_variance)
-    within_variance = np.where(is_unknown, (_UNKNOWN_ERROR * sizes) ** 2, within_variance)
-    variance = within_variance + (ASSUMED_SIGMA * sizes) ** 2
-    error: NDArray[np.float64] = np.add.outer(variance[first], variance[second]) ** 0.5
-    return error
 
 
 def _any_in_row(truth: Truth) -> Truth:

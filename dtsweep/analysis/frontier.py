@@ -79,7 +79,12 @@ def frontier(
         environment_points = of_environment(eligible, env_id)
         trials = of_environment(study.trials, env_id)
         _write_standings(
-            points, environment_points, trials, objectives, compare_models=compare_models
+            points,
+            environment_points,
+            trials,
+            objectives,
+            level=study.level,
+            compare_models=compare_models,
         )
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
     return _sorted(
@@ -134,6 +139,7 @@ def _write_standings(
     trials: pd.DataFrame,
     objectives: Sequence[Objective],
     *,
+    level: float,
     compare_models: bool,
 ) -> None:
     """Write the standing and probabilities of one environment's points into `points`.
@@ -143,10 +149,11 @@ def _write_standings(
         eligible: those of them, with the same index, that meet the condition in this environment.
         trials: of the environment.
         objectives: of the frontier.
+        level: two-sided significance level of a comparison.
         compare_models: whether models count as one.
     """
     trials = trials.dropna(subset=[objective.name for objective in objectives])
-    costs = PointCosts(tuple(cost_of(trials, objective) for objective in objectives))
+    costs = PointCosts(tuple(cost_of(trials, objective) for objective in objectives), level=level)
     launch_rows = costs.costs[0].launches.points.reset_index(names="row")
     rows = eligible.reset_index().merge(launch_rows, on=list(POINT))
     for _, group in rows.groupby(["semantics", *(() if compare_models else MODEL)], dropna=False):

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dtsweep.analysis.dominance import Rows, Truth
 from dtsweep.analysis.objectives import Cost, Objective, cost_of
 from dtsweep.inference.contrasts import Contrasts
+from dtsweep.inference.selection import Differences, differences_of
 from dtsweep.inference.spread import POINT
 from dtsweep.inference.variance import Numbers
+from dtsweep.measure.statistics import students_t
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-UNKNOWN_HALF = 0.05
-"""Half of the interval of a value whose error no window knows, as a share of it."""
-
-
-class Excess(NamedTuple):
-    """Excess cost of points over another one."""
-
-    estimate: Numbers
-    """(points,), a logarithm where ratios count."""
-    half_width: Numbers
-    """Half-width of its 95 % interval by launches."""
-    is_tested: Truth
-    """True if by launches."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,11 +26,6 @@ class PairTest:
 
     objective: Objective
     cost: Cost
-    within_half_widths: Numbers
-    """(points,) half of the 95 % interval within a launch, as `cost` counts.
-
-    Nan where it is unknown.
-    """
     drift: float | None
     """As `drift_of` gives it."""
     is_adjacent: Truth
@@ -59,36 +41,40 @@ class PairTest:
     def _index(self) -> pd.MultiIndex:
         return _point_index(self.cost.launches.points)
 
-    def excess(self, numbers: Rows, reference: Rows) -> Excess:
-        """Compare points with a reference point.
+    def differences(self, numbers: Rows) -> Differences:
+        """Differences of points from each other.
 
-        Two points with one launch each, where nothing says how far launches differ, are
-        distinguished by the intervals within them and by the drift of the machine: not at all where
-        that is unknown. An unknown interval counts as the widest known one; where there is none, as
-        `UNKNOWN_HALF`. Intervals by launches are wider by `drift_in`.
+        Two points without a test, with one launch each, differ by chance as if launches had
+        `ASSUMED_SIGMA`, and by the drift that canaries can't exclude. Intervals by launches are
+        wider by `drift_in`.
         """
-        contrast = self.cost.contrasts(numbers, reference)
-        is_tested = contrast.tested[:, 0]
-        sizes = self._sizes
-        widest = UNKNOWN_HALF * sizes
-        if np.isfinite(self.within_half_widths).any():
-            widest = np.nanmax(self.within_half_widths, keepdims=True)
-        halves = np.where(np.isnan(self.within_half_widths), widest, self.within_half_widths)
-        by_one_launch = np.maximum(
-            np.hypot(halves[numbers], halves[reference]),
-            self._drift_effect(self.drift, sizes[numbers], sizes[reference]),
-        )
-        by_launches = (contrast.half_width + self.drift_in(contrast, numbers, reference))[:, 0]
-        return Excess(
-            contrast.estimate[:, 0], np.where(is_tested, by_launches, by_one_launch), is_tested
+        contrast = self.cost.contrasts(numbers, numbers)
+        drift = self.drift_in(contrast, numbers, numbers)
+        untested = self._drift_effect(self.drift or 0.0, *np.ix_(*[self._sizes[numbers]] * 2))
+        return differences_of(
+            contrast,
+            self.cost.launches,
+            numbers,
+            numbers,
+            sizes=self._sizes,
+            drift=np.where(contrast.tested, drift, np.maximum(drift, untested)),
         )
 
     @property
     def _sizes(self) -> Numbers:
         """(points,) sizes of values that shares are of; 1 where costs are logarithms."""
         if self.objective.is_relative:
-            return np.ones(len(self.within_half_widths))
+            return np.ones(len(self.is_adjacent))
         return np.abs(self.cost.launches.point_means)
+
+    def zone(self, share: float, numbers: Rows) -> float:
+        """Indifference zone in units of `cost`; of differences a share of the best point's size."""
+        if self.objective.is_exact:
+            return 0.0
+        if self.objective.is_relative:
+            return float(np.log1p(share))
+        means = self.cost.launches.point_means[numbers]
+        return share * abs(float(means.min()))
 
     def has_lasting_drift(self, contrast: Contrasts, first: Rows, second: Rows) -> Truth:
         """(first, second) True if launches of one point followed each other.
@@ -115,21 +101,24 @@ class PairTest:
         )
         return np.where(is_drifted, effect, 0.0)
 
-    def _drift_effect(
-        self, drift: float | None, sizes: Numbers, reference_sizes: Numbers
-    ) -> Numbers:
-        """Effect of a drift on values of these sizes, in units of `cost`; infinite if unknown."""
+    def _drift_effect(self, drift: float, sizes: Numbers, reference_sizes: Numbers) -> Numbers:
+        """Effect of a drift on values of these sizes, in units of `cost`."""
         larger = np.maximum(sizes, reference_sizes)
-        if drift is None:
-            return np.full(larger.shape, np.inf)
         if not self.objective.is_relative:
             return drift * larger
         return np.full(larger.shape, np.log1p(drift))
 
-    def ratios(self, points: pd.DataFrame, reference: pd.DataFrame) -> dict[str, Numbers]:
-        """Ratio of points to reference points in the objective, with its 95 % interval.
+    def ratios(
+        self, points: pd.DataFrame, reference: pd.DataFrame, *, level: float
+    ) -> dict[str, Numbers]:
+        """Ratio of points to reference points in the objective, with its interval.
 
         One of the two sides is a single point.
+
+        Args:
+            points: rows of `over_launches`.
+            reference: others.
+            level: two-sided significance level of the interval.
 
         Returns:
             By the end of the column's name; differences, if a value may be 0 or below; nan where a
@@ -144,7 +133,9 @@ class PairTest:
         if self.objective.maximize:
             sign = -1
         estimate = sign * contrast.estimate.ravel()
-        half_width = (contrast.half_width + self.drift_in(contrast, rows, columns)).ravel()
+        half_width = contrast.half_width * students_t(contrast.degrees, level=level)
+        half_width = half_width / students_t(contrast.degrees)
+        half_width = (half_width + self.drift_in(contrast, rows, columns)).ravel()
         ends = {"": estimate, "_low": estimate - half_width, "_high": estimate + half_width}
         return {
             end: np.exp(value) if self.objective.is_relative else value
@@ -178,28 +169,14 @@ def comparison_of(
     if objective.is_relative:
         # Of a point of another model it may be 0.
         trials = trials[trials[name].astype("float64") > 0]
-    bounds = trials.reindex(columns=[f"{name}_low", f"{name}_high", f"{name}_error"]).astype(
-        "float64"
-    )
-    # The standard error alone leaves out what an interval has for what is rare: launches show that,
-    # one does not.
-    halves = (bounds[f"{name}_high"] - bounds[f"{name}_low"]) / 2
-    halves = halves.fillna(1.96 * bounds[f"{name}_error"])
-    if objective.is_relative:
-        halves /= trials[name].astype("float64")
     cost = cost_of(trials, objective)
-    groups = halves.groupby([trials[key] for key in POINT], dropna=False, sort=False)
-    half_widths = groups.mean().to_numpy()
     is_flagged = trials["flags"].map(
         lambda flags: flags is not None and "adjacent_launches" in flags
     )
     flagged = is_flagged.groupby([trials[key] for key in POINT], dropna=False, sort=False)
-    if objective.is_exact:
-        half_widths = np.zeros(len(half_widths))
     return PairTest(
         objective=objective,
         cost=cost,
-        within_half_widths=half_widths,
         drift=drift,
         is_adjacent=flagged.any().to_numpy("bool"),
         significant_drift=significant_drift,

@@ -1,4 +1,4 @@
-"""Configuration for a goal, its certainty, and the alternatives that it gives up."""
+"""Configuration for a goal: the answer by the launches so far, and what it gives up."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from dtsweep.analysis.candidates import (
 from dtsweep.analysis.dominance import Rows
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.launches import setting_columns
-from dtsweep.analysis.objectives import Cost, Objective, read_objectives
+from dtsweep.analysis.objectives import Objective, read_objectives
 from dtsweep.analysis.pairwise import PairTest, comparison_of
-from dtsweep.analysis.study import Frame, study_of
+from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
-from dtsweep.inference.power import power_of
+from dtsweep.inference.power import MOST_LAUNCHES
+from dtsweep.inference.selection import Candidates, Selection, select
 from dtsweep.inference.spread import of_environment
-from dtsweep.inference.verdicts import Certainty, ConditionVerdict
+from dtsweep.inference.variance import Numbers
+from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.sweep.goal import GOALS, Goal
 
 if TYPE_CHECKING:
@@ -36,13 +38,8 @@ if TYPE_CHECKING:
 Compare = Callable[[Objective], PairTest]
 """Comparison of the points of one environment by an objective."""
 
-WORTH_A_WORKER = 0.05
-"""Least gain in the means, as a share, for more workers, or for steps of twice the time, whose gain
-is not significant.
-"""
-
-SHORTER = 0.5
-"""Largest step time, relative to that of a better mean, at which the shorter step counts more."""
+MANY = 500
+"""Candidates from which on those that are far worse are left out of the comparison of all pairs."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,16 +50,24 @@ class Recommendation:
     objective: Objective
     point: pd.Series[Any]
     """Row of `over_launches`."""
-    sure: Certainty
-    """Certainty of the recommendation by its launches."""
+    answer: Answer
+    """Answer by the launches so far."""
+    is_decided: bool
+    """True if further launches would not change the choice."""
+    zone: float
+    """Indifference zone, as a share."""
+    confidence: float
+    """Probability of a right answer, over all looks at the data."""
     others: pd.DataFrame
     """Other candidates, best first, as rows of `over_launches` with the columns below.
 
     `ratio` is the objective of the recommended point divided by theirs (minus theirs where it may
-    be 0 or negative). `ratio_low` and `ratio_high` are its 95 % interval, null without a test.
-    `is_tied` is true if the recommended point is not significantly better. Of a tied one,
-    `more_launches` is the number of further launches of both that would separate the two, null
-    where over 100 are needed or launches were not tested.
+    be 0 or negative). `ratio_low` and `ratio_high` are its interval at the level of a look, null
+    without a test. `is_contender` is true if no point is significantly better. `is_equal` is true
+    if no point is better by more than the indifference zone. `possible_gain` is the upper limit of
+    how much better it is than the recommended point, as a share, simultaneous over the contenders.
+    `more_launches` is the number of further launches of both that should decide about the two, 0
+    if they are decided, null where over 100 are needed.
     """
     alternatives: pd.DataFrame
     """Points that are better by another column, or whose updates are not allowed.
@@ -95,9 +100,9 @@ class Recommendation:
     """
 
     @property
-    def tied(self) -> pd.DataFrame:
-        """The other candidates that the recommended point is not significantly better than."""
-        return self.others[self.others["is_tied"]]
+    def contenders(self) -> pd.DataFrame:
+        """The other candidates that no point is significantly better than."""
+        return self.others[self.others["is_contender"]]
 
 
 def recommend(
@@ -109,11 +114,12 @@ def recommend(
     goal's `least_rate`, and their numbers don't contradict each other; one worker with inexact
     updates is a candidate only where there is no other. No frontier is computed.
 
-    The recommendation is the candidate with the fewest workers among those whose means are within
-    5 % of the best one and that no other candidate significantly beats. Of several with as few
-    workers it is the best one, or one with steps at most half as long.
-    Differences are tested by `inference.contrasts`; with one launch each, by the intervals within
-    them and the machine's drift, not at all where that is unknown.
+    The answer is `best` if one candidate is significantly better than all others. It is `equal` if
+    no other is better than the recommended one by more than the indifference zone; of such points
+    the one with the fewest workers is taken, then with the least memory. Else it is `undecided`,
+    and the best one by its means is taken. `dtsweep.inference.selection` has the tests. Zone,
+    confidence and the number of looks are those of the sweep's question; of a plain grid 3 %, 95 %
+    and one look.
 
     Args:
         frame: one row per trial, as `dtsweep.load(results, canaries=True)` gives it, or a study of
@@ -130,66 +136,98 @@ def recommend(
     study = study_of(frame)
     objective = read_goal(study.points, goal)
     condition = study.condition(goal.where)
-    points = with_candidates(study.points, goal, objective, condition)
-    if not points["is_candidate"].any():
+    points = with_candidates(study.points, goal, objective, condition, zone=study.zone)
+    if not (points["is_candidate"] & points["is_met"]).any():
         raise SweepError(why_none(points, objective, condition))
-
-    @functools.cache
-    def compare(env_id: object, objective: Objective) -> PairTest:
-        trials = of_environment(study.trials, env_id)
-        shown = significant_drift(of_environment(study.canaries, env_id))
-        return comparison_of(
-            trials, objective, drift=study.drift(env_id), significant_drift=shown or 0.0
-        )
 
     recommendations = []
     keys = ["env_id"] if compare_models else [*MODEL, "env_id"]
     ordered = points.sort_values("flops_per_sample", kind="stable")
     for _, group in ordered.groupby(keys, dropna=False, sort=False):
-        if group["is_candidate"].any():
-            compare_in_group = functools.partial(compare, group["env_id"].iloc[0])
-            recommendations.append(_recommend_one(group, goal, condition, compare_in_group))
+        if (group["is_candidate"] & group["is_met"]).any():
+            compare_in_group = functools.cache(
+                functools.partial(comparison_in, study, group["env_id"].iloc[0])
+            )
+            recommendations.append(_recommend_one(study, group, goal, condition, compare_in_group))
     return recommendations
 
 
-def _recommend_one(
-    points: pd.DataFrame, goal: Goal, condition: Condition, compare: Compare
-) -> Recommendation:
-    """Choose among the points of one model and environment."""
+def comparison_in(study: Study, env_id: object, objective: Objective) -> PairTest:
+    """Prepare to compare the points of one environment by an objective."""
+    trials = of_environment(study.trials, env_id)
+    shown = significant_drift(of_environment(study.canaries, env_id))
+    return comparison_of(
+        trials, objective, drift=study.drift(env_id), significant_drift=shown or 0.0
+    )
+
+
+def candidates_of(
+    points: pd.DataFrame, goal: Goal, compare: Compare, study: Study
+) -> tuple[pd.DataFrame, Objective, Selection]:
+    """Select among the points of one model and environment, as `with_candidates` gives them.
+
+    Returns:
+        The points, narrowed; the objective; and the selection, whose numbers are places among the
+        candidates.
+    """
     points = narrowed(points, goal)
     rows = points[points["is_candidate"]]
     objective = read_goal(rows, goal)
     test = compare(objective)
     numbers = test.numbers_of(rows)
-    place = _recommended_place(test, rows)
-    chosen = rows.index[[place]]
+    kept = _near(test, numbers)
+    near = rows.iloc[kept]
+    counts = test.cost.launches.counts[numbers[kept]]
+    candidates = Candidates(
+        # What is set is the same in every launch.
+        counts=np.maximum(counts, 2) if objective.is_exact else counts,
+        is_met=(near["condition_verdict"] == ConditionVerdict.MEETS).to_numpy("bool"),
+        is_likely=near["is_met"].to_numpy("bool"),
+        prices=_prices(near, objective),
+    )
+    selection = select(
+        test.differences(numbers[kept]),
+        candidates,
+        zone=test.zone(study.zone, numbers),
+        level=study.level,
+    )
+    return points, objective, selection.among(kept, len(rows))
+
+
+def _recommend_one(
+    study: Study, points: pd.DataFrame, goal: Goal, condition: Condition, compare: Compare
+) -> Recommendation:
+    """Choose among the points of one model and environment."""
+    points, objective, selection = candidates_of(points, goal, compare, study)
+    test = compare(objective)
+    rows = points[points["is_candidate"]]
+    chosen = rows.index[[selection.chosen]]
     numbers = test.numbers_of(rows)
-    excess = test.excess(numbers, numbers[[place]])
+    places = np.arange(len(rows))
     order = rows.assign(
         mean_cost=test.cost.launches.point_means[numbers],
-        is_tied=~(excess.estimate > excess.half_width),
-        is_tested=excess.is_tested,
+        is_contender=np.isin(places, selection.contenders),
+        is_equal=np.isin(places, selection.equal),
+        possible_gain=_as_share(selection.shortfall, test),
+        more_launches=_more_launches(selection),
     )
     rivals = order.drop(index=chosen).sort_values("mean_cost", kind="stable")
-    sure = Certainty.SINGLE_LAUNCH
-    if rivals.empty:
-        sure = Certainty.ONLY_CANDIDATE
-    elif rivals["is_tied"].any():
-        sure = Certainty.TIED
-    elif rivals["is_tested"].all():
-        sure = Certainty.SIGNIFICANT
-    rivals["more_launches"] = _more_launches(test, rivals, rows.loc[chosen])
-    rivals = rivals.drop(columns=["mean_cost", "is_tested"])
-    ratios = {
-        f"ratio{end}": values for end, values in test.ratios(rows.loc[chosen], rivals).items()
-    }
+    rivals = rivals.drop(columns="mean_cost")
+    ratios = test.ratios(rows.loc[chosen], rivals, level=study.level)
     return Recommendation(
         goal=goal,
         objective=objective,
         point=rows.loc[chosen[0]],
-        sure=sure,
-        others=rivals.assign(**ratios).reset_index(drop=True),
-        alternatives=_alternatives(points, points.loc[chosen], objective, compare),
+        answer=selection.answer,
+        is_decided=selection.is_decided,
+        zone=study.zone,
+        confidence=study.confidence,
+        others=rivals.assign(
+            **{f"ratio{end}": values for end, values in ratios.items()}
+        ).reset_index(drop=True),
+        alternatives=_alternatives(
+            points, points.loc[chosen], objective, compare, level=study.level
+        ),
         unknown=int((points["is_unknown"] & points["is_allowed"]).sum()),
         unmeasured=unmeasured_of(points, objective, condition),
         slow=int(
@@ -210,30 +248,35 @@ def _recommend_one(
     )
 
 
-def _more_launches(
-    test: PairTest, rivals: pd.DataFrame, chosen: pd.DataFrame
-) -> pd.arrays.IntegerArray:
-    """Further launches that would separate each tied candidate from the chosen one."""
+def _near(test: PairTest, numbers: Rows) -> Rows:
+    """Places of the candidates that are compared each to each: the best ones, where many are."""
+    costs = test.cost.launches.point_means[numbers]
+    return np.sort(np.argsort(costs, kind="stable")[:MANY])
+
+
+def _prices(rows: pd.DataFrame, objective: Objective) -> Numbers:
+    """(points, prices): workers and memory; where what counts is set, the rate, negated."""
+    if objective.is_exact:
+        return -rows[["samples_per_s"]].to_numpy("float64", na_value=0.0)
+    return np.column_stack(
+        [
+            rows["workers"].to_numpy("float64"),
+            rows["memory_peak_bytes"].to_numpy("float64", na_value=np.inf),
+        ]
+    )
+
+
+def _as_share(gains: Numbers, test: PairTest) -> Numbers:
+    """Gains as shares, where they are differences of logarithms."""
+    if test.objective.is_relative:
+        return np.expm1(gains)
+    return gains
+
+
+def _more_launches(selection: Selection) -> pd.arrays.IntegerArray:
     import pandas as pd
 
-    cost = test.cost
-    (reference,) = test.numbers_of(chosen)
-    counts: list[int | None] = []
-    for number, is_tied in zip(test.numbers_of(rivals), rivals["is_tied"], strict=True):
-        pair = np.array([number]), np.array([reference])
-        contrast = cost.contrasts(*pair)
-        count = None
-        if is_tied and not cost.is_exact and contrast.tested.all():
-            power = power_of(
-                contrast,
-                cost.launches,
-                number,
-                reference,
-                drift=float(test.drift_in(contrast, *pair)[0, 0]),
-                drift_stays=bool(test.has_lasting_drift(contrast, *pair)[0, 0]),
-            )
-            count = power.more_launches
-        counts.append(count)
+    counts = [None if count > MOST_LAUNCHES else int(count) for count in selection.more_launches]
     return pd.array(counts, dtype="Int64")
 
 
@@ -248,54 +291,13 @@ def _undecided(points: pd.DataFrame, chosen: pd.Index[int], objective: Objective
     )
 
 
-def _recommended_place(test: PairTest, rows: pd.DataFrame) -> int:
-    """Position of the recommended one among the candidates of one model and environment."""
-    numbers = test.numbers_of(rows)
-    best = _best_place(test.cost, numbers)
-    costs = test.cost.launches.point_means[numbers]
-    margin = WORTH_A_WORKER
-    if not test.objective.is_relative:
-        margin *= abs(costs[best])
-    # Of equal ones, as they are where what counts is set and not measured, the highest throughput.
-    rates = rows["samples_per_s"].to_numpy("float64", na_value=0.0)
-    workers = rows["workers"].to_numpy("float64")
-    latency_s = rows["latency_s"].to_numpy("float64", na_value=np.nan)
-    chosen, longest_s = None, np.inf
-    for place in np.lexsort((-rates, costs, workers)):
-        if chosen is not None and workers[place] > workers[chosen]:
-            break
-        is_candidate = costs[place] <= costs[best] + margin
-        if chosen is not None:
-            # Not at the price of throughput, which a goal of memory or energy does not ask for.
-            is_candidate &= bool(latency_s[place] <= longest_s) and not test.objective.is_exact
-            is_candidate &= bool(rates[place] >= (1 - WORTH_A_WORKER) * rates[chosen])
-        if is_candidate and not _is_beaten(test, numbers, int(place)):
-            chosen, longest_s = int(place), SHORTER * latency_s[place]
-    if chosen is None:
-        return best
-    return chosen
-
-
-def _is_beaten(test: PairTest, numbers: Rows, place: int) -> bool:
-    """True if any of the points is significantly better than one of them."""
-    excess = test.excess(numbers, numbers[[place]])
-    return bool((excess.estimate < -excess.half_width).any())
-
-
-def _best_place(cost: Cost, numbers: Rows) -> int:
-    """Position of the least cost, unless shared launches show another point to be better."""
-    costs = cost.launches.point_means[numbers]
-    best = int(costs.argmin())
-    for _ in range(len(numbers)):
-        better = np.flatnonzero(cost.contrasts(numbers[[best]], numbers).greater[0])
-        if not len(better):
-            break
-        best = int(better[costs[better].argmin()])
-    return best
-
-
 def _alternatives(
-    points: pd.DataFrame, chosen: pd.DataFrame, objective: Objective, compare: Compare
+    points: pd.DataFrame,
+    chosen: pd.DataFrame,
+    objective: Objective,
+    compare: Compare,
+    *,
+    level: float,
 ) -> pd.DataFrame:
     """Points that are significantly better in some objective than the recommended one."""
     would_do = points["is_allowed"] | (points["is_met"] & ~points["is_slow"])
@@ -312,14 +314,14 @@ def _alternatives(
         chosen_numbers = test.numbers_of(chosen)
         if first.empty or (chosen_numbers < 0).any():
             continue
-        excess = test.excess(chosen_numbers, numbers)
-        if excess.estimate[0] > excess.half_width[0]:
+        pair = test.differences(np.concatenate([chosen_numbers, numbers]))
+        if pair.estimate[0, 1] > pair.half_width(level)[0, 1]:
             rows.append(first.index[0])
             better.append(by.name)
     alternatives = pool.loc[rows].assign(better=better)
     ratios = {
         f"{name}_ratio{end}": values
         for name, test in tests.items()
-        for end, values in test.ratios(alternatives, chosen).items()
+        for end, values in test.ratios(alternatives, chosen, level=level).items()
     }
     return alternatives.assign(**ratios).reset_index(drop=True)

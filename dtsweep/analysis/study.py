@@ -10,10 +10,15 @@ from dtsweep.analysis.ladders import Ladders, Per, ladders_of
 from dtsweep.analysis.launches import check_asked, measured, points_of
 from dtsweep.analysis.where import Condition, parse_condition
 from dtsweep.inference.contrasts import logarithms_of
+from dtsweep.inference.looks import look_level
 from dtsweep.inference.spread import POINT, Launches, of_environment, spread_of
+from dtsweep.sweep.goal import Question
 
 if TYPE_CHECKING:
     import pandas as pd
+
+GRID_LEVEL = 0.05
+"""Two-sided significance level of a comparison in a plain grid, which is looked at once."""
 
 
 class Study:
@@ -46,6 +51,34 @@ class Study:
     def points(self) -> pd.DataFrame:
         """Rows of `over_launches`."""
         return points_of(self.trials)
+
+    @cached_property
+    def question(self) -> Question | None:
+        """Question that the newest trial was measured for; None of a plain grid."""
+        if self.trials.empty:
+            return None
+        text = self.trials["question"].iloc[-1]
+        if not isinstance(text, str):
+            return None
+        return Question.from_json(text)
+
+    @cached_property
+    def level(self) -> float:
+        """Two-sided significance level of a comparison, corrected for the looks of a question."""
+        if self.question is None:
+            return GRID_LEVEL
+        launches = int(self.points["launches"].max())
+        return look_level(self.question.confidence, max(launches, self.question.max_launches))
+
+    @property
+    def confidence(self) -> float:
+        """Probability of a right answer, over all looks at the data."""
+        return (self.question or Question()).confidence
+
+    @cached_property
+    def zone(self) -> float:
+        """Indifference zone, as a share."""
+        return (self.question or Question()).indifference
 
     @cached_property
     def canaries(self) -> pd.DataFrame:

@@ -16,8 +16,11 @@ from dtsweep.inference.verdicts import ConditionVerdict
 if TYPE_CHECKING:
     import pandas as pd
 
-Evaluate = Callable[["pd.DataFrame", bool], Truth]
-"""Truth by row of points: of their means, or, where the flag is set, of their 95 % intervals."""
+Evaluate = Callable[["pd.DataFrame", "float | None"], Truth]
+"""Truth by row of points: of their means; or, given a number, of their 95 % intervals.
+
+The number is the share by which limits are loosened; below 0 they are tightened.
+"""
 
 UNITS = {
     "s": 1,
@@ -82,13 +85,15 @@ class Condition:
         Raises:
             SweepError: a column is compared with what it can't hold.
         """
-        return self._evaluate(points, False)  # noqa: FBT003  # as closures pass it on
+        return self._evaluate(points, None)
 
-    def verdicts(self, points: pd.DataFrame) -> pd.Series[Any]:
+    def verdicts(self, points: pd.DataFrame, *, zone: float = 0.0) -> pd.Series[Any]:
         """Judge the points by the 95 % intervals of what was measured.
 
         Args:
             points: rows with the columns that it names, and their `_low` and `_high`.
+            zone: indifference zone of limits, as a share: an interval that passes a limit by less
+                meets it.
 
         Returns:
             By row one of `ConditionVerdict`. A column without `_low` and `_high`, as a setting or
@@ -99,10 +104,10 @@ class Condition:
         """
         import pandas as pd
 
-        by_interval = self._evaluate(points, True)  # noqa: FBT003  # as closures pass it on
+        loosened, strict = self._evaluate(points, zone), self._evaluate(points, 0.0)
         verdicts = pd.Series(ConditionVerdict.UNDECIDED, index=points.index, dtype=object)
-        verdicts[by_interval.fillna(value=False)] = ConditionVerdict.MEETS
-        verdicts[~by_interval.fillna(value=True)] = ConditionVerdict.MISSES
+        verdicts[loosened.fillna(value=False)] = ConditionVerdict.MEETS
+        verdicts[~strict.fillna(value=True)] = ConditionVerdict.MISSES
         return verdicts.where(self.holds(points).notna(), ConditionVerdict.UNKNOWN)
 
 
@@ -129,7 +134,7 @@ def parse_condition(text: str, points: pd.DataFrame) -> Condition:
     return Condition(text, tuple(dict.fromkeys(parser.asked_columns)), evaluate)
 
 
-def _always(points: pd.DataFrame, _: bool) -> Truth:
+def _always(points: pd.DataFrame, _: float | None) -> Truth:
     import pandas as pd
 
     return pd.Series(data=True, index=points.index, dtype="boolean")
@@ -161,7 +166,7 @@ class _Parser:
     def _single(self) -> Evaluate:
         if self._takes("not"):
             inner = self._single()
-            return lambda points, by_interval: ~inner(points, by_interval)
+            return lambda points, slack: ~inner(points, slack if slack is None else -slack)
         if self._takes("("):
             inside = self.disjunction()
             self.expect(")")
@@ -217,11 +222,12 @@ class _Parser:
     def _compared(self, column: str, sign: str, value: Any) -> Evaluate:
         is_setting = column in self._settings
 
-        def evaluate(points: pd.DataFrame, by_interval: bool) -> Truth:
+        def evaluate(points: pd.DataFrame, slack: float | None) -> Truth:
             has_interval = f"{column}_low" in points and f"{column}_high" in points
-            if by_interval and has_interval and not is_setting and isinstance(value, float):
+            is_number = not is_setting and isinstance(value, float)
+            if slack is not None and has_interval and is_number:
                 low, high = points[f"{column}_low"], points[f"{column}_high"]
-                return compared_interval(low, high, sign, value)
+                return compared_interval(low, high, sign, _loosened(sign, value, slack))
             return compared(points[column], sign, value, is_setting=is_setting)
 
         return evaluate
@@ -282,11 +288,24 @@ class _Parser:
         )
 
 
+def _loosened(sign: str, limit: float, slack: float) -> float:
+    """Loosen a limit by a share of its size; equality has none.
+
+    >>> _loosened("<=", 0.2, 0.05), round(_loosened(">", 0.2, 0.05), 6)
+    (0.21, 0.19)
+    """
+    if sign.startswith("<"):
+        return limit + abs(limit) * slack
+    if sign.startswith(">"):
+        return limit - abs(limit) * slack
+    return limit
+
+
 def _join(parts: Sequence[Evaluate], join: Callable[[Truth, Truth], Truth]) -> Evaluate:
-    def evaluate(points: pd.DataFrame, by_interval: bool) -> Truth:
-        truth = parts[0](points, by_interval)
+    def evaluate(points: pd.DataFrame, slack: float | None) -> Truth:
+        truth = parts[0](points, slack)
         for part in parts[1:]:
-            truth = join(truth, part(points, by_interval))
+            truth = join(truth, part(points, slack))
         return truth
 
     return evaluate

@@ -6,8 +6,7 @@ variances of `dtsweep.inference.contrasts`. docs/adr/0018 says what differs, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from dtsweep.inference.contrasts import Contrasts, Rows
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import Numbers
+from dtsweep.inference.verdicts import Answer
 from dtsweep.measure.statistics import students_t
 
 Truth = NDArray[np.bool_]
@@ -24,21 +24,6 @@ ASSUMED_SIGMA = 0.03
 
 _UNKNOWN_ERROR = 0.025
 """Assumed standard error of a window that doesn't know its own, as a share of the value."""
-
-
-class Answer(StrEnum):
-    """Answer to the question which point is the best."""
-
-    BEST = "best"
-    """One point is significantly better than all others."""
-    EQUAL = "equal"
-    """No point is better than the chosen one by more than the indifference zone."""
-    UNDECIDED = "undecided"
-    """Launches show neither."""
-    SINGLE_LAUNCH = "single_launch"
-    """One launch of each point; nothing shows how far launches differ."""
-    ONLY_CANDIDATE = "only_candidate"
-    """No other point is a candidate."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,37 +45,28 @@ class Differences:
         half_width: Numbers = students_t(self.degrees, level=level) * self.error + self.drift
         return half_width
 
-    def between(self, first: Rows, second: Rows) -> Differences:
-        """Give the differences between some points and others."""
-        cells = np.ix_(first, second)
-        return Differences(
-            estimate=self.estimate[cells],
-            error=self.error[cells],
-            degrees=self.degrees[cells],
-            drift=self.drift[cells],
-            is_tested=self.is_tested[cells],
-        )
-
 
 def differences_of(
     contrast: Contrasts,
     launches: Launches,
-    rows: Rows,
+    first: Rows,
+    second: Rows,
     *,
     sizes: Numbers | None = None,
     drift: Numbers | None = None,
 ) -> Differences:
-    """Take contrasts of points with each other, with assumed errors where there is no test.
+    """Take contrasts of points with others, with assumed errors where there is no test.
 
     Args:
-        contrast: of the rows with each other.
+        contrast: of the first points with the second ones.
         launches: of costs.
-        rows: of `launches`.
-        sizes: (rows,) what shares are of, where costs are not logarithms.
-        drift: (rows, rows) added to half-widths.
+        first: rows of `launches`.
+        second: rows of `launches`.
+        sizes: (points,) what shares are of, where costs are not logarithms.
+        drift: (first, second) added to half-widths.
     """
     is_tested = contrast.tested
-    assumed = assumed_error(launches, rows, rows, sizes=sizes)
+    assumed = _assumed_error(launches, first, second, sizes=sizes)
     error = contrast.half_width / students_t(contrast.degrees)
     return Differences(
         estimate=contrast.estimate,
@@ -99,27 +75,6 @@ def differences_of(
         drift=np.zeros(is_tested.shape) if drift is None else drift,
         is_tested=is_tested,
     )
-
-
-def assumed_error(
-    launches: Launches, first: Rows, second: Rows, *, sizes: Numbers | None = None
-) -> Numbers:
-    """Standard error of differences of single launches, (first, second), by `ASSUMED_SIGMA`.
-
-    Args:
-        launches: of costs.
-        first: rows of them.
-        second: rows of them.
-        sizes: (points,) what shares are of, where costs are not logarithms.
-    """
-    if sizes is None:
-        sizes = np.ones(len(launches.within_variance))
-    within_variance = launches.within_variance
-    is_unknown = np.isnan(within_variance)
-    within_variance = np.where(is_unknown, (_UNKNOWN_ERROR * sizes) ** 2, within_variance)
-    variance = within_variance + (ASSUMED_SIGMA * sizes) ** 2
-    error: Numbers = np.add.outer(variance[first], variance[second]) ** 0.5
-    return error
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -141,18 +96,49 @@ class Selection:
     shortfall: Numbers
     """(points,) upper limit of how much better each point may be than the chosen one.
 
-    Simultaneous over the contenders; below 0 where a point is worse.
+    Simultaneous over the contenders; below 0 where a point is worse; nan where it was not compared.
     """
+    more_launches: Numbers
+    """(points,) further launches of both that should decide about each point and the chosen one.
+
+    0 where they are decided; infinite where no number would.
+    """
+
+    def among(self, places: Rows, count: int) -> Selection:
+        """Number the points as more points are, of which these are some.
+
+        Args:
+            places: (points,) number of each point among all.
+            count: of all.
+        """
+        shortfall, more_launches = np.full(count, np.nan), np.zeros(count)
+        shortfall[places], more_launches[places] = self.shortfall, self.more_launches
+        return replace(
+            self,
+            chosen=int(places[self.chosen]),
+            contenders=places[self.contenders],
+            equal=places[self.equal],
+            shortfall=shortfall,
+            more_launches=more_launches,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidates:
+    """Properties of the points among which one is selected."""
+
+    counts: Rows
+    """(points,) launches."""
+    is_met: Truth
+    """(points,) True where the condition is known to be met; else it is open."""
+    is_likely: Truth
+    """(points,) True where the mean meets it."""
+    prices: Numbers
+    """(points, prices), the first counts most: of equal points the cheapest is chosen."""
 
 
 def select(
-    differences: Differences,
-    *,
-    counts: Rows,
-    is_met: Truth,
-    prices: Rows,
-    zone: float,
-    level: float,
+    differences: Differences, candidates: Candidates, *, zone: float, level: float
 ) -> Selection:
     """Select a point by the launches so far.
 
@@ -165,40 +151,41 @@ def select(
 
     Args:
         differences: in cost between the candidates; smaller is better.
-        counts: (points,) launches.
-        is_met: (points,) True where the condition is known to be met; else it is open.
-        prices: (points,) lower ones are preferred among equal points: workers.
+        candidates: their properties.
         zone: indifference zone, in units of cost.
         level: two-sided significance level of a look, as `look_level` gives it.
     """
+    counts, is_met = candidates.counts, candidates.is_met
     points = np.arange(len(counts))
     greater = differences.estimate > differences.half_width(level)
-    is_worse = greater[:, is_met].any(axis=1)
+    is_worse: Truth = np.logical_or.reduce(greater[:, is_met], axis=1)
     contenders = points[~is_worse]
     one_sided = level / max(1, len(contenders) - 1)
     # What the first of two points costs more than the second, at most.
     excess = differences.estimate + differences.half_width(min(1.0, 2 * one_sided))
     np.fill_diagonal(excess, 0.0)
-    is_equal = is_met & ~is_worse & (excess <= zone).all(axis=1)
+    is_equal = is_met & ~is_worse & (counts > 1) & (excess <= zone).all(axis=1)
     means = differences.estimate.mean(axis=1)
-    leader = _leader(points, is_met & ~is_worse, greater, means)
-    equal = points[is_equal & (counts > 1)]
-    chosen, answer = leader, Answer.UNDECIDED
-    open_points = contenders
+    chosen = _leader(points, candidates, greater=greater, is_worse=is_worse, means=means)
+    equal = points[is_equal]
+    answer, open_points = Answer.UNDECIDED, contenders
     if len(points) == 1:
         answer = Answer.ONLY_CANDIDATE
     elif counts[contenders].max(initial=0) < 2:
         answer = Answer.SINGLE_LAUNCH
-    elif len(contenders) == 1 and is_met[leader]:
-        answer = Answer.BEST
-        equal = contenders
+    elif len(contenders) == 1 and is_met[chosen]:
+        answer, equal = Answer.BEST, contenders
     elif len(equal):
         answer = Answer.EQUAL
-        chosen = int(equal[np.lexsort((means[equal], prices[equal]))[0]])
-        is_cheaper = prices < prices[chosen]
+        prices = candidates.prices
+        # The last key counts most.
+        chosen = int(equal[np.lexsort((means[equal], *prices[equal].T[::-1]))[0]])
+        is_cheaper = prices[:, 0] < prices[chosen, 0]
         open_points = contenders[is_cheaper[contenders] & ~is_equal[contenders]]
-    is_decided = answer in (Answer.BEST, Answer.EQUAL, Answer.ONLY_CANDIDATE)
-    if answer is Answer.EQUAL:
+    is_decided = answer in (Answer.BEST, Answer.ONLY_CANDIDATE)
+    if answer is Answer.ONLY_CANDIDATE:
+        is_decided = bool(is_met[chosen])
+    elif answer is Answer.EQUAL:
         is_decided = not len(open_points)
     return Selection(
         answer=answer,
@@ -207,14 +194,20 @@ def select(
         contenders=contenders,
         equal=equal,
         shortfall=excess[chosen],
+        more_launches=_more_launches(
+            differences, chosen, counts=counts, zone=zone, level=level, one_sided=one_sided
+        ),
     )
 
 
-def _leader(points: Rows, is_candidate: Truth, greater: Truth, means: Numbers) -> int:
+def _leader(
+    points: Rows, candidates: Candidates, *, greater: Truth, is_worse: Truth, means: Numbers
+) -> int:
     """Point of the least mean cost, unless shared launches show another one to be better."""
-    among = points[is_candidate]
-    if not len(among):
-        among = points
+    is_candidate = candidates.is_met & ~is_worse
+    if not is_candidate.any():
+        is_candidate = candidates.is_likely
+    among = points[is_candidate] if is_candidate.any() else points
     leader = int(among[means[among].argmin()])
     for _ in range(len(among)):
         better = among[greater[leader, among]]
@@ -222,3 +215,49 @@ def _leader(points: Rows, is_candidate: Truth, greater: Truth, means: Numbers) -
             break
         leader = int(better[means[better].argmin()])
     return leader
+
+
+def _more_launches(
+    differences: Differences,
+    chosen: int,
+    *,
+    counts: Rows,
+    zone: float,
+    level: float,
+    one_sided: float,
+) -> Numbers:
+    """(points,) `Selection.more_launches`, if the means stay and errors shrink by the launches."""
+    launches = np.minimum(counts, counts[chosen])
+    estimate, drift = differences.estimate[chosen], differences.drift[chosen]
+    error, degrees = differences.error[chosen], differences.degrees[chosen]
+    separation = np.abs(estimate) - drift
+    margin = zone - estimate - drift
+    needed = []
+    for distance, each_level in ((separation, level), (margin, min(1.0, 2 * one_sided))):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = students_t(degrees, level=each_level) * error / distance
+        needed.append(np.where(distance > 0, launches * (ratio**2 - 1), np.inf))
+    more: Numbers = np.ceil(np.maximum(np.minimum(*needed), 0.0))
+    more[chosen] = 0.0
+    return more
+
+
+def _assumed_error(
+    launches: Launches, first: Rows, second: Rows, *, sizes: Numbers | None = None
+) -> Numbers:
+    """Standard error of differences of single launches, (first, second), by `ASSUMED_SIGMA`.
+
+    Args:
+        launches: of costs.
+        first: rows of them.
+        second: rows of them.
+        sizes: (points,) what shares are of, where costs are not logarithms.
+    """
+    if sizes is None:
+        sizes = np.ones(len(launches.within_variance))
+    within_variance = launches.within_variance
+    is_unknown = np.isnan(within_variance)
+    within_variance = np.where(is_unknown, (_UNKNOWN_ERROR * sizes) ** 2, within_variance)
+    variance = within_variance + (ASSUMED_SIGMA * sizes) ** 2
+    error: Numbers = np.add.outer(variance[first], variance[second]) ** 0.5
+    return error

@@ -41,16 +41,19 @@ class RunVerdict(StrEnum):
     """The history has no earlier run of this machine."""
 
 
-class Certainty(StrEnum):
-    """Certainty of a recommendation by its launches."""
+class Answer(StrEnum):
+    """Answer to the question which point is the best."""
 
-    SIGNIFICANT = "significant"
-    """It is significantly better than every other candidate."""
-    TIED = "tied"
-    """At least one other is not significantly worse."""
+    BEST = "best"
+    """One point is significantly better than all others."""
+    EQUAL = "equal"
+    """No point is better than the chosen one by more than the indifference zone."""
+    UNDECIDED = "undecided"
+    """Launches show neither."""
     SINGLE_LAUNCH = "single_launch"
-    """It is better by one launch each, and nothing says how far launches differ."""
+    """One launch of each point; nothing shows how far launches differ."""
     ONLY_CANDIDATE = "only_candidate"
+    """No other point is a candidate."""
 
 
 class ConditionVerdict(StrEnum):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import drift_of
-from dtsweep.analysis.dominance import ASSUMED_SIGMA
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.study import Study, launch_sigma
 from dtsweep.inference.power import MOST_LAUNCHES, launches_for, sigma_interval
+from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.report.labels import trial_label
 from dtsweep.text import count_of, format_integers, format_number, percent_up
 
