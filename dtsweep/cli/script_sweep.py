@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.cli.question import settings_of
 from dtsweep.errors import SweepError, did_you_mean, quoted
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class ScriptSweep:
     samples_per_step: int | tuple[str, ...] | None
     """Samples of a worker per step, or the arguments whose product they are; None counts them."""
 
+    question: Mapping[str, Any]
+    """Settings of `Sweep` for its question that differ from the default."""
+
     @property
     def fields(self) -> dict[str, Any]:
         """Fields of `Script` that are not at their defaults, without its path."""
@@ -56,8 +60,11 @@ def read_options(
     names: Sequence[str],
     measure: Sequence[str],
     samples_per_step: str | None,
+    question: Mapping[str, Any],
 ) -> ScriptSweep:
-    """Read the options of the command, each of which may be given several times.
+    """Read the options of the command.
+
+    Those of axes, names and settings may be given several times.
 
     Raises:
         SweepError: an option has no value, or a name is given twice.
@@ -69,6 +76,7 @@ def read_options(
         names=_names(names),
         measure=_single("--measure", measure),
         samples_per_step=_samples(samples_per_step),
+        question=settings_of(None, question),
     )
 
 
@@ -140,7 +148,11 @@ def sweep_of(asked: ScriptSweep) -> Sweep:
     script = workloads.Script(asked.path, **asked.fields)
     _check_effect(asked, script)
     return Sweep(
-        workload=script, axes=asked.axes, measure=_measure(asked.measure), file=Path(asked.path)
+        workload=script,
+        axes=asked.axes,
+        measure=_measure(asked.measure),
+        file=Path(asked.path),
+        **asked.question,
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -27,30 +27,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A plan, laid out on a cluster."""
+    """A cluster, settled for a sweep: it is the same for all batches of a run."""
 
     sweep: Sweep
     """With settled resources: GPUs and CPUs of a worker, and whether slots share nodes."""
 
-    groups: Sequence[Sequence[Trial]]
-    """Trials that may share a session, in the order in which they run."""
-
-    refused: Sequence[tuple[Trial, str]]
-    """Trials that the cluster can't hold, each with the reason."""
+    cluster: Cluster
 
     slots: Slots
     """The nodes of each slot; None is all."""
 
-    canaries: Mapping[World, Trial]
+    no_room: Callable[[int, str], str | None]
+    """Says why some slot can't hold so many workers in this placement, or None."""
+
     nests: bool = False
     """True if sessions also run smaller worlds."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Trials of a batch, laid out on a cluster."""
+
+    groups: Sequence[Sequence[Trial]]
+    """Trials that may share a session, in the order in which they run."""
+
+    refused: Sequence[tuple[Trial, str]] = ()
+    """Trials that the cluster can't hold, each with the reason."""
+
+    canaries: Mapping[World, Trial] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
-    """Of every row of the run."""
+    """Of every row of the batch."""
 
 
 def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
-    """Lay a plan out on a cluster.
+    """Settle resources and slots, before the first batch is laid out.
 
     Raises:
         SweepError: the cluster has no room for that many slots, or it must be said whether workers
@@ -63,36 +73,53 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     # What nodes can hold is asked once for each shape of a world, however many nodes and trials
     # there are.
     no_room = cache(partial(_no_room, sweep, cluster, slots))
-    harness = Harness(has_gpus=bool(sweep.resources.gpus_per_worker))
-    points = ((trial, trial.point) for trial in plan.to_run)
-    reasons = [
-        (t, impossible(point, harness) or no_room(point.workers, point.placement))
-        for t, point in points
-    ]
-    to_run = [trial for trial, reason in reasons if reason is None]
-    groups: list[Sequence[Trial]] = [*groups_of(to_run, fresh=sweep.measure.fresh)]
+    prepared = Prepared(sweep=sweep, cluster=cluster, slots=slots, no_room=no_room)
+    fitting, _ = _by_room(prepared, plan)
+    groups = groups_of(fitting, fresh=sweep.measure.fresh)
     # On an autoscaler a smaller world of its own gives nodes back.
     stays = cluster.autoscaler is None or are_brief(sweep, groups, plan.rows)
     nests = sweep.measure.nested and not sweep.measure.fresh and stays
-    groups = sessions_of(groups, nests=nests, slots=len(slots))
+    return replace(prepared, nests=nests)
+
+
+def lay_out(prepared: Prepared, plan: Plan) -> Layout:
+    """Lay the trials of a plan out."""
+    sweep = prepared.sweep
+    cluster = prepared.cluster
+    fitting, refused = _by_room(prepared, plan)
+    groups: list[Sequence[Trial]] = [*groups_of(fitting, fresh=sweep.measure.fresh)]
+    groups = sessions_of(groups, nests=prepared.nests, slots=len(prepared.slots))
     full = {row["trial_id"] for row in plan.rows if row["status"] == "oom_device"}
     planned = list(groups)
     if cluster.autoscaler is not None:
         groups = _growing_once(groups, cluster, sweep)
     flags: tuple[str, ...] = ()
-    if sweep.measure.repeats > 1 and groups != planned:
+    has_repeats = len({trial.repeat for trial in fitting}) > 1
+    if has_repeats and groups != planned:
         flags = ("adjacent_launches",)
-    return Prepared(
-        sweep=sweep,
+    return Layout(
         groups=groups,
-        nests=nests,
-        refused=[(trial, reason) for trial, reason in reasons if reason is not None],
-        slots=slots,
+        refused=refused,
         canaries=choose_canaries(
-            [trial for trial in (*to_run, *plan.done) if trial.trial_id not in full]
+            [trial for trial in (*fitting, *plan.done) if trial.trial_id not in full]
         ),
         flags=flags,
     )
+
+
+def _by_room(prepared: Prepared, plan: Plan) -> tuple[list[Trial], list[tuple[Trial, str]]]:
+    """The trials that the cluster can hold, and the others with their reasons."""
+    harness = Harness(has_gpus=bool(prepared.sweep.resources.gpus_per_worker))
+    fitting: list[Trial] = []
+    refused: list[tuple[Trial, str]] = []
+    for trial in plan.to_run:
+        point = trial.point
+        reason = impossible(point, harness) or prepared.no_room(point.workers, point.placement)
+        if reason is None:
+            fitting.append(trial)
+        else:
+            refused.append((trial, reason))
+    return fitting, refused
 
 
 def _growing_once(
