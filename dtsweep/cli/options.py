@@ -31,7 +31,7 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class Share(click.ParamType):
+class Share(click.ParamType[float]):
     """A share of one: 0.03, or 3%."""
 
     name = "share"

@@ -35,13 +35,22 @@ def with_question(sweep: Sweep, asked: Mapping[str, Any]) -> Sweep:
 
     if not asked:
         return sweep
-    if sweep.question is None:
+    refuse_grid(sweep, asked)
+    return replace(sweep, **settings_of(sweep.goal, asked))
+
+
+def refuse_grid(sweep: Sweep, asked: Mapping[str, Any]) -> None:
+    """Refuse options of a question where the sweep is a plain grid.
+
+    Raises:
+        SweepError: it is one, and there are such options.
+    """
+    if asked and sweep.question is None:
         option = next(iter(asked)).replace("_", "-")
         raise SweepError(
             f"--{option} says nothing of a plain grid, which Measure(repeats="
             f"{sweep.measure.repeats}) asks for; leave repeats out of the sweep, or --{option}"
         )
-    return replace(sweep, **settings_of(sweep.goal, asked))
 
 
 def settings_of(own: Goal | str | None, asked: Mapping[str, Any]) -> dict[str, Any]:

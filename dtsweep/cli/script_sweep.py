@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.cli.question import settings_of
 from dtsweep.errors import SweepError, did_you_mean, quoted
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class ScriptSweep:
     samples_per_step: int | tuple[str, ...] | None
     """Samples of a worker per step, or the arguments whose product they are; None counts them."""
 
-    question: Mapping[str, Any]
+    question: Mapping[str, Any] = field(default_factory=dict)
     """Settings of `Sweep` for its question that differ from the default."""
 
     @property
@@ -60,11 +59,8 @@ def read_options(
     names: Sequence[str],
     measure: Sequence[str],
     samples_per_step: str | None,
-    question: Mapping[str, Any],
 ) -> ScriptSweep:
-    """Read the options of the command.
-
-    Those of axes, names and settings may be given several times.
+    """Read the options of the command, each of which may be given several times.
 
     Raises:
         SweepError: an option has no value, or a name is given twice.
@@ -76,7 +72,6 @@ def read_options(
         names=_names(names),
         measure=_single("--measure", measure),
         samples_per_step=_samples(samples_per_step),
-        question=settings_of(None, question),
     )
 
 

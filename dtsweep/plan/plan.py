@@ -77,7 +77,7 @@ class InRun:
     spent: Spent = NOTHING_SPENT
 
     stale: Mapping[str, str] | None = None
-    """`Plan.stale` of its first plan; None for the first plan itself."""
+    """`Plan.stale` of the first plan; None for the first plan itself."""
 
 
 FIRST_PLAN = InRun()
@@ -112,7 +112,7 @@ class Plan:
     """Points that are done and `ok`."""
 
     stale: Mapping[str, str] = field(default_factory=dict)
-    """Why stored results of trials can't stand, by `trial_id`."""
+    """Reasons to measure trials again in spite of a result, by `trial_id`."""
 
     question: Question | None = None
     """None of a plain grid."""

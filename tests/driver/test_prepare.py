@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,9 +11,11 @@ import pytest
 from dtsweep import Measure, Resources, Sweep, SweepError
 from dtsweep.driver.autoscaler import Autoscaler, NodeType
 from dtsweep.driver.cluster import Cluster, Node
-from dtsweep.driver.prepare import Prepared, prepare
-from dtsweep.plan.plan import make_plan
+from dtsweep.driver.prepare import lay_out, prepare
+from dtsweep.plan.plan import Plan, make_plan
+from dtsweep.plan.trial import Trial
 from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.point import World
 from tests.counts import calls_of
 from tests.outcomes import Tokens
 
@@ -42,20 +44,39 @@ def adds(*types: tuple[int, Mapping[str, float]], most: int = 100) -> Autoscaler
     return Autoscaler(types=kinds, max_nodes=most)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A plan's first batch on a cluster that is settled for it."""
+
+    sweep: Sweep
+    slots: Sequence[tuple[Node, ...] | None]
+    nests: bool
+    groups: Sequence[Sequence[Trial]]
+    refused: Sequence[tuple[Trial, str]]
+    canaries: Mapping[World, Trial]
+    flags: tuple[str, ...]
+
+
+def made_of(sweep: Sweep, plan: Plan, cluster: Cluster) -> Made:
+    settled = prepare(sweep, plan, cluster)
+    layout = lay_out(settled, plan)
+    return Made(sweep=settled.sweep, slots=settled.slots, nests=settled.nests, **vars(layout))
+
+
 def prepared(
     cluster: Cluster,
     axes: dict[str, list[Any]],
     *,
     measure: Measure | None = None,
     **resources: Any,
-) -> Prepared:
+) -> Made:
     sweep = Sweep(
         workload=Tokens(), axes=axes, measure=measure or Measure(), resources=Resources(**resources)
     )
-    return prepare(sweep, make_plan(sweep, candidates(sweep), []), cluster)
+    return made_of(sweep, make_plan(sweep, candidates(sweep), []), cluster)
 
 
-def refused(made: Prepared) -> dict[tuple[int, str], str]:
+def refused(made: Made) -> dict[tuple[int, str], str]:
     return {(trial.point.workers, trial.point.placement): reason for trial, reason in made.refused}
 
 
@@ -119,7 +140,7 @@ def test_what_ran_out_of_memory_is_no_canary() -> None:
 
     def canary(*full: int) -> int:
         rows = [{"trial_id": sizes[size], "status": "oom_device"} for size in full]
-        (trial,) = prepare(
+        (trial,) = made_of(
             sweep, replace(plan, rows=rows), cluster_of(TWO_OF_TWO)
         ).canaries.values()
         return trial.point.micro_batch
@@ -284,7 +305,7 @@ def test_results_that_are_continued_keep_the_cpus_of_their_workers() -> None:
     plan = make_plan(sweep, candidates(sweep), [])
     row = {"trial_id": "t", "status": "ok", "gpus_per_worker": 1.0, "cpus_per_worker": 2.0}
     rows = [row, {**row, "status": "user_error", "cpus_per_worker": 3.0}]
-    made = prepare(sweep, replace(plan, rows=rows), cluster_of([{"CPU": 16.0, "GPU": 2.0}]))
+    made = made_of(sweep, replace(plan, rows=rows), cluster_of([{"CPU": 16.0, "GPU": 2.0}]))
     assert made.sweep.resources.cpus_per_worker == 2
 
 
@@ -351,7 +372,7 @@ def test_a_thousand_nodes_are_looked_at_once_for_each_shape_of_a_world(slots: in
             resources=Resources(concurrent=slots),
         )
         plan = make_plan(sweep, candidates(sweep), [])
-        return calls_of(lambda: prepare(sweep, plan, cluster))
+        return calls_of(lambda: made_of(sweep, plan, cluster))
 
     few, many = work(100), work(1100)
     assert few < 40 * 1000
