@@ -10,6 +10,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     canary_levels   drift of a run's canaries, and the interference of trials that run at once
     recorder        turns each finished attempt into rows and stores them
     planned         a run that is planned: options, results so far, its recorder, its time
+    supply          batches of trials for the queue, as the policy asks for more
     signals         signals that end a run
     shipping        workload and user's modules, packed for the nodes; tasks travel through slots
     autoscaler      whether a Ray has one, and which nodes it can add
@@ -20,7 +21,6 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     visit           tasks and answers of all nodes, side by side; refuses versions not the driver's
     heartbeat       whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure
-    supply          batches of trials for the queue, as the policy asks for more
     slots           the actors of the slots: started, watched, ended, replaced
     idle            how long an autoscaler's nodes stand idle
     neighbours      slots that share nodes: which may begin an attempt; pure

@@ -11,8 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from dtsweep.driver.planned import PlannedRun
-from dtsweep.driver.prepare import Layout
-from dtsweep.driver.queue import Queue
+from dtsweep.driver.queue import Layout, Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.signals import signals_noted
 from dtsweep.driver.supply import Supply

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from dtsweep.driver.cluster import words_for
+from dtsweep.driver.queue import Layout
 from dtsweep.errors import SweepError
 from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.estimate import are_brief
@@ -15,7 +16,7 @@ from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Trial, groups_of, sessions_of
 from dtsweep.session.node_choice import room_for
 from dtsweep.sweep.constraints import Harness, impossible
-from dtsweep.sweep.point import Point, World
+from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 from dtsweep.text import count_of
 
@@ -44,21 +45,6 @@ class Prepared:
     """True if sessions also run smaller worlds."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """Trials of a batch, laid out on a cluster."""
-
-    groups: Sequence[Sequence[Trial]]
-    """Trials that may share a session, in the order in which they run."""
-
-    refused: Sequence[tuple[Trial, str]] = ()
-    """Trials that the cluster can't hold, each with the reason."""
-
-    canaries: Mapping[World, Trial] = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
-    """Of every row of the batch."""
-
-
 def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     """Settle resources and slots, before the first batch is laid out.
 
@@ -74,12 +60,20 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     # there are.
     no_room = cache(partial(_no_room, sweep, cluster, slots))
     prepared = Prepared(sweep=sweep, cluster=cluster, slots=slots, no_room=no_room)
+    nests = sweep.measure.nested and not sweep.measure.fresh
+    return replace(prepared, nests=nests and _stays(prepared, plan))
+
+
+def _stays(prepared: Prepared, plan: Plan) -> bool:
+    """True if the nodes of a launch's largest world should stay for its smaller ones.
+
+    On an autoscaler a smaller world of its own gives nodes back.
+    """
+    if prepared.cluster.autoscaler is None:
+        return True
     fitting, _ = _by_room(prepared, plan)
-    groups = groups_of(fitting, fresh=sweep.measure.fresh)
-    # On an autoscaler a smaller world of its own gives nodes back.
-    stays = cluster.autoscaler is None or are_brief(sweep, groups, plan.rows)
-    nests = sweep.measure.nested and not sweep.measure.fresh and stays
-    return replace(prepared, nests=nests)
+    groups = groups_of(fitting, fresh=prepared.sweep.measure.fresh)
+    return are_brief(prepared.sweep, groups, plan.rows)
 
 
 def lay_out(prepared: Prepared, plan: Plan) -> Layout:
@@ -110,16 +104,13 @@ def lay_out(prepared: Prepared, plan: Plan) -> Layout:
 def _by_room(prepared: Prepared, plan: Plan) -> tuple[list[Trial], list[tuple[Trial, str]]]:
     """The trials that the cluster can hold, and the others with their reasons."""
     harness = Harness(has_gpus=bool(prepared.sweep.resources.gpus_per_worker))
-    fitting: list[Trial] = []
-    refused: list[tuple[Trial, str]] = []
-    for trial in plan.to_run:
-        point = trial.point
-        reason = impossible(point, harness) or prepared.no_room(point.workers, point.placement)
-        if reason is None:
-            fitting.append(trial)
-        else:
-            refused.append((trial, reason))
-    return fitting, refused
+    points = ((trial, trial.point) for trial in plan.to_run)
+    reasons = [
+        (trial, impossible(point, harness) or prepared.no_room(point.workers, point.placement))
+        for trial, point in points
+    ]
+    fitting = [trial for trial, reason in reasons if reason is None]
+    return fitting, [(trial, reason) for trial, reason in reasons if reason is not None]
 
 
 def _growing_once(

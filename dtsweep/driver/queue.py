@@ -33,6 +33,21 @@ AlonePoint = tuple[str, frozenset[int]]
 """Point of a canary, and the slots that share the nodes on which it is measured alone."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Trials of a batch, laid out where they run."""
+
+    groups: Sequence[Sequence[Trial]]
+    """Trials that may share a session, in the order in which they run."""
+
+    refused: Sequence[tuple[Trial, str]] = ()
+    """Trials that the cluster can't hold, each with the reason."""
+
+    canaries: Mapping[World, Trial] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    """Of every row of the batch."""
+
+
 @dataclass(kw_only=True)
 class SlotQueue:
     """The trials of the session that a slot works off, the largest world first."""

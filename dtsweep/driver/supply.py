@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dtsweep.driver.planned import PlannedRun
-from dtsweep.driver.prepare import Layout
-from dtsweep.driver.queue import Queue
+from dtsweep.driver.queue import Layout, Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.plan.plan import Plan

@@ -311,7 +311,10 @@ class Sweep:
         for name, kind in {"measure": Measure, "resources": Resources}.items():
             if not isinstance(value := getattr(self, name), kind):
                 raise SweepError(f"{name}={quoted(value)} must be {kind.__name__}(…)", word=name)
-        _fit(self, {"samples": 1, "seed": 0})
+        _fit(
+            self,
+            {"samples": 1, "seed": 0, "indifference": 0, "confidence": 0, "max_launches": 0},
+        )
         self._check_samples()
         self._check_question()
 
@@ -347,7 +350,6 @@ class Sweep:
 
     def _check_question(self) -> None:
         """Refuse a question that can't be meant, and one of a plain grid."""
-        _fit(self, {"indifference": 0, "confidence": 0, "max_launches": 0})
         repeats = self.measure.repeats
         for name in ("goal", "max_launches"):
             value = getattr(self, name)
