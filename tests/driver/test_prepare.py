@@ -71,7 +71,10 @@ def prepared(
     **resources: Any,
 ) -> Made:
     sweep = Sweep(
-        workload=Tokens(), axes=axes, measure=measure or Measure(), resources=Resources(**resources)
+        workload=Tokens(),
+        axes=axes,
+        measure=measure or Measure(repeats=1),
+        resources=Resources(**resources),
     )
     return made_of(sweep, make_plan(sweep, candidates(sweep), []), cluster)
 
@@ -134,7 +137,7 @@ def test_what_does_not_fit_is_refused_with_its_reason_and_in_no_session() -> Non
 
 
 def test_what_ran_out_of_memory_is_no_canary() -> None:
-    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [2, 4, 8]})
+    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [2, 4, 8]}, measure=Measure(repeats=1))
     plan = make_plan(sweep, candidates(sweep), [])
     sizes = {trial.point.micro_batch: trial.trial_id for trial in plan.to_run}
 
@@ -223,11 +226,13 @@ def test_on_an_autoscaler_the_repeats_of_a_world_follow_each_other_and_rows_say_
 
 def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_if_a_start_is_longer() -> None:
     grows = cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0})))
-    brief = Measure(half_width=None, min_seconds=1)
+    brief = Measure(repeats=1, half_width=None, min_seconds=1)
     few: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}
     many: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": list(range(1, 20))}
     assert prepared(grows, few, measure=brief).nests
-    assert not prepared(grows, few, measure=Measure(half_width=None, min_seconds=10)).nests
+    assert not prepared(
+        grows, few, measure=Measure(repeats=1, half_width=None, min_seconds=10)
+    ).nests
     assert not prepared(grows, many, measure=brief).nests
     assert not prepared(grows, few, measure=replace(brief, nested=False)).nests
     assert prepared(cluster_of(TWO_OF_TWO), many, measure=brief).nests
@@ -301,7 +306,7 @@ def test_a_worker_with_a_gpu_gets_its_share_of_the_nodes_cpus(
 
 
 def test_results_that_are_continued_keep_the_cpus_of_their_workers() -> None:
-    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [1, 2]})
+    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [1, 2]}, measure=Measure(repeats=1))
     plan = make_plan(sweep, candidates(sweep), [])
     row = {"trial_id": "t", "status": "ok", "gpus_per_worker": 1.0, "cpus_per_worker": 2.0}
     rows = [row, {**row, "status": "user_error", "cpus_per_worker": 3.0}]
@@ -370,6 +375,7 @@ def test_a_thousand_nodes_are_looked_at_once_for_each_shape_of_a_world(slots: in
             workload=Tokens(),
             axes={"workers": [1, 2], "micro_batch": list(range(1, points // 2 + 1))},
             resources=Resources(concurrent=slots),
+            measure=Measure(repeats=1),
         )
         plan = make_plan(sweep, candidates(sweep), [])
         return calls_of(lambda: made_of(sweep, plan, cluster))
