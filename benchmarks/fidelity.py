@@ -305,6 +305,7 @@ def sweep_of(name: str, *, workers: int, steps: int) -> Sweep:
             "optimizer": [optimizer],
         },
         measure=Measure(
+            repeats=1,
             warmup_steps=WARMUP,
             min_steps=steps,
             max_steps=steps,

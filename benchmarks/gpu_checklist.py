@@ -57,7 +57,7 @@ from dataclasses import replace
 from benchmarks.gpu_points import sweep as points
 from dtsweep import Measure
 
-sweep = replace(points, measure=Measure(energy=True, max_seconds=10))
+sweep = replace(points, measure=Measure(repeats=1, energy=True, max_seconds=10))
 """
 
 HOLDER = """

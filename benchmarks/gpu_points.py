@@ -61,5 +61,5 @@ class Model(workloads.Gpt):
 sweep = Sweep(
     workload=Model(layers=2, width=128, sequence=64),
     axes={"workers": [1], "micro_batch": [16], "sync": ["ddp"]},
-    measure=Measure(half_width=0.01, min_seconds=2, max_seconds=8, canary=False),
+    measure=Measure(repeats=1, half_width=0.01, min_seconds=2, max_seconds=8, canary=False),
 )

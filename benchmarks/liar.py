@@ -55,5 +55,5 @@ class Liar:
 sweep = Sweep(
     workload=Liar(),
     axes={"workers": [1], "micro_batch": [32]},
-    measure=Measure(half_width=None, min_seconds=0.5, max_seconds=1),
+    measure=Measure(repeats=1, half_width=None, min_seconds=0.5, max_seconds=1),
 )

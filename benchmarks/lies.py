@@ -93,7 +93,7 @@ class Own:
 sweep = Sweep(
     workload=Own(),
     axes={{"workers": [1]}},
-    measure=Measure(half_width=None, max_seconds=0.5, min_seconds=0),
+    measure=Measure(repeats=1, half_width=None, max_seconds=0.5, min_seconds=0),
 )
 '''
 
@@ -197,7 +197,11 @@ def shares_of(name: str) -> list[float]:
     for _ in range(ATTEMPTS):
         tasks = [
             task_of(
-                Sweep(workload=workload, axes={"workers": [1]}, measure=Measure(max_seconds=4)),
+                Sweep(
+                    workload=workload,
+                    axes={"workers": [1]},
+                    measure=Measure(repeats=1, max_seconds=4),
+                ),
                 point,
             )
         ]

@@ -43,7 +43,7 @@ MICRO_BATCHES = [2, 4, 8]
 SWEEP = Sweep(
     workload=workloads.Gpt(layers=2, width=128, sequence=64),
     axes={"workers": [2, 1], "micro_batch": MICRO_BATCHES},
-    measure=Measure(half_width=None, min_seconds=1.5, canary=False),
+    measure=Measure(repeats=1, half_width=None, min_seconds=1.5, canary=False),
     resources=Resources(gpus_per_worker=0),
 )
 

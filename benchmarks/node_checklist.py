@@ -48,7 +48,7 @@ sweep = replace(points, {change})
 """
 
 FAULTS = """
-    measure=Measure(half_width=None, max_seconds=5, max_warmup_seconds=40, canary=False),
+    measure=Measure(repeats=1, half_width=None, max_seconds=5, max_warmup_seconds=40, canary=False),
     skip=lambda point: None if point.workload.kind == "plain" or point.micro_batch == 2 else "one",
 """
 """One point has the fault; several have none, since the order of points is drawn."""

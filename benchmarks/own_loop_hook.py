@@ -45,7 +45,7 @@ LEFT_OUT = 50
 """Steps at both ends of the window that are not counted."""
 
 WORKLOAD = workloads.Gpt(layers=1, width=16, sequence=8)
-MEASURE = Measure(half_width=None, warmup_steps=WARMUP, min_seconds=0, max_seconds=60)
+MEASURE = Measure(repeats=1, half_width=None, warmup_steps=WARMUP, min_seconds=0, max_seconds=60)
 
 
 class Batches(IterableDataset[torch.Tensor]):

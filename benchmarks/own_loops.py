@@ -78,7 +78,7 @@ class Example:
         axes: dict[str, Any] = {"workers": [1, 2], "micro_batch": list(self.batches)}
         if "accumulation" in self.names:
             axes["accumulation"] = [1, 2]
-        measure = Measure(half_width=0.05, max_seconds=2)
+        measure = Measure(repeats=1, half_width=0.05, max_seconds=2)
         return Sweep(workload=self.workload(), axes=axes, measure=measure)
 
     def one_point(self, *, workers: int, steps: int) -> Sweep:
@@ -86,6 +86,7 @@ class Example:
         axes: dict[str, Any] = {"workers": [workers]}
         axes |= {name: [value] for name, value in self.setting().items()}
         measure = Measure(
+            repeats=1,
             warmup_steps=WARMUP,
             half_width=None,
             min_steps=steps,

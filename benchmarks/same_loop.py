@@ -82,6 +82,7 @@ def sweep_of(kind: str, options: argparse.Namespace, *, workers: int) -> Sweep:
     """The sweep of one point whose window has so many steps."""
     steps = options.steps
     measure = Measure(
+        repeats=1,
         warmup_steps=WARMUP,
         half_width=None,
         min_steps=steps,

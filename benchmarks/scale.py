@@ -36,7 +36,9 @@ from dtsweep import Measure, Resources, Sweep, workloads
 sweep = Sweep(
     workload=workloads.Gpt(layers=1, width=32, sequence=16),
     axes={{"workers": [1], "learning_rate": [1e-3 + index * 1e-7 for index in range({points})]}},
-    measure=Measure(half_width=None, warmup_steps=1, min_steps=5, min_seconds=0, canary=False),
+    measure=Measure(
+        repeats=1, half_width=None, warmup_steps=1, min_steps=5, min_seconds=0, canary=False
+    ),
     resources=Resources(cpus_per_worker=1, gpus_per_worker=0),
 )
 """

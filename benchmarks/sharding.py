@@ -163,7 +163,13 @@ def peak_of(context: RankContext, mode: str, workload: Blocks) -> int:
     workers = distributed.get_world_size()
     axes = {"workers": [workers], "sync": [mode], "optimizer": ["adamw"], "micro_batch": [1]}
     steps = Measure(
-        warmup_steps=2, min_steps=3, max_steps=3, min_seconds=0, half_width=None, max_seconds=600
+        repeats=1,
+        warmup_steps=2,
+        min_steps=3,
+        max_steps=3,
+        min_seconds=0,
+        half_width=None,
+        max_seconds=600,
     )
     sweep = Sweep(
         workload=workload,
@@ -179,7 +185,7 @@ def peak_of(context: RankContext, mode: str, workload: Blocks) -> int:
 
 def be_a_rank(modes: list[str]) -> None:
     """Measure modes in one launch; rank 0 prints as JSON what the rank took that took most."""
-    sweep = Sweep(workload=MODEL, axes={})
+    sweep = Sweep(workload=MODEL, axes={}, measure=Measure(repeats=1))
     device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     context = become_rank(

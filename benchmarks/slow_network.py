@@ -84,7 +84,13 @@ DRAWN = [name for name in VARIANTS if name != "bf16" and not name.endswith("zstd
 """What the picture has: the others lie on lines that are there."""
 
 MEASURE = Measure(
-    half_width=None, warmup_steps=2, min_steps=4, min_seconds=1, max_seconds=60, exchange="precise"
+    repeats=1,
+    half_width=None,
+    warmup_steps=2,
+    min_steps=4,
+    min_seconds=1,
+    max_seconds=60,
+    exchange="precise",
 )
 
 KEPT = (
@@ -158,7 +164,7 @@ def passing_mbits(mbits: int) -> float:
 
 def be_a_rank(model: str, rates: Sequence[int], variants: Sequence[str]) -> None:
     """Measure variants at one rate after another; rank 0 prints a row as JSON of each."""
-    sweep = Sweep(workload=MODELS[model], axes={})
+    sweep = Sweep(workload=MODELS[model], axes={}, measure=Measure(repeats=1))
     device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()

@@ -14,5 +14,5 @@ sweep = Sweep(
         "accumulation": lambda p: 128 // (p.workers * p.micro_batch),
         "sync": ["ddp", "local_sgd"],
     },
-    measure=Measure(half_width=0.05, max_seconds=5),
+    measure=Measure(repeats=1, half_width=0.05, max_seconds=5),
 )

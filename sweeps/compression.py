@@ -19,5 +19,5 @@ sweep = Sweep(
         "compression": [None, *COMPRESSIONS],
         "compression_coding": [None, "zstd"],
     },
-    measure=Measure(half_width=0.05, max_seconds=2),
+    measure=Measure(repeats=1, half_width=0.05, max_seconds=2),
 )

@@ -16,7 +16,7 @@ sweep = Sweep(
         "optimizer": ["adamw"],
         "sync": ["ddp", "zero1", "fsdp_grad", "fsdp"],
     },
-    measure=Measure(half_width=0.05, max_seconds=10),
+    measure=Measure(repeats=1, half_width=0.05, max_seconds=10),
     # glibc keeps what is freed, so that peaks on a CPU hold more than was in use; this gives large
     # tensors back.
     resources=Resources(environment={"MALLOC_MMAP_THRESHOLD_": "1048576"}),

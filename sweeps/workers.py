@@ -13,5 +13,5 @@ sweep = Sweep(
         "global_batch": [32, 64],
         "micro_batch": [4, 16, 32],
     },
-    measure=Measure(half_width=0.05, max_seconds=5),
+    measure=Measure(repeats=1, half_width=0.05, max_seconds=5),
 )

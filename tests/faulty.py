@@ -127,6 +127,7 @@ sweep = Sweep(
     skip=lambda p: "faults once" if p.micro_batch == 2 and p.workload.fault != "none" else None,
     # A canary would be one of these, at fault like it.
     measure=Measure(
+        repeats=1,
         half_width=None,
         min_seconds=0,
         min_steps=5,

@@ -167,5 +167,7 @@ def row_of(
 def _trial(
     workers: int, fields: dict[str, Any], measure: Measure | None = None
 ) -> tuple[Sweep, Point]:
-    sweep = Sweep(workload=Tokens(), axes={"workers": [workers]}, measure=measure or Measure())
+    sweep = Sweep(
+        workload=Tokens(), axes={"workers": [workers]}, measure=measure or Measure(repeats=1)
+    )
     return sweep, Point(workers=workers, workload=Tokens(), **{"micro_batch": 4, **fields})

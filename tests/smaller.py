@@ -45,7 +45,7 @@ sweep = Sweep(
     workload=Mortal(),
     axes={"workers": [2, 1], "workload.dies": ["nobody", "this", "idle"], "micro_batch": [1, 2]},
     skip=lambda p: "dies once" if p.micro_batch == 2 and p.workload.dies != "nobody" else None,
-    measure=Measure(half_width=None, min_seconds=0.2, min_steps=5, canary=False),
+    measure=Measure(repeats=1, half_width=None, min_seconds=0.2, min_steps=5, canary=False),
     # On a cluster that was there before, ranks have no variable of the command.
     resources=Resources(environment={"DTSWEEP_TEST_MARK": os.environ.get("DTSWEEP_TEST_MARK", "")}),
 )

@@ -46,7 +46,7 @@ class Small:
 sweep = Sweep(
     workload=Small(),
     axes={"workers": [1, 2, 5], "placement": ["strict_spread", "strict_pack"]},
-    measure=Measure(half_width=None, canary=False, min_seconds=0, min_steps=5),
+    measure=Measure(repeats=1, half_width=None, canary=False, min_seconds=0, min_steps=5),
     resources=Resources(cpus_per_worker=1),
 )
 '''

@@ -4,6 +4,7 @@ The driver; imports click and rich, and all else in functions, so that help and 
 answered at once. In order:
 
     options         arguments and options that commands share, and where their output goes
+    question        the question that options ask, in place of the sweep's own
     plan_table      a plan in the terminal, and as JSON values
     decide          `report` and `recommend`
     compare         `difference` of two points, `compare` of two runs

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dtsweep.cli.options import FiniteRange, console, json_option, load_results, print_json
+from dtsweep.cli.options import (
+    FiniteRange,
+    console,
+    json_option,
+    load_results,
+    print_json,
+    where_option,
+)
 from dtsweep.errors import SweepError
 from dtsweep.sweep.goal import GOALS, Goal
 
 if TYPE_CHECKING:
     from dtsweep.analysis import Study
     from dtsweep.report.content import Section
-
-where_option = click.option(
-    "--where",
-    default="",
-    metavar="CONDITION",
-    help="What points have to keep to: 'step_p99_s<=200ms and workers<=8'.",
-)
 
 
 @click.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,6 +16,7 @@ from dtsweep.cli.options import (
     console,
     json_option,
     print_json,
+    question_options,
     rerun_option,
     results_option,
     run_options,
@@ -22,6 +24,7 @@ from dtsweep.cli.options import (
     sweep_argument,
     tell,
 )
+from dtsweep.cli.question import take_question, with_question
 from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:
@@ -33,11 +36,13 @@ if TYPE_CHECKING:
 @click.command()
 @sweep_argument
 @set_option
+@question_options
 @run_options
 def run(sweep: str, settings: tuple[str, ...], in_process: bool, **options: Any) -> None:
     """Run what is not yet in the results, then print the report; after Ctrl-C too."""
     refuse_contradiction(in_process=in_process, address=options["address"])
-    carry_out(*_read(sweep, settings), in_process=in_process, **options)
+    asked, candidates = _read(sweep, settings, take_question(options))
+    carry_out(asked, candidates, in_process=in_process, **options)
 
 
 def refuse_contradiction(*, in_process: bool, address: str | None) -> None:
@@ -72,6 +77,7 @@ def carry_out(
     from dtsweep.driver.planned import Options
     from dtsweep.driver.run import execute, results_of
     from dtsweep.results.storage import absolute_place
+    from dtsweep.text import count_of
 
     if results is None:
         results = results_of(sweep, in_process=options["in_process"])
@@ -98,6 +104,12 @@ def carry_out(
             f"{_how_to_go_on(options['rerun'])}",
             err=True,
         )
+    elif tally.trials_left is not None:
+        tell(
+            f"dtsweep: --max-hours {options['max_hours']:g} are over, and "
+            f"{count_of(tally.trials_left, 'trial')} left of what is planned so far; "
+            f"{_how_to_go_on(options['rerun'])}"
+        )
     # Where the run was interrupted before any trial had begun, there may be nothing to read.
     if tally.storage_error is None and (tally.signal_number is None or tally.statuses):
         print_results(place, as_json=as_json)
@@ -108,12 +120,14 @@ def carry_out(
 @sweep_argument
 @results_option
 @set_option
+@question_options
 @address_option
 @rerun_option
 @json_option
 def plan(sweep: str, settings: tuple[str, ...], **options: Any) -> None:
     """Say what a run would do, and why; starts nothing."""
-    show_plan(*_read(sweep, settings), **options)
+    asked, candidates = _read(sweep, settings, take_question(options))
+    show_plan(asked, candidates, **options)
 
 
 def show_plan(
@@ -136,13 +150,14 @@ def show_plan(
         as_json: print JSON values.
     """
     from dtsweep.cli.plan_table import plan_json, print_plan
-    from dtsweep.plan.plan import PLANNED_BY, make_plan
+    from dtsweep.plan.batches import columns_read
+    from dtsweep.plan.plan import make_plan
     from dtsweep.results.store import Results, damage_of
 
     if results is None:
         results = f"results/{sweep.name}"
     store = Results(results)
-    planned = make_plan(sweep, candidates, store.attempts(PLANNED_BY), rerun=rerun)
+    planned = make_plan(sweep, candidates, store.attempts(columns_read(sweep)), rerun=rerun)
     if (damage := damage_of(store)) is not None:
         tell(damage)
     if (running := store.holder()) is not None:
@@ -188,14 +203,17 @@ def doctor(address: str | None, results: str | None, as_json: bool) -> None:
     sys.exit(1 if diagnosis.problems else 0)
 
 
-def _read(sweep: str, settings: tuple[str, ...]) -> tuple[Sweep, list[Candidate]]:
+def _read(
+    sweep: str, settings: tuple[str, ...], question: Mapping[str, Any]
+) -> tuple[Sweep, list[Candidate]]:
     from dtsweep.sweep.axes import parse_setting
     from dtsweep.sweep.file import read_sweep
 
     values: dict[str, list[Any]] = {}
     for name, listed in map(parse_setting, settings):
         values.setdefault(name, []).extend(listed)
-    return read_sweep(Path(sweep), values)
+    read, candidates = read_sweep(Path(sweep), values)
+    return with_question(read, question), candidates
 
 
 def _end_at_next_signal() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dtsweep.errors import printable
+from dtsweep.sweep.goal import FRONTIER, GOALS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,28 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+class Share(click.ParamType[float]):
+    """A share of one: 0.03, or 3%."""
+
+    name = "share"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read a share; its bounds are checked by what it is for."""
+        text = str(value).strip()
+        divisor = 1.0
+        if text.endswith("%"):
+            divisor = 100.0
+        try:
+            number = float(text.removesuffix("%")) / divisor
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a share, such as 3% or 0.03", param, ctx)
+        return number
+
+
 sweep_argument = click.argument("sweep", metavar="SWEEP.py")
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="AXIS=V1,V2", help="Narrow or replace an axis."
@@ -45,6 +68,44 @@ address_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
+where_option = click.option(
+    "--where",
+    default="",
+    metavar="CONDITION",
+    help="What points have to keep to: 'step_p99_s<=200ms and workers<=8'.",
+)
+
+_QUESTION_OPTIONS = (
+    click.option(
+        "--goal",
+        type=click.Choice([FRONTIER, *GOALS]),
+        help="Measure until this is decided, in place of the sweep's own question.",
+    ),
+    where_option,
+    click.option(
+        "--indifference", type=Share(), metavar="SHARE", help="Points this near count as equal: 3%."
+    ),
+    click.option(
+        "--confidence",
+        type=Share(),
+        metavar="SHARE",
+        help="Probability of a right answer: 95%.",
+    ),
+    click.option(
+        "--max-launches",
+        type=click.IntRange(min=2),
+        metavar="N",
+        help="Launches of a point, at most.",
+    ),
+)
+
+max_hours_option = click.option(
+    "--max-hours",
+    type=FiniteRange(min=0),
+    metavar="H",
+    help="Begin no trial after so many hours; exit code 3 if some are left.",
+)
+
 _RUN_OPTIONS = (
     results_option,
     address_option,
@@ -58,6 +119,7 @@ _RUN_OPTIONS = (
         metavar="S",
         help="Seconds to wait for nodes.",
     ),
+    max_hours_option,
     click.option(
         "--profile", is_flag=True, help="Store a trace of some steps of each world's first trial."
     ),
@@ -73,6 +135,13 @@ _RUN_OPTIONS = (
 def run_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a run, in the order in which the help lists them."""
     for option in reversed(_RUN_OPTIONS):
+        command = option(command)
+    return command
+
+
+def question_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what is to be decided."""
+    for option in reversed(_QUESTION_OPTIONS):
         command = option(command)
     return command
 

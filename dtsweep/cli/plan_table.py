@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.driver.progress import short_name
 from dtsweep.plan.plan import Plan, counts, reasons, unread_everywhere
+from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.values import workload_fields
 from dtsweep.text import count_of, duration, print_table, say
@@ -69,10 +71,21 @@ def print_plan(
             console,
             f"{low} to {high} with {sessions} to start, in the order above; {_basis(plan)}",
         )
+    if plan.question is not None:
+        say(console, _rounds(plan, plan.question))
     if misfits is None:
         say(console, "feasibility not checked: --address asks a cluster")
     else:
         say(console, f"{len(misfits)} trials don't fit")
+
+
+def _rounds(plan: Plan, question: Question) -> str:
+    """Say what follows the trials that are planned so far."""
+    words = f"then rounds of the contenders, at most {question.max_launches} launches of a point"
+    if plan.rounds is None:
+        return words
+    low, high, low_s, high_s = plan.rounds
+    return f"{words}: {low} to {high} trials, {duration(low_s)} to {duration(high_s)}"
 
 
 def _basis(plan: Plan) -> str:
@@ -91,6 +104,8 @@ def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
         "expected_high_s": plan.duration.high_s,
         "expected_from_trials": plan.duration.measured,
         "session_starts": plan.session_starts,
+        "question": plan.question and asdict(plan.question),
+        "rounds": plan.rounds and plan.rounds._asdict(),
         "trials": [
             {
                 **_fields(trial.point),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dtsweep.cli.measure import carry_out, refuse_contradiction, show_plan
-from dtsweep.cli.options import run_options, tell
+from dtsweep.cli.options import question_options, run_options, tell
+from dtsweep.cli.question import refuse_grid, settings_of, take_question
 from dtsweep.cli.script_file import save
 from dtsweep.cli.script_sweep import read_options, sweep_of
 from dtsweep.errors import SweepError
@@ -83,6 +86,7 @@ def _near(error: click.NoSuchOption) -> str:
     metavar="SWEEP.py",
     help="Write the sweep file that this command stands for; starts nothing.",
 )
+@question_options
 @run_options
 def script(
     path: str,
@@ -98,14 +102,16 @@ def script(
     """
     names = ("axes", "names", "measure", "samples_per_step")
     given = {name: options.pop(name) for name in names}
-    asked = read_options(path, arguments, **given)
+    question = take_question(options)
+    asked = replace(read_options(path, arguments, **given), question=settings_of(None, question))
 
     from dtsweep.sweep.axes import candidates
 
     sweep = sweep_of(asked)
+    refuse_grid(sweep, question)
     points = candidates(sweep)
     if file is not None:
-        save(asked, Path(file), command=_command(path, arguments, **given))
+        save(asked, Path(file), command=_command(path, arguments, given=given, question=question))
         tell(_next_step(sweep, file))
     elif plan:
         _refuse_options_of_a_run(options)
@@ -118,8 +124,8 @@ def script(
 def _refuse_options_of_a_run(options: dict[str, Any]) -> None:
     """Take the options that a plan has no use for out of these; refuse them if they were given."""
     del options["node_timeout_s"]
-    for name in ("in_process", "profile"):
-        if options.pop(name):
+    for name in ("in_process", "profile", "max_hours"):
+        if options.pop(name) not in (None, False):
             raise SweepError(
                 f"--plan is the plan of a run on Ray; leave --{name.replace('_', '-')} out"
             )
@@ -129,19 +135,19 @@ def _command(
     path: str,
     arguments: tuple[str, ...],
     *,
-    axes: tuple[str, ...],
-    names: tuple[str, ...],
-    measure: tuple[str, ...],
-    samples_per_step: str | None,
+    given: Mapping[str, Any],
+    question: Mapping[str, Any],
 ) -> str:
     """The command that says what is measured, without the options that say how it is run."""
     from dtsweep.report.code import in_shell
 
     words = ["dtsweep", "script", path]
-    for option, texts in {"--axis": axes, "--name": names, "--measure": measure}.items():
-        words += [word for text in texts for word in (option, text)]
-    if samples_per_step is not None:
-        words += ["--samples-per-step", samples_per_step]
+    for option, name in {"--axis": "axes", "--name": "names", "--measure": "measure"}.items():
+        words += [word for text in given[name] for word in (option, text)]
+    if given["samples_per_step"] is not None:
+        words += ["--samples-per-step", given["samples_per_step"]]
+    for name, value in question.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
     if arguments:
         words += ["--", *arguments]
     return " ".join(map(in_shell, words))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import SweepError, quoted
+from dtsweep.sweep.goal import Goal
 
 if TYPE_CHECKING:
     from dtsweep.cli.script_sweep import ScriptSweep
@@ -80,7 +81,11 @@ def save(asked: ScriptSweep, path: Path, *, command: str) -> None:
 
 def file_text(asked: ScriptSweep, *, command: str) -> str:
     """Text of the sweep file."""
-    names = ["Measure"] if asked.measure else []
+    names = []
+    if isinstance(asked.question.get("goal"), Goal):
+        names.append("Goal")
+    if asked.measure:
+        names.append("Measure")
     return "\n".join(
         [
             f'"""Sweep of {_in_docstring(Path(asked.path).name)}, as this command has it:',
@@ -111,6 +116,7 @@ def _sweep_code(asked: ScriptSweep) -> Group:
     if asked.measure:
         settings = [literal(value, head=f"{name}=") for name, value in asked.measure.items()]
         items.append(Group(head="measure=Measure", brackets="()", items=settings))
+    items += [literal(value, head=f"{name}=") for name, value in asked.question.items()]
     return Group(head="sweep = Sweep", brackets="()", items=items, is_long=True)
 
 
@@ -125,6 +131,13 @@ def literal(value: Any, *, head: str = "") -> Any:
             return head + _text(value)
         case list():
             return Group(head=head, brackets="[]", items=[*map(literal, value)])
+        case Goal():
+            given = [
+                literal(getattr(value, item.name), head=f"{item.name}=")
+                for item in fields(value)
+                if getattr(value, item.name) != item.default
+            ]
+            return Group(head=f"{head}Goal", brackets="()", items=given)
         case tuple():
             return Group(head=head, brackets="()", items=[*map(literal, value)])
         case dict():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,9 @@ class ScriptSweep:
 
     samples_per_step: int | tuple[str, ...] | None
     """Samples of a worker per step, or the arguments whose product they are; None counts them."""
+
+    question: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of `Sweep` for its question that differ from the default."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -140,7 +143,11 @@ def sweep_of(asked: ScriptSweep) -> Sweep:
     script = workloads.Script(asked.path, **asked.fields)
     _check_effect(asked, script)
     return Sweep(
-        workload=script, axes=asked.axes, measure=_measure(asked.measure), file=Path(asked.path)
+        workload=script,
+        axes=asked.axes,
+        measure=_measure(asked.measure),
+        file=Path(asked.path),
+        **asked.question,
     )
 
 

@@ -8,7 +8,8 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     unmeasured      attempts and points without a measurement, and what their rows say
     canary_levels   drift of a run's canaries, and the interference of trials that run at once
     recorder        turns each finished attempt into rows and stores them
-    planned         a run that is planned: options, results so far, its recorder
+    planned         a run that is planned: options, results so far, its recorder, its time
+    supply          batches of trials for the queue, as the policy asks for more
     signals         signals that end a run
     shipping        workload and user's modules, packed for the nodes; tasks travel through slots
     autoscaler      whether a Ray has one, and which nodes it can add

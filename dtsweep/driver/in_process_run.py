@@ -11,14 +11,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from dtsweep.driver.planned import PlannedRun
-from dtsweep.driver.queue import Queue
+from dtsweep.driver.queue import Layout, Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.signals import signals_noted
+from dtsweep.driver.supply import Supply
 from dtsweep.driver.tally import RunTally
 from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import explaining_failure, other_devices
+from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import groups_of
 
 
@@ -35,23 +37,27 @@ def run_in_process(planned: PlannedRun) -> RunTally:
         "using this process: one worker, one launch; its rows are never compared with a cluster's"
     )
     recorder = planned.recorder(planned.sweep)
-    plan = planned.plan
-    profile = planned.options.profile
     queue = Queue(
         planned.sweep,
-        groups_of(plan.to_run, fresh=False),
+        (),
         canaries={},
-        is_profiled=profile,
-        fine=plan.fine,
+        is_profiled=planned.options.profile,
+        fine=planned.plan.fine,
     )
+    supply = Supply(planned, queue, recorder, lay_out=_in_order)
     try:
-        _work_off(planned, queue, recorder)
+        _work_off(planned, queue, recorder, supply)
     except StorageError as error:
         recorder.tally.storage_error = str(error)
     return recorder.tally
 
 
-def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
+def _in_order(plan: Plan) -> Layout:
+    """All trials, one after the other; canaries would watch this process alone."""
+    return Layout(groups=groups_of(plan.to_run, fresh=False))
+
+
+def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder, supply: Supply) -> None:
     from dtsweep.worker.attempt import run_attempt
     from dtsweep.worker.in_process import only_rank
     from dtsweep.worker.step_watch import StepWatch
@@ -67,7 +73,7 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
         if message := other_devices({0: context.facts}, known_devices=planned.known_devices):
             raise SweepError(message)
         flags: tuple[str, ...] = ()
-        while not queue.is_empty and not signals:
+        while not signals and supply.refill():
             began = time.monotonic()
             started_at = datetime.now(UTC)
             trial, task = queue.next(0, now=began)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
@@ -16,12 +17,13 @@ from dtsweep.driver.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_r
 from dtsweep.driver.idle import NodeLifetimes
 from dtsweep.driver.neighbours import neighbours_of
 from dtsweep.driver.planned import PlannedRun
-from dtsweep.driver.prepare import Prepared, prepare, resources_of_worker
+from dtsweep.driver.prepare import Prepared, lay_out, prepare, resources_of_worker
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.run_folders import TRAIN_PREFIX, remove_run_folder, run_folder
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.shipping import own_modules, pickled_workload
 from dtsweep.driver.signals import Interrupted, signals_noted
+from dtsweep.driver.supply import Supply
 from dtsweep.driver.tally import RunTally
 from dtsweep.driver.tuner import run_tuners, stopped_on_error
 from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured
@@ -103,17 +105,16 @@ class Watch:
 def _drive(
     planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], watch: Watch
 ) -> RunTally:
-    recorder = planned.recorder(prepared.sweep, flags=prepared.flags)
-    refused = [Unmeasured(trial=t, status="infeasible", reason=why) for t, why in prepared.refused]
-    recorder.store_unmeasured(refused, rows=planned.plan.rows)
+    recorder = planned.recorder(prepared.sweep)
     queue = Queue(
         prepared.sweep,
-        prepared.groups,
+        (),
         neighbours=neighbours_of([slot_settings.nodes for slot_settings in settings]),
-        canaries=prepared.canaries,
+        canaries={},
         is_profiled=planned.options.profile,
         fine=planned.plan.fine,
     )
+    supply = Supply(planned, queue, recorder, lay_out=partial(lay_out, prepared))
     nodes = None
     if settings[0].is_autoscaled:
         nodes = NodeLifetimes(per_worker=resources_of_worker(prepared.sweep))
@@ -121,7 +122,12 @@ def _drive(
     try:
         with _raises_cluster_gone(watch.heartbeat):
             scheduler = Scheduler(
-                queue, settings, recorder, nodes=nodes, head_answers=watch.heartbeat.answers
+                queue,
+                settings,
+                recorder,
+                supply=supply,
+                nodes=nodes,
+                head_answers=watch.heartbeat.answers,
             )
         with stopped_on_error(scheduler), _raises_cluster_gone(watch.heartbeat):
             with planned.progress:
@@ -202,4 +208,5 @@ def _slot_settings(
 def misfits(sweep: Sweep, plan: Plan, address: str) -> dict[str, str]:
     """Ask a cluster which trials of a plan don't fit on it: reasons by trial."""
     with connected(address, folder=None) as cluster:
-        return {trial.trial_id: reason for trial, reason in prepare(sweep, plan, cluster).refused}
+        layout = lay_out(prepare(sweep, plan, cluster), plan)
+        return {trial.trial_id: reason for trial, reason in layout.refused}

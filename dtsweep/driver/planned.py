@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.unmeasured import skipped_points
+from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import Plan
+from dtsweep.plan.policy import Rows, Spent
 from dtsweep.results.outbox import Outbox
 from dtsweep.sweep.settings import Sweep
 
@@ -23,6 +26,8 @@ class Options:
     node_timeout_s: float = 300.0
     profile: bool = False
     in_process: bool = False
+    max_hours: float | None = None
+    """Hours after which no trial is handed out any more; None is no limit."""
 
     @property
     def harness(self) -> str:
@@ -38,11 +43,36 @@ class PlannedRun:
 
     sweep: Sweep
     plan: Plan
+    """First plan of the run."""
+
+    batches: Batches
+    """Made that plan, and makes the following ones."""
+
     outbox: Outbox
     """On the way to the results."""
 
     progress: Progress
     options: Options
+    clock: Callable[[], float] = time.monotonic
+    """Clock of `began`, in seconds."""
+
+    began: float = field(default_factory=time.monotonic)
+    """Time at which the run began."""
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds since the run began."""
+        return self.clock() - self.began
+
+    @property
+    def is_time_up(self) -> bool:
+        """True if no trial may be handed out any more."""
+        hours = self.options.max_hours
+        return hours is not None and self.spent_s >= hours * 3600
+
+    def next_plan(self, rows: Rows) -> Plan:
+        """Plan the next batch, by what this run has recorded; it is empty where none follows."""
+        return self.batches.next(rows, spent=Spent(seconds=self.spent_s))
 
     @property
     def known_devices(self) -> frozenset[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from dtsweep.driver.cluster import words_for
+from dtsweep.driver.queue import Layout
 from dtsweep.errors import SweepError
 from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.estimate import are_brief
@@ -15,7 +16,7 @@ from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Trial, groups_of, sessions_of
 from dtsweep.session.node_choice import room_for
 from dtsweep.sweep.constraints import Harness, impossible
-from dtsweep.sweep.point import Point, World
+from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 from dtsweep.text import count_of
 
@@ -27,30 +28,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A plan, laid out on a cluster."""
+    """A cluster, settled for a sweep: it is the same for all batches of a run."""
 
     sweep: Sweep
     """With settled resources: GPUs and CPUs of a worker, and whether slots share nodes."""
 
-    groups: Sequence[Sequence[Trial]]
-    """Trials that may share a session, in the order in which they run."""
-
-    refused: Sequence[tuple[Trial, str]]
-    """Trials that the cluster can't hold, each with the reason."""
+    cluster: Cluster
 
     slots: Slots
     """The nodes of each slot; None is all."""
 
-    canaries: Mapping[World, Trial]
+    no_room: Callable[[int, str], str | None]
+    """Says why some slot can't hold so many workers in this placement, or None."""
+
     nests: bool = False
     """True if sessions also run smaller worlds."""
 
-    flags: tuple[str, ...] = ()
-    """Of every row of the run."""
-
 
 def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
-    """Lay a plan out on a cluster.
+    """Settle resources and slots, before the first batch is laid out.
 
     Raises:
         SweepError: the cluster has no room for that many slots, or it must be said whether workers
@@ -63,36 +59,58 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     # What nodes can hold is asked once for each shape of a world, however many nodes and trials
     # there are.
     no_room = cache(partial(_no_room, sweep, cluster, slots))
-    harness = Harness(has_gpus=bool(sweep.resources.gpus_per_worker))
-    points = ((trial, trial.point) for trial in plan.to_run)
-    reasons = [
-        (t, impossible(point, harness) or no_room(point.workers, point.placement))
-        for t, point in points
-    ]
-    to_run = [trial for trial, reason in reasons if reason is None]
-    groups: list[Sequence[Trial]] = [*groups_of(to_run, fresh=sweep.measure.fresh)]
-    # On an autoscaler a smaller world of its own gives nodes back.
-    stays = cluster.autoscaler is None or are_brief(sweep, groups, plan.rows)
-    nests = sweep.measure.nested and not sweep.measure.fresh and stays
-    groups = sessions_of(groups, nests=nests, slots=len(slots))
+    prepared = Prepared(sweep=sweep, cluster=cluster, slots=slots, no_room=no_room)
+    nests = sweep.measure.nested and not sweep.measure.fresh
+    return replace(prepared, nests=nests and _stays(prepared, plan))
+
+
+def _stays(prepared: Prepared, plan: Plan) -> bool:
+    """True if the nodes of a launch's largest world should stay for its smaller ones.
+
+    On an autoscaler a smaller world of its own gives nodes back.
+    """
+    if prepared.cluster.autoscaler is None:
+        return True
+    fitting, _ = _by_room(prepared, plan)
+    groups = groups_of(fitting, fresh=prepared.sweep.measure.fresh)
+    return are_brief(prepared.sweep, groups, plan.rows)
+
+
+def lay_out(prepared: Prepared, plan: Plan) -> Layout:
+    """Lay the trials of a plan out."""
+    sweep = prepared.sweep
+    cluster = prepared.cluster
+    fitting, refused = _by_room(prepared, plan)
+    groups: list[Sequence[Trial]] = [*groups_of(fitting, fresh=sweep.measure.fresh)]
+    groups = sessions_of(groups, nests=prepared.nests, slots=len(prepared.slots))
     full = {row["trial_id"] for row in plan.rows if row["status"] == "oom_device"}
     planned = list(groups)
     if cluster.autoscaler is not None:
         groups = _growing_once(groups, cluster, sweep)
     flags: tuple[str, ...] = ()
-    if sweep.measure.repeats > 1 and groups != planned:
+    has_repeats = len({trial.repeat for trial in fitting}) > 1
+    if has_repeats and groups != planned:
         flags = ("adjacent_launches",)
-    return Prepared(
-        sweep=sweep,
+    return Layout(
         groups=groups,
-        nests=nests,
-        refused=[(trial, reason) for trial, reason in reasons if reason is not None],
-        slots=slots,
+        refused=refused,
         canaries=choose_canaries(
-            [trial for trial in (*to_run, *plan.done) if trial.trial_id not in full]
+            [trial for trial in (*fitting, *plan.done) if trial.trial_id not in full]
         ),
         flags=flags,
     )
+
+
+def _by_room(prepared: Prepared, plan: Plan) -> tuple[list[Trial], list[tuple[Trial, str]]]:
+    """The trials that the cluster can hold, and the others with their reasons."""
+    harness = Harness(has_gpus=bool(prepared.sweep.resources.gpus_per_worker))
+    points = ((trial, trial.point) for trial in plan.to_run)
+    reasons = [
+        (trial, impossible(point, harness) or prepared.no_room(point.workers, point.placement))
+        for trial, point in points
+    ]
+    fitting = [trial for trial, reason in reasons if reason is None]
+    return fitting, [(trial, reason) for trial, reason in reasons if reason is not None]
 
 
 def _growing_once(

@@ -13,9 +13,10 @@ from rich.live import Live
 from rich.text import Text
 
 from dtsweep.errors import LABEL_SHOWN, SHOWN, shortened
+from dtsweep.plan.plan import Plan
 from dtsweep.sweep.point import CHOSEN_FIELDS, Point, is_left_out
 from dtsweep.sweep.values import ARGS, value_of
-from dtsweep.text import duration, format_number, format_rate, plain
+from dtsweep.text import count_of, duration, format_number, format_rate, plain
 
 LONG_S = 15.0
 """Seconds after which the live line names an attempt; most such attempts wait for nodes."""
@@ -48,6 +49,7 @@ class Progress:
         self._running: dict[str, tuple[Point, float]] = {}
         """Trials under way by id, each with when it was handed out, by the monotonic clock."""
         self._live: Live | None = None
+        self._round = ""
 
     def __enter__(self) -> Progress:
         """Begin to show the live line."""
@@ -76,6 +78,17 @@ class Progress:
     def say(self, text: str, *, by_words: bool = False) -> None:
         """Print a line; on a terminal unbroken, so that copied text stays whole."""
         self._console.print(plain(text), soft_wrap=not (by_words and self._console.is_terminal))
+
+    def begin_round(self, plan: Plan) -> None:
+        """Say what is open at the begin of a round; a grid has no rounds."""
+        current = plan.last_round
+        if plan.question is None or current is None:
+            return
+        points = "point"
+        if current.repeat > 1:
+            points = "contender"
+        self._round = f"round {current.repeat}: {count_of(len(current.points), points)}"
+        self.say(f"{self._round}, about {duration(plan.duration.middle_s)}")
 
     def began(self, trial_id: str, point: Point) -> None:
         """Note that an attempt was handed out; `over` that it has ended."""
@@ -143,7 +156,7 @@ class Progress:
         done = sum(self._counts.values())
         now = time.monotonic()
         failed = sum(count for status, count in self._counts.items() if status not in FINE)
-        parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
+        parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else "", self._round]
         # The remaining time comes before what the edge of the terminal may cut off. The first trial
         # waited for a start.
         each_s = None

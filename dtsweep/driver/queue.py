@@ -33,6 +33,21 @@ AlonePoint = tuple[str, frozenset[int]]
 """Point of a canary, and the slots that share the nodes on which it is measured alone."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Trials of a batch, laid out where they run."""
+
+    groups: Sequence[Sequence[Trial]]
+    """Trials that may share a session, in the order in which they run."""
+
+    refused: Sequence[tuple[Trial, str]] = ()
+    """Trials that the cluster can't hold, each with the reason."""
+
+    canaries: Mapping[World, Trial] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    """Of every row of the batch."""
+
+
 @dataclass(kw_only=True)
 class SlotQueue:
     """The trials of the session that a slot works off, the largest world first."""
@@ -76,9 +91,10 @@ class Queue:
         """
         self._sweep = sweep
         self._neighbours = neighbours
-        self._canaries = canaries
+        self._canaries: Mapping[World, Trial] = {}
         self._is_profiled = is_profiled
-        self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
+        self._waiting = deque[deque[tuple[Trial, int]]]()
+        self.extend(groups, canaries)
         self._slots = [SlotQueue() for _ in neighbours]
         self._profiles = Counter[World]()
         self._fine = FittingPoints(fine)
@@ -86,13 +102,24 @@ class Queue:
         """Attempt that measured a canary's point alone, or does so now."""
         self._failed_alone = Counter[AlonePoint]()
 
+    def extend(self, groups: Sequence[Sequence[Trial]], canaries: Mapping[World, Trial]) -> None:
+        """Line the trials of another batch up behind the others.
+
+        A world that had a canary keeps it, so that its sessions can be compared.
+        """
+        self._waiting.extend(deque((trial, 1) for trial in group) for group in groups)
+        self._canaries = {**canaries, **self._canaries}
+
+    @property
+    def waiting(self) -> int:
+        """Number of trials that are left to hand out."""
+        groups = (*self._waiting, *(slot.group for slot in self._slots))
+        return sum(not trial.is_canary for group in groups for trial, _ in group)
+
     def first_sessions(self) -> list[tuple[str, World]]:
         """Group and world of the session that each slot will need first."""
         firsts = [group[0][0] for group in itertools.islice(self._waiting, len(self._slots))]
-        return [
-            (task_of(self._sweep, t.point, repeat=t.repeat).session_group, t.point.world)
-            for t in firsts
-        ]
+        return [(self._task_of(trial, 1).session_group, trial.point.world) for trial in firsts]
 
     @property
     def is_empty(self) -> bool:
@@ -143,9 +170,7 @@ class Queue:
         ):
             queue.group.appendleft((queue.canary, 1))
         trial, attempt = queue.group.popleft()
-        task = task_of(
-            self._sweep, trial.point, repeat=trial.repeat, attempt=attempt, role=trial.role
-        )
+        task = self._task_of(trial, attempt)
         if trial.is_canary:
             queue.canary_at = now
             if self._is_first_alone(slot, trial):
@@ -232,10 +257,7 @@ class Queue:
                 elif not trial.is_canary:
                     given_up.append((trial, attempt))
         self._waiting = deque(group for group in self._waiting if group)
-        return [
-            (t, task_of(self._sweep, t.point, repeat=t.repeat, attempt=attempt))
-            for t, attempt in given_up
-        ]
+        return [(trial, self._task_of(trial, attempt)) for trial, attempt in given_up]
 
     def prune(self, trial: Trial, status: str) -> list[tuple[Trial, str]]:
         """Take out the trials that would run out of device memory as a trial has.
@@ -262,6 +284,16 @@ class Queue:
         return [
             (queued, reasons[queued.trial_id]) for queued in waiting if queued.trial_id in reasons
         ]
+
+    def _task_of(self, trial: Trial, attempt: int) -> Task:
+        return task_of(
+            self._sweep,
+            trial.point,
+            repeat=trial.repeat,
+            attempt=attempt,
+            role=trial.role,
+            measure=trial.measure,
+        )
 
     def _is_first_alone(self, slot: int, trial: Trial) -> bool:
         """True if a trial is the first canary of its point on nodes that slots share."""

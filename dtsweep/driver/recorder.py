@@ -22,7 +22,7 @@ from dtsweep.plan.trial import Trial
 from dtsweep.provenance.revision import git_commit
 from dtsweep.provenance.sources import sources_of
 from dtsweep.results.outbox import Outbox
-from dtsweep.results.pack import attempt_files, log_file, profile_files, unmeasured_files
+from dtsweep.results.pack import as_read, attempt_files, log_file, profile_files, unmeasured_files
 from dtsweep.results.statuses import is_retried
 from dtsweep.sweep.secret import without_secrets
 from dtsweep.sweep.settings import Sweep
@@ -53,15 +53,17 @@ class Recorder:
             outbox: where rows go.
             progress: called with each attempt.
             harness: what starts the ranks.
-            flags: of every row that was measured.
+            flags: of every row that was measured; the next batch may have others.
             first_row: number of the first row.
         """
         self.tally = RunTally()
+        self.flags = flags
+        self.rows: list[Mapping[str, Any]] = []
+        """Rows that were stored so far with all columns, if the sweep has a question."""
         self._sweep = sweep
         self._outbox = outbox
         self._row_numbers = itertools.count(first_row)
         self._progress = progress
-        self._flags = flags
         self._types = column_types(sweep.workload)
         self._canaries = CanaryLevels()
         folder = None
@@ -139,7 +141,7 @@ class Recorder:
         has_logs = any(rank["log"] is not None for rank in ranks)
         row["log"] = f"logs/{result.session}/{result.explained_by}.log" if has_logs else None
         row["concurrent_trials"] = result.concurrent_trials
-        flags = [*row.get("flags", ()), *result.flags, *self._flags]
+        flags = [*row.get("flags", ()), *result.flags, *self.flags]
         nodes = frozenset(facts.node for facts in result.facts.values())
         if task.is_canary and row["status"] == "ok":
             drifts = self._canaries.add(trial.point.world, row, nodes=nodes)
@@ -194,7 +196,7 @@ class Recorder:
         waiting = iter(unmeasured)
         while batch := list(itertools.islice(waiting, ROWS_PER_FILE)):
             made_rows = [
-                (entry, unmeasured_row(self._sweep, entry, flags=self._flags)) for entry in batch
+                (entry, unmeasured_row(self._sweep, entry, flags=self.flags)) for entry in batch
             ]
             new = [
                 (entry, row)
@@ -206,6 +208,7 @@ class Recorder:
             ]
             if never_begun:
                 self._outbox.put(unmeasured_files(never_begun, workload_types=self._types))
+                self._keep(never_begun)
             for entry, row in new:
                 # An attempt that had begun is kept elsewhere if the results can't be written.
                 if entry.started_at is not None:
@@ -250,6 +253,12 @@ class Recorder:
     def _commit(self, row: Mapping[str, Any], **tables: Any) -> None:
         row = self._with_run_columns(row)
         self._outbox.put(attempt_files(row, workload_types=self._types, **tables))
+        self._keep([row])
+
+    def _keep(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep rows as they are read from the results, for the plan of the next round."""
+        if self._sweep.question is not None:
+            self.rows += as_read(rows, workload_types=self._types)
 
     def _with_run_columns(self, row: Mapping[str, Any]) -> dict[str, Any]:
         return {

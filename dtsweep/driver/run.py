@@ -15,13 +15,13 @@ from dtsweep.driver.progress import Progress
 from dtsweep.driver.run_folders import remove_left_folders
 from dtsweep.driver.tally import RunTally
 from dtsweep.errors import StorageError, SweepError
-from dtsweep.plan.plan import PLANNED_BY, make_plan
+from dtsweep.plan.batches import Batches, columns_read
 from dtsweep.results.outbox import CLOSE_S, Outbox
 from dtsweep.results.storage import absolute_place
 from dtsweep.results.store import Results, damage_of
 from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.constraints import Harness, impossible
-from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.settings import Sweep, of_one_launch
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -144,10 +144,11 @@ def _planned(
 ) -> PlannedRun:
     """Plan by what the results hold, and say how much there is to do."""
     results = Results(options.results)
-    stored = results.attempts(PLANNED_BY)
+    stored = results.attempts(columns_read(sweep))
     if (damage := damage_of(results)) is not None:
         raise StorageError(damage)
-    plan = make_plan(sweep, candidates, stored, rerun=options.rerun, harness=options.harness)
+    batches = Batches(sweep, candidates, stored, rerun=options.rerun, harness=options.harness)
+    plan = batches.next()
     for name, reason in results.quarantined:
         progress.say(f"left out {results}/{name}: {reason}")
     progress.say(
@@ -155,7 +156,9 @@ def _planned(
         f"{len(plan.skipped)} skipped: {results}"
     )
     progress.total = len(plan.to_run)
-    return PlannedRun(sweep=sweep, plan=plan, outbox=outbox, progress=progress, options=options)
+    return PlannedRun(
+        sweep=sweep, plan=plan, batches=batches, outbox=outbox, progress=progress, options=options
+    )
 
 
 def _carried_out(planned: PlannedRun) -> RunTally:
@@ -203,9 +206,10 @@ def _for_this_process(
     from dtsweep.worker.rank import cpus_here, gets_gpu
 
     gpus = int(gets_gpu(sweep.resources))
+    sweep = of_one_launch(sweep)
     sweep = replace(
         sweep,
-        measure=replace(sweep.measure, repeats=1, fresh=False, canary=False),
+        measure=replace(sweep.measure, fresh=False, canary=False),
         resources=replace(
             sweep.resources, gpus_per_worker=gpus, cpus_per_worker=cpus_here(sweep.resources)
         ),

@@ -21,6 +21,7 @@ from dtsweep.driver.neighbours import may_begin, neighbours_of
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.slots import OwnTime, close_slots, start_slot, stop_slots
+from dtsweep.driver.supply import Supply
 from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
@@ -77,6 +78,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         settings: Sequence[Settings],
         recorder: Recorder,
         *,
+        supply: Supply | None = None,
         nodes: NodeLifetimes | None = None,
         head_answers: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -86,12 +88,14 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             queue: says what comes next; it has as many slots.
             settings: of the sessions of each slot.
             recorder: stores each attempt that ended.
+            supply: fills the queue again; None where it has all trials.
             nodes: those of an autoscaler; None where nodes stay.
             head_answers: whether the cluster's head does, asked when an attempt has ended.
         """
         super().__init__()
         self._queue = queue
         self._recorder = recorder
+        self._supply = supply
         self._nodes = nodes
         self._head_answers = head_answers
         self._slots = [
@@ -117,10 +121,17 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Attempts that may run side by side."""
         return len(self._slots)
 
-    @property
-    def is_empty(self) -> bool:
-        """True if nothing is left to hand out."""
-        return self._queue.is_empty
+    def has_more(self) -> bool:
+        """True if something is to be handed out, now or later.
+
+        Where nothing is left and nothing runs, the next batch is asked for.
+        """
+        is_time_up = self._supply is not None and self._supply.is_time_up
+        if not self._queue.is_empty and not is_time_up:
+            return True
+        if self.running or self._supply is None:
+            return False
+        return self._supply.refill()
 
     @property
     def unstored(self) -> list[Running]:
@@ -133,7 +144,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Give Tune the next task: None to wait, FINISHED only when nothing runs any more."""
-        if self.failure is not None or self._handed_out >= TRIALS_PER_TUNER or self.is_empty:
+        if not self._hands_out():
             return None if self.running else Searcher.FINISHED
         index = self._next_slot()
         if index is None:
@@ -160,6 +171,16 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             "after": self._starting_next_to(index) if is_alone else (),
             "namespace": ray.get_runtime_context().namespace,
         }
+
+    def _hands_out(self) -> bool:
+        """True if this Tuner may get another attempt now."""
+        if self.failure is not None or self._handed_out >= TRIALS_PER_TUNER:
+            return False
+        try:
+            return self.has_more()
+        except Exception as failure:  # noqa: BLE001  # as in on_trial_complete
+            self.failure = failure
+            return False
 
     def _next_slot(self) -> int | None:
         """The first free slot that may begin an attempt now."""

@@ -19,6 +19,9 @@ class RunTally:
     signal_number: int | None = None
     storage_error: str | None = None
     cluster_error: str | None = None
+    trials_left: int | None = None
+    """Trials that were planned, and not handed out since time was up; None if it was not."""
+
     _last: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     """Status of each trial's last attempt, by `trial_id`."""
 
@@ -44,7 +47,16 @@ class RunTally:
             return 128 + self.signal_number
         if self.storage_error is not None:
             return 5
-        if self.cluster_error is not None or self.statuses.keys() & {"no_nodes", "infeasible"}:
+        if self.cluster_error is not None:
+            return 4
+        if self.trials_left is not None:
+            # The next run goes on, whatever became of the trials of this one.
+            return 3
+        return self._exit_code_of_trials
+
+    @property
+    def _exit_code_of_trials(self) -> int:
+        if self.statuses.keys() & {"no_nodes", "infeasible"}:
             return 4
         if self.statuses.keys() <= FINE:
             return 0

@@ -158,7 +158,7 @@ def run_tuners(
     place = tune.PlacementGroupFactory(
         [{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": own_node_id}]
     )
-    while not scheduler.is_empty:
+    while scheduler.has_more():
         scheduler.next_tuner()
         tuner = tune.Tuner(
             tune.with_resources(TrialRunner, place),

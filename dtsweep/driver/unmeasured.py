@@ -52,7 +52,9 @@ def unmeasured_row(
         flags: of the run.
     """
     trial = unmeasured.trial
-    task = unmeasured.task or task_of(sweep, trial.point, repeat=trial.repeat)
+    task = unmeasured.task or task_of(
+        sweep, trial.point, repeat=trial.repeat, measure=trial.measure
+    )
     reason = unmeasured.reason
     row = {
         **task_row(sweep, trial.point, task),

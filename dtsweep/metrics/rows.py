@@ -66,6 +66,7 @@ def point_row(sweep: Sweep, point: Point) -> Row:
         "gpus_per_worker": sweep.resources.gpus_per_worker,
         "fresh": sweep.measure.fresh,
         "measure": _as_json(sweep.measure),
+        "question": sweep.question and sweep.question.as_json(),
         **of_loop,
     }
 

@@ -7,5 +7,7 @@ Any process; no Ray. In reading order:
     estimate        how long a run is expected to take
     pruning         which trials would run out of device memory
     policy          policies: what to measure next, as a function of the rows so far
+    settle          rounds of launches until a sweep's question is decided
     plan            what is done, what is to do, in which order
+    batches         plan after plan of a run, as its policy asks for more
 """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -41,6 +43,11 @@ class Duration(NamedTuple):
     measured: int
     """Number of measured trials that it rests on; 0: it rests on the limits of windows."""
 
+    @property
+    def middle_s(self) -> float:
+        """Middle of the range, on the geometric scale."""
+        return math.sqrt(self.low_s * self.high_s)
+
 
 def expected_duration(
     sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]
@@ -57,7 +64,7 @@ def _expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[st
     canaries = 0
     if sweep.measure.canary:
         canaries = 2 * sum(count >= CANARY_TRIALS for count in sessions)
-    seconds = len(trials) * _trial_s(sweep, rows) + canaries * _canary_s(sweep, rows)
+    seconds = _trials_s(sweep, trials, rows) + canaries * _canary_s(sweep, rows)
     seconds += len(sessions) * _start_s(rows)
     return seconds / sweep.resources.concurrent
 
@@ -75,7 +82,8 @@ def are_brief(
     smaller = [
         sum(map(len, worlds)) - len(max(worlds, key=_workers)) for worlds in group_launches(groups)
     ]
-    return max(smaller, default=0) * _trial_s(sweep, rows) < _start_s(rows)
+    per_trial = _trial_s(sweep.measure, _took_s_of_trials(rows))
+    return max(smaller, default=0) * per_trial < _start_s(rows)
 
 
 def starts(sweep: Sweep, trials: Sequence[Trial]) -> int:
@@ -95,11 +103,22 @@ def _workers(group: Sequence[Trial]) -> int:
     return group[0].point.workers
 
 
-def _trial_s(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> float:
-    took = _took_s(row for row in _measured(rows) if row["role"] != "canary")
+def _trials_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
+    """Expected time of all trials."""
+    took = _took_s_of_trials(rows)
+    settings = Counter(trial.measure or sweep.measure for trial in trials)
+    return sum(count * _trial_s(measure, took) for measure, count in settings.items())
+
+
+def _took_s_of_trials(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    return _took_s(row for row in _measured(rows) if row["role"] != "canary")
+
+
+def _trial_s(measure: Measure, took: Sequence[float]) -> float:
+    """Expected time of a trial with these settings, by what others took."""
     if took:
         return sum(took) / len(took)
-    return _window_s(sweep.measure) * (1 + AFTER_SHARE) + TRIAL_REST_S
+    return _window_s(measure) * (1 + AFTER_SHARE) + TRIAL_REST_S
 
 
 def _canary_s(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> float:

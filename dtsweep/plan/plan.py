@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.plan.estimate import Duration, expected_duration, starts
+from dtsweep.plan.policy import NOTHING_SPENT, Policy, Round, Spent
 from dtsweep.plan.pruning import FittingPoints, out_of_memory
+from dtsweep.plan.settle import policy_of
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, by_world
+from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import DEFAULTS, Point, World, identity
 from dtsweep.sweep.secret import hidden
 from dtsweep.sweep.settings import Measure, Sweep
@@ -46,6 +49,37 @@ PLANNED_BY = frozenset(
     }
 )
 """Columns of the attempts that a plan and its run read, without the workloads' fields."""
+
+
+class RoundsRange(NamedTuple):
+    """Range of what the rounds after those that are planned will take."""
+
+    low_trials: int
+    high_trials: int
+    low_s: float
+    high_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class InRun:
+    """Place of a plan in its run: who asks for trials, and what was done before."""
+
+    policy: Policy | None = None
+    """Says which trials are asked for; None is the sweep's own."""
+
+    rows: Rows = ()
+    """Attempts that it recorded, the oldest first, with all columns."""
+
+    over: Collection[str] = frozenset()
+    """Trials that it has handed out, or found impossible."""
+
+    spent: Spent = NOTHING_SPENT
+
+    stale: Mapping[str, str] | None = None
+    """`Plan.stale` of the first plan; None for the first plan itself."""
+
+
+FIRST_PLAN = InRun()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +110,18 @@ class Plan:
     fine: Sequence[Point] = ()
     """Points that are done and `ok`."""
 
+    stale: Mapping[str, str] = field(default_factory=dict)
+    """Reasons to measure trials again in spite of a result, by `trial_id`."""
+
+    question: Question | None = None
+    """None of a plain grid."""
+
+    last_round: Round | None = None
+    """Round that is under way, or the last one."""
+
+    rounds: RoundsRange | None = None
+    """Expected further rounds; None as long as nothing is known of them."""
+
 
 def make_plan(
     sweep: Sweep,
@@ -84,56 +130,107 @@ def make_plan(
     *,
     rerun: str | None = None,
     harness: str = "ray",
+    in_run: InRun = FIRST_PLAN,
 ) -> Plan:
     """Compare a sweep with its results.
 
     Args:
         sweep: the question.
         candidates: its points, the skipped ones with their reason.
-        rows: all attempts so far, the oldest first.
+        rows: all attempts that were stored before the run, the oldest first. Of a sweep with a
+            question with all columns.
         rerun: None resumes; `failed` measures again what did not end `ok`; `all` everything.
         harness: what will start the ranks; rows of another one count for nothing.
+        in_run: what the run has done before this plan.
 
     Raises:
         SweepError: the results are of another workload, version or resources.
     """
-    rows = [row for row in rows if row["harness"] == harness]
-    indices = sorted(current_attempts(rows).values())
-    current = {rows[index]["trial_id"]: rows[index] for index in indices}
-    stale = {}
-    if rerun != "all":
-        stale = outdated(sweep, list(current.values()))
-    differs = cache(partial(_differs, sweep.measure))
-    to_run: list[Trial] = []
-    done: list[Trial] = []
-    inside = by_world(candidate.point for candidate in candidates if candidate.reason is None)
-    for repeat in range(1, sweep.measure.repeats + 1):
-        for point in _in_order(sweep, inside, repeat=repeat):
-            trial_id = trial_name(sweep, point, repeat=repeat)
-            row = current.get(trial_id)
-            if trial_id in stale:
-                why, is_done = (stale[trial_id], False)
-            else:
-                why, is_done = _state(row, rerun=rerun)
-            if row is not None and row["status"] == "ok" and row["measure"]:
-                why += differs(row["measure"])
-            trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
-            (done if is_done else to_run).append(trial)
-    full, fine = (
-        [t.point for t in done if current[t.trial_id]["status"] == status]
-        for status in ("oom_device", "ok")
-    )
-    to_run, candidates = _pruned(sweep, to_run, candidates, full=full, fine=fine)
-    skipped = [candidate for candidate in candidates if candidate.reason is not None]
+    policy = in_run.policy or policy_of(sweep)
+    stored = [row for row in rows if row["harness"] == harness]
+    stale = in_run.stale
+    if stale is None:
+        stale = {}
+        if rerun != "all":
+            stale = outdated(sweep, [*_current(stored).values()])
+    replaced = _replaced(stored, stale, rerun=rerun)
+    counting = [row for row in stored if row["trial_id"] not in replaced]
+    points = [candidate.point for candidate in candidates if candidate.reason is None]
+    rows = [*stored, *in_run.rows]
+    current = _current(rows)
+    state = partial(_state, stale=stale, rerun=rerun, over=in_run.over)
+    over = {*in_run.over}
+    while True:
+        rounds = policy.rounds(points, [*counting, *in_run.rows], over=over, spent=in_run.spent)
+        to_run, done = _sorted_out(sweep, rounds, current, state)
+        full, fine = (_points_that_ended(status, done, current) for status in ("oom_device", "ok"))
+        reasons = _out_of_memory(sweep, to_run, full=full, fine=fine)
+        if reasons.keys() <= over:
+            break
+        # They are not measured: the policy does not wait for them.
+        over |= reasons.keys()
+    remaining, candidates = _without(to_run, candidates, reasons)
     return Plan(
-        to_run=to_run,
+        to_run=remaining,
         done=done,
-        skipped=skipped,
-        duration=expected_duration(sweep, to_run, rows),
-        session_starts=starts(sweep, to_run),
+        skipped=[candidate for candidate in candidates if candidate.reason is not None],
+        duration=expected_duration(sweep, remaining, rows),
+        session_starts=starts(sweep, remaining),
         rows=rows,
         fine=fine,
+        stale=stale,
+        question=sweep.question,
+        last_round=rounds[-1] if rounds else None,
     )
+
+
+def _current(rows: Rows) -> dict[str, Mapping[str, Any]]:
+    """The current attempt of each trial, the oldest first."""
+    indices = sorted(current_attempts(rows).values())
+    return {rows[index]["trial_id"]: rows[index] for index in indices}
+
+
+def _replaced(stored: Rows, stale: Mapping[str, str], *, rerun: str | None) -> set[str]:
+    """Trials whose stored rows don't count for the policy: the run measures them again."""
+    if rerun == "all":
+        return {row["trial_id"] for row in stored}
+    if rerun == "failed":
+        failed = (trial for trial, row in _current(stored).items() if row["status"] != "ok")
+        return {*stale, *failed}
+    return {*stale}
+
+
+def _sorted_out(
+    sweep: Sweep,
+    rounds: Sequence[Round],
+    current: Mapping[str, Mapping[str, Any]],
+    state: Callable[..., tuple[str, bool | None]],
+) -> tuple[list[Trial], list[Trial]]:
+    """Trials of rounds that are to run, in order, and those that are done."""
+    to_run: list[Trial] = []
+    done: list[Trial] = []
+    differs = cache(_differs)
+    for one in rounds:
+        for point in _in_order(sweep, by_world(one.points), repeat=one.repeat):
+            trial_id = trial_name(sweep, point, repeat=one.repeat)
+            row = current.get(trial_id)
+            why, is_done = state(trial_id, row)
+            if row is not None and row["status"] == "ok" and row["measure"]:
+                why += differs(one.measure, row["measure"])
+            trial = Trial(
+                point=point, repeat=one.repeat, trial_id=trial_id, why=why, measure=one.measure
+            )
+            if is_done:
+                done.append(trial)
+            elif is_done is False:
+                to_run.append(trial)
+    return to_run, done
+
+
+def _points_that_ended(
+    status: str, done: Sequence[Trial], current: Mapping[str, Mapping[str, Any]]
+) -> list[Point]:
+    return [trial.point for trial in done if current[trial.trial_id]["status"] == status]
 
 
 def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
@@ -225,8 +322,28 @@ def _in_order(
         yield from shuffled
 
 
-def _state(row: Mapping[str, Any] | None, *, rerun: str | None) -> tuple[str, bool]:
-    """Reason to run a trial that has this attempt; or its outcome."""
+def _state(
+    trial_id: str,
+    row: Mapping[str, Any] | None,
+    *,
+    stale: Mapping[str, str],
+    rerun: str | None,
+    over: Collection[str],
+) -> tuple[str, bool | None]:
+    """Reason to run a trial that has this attempt; or its outcome.
+
+    The second value is True if the trial is done. It is None if the trial has no final result, and
+    this run won't measure it again.
+    """
+    if trial_id in over:
+        why, is_done = _outcome(row, rerun=None)
+        return why, is_done or None
+    if trial_id in stale:
+        return stale[trial_id], False
+    return _outcome(row, rerun=rerun)
+
+
+def _outcome(row: Mapping[str, Any] | None, *, rerun: str | None) -> tuple[str, bool]:
     if rerun == "all":
         return "--rerun all", False
     status = None
@@ -239,18 +356,19 @@ def _state(row: Mapping[str, Any] | None, *, rerun: str | None) -> tuple[str, bo
     return f"was {status}", False
 
 
-def _pruned(
-    sweep: Sweep,
-    to_run: list[Trial],
-    candidates: Sequence[Candidate],
-    *,
-    full: Sequence[Point],
-    fine: Sequence[Point],
-) -> tuple[list[Trial], Sequence[Candidate]]:
-    """Skip points that would run out of device memory as others did, in all their repeats."""
-    reasons = {}
-    if sweep.measure.prune and full:
-        reasons = out_of_memory(to_run, full, fine=FittingPoints(fine))
+def _out_of_memory(
+    sweep: Sweep, to_run: Sequence[Trial], *, full: Sequence[Point], fine: Sequence[Point]
+) -> dict[str, str]:
+    """Find the trials that would run out of device memory as others did."""
+    if not sweep.measure.prune or not full:
+        return {}
+    return out_of_memory(to_run, full, fine=FittingPoints(fine))
+
+
+def _without(
+    to_run: Sequence[Trial], candidates: Sequence[Candidate], reasons: Mapping[str, str]
+) -> tuple[Sequence[Trial], Sequence[Candidate]]:
+    """Skip the points of trials, in all their repeats, for these reasons by trial."""
     if not reasons:
         return to_run, candidates
     points = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtsweep.sweep.point import Point
+from dtsweep.sweep.settings import Measure
 
 LEAST_OF_A_PART = 4
 """Least trials of a part of a session that is split; fewer are not worth another start."""
@@ -24,6 +25,9 @@ class Trial:
 
     role: str = "trial"
     """`trial` or `canary`."""
+
+    measure: Measure | None = None
+    """Settings of its round; None are the sweep's. Canaries don't read it."""
 
     @property
     def is_canary(self) -> bool:

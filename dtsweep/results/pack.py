@@ -63,6 +63,15 @@ def unmeasured_files(
     return _packed({"trials": rows}, stem=f"part-{trials[0]['attempt_id']}")
 
 
+def as_read(
+    trials: Sequence[Mapping[str, Any]], *, workload_types: Mapping[str, type] = NO_TYPES
+) -> list[dict[str, Any]]:
+    """Rows of `trials` as `Results.attempts` reads them: with all columns but `started_at`."""
+    table = arrow_table("trials", columns_of(trials), workload_types=workload_types)
+    rows: list[dict[str, Any]] = table.drop_columns(["started_at"]).to_pylist()
+    return rows
+
+
 def log_file(name: str, text: str) -> StoredFile:
     """Pack the end of a rank's log as logs/<name>.log, without credentials.
 

@@ -558,6 +558,13 @@ TRIALS: tuple[Column, ...] = (
     Column("numpy_version", TEXT, "", "version of NumPy"),
     Column("measure", TEXT, "", "JSON of the settings of `Measure`"),
     Column(
+        "question",
+        TEXT,
+        "",
+        "JSON of the question that the run was to decide: goal (null: the frontier), indifference, "
+        "confidence, max_launches; null of a plain grid",
+    ),
+    Column(
         "command",
         TEXT,
         "",

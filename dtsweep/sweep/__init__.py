@@ -11,8 +11,8 @@ Any process; imports the standard library, and NumPy in a function of `axes`. In
     variables       names and values of environment variables, as `os.environ` takes them
     point           the axes, declared here (global_batch, workload.*, env.*: see `axes`); a point
     checks          validation of a sweep's workload and axes, before any point is built
-    settings        `Measure`, `Resources` and `Sweep`: what a sweep file holds
     goal            what a configuration should be best at, and what it has to keep to
+    settings        `Measure`, `Resources` and `Sweep`: what a sweep file holds
     constraints     why a point can't be measured; a cluster's size is judged in `driver.cluster`
     axes            from axes to points, the impossible ones with their reason
     file            reads a sweep file, and says what is wrong with file and line

@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from dtsweep.errors import SweepError
+from dtsweep.errors import SweepError, did_you_mean, quoted
+from dtsweep.sweep.modes import SEMANTICS
+
+FRONTIER = "frontier"
+"""Name of the question which points are on the frontier, in place of a goal."""
+
+LAUNCHES, FRONTIER_LAUNCHES = 8, 3
+"""Launches of a point, at most, where a sweep does not set `max_launches`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,3 +91,71 @@ GOALS = {
     "energy": Goal(minimize="energy_j_per_sample"),
 }
 """Goals by name."""
+
+
+def goal_of(asked: Goal | str | None) -> Goal | None:
+    """Find a goal by its name, and check it; None stands for the frontier.
+
+    Raises:
+        SweepError: there is no such goal, or it has no objective, two, or unknown semantics.
+    """
+    if asked is None or asked == FRONTIER:
+        return None
+    if isinstance(asked, str):
+        if asked not in GOALS:
+            raise SweepError(
+                f"there is no goal {quoted(asked)}; {did_you_mean(asked, [FRONTIER, *GOALS])}",
+                word="goal",
+            )
+        return GOALS[asked]
+    if not isinstance(asked, Goal):
+        raise SweepError(
+            f"goal={quoted(asked)} must be Goal(…) or one of {', '.join([FRONTIER, *GOALS])}",
+            word="goal",
+        )
+    _check(asked)
+    return asked
+
+
+def _check(goal: Goal) -> None:
+    """Refuse a goal without an objective, with two, or with unknown semantics."""
+    if (goal.maximize is None) == (goal.minimize is None):
+        raise SweepError(
+            "a goal has either maximize or minimize: one column, such as "
+            "Goal(maximize='samples_per_s')",
+            word="Goal",
+        )
+    if isinstance(goal.allow, str):
+        raise SweepError(
+            f"allow={quoted(goal.allow)} must be a tuple, such as allow=('lossy',)", word="allow"
+        )
+    for semantics in goal.allow:
+        if semantics not in SEMANTICS:
+            raise SweepError(
+                f"allow has no semantics {quoted(semantics)}; {did_you_mean(semantics, SEMANTICS)}",
+                word="allow",
+            )
+
+
+def question_of(
+    goal: Goal | str | None,
+    *,
+    indifference: float,
+    confidence: float,
+    max_launches: int | None,
+) -> Question:
+    """Make the question of a sweep; launches are limited by what it asks for.
+
+    >>> question_of("throughput", indifference=0.03, confidence=0.95, max_launches=None)
+    ... # doctest: +ELLIPSIS
+    Question(goal=Goal(maximize='samples_per_s', ...), ..., max_launches=8)
+    """
+    found = goal_of(goal)
+    if max_launches is None:
+        max_launches = FRONTIER_LAUNCHES if found is None else LAUNCHES
+    return Question(
+        goal=found,
+        indifference=indifference,
+        confidence=confidence,
+        max_launches=max_launches,
+    )

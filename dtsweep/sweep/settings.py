@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.sweep.checks import axis_values, check_axis, check_workload, is_search_space
+from dtsweep.sweep.goal import Goal, Question, question_of
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.secret import is_secret
@@ -31,8 +32,11 @@ _EXCHANGE = Literal["quick", "precise", "off"]
 class Measure:
     """Length and number of measurements of a point."""
 
-    repeats: int = 1
-    """Launches of every point: each repeat has sessions of its own."""
+    repeats: int | None = None
+    """Launches of every point: each repeat has sessions of its own.
+
+    A number makes the sweep a plain grid. None: as many as the sweep's question needs.
+    """
 
     half_width: float | None = 0.02
     """Target half-width of the 95 % interval of a launch's mean step time, as a share of it.
@@ -251,6 +255,21 @@ class Sweep:
     resources: Resources = field(default_factory=Resources)
     """Resources of each worker."""
 
+    goal: Goal | str | None = None
+    """Question that is measured until it is decided: a goal, its name, or `frontier`.
+
+    None: `frontier`, unless `Measure(repeats=N)` asks for a plain grid.
+    """
+
+    indifference: float = 0.03
+    """Indifference zone: points that differ by at most this share count as equal."""
+
+    confidence: float = 0.95
+    """Probability of a right answer, over all looks at the data."""
+
+    max_launches: int | None = None
+    """Launches of a point, at most. None: 3 for the frontier, 8 for a goal."""
+
     samples: int | None = None
     """Points drawn from the search spaces for each combination of the lists, with equal draws."""
 
@@ -286,8 +305,12 @@ class Sweep:
         for name, kind in {"measure": Measure, "resources": Resources}.items():
             if not isinstance(value := getattr(self, name), kind):
                 raise SweepError(f"{name}={quoted(value)} must be {kind.__name__}(…)", word=name)
-        _fit(self, {"samples": 1, "seed": 0})
+        _fit(
+            self,
+            {"samples": 1, "seed": 0, "indifference": 0, "confidence": 0, "max_launches": 0},
+        )
         self._check_samples()
+        self._check_question()
 
     def _take_arguments(self) -> None:
         """Give the workload the arguments that the axes name."""
@@ -319,12 +342,48 @@ class Sweep:
                 word="samples",
             )
 
+    def _check_question(self) -> None:
+        """Refuse a question that can't be meant, and one of a plain grid."""
+        repeats = self.measure.repeats
+        for name in ("goal", "max_launches"):
+            value = getattr(self, name)
+            if value is not None and repeats is not None:
+                raise SweepError(
+                    f"{name}={quoted(value)} and Measure(repeats={repeats}) exclude each other: "
+                    f"repeats measures a plain grid; leave repeats out, or {name}",
+                    word=name,
+                )
+        self._asked()
+
+    def _asked(self) -> Question:
+        return question_of(
+            self.goal,
+            indifference=self.indifference,
+            confidence=self.confidence,
+            max_launches=self.max_launches,
+        )
+
+    @property
+    def question(self) -> Question | None:
+        """Question that decides how often each point is launched; None of a plain grid.
+
+        Its goal is None where it asks for the frontier.
+        """
+        if self.measure.repeats is not None:
+            return None
+        return self._asked()
+
     @property
     def name(self) -> str:
         """Default name of the results: the file's name without its ending."""
         if not self.file:
             return "sweep"
         return self.file.stem
+
+
+def of_one_launch(sweep: Sweep) -> Sweep:
+    """The sweep as a plain grid with one launch of each point."""
+    return replace(sweep, goal=None, max_launches=None, measure=replace(sweep.measure, repeats=1))
 
 
 def _fit(settings: Any, least: Mapping[str, float]) -> None:

@@ -72,9 +72,27 @@ class Task:
 
 
 def task_of(
-    sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1, role: str = "trial"
+    sweep: Sweep,
+    point: Point,
+    *,
+    repeat: int = 1,
+    attempt: int = 1,
+    role: str = "trial",
+    measure: Measure | None = None,
 ) -> Task:
-    """Make the task of an attempt at a trial."""
+    """Make the task of an attempt at a trial.
+
+    Args:
+        sweep: the question.
+        point: what is measured.
+        repeat: its launch.
+        attempt: number of the attempt.
+        role: `trial` or `canary`.
+        measure: settings of its window; None are the sweep's, which canaries have in any case.
+    """
+    measure = measure or sweep.measure
+    if role != "trial":
+        measure = _closer(sweep.measure)
     as_canary = {}
     if role != "trial":
         as_canary = {"role": role}
@@ -91,7 +109,7 @@ def task_of(
         seed=sweep.seed,
         repeat=repeat,
         attempt=attempt,
-        measure=sweep.measure if role == "trial" else _closer(sweep.measure),
+        measure=measure,
         session_group=f"{repeat}{fresh}",
         role=role,
         peak_flops_per_s=sweep.resources.peak(point.precision),

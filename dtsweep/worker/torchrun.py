@@ -31,7 +31,7 @@ from dtsweep.sweep.axes import Candidate, parse_setting
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.settings import Sweep, of_one_launch
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank, cpus_here, take_device
@@ -59,6 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         if sweep.resources.gpus_per_worker == 0:
             os.environ.update(NO_GPUS)
         cpus = cpus_here(sweep.resources)
+        sweep = of_one_launch(sweep)
         sweep = replace(sweep, resources=replace(sweep.resources, cpus_per_worker=cpus))
         device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
         _check_possible(point, device)

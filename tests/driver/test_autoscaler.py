@@ -221,7 +221,9 @@ sweep = Sweep(
         "micro_batch": [1, 2],
     },
     skip=lambda p: None if (p.workers, p.placement, p.micro_batch) in SHAPES else "not asked",
-    measure=Measure(half_width=None, canary=False, nested=False, min_seconds=5, max_seconds=6),
+    measure=Measure(
+        repeats=1, half_width=None, canary=False, nested=False, min_seconds=5, max_seconds=6
+    ),
     resources=Resources(cpus_per_worker=1),
 )
 '''

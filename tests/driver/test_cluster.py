@@ -73,7 +73,7 @@ def test_lanes_run_side_by_side_on_nodes_of_their_own(
     text = SWEEP.replace("cpus_per_worker=1", "cpus_per_worker=1, concurrent=2").replace(
         "[1, 2, 5]", "[1]"
     )
-    (folder / "sweep.py").write_text(text.replace("min_steps=5", "min_steps=5, repeats=2"))
+    (folder / "sweep.py").write_text(text.replace("repeats=1", "repeats=2"))
     arguments = ["--address", nodes.address, "--results", folder / "r", "--set", "placement=pack"]
     done = dtsweep_command("run", folder / "sweep.py", *arguments, folder=folder)
     assert done.returncode == 0, done.stderr

@@ -41,7 +41,7 @@ class Small:
 sweep = Sweep(
     workload=Small(),
     axes={"workers": [1], "micro_batch": [1, 2, 3, 4, 5, 6]},
-    measure=Measure(half_width=None, canary=False, min_seconds=1, max_steps=10**6),
+    measure=Measure(repeats=1, half_width=None, canary=False, min_seconds=1, max_steps=10**6),
     resources=Resources(cpus_per_worker=1, gpus_per_worker=0),
 )
 '''

@@ -51,7 +51,7 @@ class Small:
 sweep = Sweep(
     workload=Small(),
     axes={"workers": [2], "placement": ["strict_spread"], "env.NCCL_ALGO": ["Ring"]},
-    measure=Measure(half_width=None, canary=False, min_seconds=0, min_steps=5),
+    measure=Measure(repeats=1, half_width=None, canary=False, min_seconds=0, min_steps=5),
     resources=Resources(cpus_per_worker=1, environment={"GLOO_SOCKET_IFNAME": "eth0"}),
 )
 dtsweep.run(sweep, RESULTS, address=ADDRESS)

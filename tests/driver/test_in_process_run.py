@@ -28,7 +28,9 @@ from tests.conftest import Command, without_ray
 from tests.pages import ROOT
 from tests.ranks import run_forked
 
-QUICK = Measure(half_width=None, min_seconds=0, min_steps=5, max_steps=20, warmup_steps=1)
+QUICK = Measure(
+    repeats=1, half_width=None, min_seconds=0, min_steps=5, max_steps=20, warmup_steps=1
+)
 
 FILE = """
 from dataclasses import dataclass
@@ -50,7 +52,7 @@ class Net:
 sweep = Sweep(
     workload=Net(),
     axes={"workers": [1, 2]},
-    measure=Measure(half_width=None, min_seconds=0, min_steps=5, max_seconds=MAX),
+    measure=Measure(repeats=1, half_width=None, min_seconds=0, min_steps=5, max_seconds=MAX),
 )
 """
 

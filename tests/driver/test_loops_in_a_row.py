@@ -53,7 +53,9 @@ from dtsweep import Measure, Sweep, workloads
 sweep = Sweep(
     workload={workload},
     axes={axes!r},
-    measure=Measure(half_width=None, min_seconds=0.3, min_steps=8, canary=False{measure}),
+    measure=Measure(
+        repeats=1, half_width=None, min_seconds=0.3, min_steps=8, canary=False{measure}
+    ),
 )
 '''
 

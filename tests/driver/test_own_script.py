@@ -56,7 +56,7 @@ from dtsweep import Measure, Sweep, workloads
 sweep = Sweep(
     workload=workloads.Script({script!r}, names={names!r}),
     axes={axes!r},
-    measure=Measure(half_width=None, min_seconds=0.5, min_steps=16),
+    measure=Measure(repeats=1, half_width=None, min_seconds=0.5, min_steps=16),
 )
 '''
 
@@ -156,9 +156,9 @@ distributed.all_reduce(torch.ones(1))
 def failed(folder: Path, axes: dict[str, list[object]], address: str, command: Command) -> Any:
     (folder / "fail.py").write_text(FAILING)
     sweep = folder / "question.py"
-    measure = "Measure(max_warmup_seconds=8, canary=False)"
+    measure = "Measure(repeats=1, max_warmup_seconds=8, canary=False)"
     text = SWEEP.format(script=str(folder / "fail.py"), axes=axes, names={})
-    sweep.write_text(text.replace(text[text.index("Measure(half") :], f"{measure},\n)\n"))
+    sweep.write_text(text.replace(text[text.index("Measure(repeats=1") :], f"{measure},\n)\n"))
     results = folder / "results"
     done = command("run", sweep, "--address", address, "--results", results, folder=folder)
     assert done.returncode == 1

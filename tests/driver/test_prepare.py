@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,9 +11,11 @@ import pytest
 from dtsweep import Measure, Resources, Sweep, SweepError
 from dtsweep.driver.autoscaler import Autoscaler, NodeType
 from dtsweep.driver.cluster import Cluster, Node
-from dtsweep.driver.prepare import Prepared, prepare
-from dtsweep.plan.plan import make_plan
+from dtsweep.driver.prepare import lay_out, prepare
+from dtsweep.plan.plan import Plan, make_plan
+from dtsweep.plan.trial import Trial
 from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.point import World
 from tests.counts import calls_of
 from tests.outcomes import Tokens
 
@@ -42,20 +44,42 @@ def adds(*types: tuple[int, Mapping[str, float]], most: int = 100) -> Autoscaler
     return Autoscaler(types=kinds, max_nodes=most)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A plan's first batch on a cluster that is settled for it."""
+
+    sweep: Sweep
+    slots: Sequence[tuple[Node, ...] | None]
+    nests: bool
+    groups: Sequence[Sequence[Trial]]
+    refused: Sequence[tuple[Trial, str]]
+    canaries: Mapping[World, Trial]
+    flags: tuple[str, ...]
+
+
+def made_of(sweep: Sweep, plan: Plan, cluster: Cluster) -> Made:
+    settled = prepare(sweep, plan, cluster)
+    layout = lay_out(settled, plan)
+    return Made(sweep=settled.sweep, slots=settled.slots, nests=settled.nests, **vars(layout))
+
+
 def prepared(
     cluster: Cluster,
     axes: dict[str, list[Any]],
     *,
     measure: Measure | None = None,
     **resources: Any,
-) -> Prepared:
+) -> Made:
     sweep = Sweep(
-        workload=Tokens(), axes=axes, measure=measure or Measure(), resources=Resources(**resources)
+        workload=Tokens(),
+        axes=axes,
+        measure=measure or Measure(repeats=1),
+        resources=Resources(**resources),
     )
-    return prepare(sweep, make_plan(sweep, candidates(sweep), []), cluster)
+    return made_of(sweep, make_plan(sweep, candidates(sweep), []), cluster)
 
 
-def refused(made: Prepared) -> dict[tuple[int, str], str]:
+def refused(made: Made) -> dict[tuple[int, str], str]:
     return {(trial.point.workers, trial.point.placement): reason for trial, reason in made.refused}
 
 
@@ -113,13 +137,13 @@ def test_what_does_not_fit_is_refused_with_its_reason_and_in_no_session() -> Non
 
 
 def test_what_ran_out_of_memory_is_no_canary() -> None:
-    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [2, 4, 8]})
+    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [2, 4, 8]}, measure=Measure(repeats=1))
     plan = make_plan(sweep, candidates(sweep), [])
     sizes = {trial.point.micro_batch: trial.trial_id for trial in plan.to_run}
 
     def canary(*full: int) -> int:
         rows = [{"trial_id": sizes[size], "status": "oom_device"} for size in full]
-        (trial,) = prepare(
+        (trial,) = made_of(
             sweep, replace(plan, rows=rows), cluster_of(TWO_OF_TWO)
         ).canaries.values()
         return trial.point.micro_batch
@@ -202,11 +226,13 @@ def test_on_an_autoscaler_the_repeats_of_a_world_follow_each_other_and_rows_say_
 
 def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_if_a_start_is_longer() -> None:
     grows = cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0})))
-    brief = Measure(half_width=None, min_seconds=1)
+    brief = Measure(repeats=1, half_width=None, min_seconds=1)
     few: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}
     many: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": list(range(1, 20))}
     assert prepared(grows, few, measure=brief).nests
-    assert not prepared(grows, few, measure=Measure(half_width=None, min_seconds=10)).nests
+    assert not prepared(
+        grows, few, measure=Measure(repeats=1, half_width=None, min_seconds=10)
+    ).nests
     assert not prepared(grows, many, measure=brief).nests
     assert not prepared(grows, few, measure=replace(brief, nested=False)).nests
     assert prepared(cluster_of(TWO_OF_TWO), many, measure=brief).nests
@@ -280,11 +306,11 @@ def test_a_worker_with_a_gpu_gets_its_share_of_the_nodes_cpus(
 
 
 def test_results_that_are_continued_keep_the_cpus_of_their_workers() -> None:
-    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [1, 2]})
+    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [1, 2]}, measure=Measure(repeats=1))
     plan = make_plan(sweep, candidates(sweep), [])
     row = {"trial_id": "t", "status": "ok", "gpus_per_worker": 1.0, "cpus_per_worker": 2.0}
     rows = [row, {**row, "status": "user_error", "cpus_per_worker": 3.0}]
-    made = prepare(sweep, replace(plan, rows=rows), cluster_of([{"CPU": 16.0, "GPU": 2.0}]))
+    made = made_of(sweep, replace(plan, rows=rows), cluster_of([{"CPU": 16.0, "GPU": 2.0}]))
     assert made.sweep.resources.cpus_per_worker == 2
 
 
@@ -349,9 +375,10 @@ def test_a_thousand_nodes_are_looked_at_once_for_each_shape_of_a_world(slots: in
             workload=Tokens(),
             axes={"workers": [1, 2], "micro_batch": list(range(1, points // 2 + 1))},
             resources=Resources(concurrent=slots),
+            measure=Measure(repeats=1),
         )
         plan = make_plan(sweep, candidates(sweep), [])
-        return calls_of(lambda: prepare(sweep, plan, cluster))
+        return calls_of(lambda: made_of(sweep, plan, cluster))
 
     few, many = work(100), work(1100)
     assert few < 40 * 1000

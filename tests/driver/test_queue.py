@@ -35,12 +35,13 @@ def queue_of(
     fine: Sequence[Point] = (),
     share_nodes: bool = False,
     neighbours: Sequence[frozenset[int]] = (),
+    repeats: int = 1,
     **measure: object,
 ) -> Queue:
     sweep = Sweep(
         workload=Tokens(),
         axes=axes or AXES,
-        measure=Measure(**measure),  # type: ignore[arg-type]  # fields
+        measure=Measure(repeats=repeats, **measure),  # type: ignore[arg-type]  # fields
         resources=Resources(share_nodes=share_nodes),
     )
     trials = make_plan(sweep, candidates(sweep), []).to_run

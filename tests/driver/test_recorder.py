@@ -32,7 +32,7 @@ from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.task import task_of
 from tests.outcomes import Sent, Tokens, by_rank, facts, outcome
 
-SWEEP = Sweep(workload=workloads.Gpt(), axes={"workers": [1]})
+SWEEP = Sweep(workload=workloads.Gpt(), axes={"workers": [1]}, measure=Measure(repeats=1))
 
 TWO_WORLDS = Sweep(
     workload=Tokens(),
@@ -172,7 +172,7 @@ def test_the_fields_of_a_workload_are_columns_what_is_no_scalar_as_json_and_what
     for number, workload in enumerate(
         [Many(), Many(depth=3, rate=0.5), workloads.Transformers("gpt2", {"n_layer": 2})]
     ):
-        sweep = Sweep(workload=workload, axes={"workers": [1]})
+        sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=Measure(repeats=1))
         results = Results(tmp_path / str(number))
         (trial,) = make_plan(sweep, candidates(sweep), []).to_run
         recorder_of(sweep, results).store_unmeasured([cancelled(sweep, trial)])
@@ -239,6 +239,7 @@ def test_a_skipped_point_is_stored_again_only_for_a_new_reason(tmp_path: Path) -
         workload=Tokens(),
         axes={"workers": [1, 2], "micro_batch": [1, 2, 3]},
         skip=lambda p: "odd" if p.micro_batch == 3 else None,
+        measure=Measure(repeats=1),
     )
     assert reasons_after(odd) == ["odd", "odd"]
     assert reasons_after(odd) == ["odd", "odd"]
@@ -250,7 +251,9 @@ def test_a_skipped_point_is_stored_again_only_for_a_new_reason(tmp_path: Path) -
 
 def test_a_global_batch_that_nothing_divides_is_stored_as_it_was_asked_for(tmp_path: Path) -> None:
     sweep = Sweep(
-        workload=Tokens(), axes={"workers": [3], "micro_batch": [4], "global_batch": [100]}
+        workload=Tokens(),
+        axes={"workers": [3], "micro_batch": [4], "global_batch": [100]},
+        measure=Measure(repeats=1),
     )
     results = Results(tmp_path)
     store_skipped(sweep, results, candidates(sweep))

@@ -35,7 +35,7 @@ class Small:
 sweep = Sweep(
     workload=Small(),
     axes={"micro_batch": [1, 2, 3, 4, 5, 6, 7, 8]},
-    measure=Measure(half_width=None, min_seconds=1, exchange="off"),
+    measure=Measure(repeats=1, half_width=None, min_seconds=1, exchange="off"),
     resources=Resources(concurrent=2, share_nodes=True),
 )
 '''

@@ -12,7 +12,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 import dtsweep
-from dtsweep import Sweep
+from dtsweep import Measure, Sweep
 from dtsweep.driver import slots
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
@@ -112,7 +112,7 @@ def test_a_frozen_slot_is_killed_and_its_trial_measured_by_another_one(
 
 
 def test_a_slot_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: Path) -> None:
-    sweep = Sweep(workload=Tokens(), axes={})
+    sweep = Sweep(workload=Tokens(), axes={}, measure=Measure(repeats=1))
     recorder = Recorder(sweep, silent_outbox(Results(tmp_path / "r")), Progress(axes=[]))
     said: list[str] = []
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")

@@ -22,7 +22,7 @@ from dtsweep import Measure, Sweep, workloads
 sweep = Sweep(
     workload=workloads.Gpt(layers=1, width=16, sequence=16),
     axes={"workers": [1]},
-    measure=Measure(min_steps=3, min_seconds=0, half_width=None),
+    measure=Measure(repeats=1, min_steps=3, min_seconds=0, half_width=None),
 )
 """
 

@@ -33,7 +33,7 @@ WORKLOAD = workloads.Gpt(layers=2, width=64)
 SWEEP = Sweep(
     workload=WORKLOAD,
     axes={"workers": [1]},
-    measure=Measure(half_width=None, min_seconds=0.2, max_seconds=20, check=True),
+    measure=Measure(repeats=1, half_width=None, min_seconds=0.2, max_seconds=20, check=True),
     resources=Resources(gpus_per_worker=1),
 )
 

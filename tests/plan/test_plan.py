@@ -28,6 +28,7 @@ SWEEP = Sweep(
     workload=workloads.Gpt(),
     axes={"workers": [1, 2], "micro_batch": [1, 2, 3]},
     skip=lambda p: "odd" if p.micro_batch == 3 else None,
+    measure=Measure(repeats=1),
 )
 
 
@@ -104,7 +105,9 @@ def test_an_axis_that_leaves_no_room_for_points_that_do_not_read_it_is_named(
     values: list[float | None], missing: dict[str, Any]
 ) -> None:
     sweep = Sweep(
-        workload=workloads.Gpt(), axes={"compression": [None, "topk"], "compression_ratio": values}
+        workload=workloads.Gpt(),
+        axes={"compression": [None, "topk"], "compression_ratio": values},
+        measure=Measure(repeats=1),
     )
     assert unread_everywhere(make_plan(sweep, candidates(sweep), [])) == missing
 
@@ -114,7 +117,9 @@ def test_repeats_run_one_after_the_other_in_sessions_of_their_own() -> None:
     assert [trial.repeat for trial in made.to_run] == [1, 1, 1, 1, 2, 2, 2, 2]
     assert made.session_starts == 2
     assert (
-        make_plan(replace(SWEEP, measure=Measure(fresh=True)), candidates(SWEEP), []).session_starts
+        make_plan(
+            replace(SWEEP, measure=Measure(repeats=1, fresh=True)), candidates(SWEEP), []
+        ).session_starts
         == 4
     )
 
@@ -124,7 +129,7 @@ def test_repeats_run_one_after_the_other_in_sessions_of_their_own() -> None:
 
 def group_of(axes: dict[str, Any]) -> list[Trial]:
     """The trials of a sweep of one world."""
-    sweep = Sweep(workload=workloads.Gpt(), axes=axes)
+    sweep = Sweep(workload=workloads.Gpt(), axes=axes, measure=Measure(repeats=1))
     (group,) = groups_of(make_plan(sweep, candidates(sweep), []).to_run, fresh=False)
     return group
 
@@ -218,7 +223,11 @@ def test_a_canary_is_the_same_point_in_whatever_order_its_launches_run() -> None
 
 
 def test_each_world_has_its_canary() -> None:
-    sweep = Sweep(workload=workloads.Gpt(), axes={"workers": [1, 2], "micro_batch": [1, 2, 3]})
+    sweep = Sweep(
+        workload=workloads.Gpt(),
+        axes={"workers": [1, 2], "micro_batch": [1, 2, 3]},
+        measure=Measure(repeats=1),
+    )
     watches = choose_canaries(make_plan(sweep, candidates(sweep), []).to_run)
     assert {
         world: (watch.point.world, watch.point.micro_batch) for world, watch in watches.items()
@@ -259,7 +268,7 @@ def test_a_canary_is_named_apart_from_the_trial_with_its_point() -> None:
 def test_a_canary_is_measured_to_1_percent_or_as_well_as_trials_where_windows_end_by_that(
     half_width: float | None, canary_half_width: float | None
 ) -> None:
-    sweep = replace(SWEEP, measure=Measure(half_width=half_width, max_seconds=7))
+    sweep = replace(SWEEP, measure=Measure(repeats=1, half_width=half_width, max_seconds=7))
     watch = canary_of(group_of({"workers": [2], "micro_batch": [1, 2, 3]}))
     trial, watched = (task_of(sweep, watch.point, role=role) for role in ("trial", "canary"))
     assert trial.measure == sweep.measure
@@ -292,7 +301,7 @@ def test_the_range_of_the_expected_duration_is_narrower_with_results() -> None:
 
 
 def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
-    seconds = Measure(half_width=None, min_seconds=10)
+    seconds = Measure(repeats=1, half_width=None, min_seconds=10)
 
     def expected_s(measure: Measure, axes: dict[str, Any]) -> float:
         sweep = Sweep(workload=workloads.Gpt(), axes=axes, measure=measure)
@@ -313,7 +322,7 @@ def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
 
 
 def test_a_start_is_expected_to_take_the_median_of_sessions_starts_not_of_servers() -> None:
-    sweep = replace(SWEEP, axes={"workers": [1]}, measure=Measure(canary=False))
+    sweep = replace(SWEEP, axes={"workers": [1]}, measure=Measure(repeats=1, canary=False))
     (row,) = rows(sweep)
 
     def start_s(*started: tuple[str, float | None]) -> float:
@@ -337,7 +346,9 @@ def test_a_start_is_expected_to_take_the_median_of_sessions_starts_not_of_server
 
 def test_a_plan_expects_windows_that_are_long_enough_for_energy() -> None:
     def expected_s(**measure: Any) -> float:
-        sweep = replace(SWEEP, measure=Measure(half_width=None, min_seconds=1, **measure))
+        sweep = replace(
+            SWEEP, measure=Measure(repeats=1, half_width=None, min_seconds=1, **measure)
+        )
         return expected_s_of(make_plan(sweep, candidates(sweep), []))
 
     # Four trials of two worlds in one session, and two canaries.
@@ -347,11 +358,11 @@ def test_a_plan_expects_windows_that_are_long_enough_for_energy() -> None:
 
 
 def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() -> None:
-    def why(**measure: Any) -> set[str]:
-        sweep = replace(SWEEP, measure=Measure(**measure))
+    def why(*, repeats: int = 1, **measure: Any) -> set[str]:
+        sweep = replace(SWEEP, measure=Measure(repeats=repeats, **measure))
         return {trial.why for trial in make_plan(sweep, candidates(sweep), rows()).done}
 
-    assert why() == why(canary=False) == why(repeats=1) == {"ok"}
+    assert why() == why(canary=False) == {"ok"}
     assert why(half_width=0.05, gc=True) == {"ok, measured with half_width=0.02, gc=False"}
     assert why(check=True) == {"ok, measured with check=False"}
 
@@ -359,8 +370,8 @@ def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() ->
 @pytest.mark.parametrize(
     "then",
     [
-        {**asdict(Measure()), "cool_down_steps": 5},
-        {name: value for name, value in asdict(Measure()).items() if name != "gc"},
+        {**asdict(Measure(repeats=1)), "cool_down_steps": 5},
+        {name: value for name, value in asdict(Measure(repeats=1)).items() if name != "gc"},
         {},
     ],
     ids=["a setting that is no more", "without one that is new", "without any"],
@@ -380,6 +391,7 @@ def test_settings_of_another_version_leave_a_trial_done_and_are_no_difference(
 LARGER = Sweep(
     workload=workloads.Gpt(),
     axes={"workers": [1, 2], "micro_batch": [2, 4, 8], "accumulation": [1, 2]},
+    measure=Measure(repeats=1),
 )
 
 
@@ -429,20 +441,20 @@ def test_what_is_measured_again_skips_nothing_before_it_has_run_out_again() -> N
 
 
 def test_prune_false_measures_what_was_skipped_for_memory() -> None:
-    everything = replace(LARGER, measure=Measure(prune=False))
+    everything = replace(LARGER, measure=Measure(repeats=1, prune=False))
     stored = ended(LARGER, of_2="oom_device", of_4="skipped", of_8="skipped")
     assert len(pruned(LARGER, stored)) == 2
     assert pruned(everything, stored) == []
 
 
 def test_a_done_trial_was_measured_alike_whether_or_not_others_are_skipped() -> None:
-    sweep = replace(SWEEP, measure=Measure(prune=False))
+    sweep = replace(SWEEP, measure=Measure(repeats=1, prune=False))
     assert {trial.why for trial in make_plan(sweep, candidates(sweep), rows()).done} == {"ok"}
 
 
 def test_a_trial_of_another_model_or_mode_is_not_skipped() -> None:
     axes = {"micro_batch": [2, 4], "sync": ["ddp", "local_sgd"], "workload.width": [64, 128]}
-    sweep = Sweep(workload=workloads.Gpt(), axes=axes)
+    sweep = Sweep(workload=workloads.Gpt(), axes=axes, measure=Measure(repeats=1))
     stored = [
         row
         for row in rows(sweep)

@@ -25,5 +25,5 @@ class Absent:
 sweep = Sweep(
     workload=Absent(),
     axes={"workers": [2, 1], "micro_batch": [1, 2, 4], "env.GLOO_SOCKET_IFNAME": ["lo"]},
-    measure=Measure(half_width=None, min_seconds=0, min_steps=5),
+    measure=Measure(repeats=1, half_width=None, min_seconds=0, min_steps=5),
 )

@@ -15,6 +15,8 @@ sweep = Sweep(
         "workload.by": [*KILLED, "nothing"],
         "sync": lambda p: "parameter_server" if p.workload.by == "Shard" else "ddp",
     },
-    measure=Measure(half_width=None, min_seconds=2, min_steps=5, max_steps=10**6, canary=False),
+    measure=Measure(
+        repeats=1, half_width=None, min_seconds=2, min_steps=5, max_steps=10**6, canary=False
+    ),
     resources=Resources(cpus_per_worker=os.cpu_count() or 1),
 )

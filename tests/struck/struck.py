@@ -37,5 +37,7 @@ class Struck:
 sweep = Sweep(
     workload=Struck(),
     axes={"workers": [1], "workload.by": ["nothing", "notice", "ResourceTrainable"]},
-    measure=Measure(half_width=None, min_seconds=2, min_steps=5, max_steps=10**6, canary=False),
+    measure=Measure(
+        repeats=1, half_width=None, min_seconds=2, min_steps=5, max_steps=10**6, canary=False
+    ),
 )
