@@ -11,24 +11,70 @@ import numpy as np
 from dtsweep.analysis.candidates import read_goal, with_candidates
 from dtsweep.analysis.dominance import PointCosts
 from dtsweep.analysis.frontier import MODEL
+from dtsweep.analysis.launches import ASKED
 from dtsweep.analysis.objectives import Objective, cost_of, read_objectives
 from dtsweep.analysis.recommend import candidates_of, comparison_in
 from dtsweep.analysis.study import Study
 from dtsweep.inference.spread import POINT, of_environment
+from dtsweep.inference.verdicts import Answer
+from dtsweep.results.store import trials_of_rows
 from dtsweep.sweep.goal import Goal
 
 if TYPE_CHECKING:
     import pandas as pd
+
+LEAST_AGAIN = 3
+"""Points that the second round launches at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variances:
+    """Variances of a launch mean that limit an answer, as squared shares, and what they cost."""
+
+    between: float
+    """Between-launch variance, without what shifts all points of a launch alike."""
+    within: float
+    """Within-launch variance of a window of this length."""
+    window_s: float
+    launch_s: float
+    """Time that a launch of a point takes besides its window."""
+
+    @property
+    def is_by_launches(self) -> bool:
+        """True if launches differ more than their windows explain."""
+        return self.between > self.within
+
+    def optimal_window_variance(self, longest_s: float) -> float:
+        """Within-launch variance of the window that gives the least error for its time.
+
+        Its length is sqrt(launch_s × variance of a second ÷ between), by Kalibera & Jones (2013).
+
+        Args:
+            longest_s: of a window.
+
+        >>> Variances(between=1e-4, within=4e-4, window_s=1, launch_s=4).optimal_window_variance(60)
+        0.0001
+        """
+        of_a_second = self.within * self.window_s
+        length_s = longest_s
+        if self.between > 0:
+            length_s = min(longest_s, (self.launch_s * of_a_second / self.between) ** 0.5)
+        return of_a_second / length_s
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     """Decision on a question by the launches so far."""
 
-    is_decided: bool
-    """True if further launches would not change the answer."""
     open_points: frozenset[str]
-    """Points (`point_id`) to launch again; none if it is decided."""
+    """Points (`point_id`) to launch again; none if the question is decided."""
+    variances: Variances | None
+    """Of the open points; None if their launches don't show them."""
+
+    @property
+    def is_decided(self) -> bool:
+        """True if further launches would not change the answer."""
+        return not self.open_points
 
 
 def decide(study: Study, goal: Goal | None) -> Decision:
@@ -39,11 +85,56 @@ def decide(study: Study, goal: Goal | None) -> Decision:
     Args:
         study: of the trials so far, which say the zone and the confidence.
         goal: what counts; None asks which points are on the frontier.
+
+    Raises:
+        SweepError: the goal can't be read.
     """
-    if study.points.empty:
-        return Decision(is_decided=True, open_points=frozenset())
-    open_points = _open_of_frontier(study) if goal is None else _open_of_goal(study, goal)
-    return Decision(is_decided=not open_points, open_points=frozenset(open_points))
+    open_points: set[str] = set()
+    of = "samples_per_s"
+    if not study.points.empty and goal is None:
+        open_points = _open_of_frontier(study)
+    elif not study.points.empty and goal is not None:
+        open_points = _open_of_goal(study, goal)
+        of = read_goal(study.points, goal).name
+    return Decision(
+        open_points=frozenset(open_points), variances=_variances(study, open_points, of=of)
+    )
+
+
+def check_goal(goal: Goal) -> None:
+    """Refuse a goal whose columns results don't have, before anything is measured.
+
+    Raises:
+        SweepError: it names what is not a column, or its condition can't be read.
+    """
+    study = Study(trials_of_rows([], workload_types={}))
+    names = [name for name in (goal.maximize, goal.minimize) if name is not None]
+    unknown = [name for name in names if name not in study.points.columns]
+    if unknown:
+        read_goal(study.points, goal)
+    if "workload" not in goal.where and "env." not in goal.where:
+        study.condition(goal.where)
+
+
+def _variances(study: Study, open_points: set[str], *, of: str) -> Variances | None:
+    """Variances of the open points' launches, and the time that launches take."""
+    trials = study.trials[study.trials["point_id"].isin(open_points)]
+    if trials.empty or of not in ASKED:
+        return None
+    newest = of_environment(trials, trials["env_id"].iloc[-1])
+    launches = study.launches(newest["env_id"].iloc[-1], of)
+    pool = launches.paired_pool or launches.unpaired_pool
+    relative = newest[f"{of}_error"] / newest[of]
+    window_s = newest["window_s"].astype("float64")
+    launch_s = (newest["trial_s"] - window_s + newest["overhead_s"].fillna(0.0)).astype("float64")
+    starts_s = newest.groupby("session")["startup_s"].max().sum() / len(newest)
+    values = [relative.pow(2).median(), window_s.median(), launch_s.median() + starts_s]
+    if pool is None or not np.isfinite(values).all() or min(values) <= 0:
+        return None
+    within, window, launch = map(float, values)
+    return Variances(
+        between=max(0.0, pool.between_variance), within=within, window_s=window, launch_s=launch
+    )
 
 
 def _open_of_goal(study: Study, goal: Goal) -> set[str]:
@@ -59,7 +150,12 @@ def _open_of_goal(study: Study, goal: Goal) -> set[str]:
         narrowed, _, selection = candidates_of(group, goal, compare, study)
         if not selection.is_decided:
             rows = narrowed[narrowed["is_candidate"]]
-            found |= set(rows["point_id"].iloc[selection.contenders])
+            places = selection.contenders
+            if selection.answer is Answer.SINGLE_LAUNCH:
+                # A single point in the second launch would show no difference between launches.
+                next_best = np.argsort(selection.shortfall, kind="stable")[::-1]
+                places = np.union1d(places, next_best[:LEAST_AGAIN])
+            found |= set(rows["point_id"].iloc[places])
     return found
 
 

@@ -29,13 +29,15 @@ class Study:
     Nobody may change a table in place.
     """
 
-    def __init__(self, frame: pd.DataFrame) -> None:
+    def __init__(self, frame: pd.DataFrame, *, question: Question | None = None) -> None:
         """Take the trials.
 
         Args:
             frame: one row per trial, as `dtsweep.load` gives it, canaries included.
+            question: that the trials are to answer; None is the one that they were measured for.
         """
         self.frame = frame
+        self._question = question
         self._launches: dict[tuple[Any, str], Launches] = {}
         self._drifts: dict[Any, float | None] = {}
         self._ladders: dict[Per, Ladders] = {}
@@ -54,7 +56,9 @@ class Study:
 
     @cached_property
     def question(self) -> Question | None:
-        """Question that the newest trial was measured for; None of a plain grid."""
+        """Question to answer: that of the newest trial; None of a plain grid."""
+        if self._question is not None:
+            return self._question
         if self.trials.empty:
             return None
         text = self.trials["question"].iloc[-1]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dtsweep.analysis.decision import check_goal
 from dtsweep.analysis.load import load
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
@@ -115,6 +116,8 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         StorageError: the results can't be read, or not be written to; nothing was started.
     """
     refuse_what_ray_deletes(options.results)
+    if sweep.question is not None and sweep.question.goal is not None:
+        check_goal(sweep.question.goal)
     remove_left_folders()
     results = Results(options.results)
     progress = Progress(axes=sweep.axes)

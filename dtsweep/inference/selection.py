@@ -245,7 +245,9 @@ def _more_launches(
 def _assumed_error(
     launches: Launches, first: Rows, second: Rows, *, sizes: Numbers | None = None
 ) -> Numbers:
-    """Standard error of differences of single launches, (first, second), by `ASSUMED_SIGMA`.
+    """Standard error of differences of single launches, (first, second).
+
+    It is that of `ASSUMED_SIGMA`, or of the launches so far if they differ more.
 
     Args:
         launches: of costs.
@@ -258,6 +260,12 @@ def _assumed_error(
     within_variance = launches.within_variance
     is_unknown = np.isnan(within_variance)
     within_variance = np.where(is_unknown, (_UNKNOWN_ERROR * sizes) ** 2, within_variance)
-    variance = within_variance + (ASSUMED_SIGMA * sizes) ** 2
+    between_variance = (ASSUMED_SIGMA * sizes) ** 2
+    for pool in (launches.paired_pool, launches.unpaired_pool):
+        if pool is not None:
+            # Too few launches for a test may still show more noise than is assumed.
+            between_variance = np.maximum(between_variance, pool.between_variance)
+            break
+    variance = within_variance + between_variance
     error: Numbers = np.add.outer(variance[first], variance[second]) ** 0.5
     return error

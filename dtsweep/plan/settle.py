@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from dtsweep.errors import SweepError
 from dtsweep.plan.policy import NOTHING_SPENT, Grid, Policy, Round, Rows, Spent
-from dtsweep.sweep.point import Point
-from dtsweep.sweep.settings import Sweep
+from dtsweep.results.statuses import FINAL
+from dtsweep.sweep.goal import Question
+from dtsweep.sweep.point import Point, identity
+from dtsweep.sweep.settings import LEAST_HALF_WIDTH, Measure, Sweep
+from dtsweep.sweep.task import trial_name
+from dtsweep.sweep.values import column_types
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dtsweep.analysis.decision import Decision, Variances
+
+FIRST_HALF_WIDTH = 0.05
+"""Target half-width of the windows of the first round, unless a wider one is given."""
+
+FIRST_SHARE = 0.5
+"""Least length of a window of the first round, as a share of `Measure.min_seconds`."""
+
+STEPS_FACTOR = 1.5
+"""Least steps for the interval of a quantile, times this: correlated steps count less."""
+
+NORMAL_95 = 1.96
 
 
 def policy_of(sweep: Sweep) -> Policy:
     """Choose the policy of a sweep: a plain grid, or rounds until its question is decided."""
     if sweep.question is None:
         return Grid(sweep=sweep)
-    return Settle(sweep=sweep)
+    return Settle(sweep=sweep, question=sweep.question)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +46,7 @@ class Settle:
     """One launch of every point, then rounds of the contenders."""
 
     sweep: Sweep
-
-    following: Callable[[Sequence[Round], Rows, Collection[str]], Sequence[Round]] | None = None
-    """Rounds after these, by the rows and the trials that are over; None asks for no more."""
+    question: Question
 
     def rounds(
         self,
@@ -34,9 +56,99 @@ class Settle:
         over: Collection[str] = (),
         spent: Spent = NOTHING_SPENT,
     ) -> Sequence[Round]:
-        """Give the rounds so far and the one that is under way."""
-        del spent
-        first = Round(repeat=1, points=points, measure=self.sweep.measure)
-        if self.following is None:
-            return [first]
-        return [first, *self.following([first], rows, over)]
+        """Replay the rounds by the rows of the rounds before each of them.
+
+        So a round goes on as it was begun, whatever its own rows show by then.
+        """
+        del spent  # who hands trials out stops at the limit of time
+        if not points:
+            return []
+        rounds = [Round(repeat=1, points=points, measure=self._first_measure())]
+        states = {row["trial_id"]: row["status"] for row in rows}
+        names = {identity(point): point for point in points}
+        while rounds[-1].repeat < self.question.max_launches:
+            if not self._is_over(rounds[-1], states, over):
+                break
+            decision = self._decision(rows, names, last=rounds[-1].repeat)
+            contenders = [point for name, point in names.items() if name in decision.open_points]
+            if not contenders:
+                break
+            rounds.append(
+                Round(
+                    repeat=rounds[-1].repeat + 1,
+                    points=contenders,
+                    measure=self._measure(decision.variances),
+                )
+            )
+        return rounds
+
+    def _is_over(self, last: Round, states: Mapping[str, str], over: Collection[str]) -> bool:
+        """True if every trial of a round has its final result, or is not measured again."""
+        names = (trial_name(self.sweep, point, repeat=last.repeat) for point in last.points)
+        return all(name in over or states.get(name) in FINAL for name in names)
+
+    def _decision(self, rows: Rows, names: Collection[str], *, last: int) -> Decision:
+        """Decide by the rounds up to the last one of these."""
+        # Its imports take longer than a plan without results.
+        from dtsweep.analysis.decision import Decision, decide
+        from dtsweep.analysis.study import Study
+
+        frame = self._frame([row for row in rows if row["repeat"] <= last], names)
+        try:
+            return decide(Study(frame, question=self.question), self.question.goal)
+        except SweepError:
+            # Nothing meets the goal: the report says why.
+            return Decision(open_points=frozenset(), variances=None)
+
+    def _frame(self, rows: Rows, names: Collection[str]) -> pd.DataFrame:
+        """Rows of the sweep's own points, and the canaries."""
+        from dtsweep.results.store import trials_of_rows
+
+        kept = [row for row in rows if row["point_id"] in names or row["role"] == "canary"]
+        return trials_of_rows(kept, workload_types=column_types(self.sweep.workload))
+
+    def _first_measure(self) -> Measure:
+        """Settings of the first round: short windows, which show what is far from the best."""
+        measure = self._with_least_steps(self.sweep.measure)
+        half_width = measure.half_width
+        if half_width is not None:
+            half_width = max(half_width, FIRST_HALF_WIDTH)
+        exchange = measure.exchange
+        if exchange == "precise":
+            exchange = "quick"
+        return replace(
+            measure,
+            half_width=half_width,
+            min_seconds=FIRST_SHARE * measure.min_seconds,
+            exchange=exchange,
+        )
+
+    def _measure(self, variances: Variances | None) -> Measure:
+        """Settings of a later round: windows as long as pays, as Kalibera & Jones (2013) have it.
+
+        A launch costs its start. The longer the window, the fewer launches are needed, as far as
+        the variance within windows limits the answer and not the variance between launches.
+        """
+        measure = self._with_least_steps(self.sweep.measure)
+        if measure.half_width is None or variances is None:
+            return measure
+        optimum = NORMAL_95 * math.sqrt(variances.optimal_window_variance(measure.max_seconds))
+        half_width = min(measure.half_width, max(LEAST_HALF_WIDTH, optimum))
+        # One digit and a half: rows tell settings apart by their text.
+        return replace(measure, half_width=float(f"{half_width:.2g}"))
+
+    def _with_least_steps(self, measure: Measure) -> Measure:
+        """Settings whose windows give an interval of each quantile that the goal asks for."""
+        goal = self.question.goal
+        if goal is None:
+            return measure
+        words = " ".join([goal.maximize or "", goal.minimize or "", goal.where])
+        quantiles = re.findall(r"\bstep_p\d+_s\b", words)
+        if not quantiles:
+            return measure
+        from dtsweep.metrics.summary import least_steps
+
+        least = math.ceil(STEPS_FACTOR * least_steps(quantiles))
+        if least <= measure.min_steps:
+            return measure
+        return replace(measure, min_steps=least, max_steps=max(least, measure.max_steps))

@@ -25,6 +25,8 @@ from dtsweep.results.merge import batches, merge_files, merged
 from dtsweep.results.pack import attempt_files
 from dtsweep.results.parquet import (
     CorruptPartError,
+    arrow_table,
+    columns_of,
     decode,
     is_name_of_ours,
     opened,
@@ -347,6 +349,19 @@ def trials_of(
         chosen += [index for index, row in enumerate(rows) if row["role"] == "canary"]
     chosen = [index for index in chosen if rows[index]["attempt_id"] not in superseded]
     return frame_of(attempts.take(pa.array(sorted(chosen), pa.int64())))
+
+
+def trials_of_rows(
+    rows: Sequence[Mapping[str, Any]], *, workload_types: Mapping[str, type]
+) -> pd.DataFrame:
+    """As `trials_of`, with every canary, of rows that are not stored yet or were read as dicts.
+
+    Args:
+        rows: attempts with the columns of `trials`, the oldest first; those left out are null.
+        workload_types: type of each workload field, as `column_types` gives it.
+    """
+    table = arrow_table("trials", columns_of(rows), workload_types=workload_types)
+    return trials_of(table, canaries=True)
 
 
 def steps(results: Results | str | Path) -> pd.DataFrame:
