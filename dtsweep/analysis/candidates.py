@@ -11,15 +11,13 @@ from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
 from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import ConditionVerdict
+from dtsweep.inference.windows import NORMAL_95
 from dtsweep.metrics.summary import P99_FROM
 from dtsweep.sweep.goal import Goal
 from dtsweep.sweep.modes import AS_WRITTEN, SEMANTICS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-NORMAL_95 = 1.96
-"""Half-width of a 95 % interval, in standard errors of a normal distribution."""
 
 
 def read_goal(points: pd.DataFrame, goal: Goal) -> Objective:

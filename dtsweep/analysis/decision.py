@@ -15,51 +15,14 @@ from dtsweep.analysis.launches import ASKED
 from dtsweep.analysis.objectives import Objective, cost_of, read_objectives
 from dtsweep.analysis.recommend import candidates_of, comparison_in
 from dtsweep.analysis.study import Study
+from dtsweep.inference.selection import points_to_launch
 from dtsweep.inference.spread import POINT, of_environment
-from dtsweep.inference.verdicts import Answer
+from dtsweep.inference.windows import Variances
 from dtsweep.results.store import trials_of_rows
 from dtsweep.sweep.goal import Goal
 
 if TYPE_CHECKING:
     import pandas as pd
-
-LEAST_AGAIN = 3
-"""Points that the second round launches at least."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variances:
-    """Variances of a launch mean that limit an answer, as squared shares, and what they cost."""
-
-    between: float
-    """Between-launch variance, without what shifts all points of a launch alike."""
-    within: float
-    """Within-launch variance of a window of this length."""
-    window_s: float
-    launch_s: float
-    """Time that a launch of a point takes besides its window."""
-
-    @property
-    def is_by_launches(self) -> bool:
-        """True if launches differ more than their windows explain."""
-        return self.between > self.within
-
-    def optimal_window_variance(self, longest_s: float) -> float:
-        """Within-launch variance of the window that gives the least error for its time.
-
-        Its length is sqrt(launch_s × variance of a second ÷ between), by Kalibera & Jones (2013).
-
-        Args:
-            longest_s: of a window.
-
-        >>> Variances(between=1e-4, within=4e-4, window_s=1, launch_s=4).optimal_window_variance(60)
-        0.0001
-        """
-        of_a_second = self.within * self.window_s
-        length_s = longest_s
-        if self.between > 0:
-            length_s = min(longest_s, (self.launch_s * of_a_second / self.between) ** 0.5)
-        return of_a_second / length_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,14 +111,8 @@ def _open_of_goal(study: Study, goal: Goal) -> set[str]:
             continue
         compare = functools.partial(comparison_in, study, group["env_id"].iloc[0])
         narrowed, _, selection = candidates_of(group, goal, compare, study)
-        if not selection.is_decided:
-            rows = narrowed[narrowed["is_candidate"]]
-            places = selection.contenders
-            if selection.answer is Answer.SINGLE_LAUNCH:
-                # A single point in the second launch would show no difference between launches.
-                next_best = np.argsort(selection.shortfall, kind="stable")[::-1]
-                places = np.union1d(places, next_best[:LEAST_AGAIN])
-            found |= set(rows["point_id"].iloc[places])
+        rows = narrowed[narrowed["is_candidate"]]
+        found |= set(rows["point_id"].iloc[points_to_launch(selection)])
     return found
 
 

@@ -19,6 +19,9 @@ from dtsweep.measure.statistics import students_t
 
 Truth = NDArray[np.bool_]
 
+LEAST_AGAIN = 3
+"""Points that the second round launches at least: one alone shows no difference of launches."""
+
 ASSUMED_SIGMA = 0.03
 """Assumed standard deviation between launches where nothing shows it, as a share of the value."""
 
@@ -198,6 +201,17 @@ def select(
             differences, chosen, counts=counts, zone=zone, level=level, one_sided=one_sided
         ),
     )
+
+
+def points_to_launch(selection: Selection) -> Rows:
+    """Points of the next round: the contenders; none if it is decided."""
+    if selection.is_decided:
+        return selection.contenders[:0]
+    if selection.answer is not Answer.SINGLE_LAUNCH:
+        return selection.contenders
+    shortfall = np.nan_to_num(selection.shortfall, nan=-np.inf)
+    best_first = np.argsort(-shortfall, kind="stable")
+    return np.union1d(selection.contenders, best_first[:LEAST_AGAIN])
 
 
 def _leader(

@@ -13,14 +13,15 @@ from dtsweep.plan.policy import NOTHING_SPENT, Grid, Policy, Round, Rows, Spent
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point, identity
-from dtsweep.sweep.settings import LEAST_HALF_WIDTH, Measure, Sweep
+from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import trial_name
 from dtsweep.sweep.values import column_types
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtsweep.analysis.decision import Decision, Variances
+    from dtsweep.analysis.decision import Decision
+    from dtsweep.inference.windows import Variances
 
 FIRST_HALF_WIDTH = 0.05
 """Target half-width of the windows of the first round, unless a wider one is given."""
@@ -30,8 +31,6 @@ FIRST_SHARE = 0.5
 
 STEPS_FACTOR = 1.5
 """Least steps for the interval of a quantile, times this: correlated steps count less."""
-
-NORMAL_95 = 1.96
 
 
 def policy_of(sweep: Sweep) -> Policy:
@@ -132,10 +131,8 @@ class Settle:
         measure = self._with_least_steps(self.sweep.measure)
         if measure.half_width is None or variances is None:
             return measure
-        optimum = NORMAL_95 * math.sqrt(variances.optimal_window_variance(measure.max_seconds))
-        half_width = min(measure.half_width, max(LEAST_HALF_WIDTH, optimum))
-        # One digit and a half: rows tell settings apart by their text.
-        return replace(measure, half_width=float(f"{half_width:.2g}"))
+        half_width = variances.half_width(measure.half_width, longest_s=measure.max_seconds)
+        return replace(measure, half_width=half_width)
 
     def _with_least_steps(self, measure: Measure) -> Measure:
         """Settings whose windows give an interval of each quantile that the goal asks for."""

@@ -1,0 +1,159 @@
+"""Simulated rounds of launches: what it takes until a question is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dtsweep.inference.contrasts import Rows, contrasts
+from dtsweep.inference.selection import (
+    Candidates,
+    Selection,
+    differences_of,
+    points_to_launch,
+    select,
+)
+from dtsweep.inference.spread import Launches
+from dtsweep.inference.variance import Numbers
+from dtsweep.inference.windows import NORMAL_95, Variances
+
+Draw = Callable[[Rows, int, float], Numbers]
+"""Costs of points in a launch, by its number and the standard error of its windows, as a share."""
+
+
+class Rules(NamedTuple):
+    """Rules of a question."""
+
+    zone: float
+    """Indifference zone, in units of cost."""
+    level: float
+    """Two-sided significance level of a look."""
+    max_launches: int
+    """Of a point."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """Windows of the rounds."""
+
+    first_half_width: float
+    """Target half-width of the first round, as a share."""
+    half_width: float
+    """Of later rounds, at most."""
+    second_s: float
+    """Standard error of a window of one second, as a share; it falls with the root of the length.
+    """
+    longest_s: float
+    launch_s: float
+    """Time that a launch of a point takes besides its window."""
+
+    def length_s(self, error: float) -> float:
+        """Length of a window with a standard error."""
+        return float(min(self.longest_s, (self.second_s / error) ** 2))
+
+
+@dataclass(kw_only=True)
+class Rehearsal:
+    """Rounds that were played, and what they took."""
+
+    means: Numbers
+    """(points, launches) costs, nan where a launch did not measure a point."""
+    within: Numbers
+    """(points, launches) within-launch variances; 0 where a launch did not measure a point."""
+    trials: list[int] = field(default_factory=list)
+    """Of each round that was played."""
+    window_s: float = 0.0
+    """Length of all their windows."""
+    selection: Selection | None = None
+
+    @property
+    def counts(self) -> Rows:
+        """(points,) launches."""
+        counts: Rows = (~np.isnan(self.means)).sum(axis=1)
+        return counts
+
+    @property
+    def launches(self) -> Launches:
+        """The launches so far; points have no names."""
+        import pandas as pd
+
+        within_variance = self.within.sum(axis=1) / np.maximum(self.counts, 1)
+        return Launches(pd.DataFrame(index=range(len(self.means))), self.means, within_variance)
+
+
+def play(
+    rehearsal: Rehearsal,
+    draw: Draw,
+    candidates: Candidates,
+    windows: Windows,
+    rules: Rules,
+) -> Rehearsal:
+    """Play rounds until the selection is decided or a point has all its launches.
+
+    Args:
+        rehearsal: the launches so far; it is changed.
+        draw: makes the costs of a launch.
+        candidates: properties of the points; `counts` is filled in.
+        windows: of the rounds.
+        rules: of the question.
+    """
+    launched = points_to_launch(_selected(rehearsal, candidates, rules))
+    while len(launched) and rehearsal.means.shape[1] < rules.max_launches:
+        error = _window_error(rehearsal, windows)
+        _add_launch(rehearsal, draw, launched, error)
+        rehearsal.trials.append(len(launched))
+        rehearsal.window_s += len(launched) * windows.length_s(error)
+        launched = points_to_launch(_selected(rehearsal, candidates, rules))
+    return rehearsal
+
+
+def _selected(rehearsal: Rehearsal, candidates: Candidates, rules: Rules) -> Selection:
+    rows = np.arange(len(rehearsal.means))
+    launches = rehearsal.launches
+    differences = differences_of(contrasts(launches, rows, rows), launches, rows, rows)
+    rehearsal.selection = select(
+        differences,
+        replace(candidates, counts=rehearsal.counts),
+        zone=rules.zone,
+        level=rules.level,
+    )
+    return rehearsal.selection
+
+
+def _window_error(rehearsal: Rehearsal, windows: Windows) -> float:
+    """Standard error of the windows of the next round, as `Settle` sets them."""
+    pool = rehearsal.launches.paired_pool
+    half_width = windows.half_width
+    if pool is not None:
+        within = float(np.median(rehearsal.within[:, -1][rehearsal.within[:, -1] > 0]))
+        variances = Variances(
+            between=max(0.0, pool.between_variance),
+            within=within,
+            window_s=windows.length_s(within**0.5),
+            launch_s=windows.launch_s,
+        )
+        half_width = variances.half_width(windows.half_width, longest_s=windows.longest_s)
+    shortest = windows.second_s / windows.longest_s**0.5
+    return max(half_width / NORMAL_95, float(shortest))
+
+
+def _add_launch(rehearsal: Rehearsal, draw: Draw, points: Rows, error: float) -> None:
+    number = rehearsal.means.shape[1]
+    means = np.full(len(rehearsal.means), np.nan)
+    within = np.zeros(len(rehearsal.means))
+    means[points], within[points] = draw(points, number, error), error**2
+    rehearsal.means = np.column_stack([rehearsal.means, means])
+    rehearsal.within = np.column_stack([rehearsal.within, within])
+
+
+def first_round(points: int, draw: Draw, windows: Windows) -> Rehearsal:
+    """Launch every point once, with the windows of a first round."""
+    rehearsal = Rehearsal(means=np.empty((points, 0)), within=np.empty((points, 0)))
+    error = windows.first_half_width / NORMAL_95
+    _add_launch(rehearsal, draw, np.arange(points), error)
+    rehearsal.trials.append(points)
+    rehearsal.window_s += points * windows.length_s(error)
+    return rehearsal
