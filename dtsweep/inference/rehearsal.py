@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -102,7 +103,7 @@ def play(
     """
     launched = points_to_launch(_selected(rehearsal, candidates, rules))
     while len(launched) and rehearsal.means.shape[1] < rules.max_launches:
-        error = _window_error(rehearsal, windows)
+        error = _window_error(rehearsal, windows, rules)
         _add_launch(rehearsal, draw, launched, error)
         rehearsal.trials.append(len(launched))
         rehearsal.window_s += len(launched) * windows.length_s(error)
@@ -123,7 +124,7 @@ def _selected(rehearsal: Rehearsal, candidates: Candidates, rules: Rules) -> Sel
     return rehearsal.selection
 
 
-def _window_error(rehearsal: Rehearsal, windows: Windows) -> float:
+def _window_error(rehearsal: Rehearsal, windows: Windows, rules: Rules) -> float:
     """Standard error of the windows of the next round, as `Settle` sets them."""
     pool = rehearsal.launches.paired_pool
     half_width = windows.half_width
@@ -135,7 +136,9 @@ def _window_error(rehearsal: Rehearsal, windows: Windows) -> float:
             window_s=windows.length_s(within**0.5),
             launch_s=windows.launch_s,
         )
-        half_width = variances.half_width(windows.half_width, longest_s=windows.longest_s)
+        half_width = variances.half_width(
+            windows.half_width, zone=math.expm1(rules.zone), longest_s=windows.longest_s
+        )
     shortest = windows.second_s / windows.longest_s**0.5
     return max(half_width / NORMAL_95, float(shortest))
 

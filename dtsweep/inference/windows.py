@@ -10,6 +10,12 @@ from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 NORMAL_95 = 1.96
 """Half-width of a 95 % interval, in standard errors of a normal distribution."""
 
+OF_ZONE = 1 / 3
+"""Half-width of a window, as a share of the indifference zone, that needs not be less.
+
+Then two launches of each point show a difference to half of the zone.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Variances:
@@ -45,17 +51,25 @@ class Variances:
             length_s = min(longest_s, (self.launch_s * of_a_second / self.between) ** 0.5)
         return of_a_second / length_s
 
-    def half_width(self, widest: float, *, longest_s: float) -> float:
+    def half_width(self, widest: float, *, zone: float, longest_s: float) -> float:
         """Target half-width of the next windows, as a share.
+
+        It is that of the optimal window, but at least `OF_ZONE` of the indifference zone, and at
+        least half of the present one: the variance between launches is known from few of them.
 
         Args:
             widest: that is asked for.
+            zone: indifference zone, as a share.
             longest_s: of a window.
 
         >>> quiet = Variances(between=0, within=1e-4, window_s=1, launch_s=4)
-        >>> quiet.half_width(0.02, longest_s=16), quiet.half_width(0.02, longest_s=1)
-        (0.005, 0.02)
+        >>> quiet.half_width(0.02, zone=0.03, longest_s=16)
+        0.01
+        >>> quiet.half_width(0.02, zone=0.03, longest_s=1)
+        0.02
         """
         optimum = NORMAL_95 * math.sqrt(self.optimal_window_variance(longest_s))
+        half_of_present = NORMAL_95 * math.sqrt(self.within) / 2
+        narrowest = max(LEAST_HALF_WIDTH, OF_ZONE * zone, half_of_present)
         # Rows tell settings apart by their text.
-        return float(f"{min(widest, max(LEAST_HALF_WIDTH, optimum)):.2g}")
+        return float(f"{min(widest, max(narrowest, optimum)):.2g}")

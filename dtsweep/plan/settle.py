@@ -131,7 +131,9 @@ class Settle:
         measure = self._with_least_steps(self.sweep.measure)
         if measure.half_width is None or variances is None:
             return measure
-        half_width = variances.half_width(measure.half_width, longest_s=measure.max_seconds)
+        half_width = variances.half_width(
+            measure.half_width, zone=self.question.indifference, longest_s=measure.max_seconds
+        )
         return replace(measure, half_width=half_width)
 
     def _with_least_steps(self, measure: Measure) -> Measure:
