@@ -177,17 +177,9 @@ def candidates_of(
     numbers = test.numbers_of(rows)
     kept = _near(test, numbers)
     near = rows.iloc[kept]
-    counts = test.cost.launches.counts[numbers[kept]]
-    candidates = Candidates(
-        # What is set is the same in every launch.
-        counts=np.maximum(counts, 2) if objective.is_exact else counts,
-        is_met=(near["condition_verdict"] == ConditionVerdict.MEETS).to_numpy("bool"),
-        is_likely=near["is_met"].to_numpy("bool"),
-        prices=_prices(near, objective),
-    )
     selection = select(
         test.differences(numbers[kept]),
-        candidates,
+        properties_of(near, test),
         zone=test.zone(study.zone, numbers),
         level=study.level,
     )
@@ -245,6 +237,18 @@ def _recommend_one(
         ),
         undecided=_undecided(points, chosen, objective),
         drift=test.drift,
+    )
+
+
+def properties_of(rows: pd.DataFrame, test: PairTest) -> Candidates:
+    """Properties of candidates that a selection asks for."""
+    counts = test.cost.launches.counts[test.numbers_of(rows)]
+    return Candidates(
+        # What is set is the same in every launch.
+        counts=np.maximum(counts, 2) if test.objective.is_exact else counts,
+        is_met=(rows["condition_verdict"] == ConditionVerdict.MEETS).to_numpy("bool"),
+        is_likely=rows["is_met"].to_numpy("bool"),
+        prices=_prices(rows, test.objective),
     )
 
 

@@ -102,7 +102,7 @@ def play(
         rules: of the question.
     """
     launched = points_to_launch(_selected(rehearsal, candidates, rules))
-    while len(launched) and rehearsal.means.shape[1] < rules.max_launches:
+    while len(launched) and rehearsal.counts.max() < rules.max_launches:
         error = _window_error(rehearsal, windows, rules)
         _add_launch(rehearsal, draw, launched, error)
         rehearsal.trials.append(len(launched))

@@ -9,5 +9,6 @@ Any process; no Ray. In reading order:
     policy          policies: what to measure next, as a function of the rows so far
     settle          rounds of launches until a sweep's question is decided
     plan            what is done, what is to do, in which order
+    ahead           range of what follows a plan, by simulation of the rounds
     batches         plan after plan of a run, as its policy asks for more
 """

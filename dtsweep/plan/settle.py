@@ -92,14 +92,14 @@ class Settle:
         from dtsweep.analysis.decision import Decision, decide
         from dtsweep.analysis.study import Study
 
-        frame = self._frame([row for row in rows if row["repeat"] <= last], names)
+        frame = self.frame([row for row in rows if row["repeat"] <= last], names)
         try:
             return decide(Study(frame, question=self.question), self.question.goal)
         except SweepError:
             # Nothing meets the goal: the report says why.
             return Decision(open_points=frozenset(), variances=None)
 
-    def _frame(self, rows: Rows, names: Collection[str]) -> pd.DataFrame:
+    def frame(self, rows: Rows, names: Collection[str]) -> pd.DataFrame:
         """Rows of the sweep's own points, and the canaries."""
         from dtsweep.results.store import trials_of_rows
 

@@ -1,0 +1,87 @@
+"""Rounds ahead: the range of what follows the planned trials, by simulation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dtsweep.errors import SweepError
+from dtsweep.plan.estimate import duration_of_rounds
+from dtsweep.plan.plan import Plan, RoundsRange
+from dtsweep.plan.settle import FIRST_HALF_WIDTH, Settle
+from dtsweep.sweep.goal import Question
+from dtsweep.sweep.point import identity
+from dtsweep.sweep.settings import Sweep
+
+if TYPE_CHECKING:
+    from dtsweep.analysis.study import Study
+    from dtsweep.inference.rehearsal import Windows
+
+ENDS = (0.05, 0.95)
+"""Quantiles of simulated runs that the range spans."""
+
+
+def with_rounds_ahead(sweep: Sweep, plan: Plan) -> Plan:
+    """Add to a plan what the rounds after its trials will take, as soon as rows show it.
+
+    A goal is simulated from the launches so far. On a frontier the open points get one more launch
+    at least, and all that are left at most.
+    """
+    measured = [row for row in plan.rows if row["status"] == "ok" and row["role"] != "canary"]
+    if plan.question is None or not measured or plan.last_round is None:
+        return plan
+    points = {identity(trial.point) for trial in (*plan.to_run, *plan.done)}
+    try:
+        runs = _trials_and_rounds(sweep, plan, plan.question, points)
+    except SweepError:
+        # Nothing meets the goal so far.
+        return plan
+    # The trials of the plan are the first ones of these.
+    further = sorted((max(0, trials - len(plan.to_run)), rounds) for trials, rounds in runs)
+    low, high = (further[int(end * (len(further) - 1))] for end in ENDS)
+    low_s, high_s = (
+        duration_of_rounds(sweep, plan.rows, trials=trials, rounds=rounds if trials else 0)
+        for trials, rounds in (low, high)
+    )
+    return replace(plan, rounds=RoundsRange(low[0], high[0], low_s, high_s))
+
+
+def _trials_and_rounds(
+    sweep: Sweep, plan: Plan, question: Question, points: set[str]
+) -> list[tuple[int, int]]:
+    """Trials and rounds from now on, of simulated runs; the trials of the plan are among them."""
+    from dtsweep.analysis.decision import decide
+    from dtsweep.analysis.forecast import forecast
+    from dtsweep.analysis.study import Study
+
+    frame = Settle(sweep=sweep, question=question).frame(plan.rows, points)
+    study = Study(frame, question=question)
+    if question.goal is None:
+        count = len(decide(study, None).open_points)
+        left = question.max_launches - (plan.last_round.repeat if plan.last_round else 1)
+        return [(len(plan.to_run) + count, 1), (len(plan.to_run) + left * count, left)]
+    runs = forecast(
+        study, question.goal, _windows(sweep, study), max_launches=question.max_launches
+    )
+    return [(sum(run.trials), len(run.trials)) for run in runs] or [(0, 0)]
+
+
+def _windows(sweep: Sweep, study: Study) -> Windows:
+    """Windows of rounds like the present ones."""
+    from dtsweep.inference.rehearsal import Windows
+    from dtsweep.inference.windows import NORMAL_95
+
+    trials = study.trials
+    window_s = trials["window_s"].astype("float64")
+    relative = trials["samples_per_s_error"] / trials["samples_per_s"]
+    half_width = sweep.measure.half_width
+    if half_width is None:
+        half_width = NORMAL_95 * float(relative.median())
+    rest_s = (trials["trial_s"] - window_s).astype("float64").median()
+    return Windows(
+        first_half_width=max(half_width, FIRST_HALF_WIDTH),
+        half_width=half_width,
+        second_s=float((relative * window_s**0.5).median()),
+        longest_s=sweep.measure.max_seconds,
+        launch_s=max(0.1, float(np.nan_to_num(rest_s))),
+    )
