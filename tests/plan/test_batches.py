@@ -159,6 +159,13 @@ def test_a_policy_gets_the_rows_of_its_harness_and_what_was_spent() -> None:
     assert policy.asked == [(0, Spent()), (3, Spent(seconds=7.0))]
 
 
+def test_a_grid_asks_for_all_at_once() -> None:
+    grid = replace(SWEEP, measure=Measure(repeats=2))
+    batches = Batches(grid, candidates(grid), [])
+    assert len(batches.next().to_run) == 6
+    assert batches.next().to_run == ()
+
+
 def test_a_grid_reads_few_columns_and_a_question_all() -> None:
     assert columns_read(SWEEP) is None
     assert columns_read(replace(SWEEP, measure=Measure(repeats=1))) == PLANNED_BY
