@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,17 @@ from dtsweep.driver.in_process_run import run_in_process
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Layout, Queue
+from dtsweep.driver.scheduler import Running, Scheduler
 from dtsweep.driver.supply import Supply
 from dtsweep.driver.tally import RunTally
+from dtsweep.metrics.rows import task_row
 from dtsweep.plan.batches import Batches
-from dtsweep.plan.plan import Plan
+from dtsweep.plan.plan import PLANNED_BY, Plan
+from dtsweep.plan.trial import Trial
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.goal import Question
+from dtsweep.sweep.task import task_of
 from tests.outboxes import silent_outbox
 from tests.rounds import BestAgain
 
@@ -208,3 +213,64 @@ def test_the_exit_code_of_a_time_limit_is_3_unless_worse_has_happened(
     tally.count("a", "user_error")
     tally.count("b", "infeasible")
     assert tally.exit_code == code
+
+
+def _in_one_group(plan: Plan) -> Layout:
+    return Layout(groups=[plan.to_run])
+
+
+def _handed_out(queue: Queue) -> Running:
+    trial, task = queue.next(0, now=0.0, rivals=lambda _: ())
+    return Running(trial=trial, task=task, slot=0, began=0.0, started_at=datetime.now(UTC))
+
+
+def test_a_scheduler_waits_for_what_runs_and_ends_when_time_is_up(tmp_path: Path) -> None:
+    planned = Run(folder=tmp_path).planned(StringIO(), max_hours=1, clock=lambda: 3600.0)
+    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    scheduler = Scheduler(queue, [], recorder, supply=supply)
+    scheduler.running["tune's name"] = _handed_out(queue)
+    assert scheduler.suggest("next") is None
+    assert recorder.tally.trials_left is None
+    scheduler.running.clear()
+    assert scheduler.suggest("next") == Scheduler.FINISHED
+    assert not scheduler.has_more()
+    assert recorder.tally.trials_left == 1
+
+
+def test_a_scheduler_asks_for_a_round_only_when_nothing_runs(tmp_path: Path) -> None:
+    planned = Run(folder=tmp_path).planned(StringIO())
+    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    scheduler = Scheduler(queue, [], recorder, supply=supply)
+    for name in ("one", "other"):
+        scheduler.running[name] = _handed_out(queue)
+    assert not scheduler.has_more()
+    recorder.rows += [
+        {**row_of_trial(running.trial), "status": "ok", "samples_per_s": 1.0}
+        for running in scheduler.running.values()
+    ]
+    scheduler.running.clear()
+    assert scheduler.has_more()
+    assert queue.waiting == 1
+
+
+def test_what_fails_between_rounds_ends_the_run_and_is_kept(tmp_path: Path) -> None:
+    planned = Run(folder=tmp_path).planned(StringIO())
+    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    scheduler = Scheduler(queue, [], recorder, supply=supply)
+    for _ in range(2):
+        _handed_out(queue)
+    recorder.rows.append({})  # a row that no policy can read
+    assert scheduler.suggest("next") == Scheduler.FINISHED
+    assert isinstance(scheduler.failure, KeyError)
+
+
+def row_of_trial(trial: Trial) -> dict[str, Any]:
+    """The columns of a row that a plan reads."""
+    return {
+        **dict.fromkeys(PLANNED_BY),
+        **task_row(SWEEP, trial.point, task_of(SWEEP, trial.point, repeat=trial.repeat)),
+        "harness": "in_process",
+    }
