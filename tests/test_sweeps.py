@@ -57,8 +57,8 @@ def test_the_plan_of_an_example_names_its_points_whole_on_a_narrow_terminal(file
 
 
 def test_batchsize_has_at_least_24_trials_over_all_semantics() -> None:
-    sweep, points = possible("batchsize.py")
-    assert len(points) * sweep.measure.repeats >= 24
+    _, points = possible("batchsize.py")
+    assert len(points) >= 24
     assert {candidate.point.semantics for candidate in points} == {"exact", "stale", "local"}
 
 

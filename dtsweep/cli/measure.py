@@ -106,8 +106,8 @@ def carry_out(
         )
     elif tally.trials_left is not None:
         tell(
-            f"dtsweep: --max-hours {options['max_hours']:g} are over, and "
-            f"{count_of(tally.trials_left, 'trial')} left of what is planned so far; "
+            f"dtsweep: --max-hours {options['max_hours']:g} is over with "
+            f"{count_of(tally.trials_left, 'trial')} left of those planned so far; "
             f"{_how_to_go_on(options['rerun'])}"
         )
     # Where the run was interrupted before any trial had begun, there may be nothing to read.

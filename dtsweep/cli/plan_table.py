@@ -71,7 +71,7 @@ def print_plan(
             console,
             f"{low} to {high} with {sessions} to start, in the order above; {_basis(plan)}",
         )
-    if plan.question is not None:
+    if plan.question is not None and plan.to_run:
         say(console, _rounds(plan, plan.question))
     if misfits is None:
         say(console, "feasibility not checked: --address asks a cluster")

@@ -87,6 +87,12 @@ def lay_out(prepared: Prepared, plan: Plan) -> Layout:
     planned = list(groups)
     if cluster.autoscaler is not None:
         groups = _growing_once(groups, cluster, sweep)
+    # Of each point once, however many rounds it has come through: the middle stays the same.
+    watched = [
+        trial
+        for trial in (*fitting, *plan.done)
+        if trial.repeat == 1 and trial.trial_id not in full
+    ]
     flags: tuple[str, ...] = ()
     has_repeats = len({trial.repeat for trial in fitting}) > 1
     if has_repeats and groups != planned:
@@ -94,9 +100,7 @@ def lay_out(prepared: Prepared, plan: Plan) -> Layout:
     return Layout(
         groups=groups,
         refused=refused,
-        canaries=choose_canaries(
-            [trial for trial in (*fitting, *plan.done) if trial.trial_id not in full]
-        ),
+        canaries=choose_canaries(watched),
         flags=flags,
     )
 

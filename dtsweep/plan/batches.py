@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from dtsweep.plan.plan import PLANNED_BY, InRun, Plan, make_plan
 from dtsweep.plan.policy import NOTHING_SPENT, Policy, Rows, Spent
@@ -55,6 +56,9 @@ class Batches:
         stale = None
         if self._first is not None:
             stale = self._first.stale
+            if self._policy is None and self._sweep.question is None:
+                # A grid has asked for all of its trials.
+                return replace(self._first, to_run=())
         in_run = InRun(
             policy=self._policy,
             rows=rows,

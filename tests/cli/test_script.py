@@ -55,6 +55,11 @@ COMMANDS = {
         *("--axis", "args.batch=4,8", "--axis", "args.passes=1,2"),
         *("--samples-per-step", "args.batch,--passes"),
     ),
+    "a goal": (
+        *("--axis", "workers=1,2", "--goal", "fast-validation", "--where", "memory <= 2GiB"),
+        *("--indifference", "5%", "--confidence", "0.9", "--max-launches", "4"),
+    ),
+    "the frontier": ("--goal", "frontier", "--max-launches", "2"),
     "settings": (
         *("--measure", "repeats=2", "--measure", "half_width=none", "--samples-per-step", "64"),
         *("--axis", "args.width=" + ",".join(map(str, range(1, 40)))),

@@ -102,6 +102,12 @@ def test_points_with_one_worker_are_measured_and_the_others_skipped_with_the_rea
     assert ok["session"].nunique() == 1
 
 
+def test_a_sweep_with_a_question_is_a_grid_of_one_launch_here(tmp_path: Path) -> None:
+    frame = run(tmp_path, {"workers": [1]}, measure=replace(QUICK, repeats=None), goal="energy")
+    assert frame["repeat"].tolist() == [1]
+    assert frame["question"].isna().all()
+
+
 def test_an_environment_of_its_own_can_t_be_given_to_this_process(tmp_path: Path) -> None:
     frame = run(tmp_path, {"env.OMP_DYNAMIC": ["true", None]})
     assert sorted(frame["status"]) == ["ok", "skipped"]

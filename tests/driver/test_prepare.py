@@ -151,6 +151,20 @@ def test_what_ran_out_of_memory_is_no_canary() -> None:
     assert (canary(), canary(8), canary(4, 8)) == (4, 4, 2)
 
 
+def test_a_run_that_goes_on_in_a_later_round_has_the_canaries_of_the_first() -> None:
+    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [2, 4, 8]}, measure=Measure(repeats=1))
+    first = make_plan(sweep, candidates(sweep), [])
+    best = max(first.to_run, key=lambda trial: trial.point.micro_batch)
+    launches = [replace(best, repeat=repeat, trial_id=f"{repeat}") for repeat in range(2, 6)]
+    later = replace(first, to_run=launches[3:], done=[*first.to_run, *launches[:3]])
+    sizes = [
+        canary.point.micro_batch
+        for plan in (first, later)
+        for canary in made_of(sweep, plan, cluster_of(TWO_OF_TWO)).canaries.values()
+    ]
+    assert sizes == [4, 4]
+
+
 def test_what_needs_a_gpu_is_refused_on_cpus_alone() -> None:
     cases: dict[str, dict[str, list[Any]]] = {
         "precision tf32 needs a GPU": {"precision": ["fp32", "tf32"]},

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
+from dtsweep import Measure, Sweep
 from dtsweep.driver.progress import Progress, short_name
+from dtsweep.plan.estimate import Duration
+from dtsweep.plan.plan import make_plan
+from dtsweep.plan.policy import Round
+from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import Point
+from tests.outcomes import Tokens
 
 OK = {"status": "ok", "repeat": 1, "latency_s": 0.1, "semantics": "exact", "model_digest": "a"}
 
@@ -50,6 +57,20 @@ def test_a_name_has_quiet_settings_where_they_are_swept_or_not_the_default(
     axes: list[str], point: Point, name: str
 ) -> None:
     assert short_name(point, axes) == name
+
+
+def test_a_round_says_what_is_open_and_the_live_line_too() -> None:
+    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [2, 4]}, measure=Measure(canary=False))
+    plan = make_plan(sweep, candidates(sweep), [])
+    later = Round(repeat=3, points=[trial.point for trial in plan.to_run], measure=sweep.measure)
+    took = Duration(100.0, 144.0, 1)
+    out = StringIO()
+    progress = Progress(axes=sweep.axes, console=console_of(out))
+    progress.begin_round(replace(plan, last_round=later, duration=took))
+    assert out.getvalue() == "round 3: 2 contenders, about 2 min\n"
+    assert "round 3: 2 contenders" in progress._line().plain
+    progress.begin_round(replace(plan, duration=took))
+    assert out.getvalue().endswith("round 1: 2 points, about 2 min\n")
 
 
 def test_an_attempt_that_ended_is_named_by_what_is_swept() -> None:

@@ -15,13 +15,14 @@ from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.results.statuses import ATTEMPTS
 from dtsweep.sweep.axes import candidates
-from dtsweep.sweep.point import Point
+from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.task import Task
 from tests.counts import calls_of
 from tests.outcomes import Tokens
 
 Axes = dict[str, list[Any]]
 AXES: Axes = {"workers": [1, 2], "micro_batch": [2, 4, 8]}
+SMALLER = Sweep(workload=Tokens(), axes={"micro_batch": [1, 2]}, measure=Measure(repeats=1))
 RETRIED = ["rank_died", "node_lost", "preempted", "collateral"]
 HOPELESS = ["no_nodes", "version_mismatch", "launch_failed"]
 
@@ -382,6 +383,27 @@ def test_no_session_is_started_for_the_closing_canary_of_what_is_skipped() -> No
     assert len(queue.prune(smallest(trial), "oom_device")) == 2
     queue.ended(0, trial, task, "oom_device", session_has_ended=True)
     assert queue.is_empty
+
+
+def test_a_trial_and_its_retry_have_the_settings_of_their_round_and_canaries_the_sweeps() -> None:
+    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [2, 4]})
+    longer = Measure(min_steps=99)
+    trials = [replace(t, measure=longer) for t in make_plan(sweep, candidates(sweep), []).to_run]
+    queue = Queue(sweep, (), canaries={})
+    queue.extend([trials], choose_canaries(trials))
+    assert queue.waiting == 2
+    tasks = [task for _, task in work_off(queue, "rank_died")]
+    assert [task.measure for task in tasks if not task.is_canary] == [longer] * 3
+    assert {task.measure.min_steps for task in tasks if task.is_canary} == {20}
+    assert (queue.is_empty, queue.waiting) == (True, 0)
+
+
+def test_a_batch_that_follows_keeps_the_canary_of_a_world() -> None:
+    queue = queue_of(axes={"micro_batch": [2, 4, 8]})
+    watched = {identity(trial.point) for trial, _ in work_off(queue) if trial.is_canary}
+    later = make_plan(SMALLER, candidates(SMALLER), []).to_run
+    queue.extend(groups_of(later, fresh=False), choose_canaries(later))
+    assert {identity(trial.point) for trial, _ in work_off(queue) if trial.is_canary} == watched
 
 
 def test_lanes_work_off_sessions_of_their_own() -> None:

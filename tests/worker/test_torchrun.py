@@ -126,6 +126,7 @@ def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> N
     assert row["mfu"] > 0
     assert row["samples_per_s"] > 0
     assert row["implausible"] is None
+    assert row["question"] is None
 
 
 def test_the_row_is_written_to_a_file_as_well(sweep_file: Path, tmp_path: Path) -> None:

@@ -1,0 +1,162 @@
+"""Options of the command line that say what is measured until it is decided."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtsweep import Goal, Measure, Sweep, SweepError, workloads
+from dtsweep.cli import cli
+from dtsweep.cli.plan_table import plan_json
+from dtsweep.cli.question import with_question
+from dtsweep.plan.plan import RoundsRange, make_plan
+from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.file import read_sweep
+from dtsweep.sweep.goal import GOALS, Question
+from tests.conftest import Command
+
+FILE = """
+from dtsweep import Goal, Measure, Sweep, workloads
+
+sweep = Sweep(
+    workload=workloads.Gpt(),
+    axes={"workers": [1, 2]},
+    SETTINGS
+)
+"""
+OWN_GOAL = 'goal=Goal(minimize="latency_s", where="workers<=2"), indifference=0.1,'
+SWEEP = Sweep(workload=workloads.Gpt(), axes={"workers": [1, 2]})
+
+
+def write(folder: Path, settings: str = "") -> str:
+    path = folder / "study.py"
+    path.write_text(FILE.replace("SETTINGS", settings))
+    return str(path)
+
+
+def question(
+    folder: Path, capsys: pytest.CaptureFixture[str], settings: str, *options: str
+) -> dict[str, Any]:
+    """The question of a plan with these options."""
+    capsys.readouterr()
+    arguments = [write(folder, settings), "--json", "--results", str(folder / "r"), *options]
+    cli(["plan", *arguments], standalone_mode=False)
+    asked: dict[str, Any] = json.loads(capsys.readouterr().out)["question"]
+    return asked
+
+
+def as_values(asked: Question) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(asked.as_json())
+    return values
+
+
+def test_a_goal_of_the_command_line_takes_the_place_of_the_sweeps_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--goal", "energy", "--indifference", "5%", "--confidence", "0.9")
+    asked = question(tmp_path, capsys, OWN_GOAL, *options, "--max-launches", "4")
+    energy = Question(goal=GOALS["energy"], indifference=0.05, confidence=0.9, max_launches=4)
+    assert asked == as_values(energy)
+    asked = question(tmp_path, capsys, OWN_GOAL, "--goal", "frontier")
+    assert asked == as_values(Question(indifference=0.1, max_launches=3))
+
+
+def test_a_condition_alone_takes_the_place_of_that_of_the_sweeps_goal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = question(tmp_path, capsys, OWN_GOAL, "--where", "workers<=1")
+    goal = Goal(minimize="latency_s", where="workers<=1")
+    assert asked == as_values(Question(goal=goal, indifference=0.1))
+
+
+def test_the_same_trials_are_asked_for_whatever_the_goal_is() -> None:
+    asked = with_question(SWEEP, {"goal": "energy", "where": "workers<=1"})
+    plans = [make_plan(sweep, candidates(sweep), []) for sweep in (SWEEP, asked)]
+    first, second = ([trial.trial_id for trial in plan.to_run] for plan in plans)
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "message"),
+    [
+        (
+            {"goal": "energy"},
+            {"measure": Measure(repeats=2)},
+            r"--goal says nothing of a plain grid, which Measure\(repeats=2\) asks for; leave",
+        ),
+        (
+            {"max_launches": 4},
+            {"measure": Measure(repeats=2)},
+            "--max-launches says nothing of a plain grid",
+        ),
+        ({"where": "workers<=1"}, {}, "--where is a condition of a goal, and the frontier has non"),
+        ({"goal": "frontier", "where": "workers<=1"}, {}, "--where is a condition of a goal"),
+        ({"indifference": 3.0}, {}, "indifference=3 must be above 0 and below 1"),
+    ],
+)
+def test_an_option_that_can_not_be_meant_is_refused(
+    options: dict[str, Any], settings: dict[str, Any], message: str
+) -> None:
+    sweep = Sweep(workload=workloads.Gpt(), axes={"workers": [1, 2]}, **settings)
+    with pytest.raises(SweepError, match=message):
+        with_question(sweep, options)
+
+
+def test_what_is_no_share_is_refused_in_one_line(tmp_path: Path, forked_command: Command) -> None:
+    done = forked_command("plan", write(tmp_path), "--indifference", "much", folder=tmp_path)
+    assert done.returncode == 2
+    assert "'much' is not a share, such as 3% or 0.03" in done.stderr
+
+
+def test_a_plan_says_that_rounds_follow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asking = [write(tmp_path), "--results", str(tmp_path / "r")]
+    cli(["plan", *asking, "--max-launches", "5"], standalone_mode=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "2 trials to run" in said
+    assert "then rounds of the contenders, at most 5 launches of a point" in said
+    write(tmp_path, "measure=Measure(repeats=1),")
+    cli(["plan", *asking], standalone_mode=False)
+    assert "then rounds" not in capsys.readouterr().out
+
+
+def test_the_json_of_a_plan_has_what_rounds_are_expected_to_take() -> None:
+    from dataclasses import replace
+
+    plan = make_plan(SWEEP, candidates(SWEEP), [])
+    assert plan_json(plan, None)["rounds"] is None
+    expected = RoundsRange(low_trials=1, high_trials=4, low_s=10.0, high_s=60.0)
+    assert plan_json(replace(plan, rounds=expected), None)["rounds"] == expected._asdict()
+
+
+def test_the_saved_file_of_a_script_has_the_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    monkeypatch.chdir(tmp_path)
+    options = ("--goal", "fast-validation", "--where", "workers<=2", "--max-launches", "4")
+    cli(["script", "train.py", "--save", "sweep.py", *options], standalone_mode=False)
+    goal = Goal(minimize="latency_s", least_rate=0.5, where="workers<=2")
+    assert read_sweep("sweep.py")[0].question == Question(goal=goal, max_launches=4)
+    assert "from dtsweep import Goal, Sweep, workloads" in Path("sweep.py").read_text()
+    cli(["script", "train.py", "--save", "named.py", "--goal", "energy"], standalone_mode=False)
+    assert '    goal="energy",\n' in Path("named.py").read_text()
+    grid = ["script", "train.py", "--plan", "--measure", "repeats=2", "--confidence", "90%"]
+    with pytest.raises(SweepError, match="--confidence says nothing of a plain grid"):
+        cli(grid, standalone_mode=False)
+
+
+def test_a_run_that_is_out_of_time_ends_with_exit_code_3_and_says_what_is_left(
+    tmp_path: Path, forked_command: Command
+) -> None:
+    options = ("--in-process", "--max-hours", "0")
+    done = forked_command("run", write(tmp_path), *options, folder=tmp_path)
+    assert done.returncode == 3
+    assert re.search(
+        r"^dtsweep: --max-hours 0 .* 1 trial left .*; the same command goes on$",
+        done.stderr,
+        re.MULTILINE,
+    )

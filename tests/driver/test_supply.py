@@ -1,0 +1,276 @@
+"""Rounds of a run in this process: batches, time limits, what is stored and said; no Ray."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from dtsweep import Goal, Measure, Resources, Sweep
+from dtsweep.driver.in_process_run import run_in_process
+from dtsweep.driver.planned import Options, PlannedRun
+from dtsweep.driver.progress import Progress
+from dtsweep.driver.queue import Layout, Queue
+from dtsweep.driver.scheduler import Running, Scheduler
+from dtsweep.driver.supply import Supply
+from dtsweep.driver.tally import RunTally
+from dtsweep.metrics.rows import task_row
+from dtsweep.plan.batches import Batches
+from dtsweep.plan.plan import PLANNED_BY, Plan
+from dtsweep.plan.trial import Trial
+from dtsweep.results.store import Results
+from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.goal import Question
+from dtsweep.sweep.task import task_of
+from tests.outboxes import silent_outbox
+from tests.rounds import BestAgain
+
+QUICK = Measure(half_width=None, min_seconds=0, min_steps=5, max_steps=20, warmup_steps=1)
+
+
+@dataclass(frozen=True)
+class Line:
+    width: int = 2
+
+    def build(self) -> nn.Module:
+        return nn.Linear(2, self.width)
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return torch.ones(len(samples), 2, device=device)
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        if self.width == 3:
+            raise ValueError("a mistake")
+        loss: Tensor = model(batch).square().mean()
+        return loss
+
+
+SWEEP = Sweep(
+    workload=Line(),
+    axes={"micro_batch": [1, 4096]},
+    measure=QUICK,
+    resources=Resources(gpus_per_worker=0, cpus_per_worker=1),
+    goal=Goal(maximize="samples_per_s"),
+)
+
+
+@dataclass(kw_only=True)
+class Run:
+    """Runs of a sweep in this process, one after the other, with the same results."""
+
+    folder: Path
+    sweep: Sweep = SWEEP
+    launches: int = 2
+    said: str = field(default="", init=False)
+    """What the last run has said."""
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return Results(self.folder).attempts()
+
+    def planned(
+        self, out: StringIO, *, clock: Callable[[], float] = lambda: 0.0, **options: Any
+    ) -> PlannedRun:
+        rerun = options.get("rerun")
+        policy = BestAgain(sweep=self.sweep, launches=self.launches)
+        batches = Batches(
+            self.sweep,
+            candidates(self.sweep),
+            self.rows,
+            rerun=rerun,
+            harness="in_process",
+            policy=policy,
+        )
+        plan = batches.next()
+        progress = Progress(axes=self.sweep.axes, console=Console(file=out, width=200))
+        progress.total = len(plan.to_run)
+        return PlannedRun(
+            sweep=self.sweep,
+            plan=plan,
+            batches=batches,
+            outbox=silent_outbox(Results(self.folder)),
+            progress=progress,
+            options=Options(results=str(self.folder), in_process=True, **options),
+            clock=clock,
+            began=0.0,
+        )
+
+    def run(self, **options: Any) -> RunTally:
+        out = StringIO()
+        planned = self.planned(out, **options)
+        tally = run_in_process(planned)
+        planned.outbox.close()
+        self.said = out.getvalue()
+        return tally
+
+    def launches_of(self, micro_batch: int) -> list[int]:
+        return [row["repeat"] for row in self.rows if row["micro_batch"] == micro_batch]
+
+
+def test_rounds_follow_each_other_until_the_policy_asks_for_no_more(tmp_path: Path) -> None:
+    runs = Run(folder=tmp_path, launches=3)
+    tally = runs.run()
+    assert (tally.exit_code, tally.statuses) == (0, {"ok": 4})
+    assert (runs.launches_of(1), runs.launches_of(4096)) == ([1], [1, 2, 3])
+    lines = [line for line in runs.said.splitlines() if re.match(r"round|\[", line)]
+    expected = [
+        r"round 1: 2 points, about .+",
+        r"\[1/2\] .+",
+        r"\[2/2\] .+",
+        r"round 2: 1 contender, about .+",
+        r"\[3/3\] micro_batch=4096 repeat 2: .+",
+        r"round 3: 1 contender, about .+",
+        r"\[4/4\] micro_batch=4096 repeat 3: .+",
+    ]
+    assert len(lines) == len(expected)
+    assert all(map(re.fullmatch, expected, lines))
+
+
+def test_a_row_has_the_question_and_the_settings_of_its_round(tmp_path: Path) -> None:
+    runs = Run(folder=tmp_path)
+    runs.run()
+    assert {row["question"] for row in runs.rows} == {
+        Question(goal=Goal(maximize="samples_per_s")).as_json()
+    }
+    steps = {row["repeat"]: json.loads(row["measure"])["min_steps"] for row in runs.rows}
+    assert steps == {1: 5, 2: 6}
+    # A decided question is not asked again.
+    assert (runs.run().exit_code, len(runs.rows)) == (0, 3)
+
+
+def test_a_plain_grid_has_no_question(tmp_path: Path) -> None:
+    grid = replace(SWEEP, goal=None, measure=replace(QUICK, repeats=1))
+    runs = Run(folder=tmp_path, sweep=grid, launches=1)
+    runs.run()
+    assert {row["question"] for row in runs.rows} == {None}
+    assert "round" not in runs.said
+
+
+def test_after_the_time_limit_no_trial_begins_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    runs = Run(folder=tmp_path)
+    none = runs.run(max_hours=0)
+    assert (none.exit_code, none.trials_left, runs.rows) == (3, 2, [])
+    # An hour passes with each trial.
+    one = runs.run(max_hours=1, clock=lambda: 3600.0 * len(runs.rows))
+    assert (one.exit_code, one.trials_left, len(runs.rows)) == (3, 1, 1)
+    # What a round would add is left, too.
+    first_round = runs.run(max_hours=2, clock=lambda: 3600.0 * len(runs.rows))
+    assert (first_round.exit_code, first_round.trials_left, len(runs.rows)) == (3, 1, 2)
+    assert (runs.run(max_hours=1).exit_code, len(runs.rows)) == (0, 3)
+    # Nothing is left: the time does not matter.
+    assert (runs.run(max_hours=0).exit_code, len(runs.rows)) == (0, 3)
+
+
+def test_rerun_all_measures_each_round_again_and_ends(tmp_path: Path) -> None:
+    runs = Run(folder=tmp_path)
+    runs.run()
+    assert runs.run(rerun="all").exit_code == 0
+    assert (runs.launches_of(1), runs.launches_of(4096)) == ([1, 1], [1, 2, 1, 2])
+
+
+def test_where_every_point_fails_no_round_follows(tmp_path: Path) -> None:
+    failing = replace(SWEEP, workload=Line(width=3))
+    runs = Run(folder=tmp_path, sweep=failing)
+    assert (runs.run().exit_code, len(runs.rows)) == (1, 2)
+    assert (runs.run(rerun="failed").exit_code, len(runs.rows)) == (1, 4)
+
+
+def test_batches_that_nothing_can_run_end(tmp_path: Path) -> None:
+    def refused(plan: Plan) -> Layout:
+        return Layout(groups=(), refused=[(trial, "no room") for trial in plan.to_run])
+
+    planned = Run(folder=tmp_path).planned(StringIO())
+    recorder = planned.recorder(SWEEP)
+    queue = Queue(SWEEP, (), canaries={})
+    supply = Supply(planned, queue, recorder, lay_out=refused)
+    assert not supply.refill()
+    assert (recorder.tally.statuses, recorder.tally.exit_code) == ({"infeasible": 2}, 4)
+
+
+@pytest.mark.parametrize(
+    ("tally", "code"),
+    [
+        (RunTally(trials_left=4), 3),
+        (RunTally(trials_left=4, storage_error="full"), 5),
+        (RunTally(trials_left=4, cluster_error="gone"), 4),
+        (RunTally(trials_left=4, signal_number=2), 130),
+    ],
+)
+def test_the_exit_code_of_a_time_limit_is_3_unless_worse_has_happened(
+    tally: RunTally, code: int
+) -> None:
+    assert tally.exit_code == code
+    tally.count("a", "user_error")
+    tally.count("b", "infeasible")
+    assert tally.exit_code == code
+
+
+def _in_one_group(plan: Plan) -> Layout:
+    return Layout(groups=[plan.to_run])
+
+
+def _handed_out(queue: Queue) -> Running:
+    trial, task = queue.next(0, now=0.0, rivals=lambda _: ())
+    return Running(trial=trial, task=task, slot=0, began=0.0, started_at=datetime.now(UTC))
+
+
+def test_a_scheduler_waits_for_what_runs_and_ends_when_time_is_up(tmp_path: Path) -> None:
+    planned = Run(folder=tmp_path).planned(StringIO(), max_hours=1, clock=lambda: 3600.0)
+    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    scheduler = Scheduler(queue, [], recorder, supply=supply)
+    scheduler.running["tune's name"] = _handed_out(queue)
+    assert scheduler.suggest("next") is None
+    assert recorder.tally.trials_left is None
+    scheduler.running.clear()
+    assert scheduler.suggest("next") == Scheduler.FINISHED
+    assert not scheduler.has_more()
+    assert recorder.tally.trials_left == 1
+
+
+def test_a_scheduler_asks_for_a_round_only_when_nothing_runs(tmp_path: Path) -> None:
+    planned = Run(folder=tmp_path).planned(StringIO())
+    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    scheduler = Scheduler(queue, [], recorder, supply=supply)
+    for name in ("one", "other"):
+        scheduler.running[name] = _handed_out(queue)
+    assert not scheduler.has_more()
+    recorder.rows += [
+        {**row_of_trial(running.trial), "status": "ok", "samples_per_s": 1.0}
+        for running in scheduler.running.values()
+    ]
+    scheduler.running.clear()
+    assert scheduler.has_more()
+    assert queue.waiting == 1
+
+
+def test_what_fails_between_rounds_ends_the_run_and_is_kept(tmp_path: Path) -> None:
+    planned = Run(folder=tmp_path).planned(StringIO())
+    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    scheduler = Scheduler(queue, [], recorder, supply=supply)
+    for _ in range(2):
+        _handed_out(queue)
+    recorder.rows.append({})  # a row that no policy can read
+    assert scheduler.suggest("next") == Scheduler.FINISHED
+    assert isinstance(scheduler.failure, KeyError)
+
+
+def row_of_trial(trial: Trial) -> dict[str, Any]:
+    """The columns of a row that a plan reads."""
+    return {
+        **dict.fromkeys(PLANNED_BY),
+        **task_row(SWEEP, trial.point, task_of(SWEEP, trial.point, repeat=trial.repeat)),
+        "harness": "in_process",
+    }

@@ -1,0 +1,171 @@
+"""Plans of a run whose policy asks for rounds, from made-up rows; no Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dtsweep import Measure, Sweep, workloads
+from dtsweep.metrics.rows import point_row
+from dtsweep.plan.batches import Batches, columns_read
+from dtsweep.plan.plan import PLANNED_BY, Plan
+from dtsweep.plan.policy import Spent
+from dtsweep.plan.trial import Trial
+from dtsweep.provenance.versions import versions
+from dtsweep.results.schema import TRIALS
+from dtsweep.sweep.axes import candidates
+from tests.rounds import BestAgain
+
+SWEEP = Sweep(
+    workload=workloads.Gpt(), axes={"micro_batch": [1, 2, 4]}, measure=Measure(min_steps=5)
+)
+
+
+def row_of(trial: Trial, *, status: str = "ok", **more: Any) -> dict[str, Any]:
+    """A row of a trial: the larger its micro-batch, the higher the rate."""
+    return {
+        **{column.name: None for column in TRIALS},
+        **point_row(SWEEP, trial.point),
+        **versions(),
+        **{"trial_id": trial.trial_id, "repeat": trial.repeat, "attempt_id": "a"},
+        **{"role": "trial", "harness": "ray", "status": status},
+        "samples_per_s": 10.0 * trial.point.micro_batch,
+        **more,
+    }
+
+
+def rows_of(trials: Iterable[Trial], **more: Any) -> list[dict[str, Any]]:
+    return [row_of(trial, **more) for trial in trials]
+
+
+def batches_of(
+    stored: Sequence[dict[str, Any]] = (),
+    *,
+    rerun: str | None = None,
+    launches: int = 2,
+    sweep: Sweep = SWEEP,
+) -> Batches:
+    policy = BestAgain(sweep=sweep, launches=launches)
+    return Batches(sweep, candidates(sweep), stored, rerun=rerun, policy=policy)
+
+
+def asked(plan: Plan) -> list[tuple[int, int]]:
+    """Repeat and micro-batch of the trials that are to run, sorted."""
+    return sorted((trial.repeat, trial.point.micro_batch) for trial in plan.to_run)
+
+
+ALL = [(1, 1), (1, 2), (1, 4)]
+
+
+def all_rows(launches: int) -> list[dict[str, Any]]:
+    """Rows of a run that measured this many launches of the best point."""
+    batches = batches_of(launches=launches)
+    rows: list[dict[str, Any]] = []
+    while trials := batches.next(rows).to_run:
+        rows += rows_of(trials)
+    return rows
+
+
+def test_a_round_follows_the_rows_of_the_one_before_with_its_own_settings() -> None:
+    batches = batches_of(launches=3)
+    first = batches.next()
+    assert asked(first) == ALL
+    rows = rows_of(first.to_run)
+    second = batches.next(rows)
+    assert asked(second) == [(2, 4)]
+    assert second.last_round is not None
+    assert second.last_round.repeat == 2
+    assert [trial.measure for trial in second.to_run] == [Measure(min_steps=6)]
+    rows += rows_of(second.to_run)
+    third = batches.next(rows)
+    assert asked(third) == [(3, 4)]
+    assert asked(batches.next([*rows, *rows_of(third.to_run)])) == []
+
+
+def test_a_run_that_was_killed_goes_on_where_it_was() -> None:
+    rows = all_rows(3)
+    # Between two rounds, and in the middle of the first one.
+    assert asked(batches_of(rows[:3], launches=3).next()) == [(2, 4)]
+    assert asked(batches_of(rows[:4], launches=3).next()) == [(3, 4)]
+    assert len(asked(batches_of(rows[:2], launches=3).next())) == 1
+    assert asked(batches_of(rows, launches=3).next()) == []
+
+
+def test_what_has_no_final_result_is_over_for_this_run_and_not_for_the_next() -> None:
+    batches = batches_of()
+    first = batches.next()
+    rows = [
+        row_of(trial, status="rank_died" if trial.point.micro_batch == 2 else "ok")
+        for trial in first.to_run
+    ]
+    assert asked(batches.next(rows)) == [(2, 4)]
+    assert asked(batches.next(rows)) == []
+    assert asked(batches_of(rows).next()) == [(1, 2)]
+
+
+def test_rerun_all_measures_all_rounds_again_by_new_rows_alone() -> None:
+    rows = all_rows(2)
+    batches = batches_of(rows, rerun="all")
+    first = batches.next()
+    assert asked(first) == ALL
+    # This time another point is the best.
+    new = [row_of(t, samples_per_s=1.0 / t.point.micro_batch) for t in first.to_run]
+    second = batches.next(new)
+    assert asked(second) == [(2, 1)]
+    assert asked(batches.next([*new, *rows_of(second.to_run)])) == []
+
+
+def test_rerun_all_measures_the_same_trial_of_a_later_round_again() -> None:
+    batches = batches_of(all_rows(2), rerun="all")
+    new = rows_of(batches.next().to_run)
+    second = batches.next(new)
+    assert asked(second) == [(2, 4)]
+    assert asked(batches.next([*new, *rows_of(second.to_run)])) == []
+
+
+def test_rerun_failed_measures_a_failure_once_and_then_goes_on() -> None:
+    first = batches_of().next()
+    stored = [
+        row_of(trial, status="user_error" if trial.point.micro_batch == 4 else "ok")
+        for trial in first.to_run
+    ]
+    assert asked(batches_of(stored).next()) == [(2, 2)]
+    batches = batches_of(stored, rerun="failed")
+    again = batches.next()
+    assert asked(again) == [(1, 4)]
+    assert asked(batches.next(rows_of(again.to_run, status="user_error"))) == [(2, 2)]
+    batches = batches_of(stored, rerun="failed")
+    assert asked(batches.next(rows_of(batches.next().to_run))) == [(2, 4)]
+
+
+def test_a_point_that_is_skipped_for_memory_is_not_waited_for() -> None:
+    first = batches_of().next()
+    small, full = (
+        next(trial for trial in first.to_run if trial.point.micro_batch == size) for size in (1, 2)
+    )
+    stored = [row_of(small), row_of(full, status="oom_device")]
+    plan = batches_of(stored).next()
+    assert asked(plan) == [(2, 1)]
+    assert [candidate.point.micro_batch for candidate in plan.skipped] == [4]
+
+
+def test_a_policy_gets_the_rows_of_its_harness_and_what_was_spent() -> None:
+    policy = BestAgain(sweep=SWEEP)
+    elsewhere = rows_of(batches_of().next().to_run, harness="in_process")
+    batches = Batches(SWEEP, candidates(SWEEP), elsewhere, policy=policy)
+    rows = rows_of(batches.next().to_run)
+    batches.next(rows, spent=Spent(seconds=7.0))
+    assert policy.asked == [(0, Spent()), (3, Spent(seconds=7.0))]
+
+
+def test_a_grid_asks_for_all_at_once() -> None:
+    grid = replace(SWEEP, measure=Measure(repeats=2))
+    batches = Batches(grid, candidates(grid), [])
+    assert len(batches.next().to_run) == 6
+    assert batches.next().to_run == ()
+
+
+def test_a_grid_reads_few_columns_and_a_question_all() -> None:
+    assert columns_read(SWEEP) is None
+    assert columns_read(replace(SWEEP, measure=Measure(repeats=1))) == PLANNED_BY
