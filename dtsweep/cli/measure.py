@@ -150,6 +150,7 @@ def show_plan(
         as_json: print JSON values.
     """
     from dtsweep.cli.plan_table import plan_json, print_plan
+    from dtsweep.plan.ahead import with_rounds_ahead
     from dtsweep.plan.batches import columns_read
     from dtsweep.plan.plan import make_plan
     from dtsweep.results.store import Results, damage_of
@@ -158,6 +159,7 @@ def show_plan(
         results = f"results/{sweep.name}"
     store = Results(results)
     planned = make_plan(sweep, candidates, store.attempts(columns_read(sweep)), rerun=rerun)
+    planned = with_rounds_ahead(sweep, planned)
     if (damage := damage_of(store)) is not None:
         tell(damage)
     if (running := store.holder()) is not None:

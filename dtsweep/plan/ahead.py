@@ -83,5 +83,5 @@ def _windows(sweep: Sweep, study: Study) -> Windows:
         half_width=half_width,
         second_s=float((relative * window_s**0.5).median()),
         longest_s=sweep.measure.max_seconds,
-        launch_s=max(0.1, float(np.nan_to_num(rest_s))),
+        launch_s=max(0.1, float(rest_s)),
     )
