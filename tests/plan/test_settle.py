@@ -1,0 +1,183 @@
+"""Rounds of a question: who is launched again, with which windows, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dtsweep import Goal, Measure, Sweep, workloads
+from dtsweep.plan.ahead import with_rounds_ahead
+from dtsweep.plan.plan import make_plan
+from dtsweep.plan.policy import Grid, Round
+from dtsweep.plan.settle import Settle, policy_of
+from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import trial_name
+from tests.measured import Machine
+
+AXES = {"micro_batch": [1, 2, 4, 8, 16, 32], "accumulation": [1, 2]}
+SWEEP = Sweep(workload=workloads.Gpt(), axes=AXES, goal="throughput")
+
+
+def rising(point: Point) -> float:
+    """Far apart: 100, 110, … samples per second."""
+    return 100.0 + 10 * [1, 2, 4, 8, 16, 32].index(point.micro_batch) + point.accumulation
+
+
+def near(point: Point) -> float:
+    """Three points within a percent of the best, all others far behind."""
+    return 100.0 + point.accumulation / 10 if point.micro_batch >= 16 else 50.0
+
+
+def settle(sweep: Sweep = SWEEP) -> Settle:
+    policy = policy_of(sweep)
+    assert isinstance(policy, Settle)
+    return policy
+
+
+def micro_batches(one: Round) -> list[int]:
+    return sorted({point.micro_batch for point in one.points})
+
+
+def test_a_sweep_without_a_question_is_a_grid() -> None:
+    assert isinstance(policy_of(replace(SWEEP, goal=None, measure=Measure(repeats=2))), Grid)
+
+
+def test_first_all_points_have_short_windows_and_a_quick_look_at_the_exchange() -> None:
+    sweep = replace(SWEEP, measure=Measure(half_width=0.01, exchange="precise"))
+    machine = Machine(sweep, near)
+    (first,) = settle(sweep).rounds(machine.points, [])
+    assert len(first.points) == 12
+    assert (first.measure.half_width, first.measure.min_seconds) == (0.05, 0.5)
+    assert first.measure.exchange == "quick"
+    machine.measure(first)
+    second = settle(sweep).rounds(machine.points, machine.rows)[1]
+    assert second.measure.half_width == 0.01
+    assert second.measure.exchange == "precise"
+
+
+def test_then_the_contenders_alone_are_launched_until_the_question_is_decided() -> None:
+    machine = Machine(SWEEP, near)
+    rounds = machine.finish(settle())
+    assert [one.repeat for one in rounds] == list(range(1, len(rounds) + 1))
+    assert all(micro_batches(one) == [16, 32] for one in rounds[1:])
+    assert 2 <= len(rounds) < 8
+
+
+def test_the_second_round_has_three_points_at_least() -> None:
+    machine = Machine(SWEEP, lambda point: 100.0 * point.micro_batch)
+    rounds = machine.finish(settle())
+    assert [len(one.points) for one in rounds] == [12, 3]
+
+
+def test_a_round_goes_on_as_it_was_begun_whatever_its_own_rows_show() -> None:
+    machine = Machine(SWEEP, near)
+    policy = settle()
+    machine.measure(policy.rounds(machine.points, [])[-1])
+    begun = policy.rounds(machine.points, machine.rows)[-1]
+    # One of them turns out to be slow, then the run is killed.
+    half = begun.points[: len(begun.points) // 2]
+    machine.rate = lambda point: 20.0
+    machine.measure(begun, half)
+    assert policy.rounds(machine.points, machine.rows)[-1] == begun
+    machine.rate = near
+    machine.measure(begun, machine.left_of(begun))
+    assert policy.rounds(machine.points, machine.rows)[-1].repeat == 3
+
+
+def test_trials_that_are_not_measured_again_end_a_round() -> None:
+    machine = Machine(SWEEP, near)
+    policy = settle()
+    (first,) = policy.rounds(machine.points, [])
+    machine.measure(first, first.points[1:])
+    assert len(policy.rounds(machine.points, machine.rows)) == 1
+    lost = trial_name(SWEEP, first.points[0], repeat=1)
+    assert len(policy.rounds(machine.points, machine.rows, over={lost})) == 2
+
+
+def test_no_point_gets_more_launches_than_allowed() -> None:
+    sweep = replace(SWEEP, max_launches=4)
+    machine = Machine(sweep, near, noise=0.2)
+    assert len(machine.finish(settle(sweep))) == 4
+
+
+def test_points_of_other_sweeps_in_the_results_have_no_say() -> None:
+    machine = Machine(SWEEP, near)
+    other = replace(SWEEP, axes={"micro_batch": [64]})
+    stranger = Machine(other, lambda point: 1e6)
+    stranger.measure(settle(other).rounds(stranger.points, [])[0])
+    machine.rows = [{**row, "attempt_id": "x", "row_number": 0} for row in stranger.rows]
+    rounds = machine.finish(settle())
+    assert micro_batches(rounds[-1]) == [16, 32]
+
+
+def test_a_condition_on_a_quantile_sets_the_least_steps_of_windows() -> None:
+    goal = Goal(maximize="samples_per_s", where="step_p99_s <= 200ms")
+    sweep = replace(SWEEP, goal=goal)
+    (first,) = settle(sweep).rounds(Machine(sweep, near).points, [])
+    assert first.measure.min_steps >= 368
+    assert first.measure.max_steps >= first.measure.min_steps
+
+
+def with_p99(limit_batch: int) -> Any:
+    """Columns of points whose 99th percentile is at the limit of 200 ms at one micro-batch."""
+
+    def columns(point: Point) -> dict[str, Any]:
+        value_s = 0.2 * (point.micro_batch / limit_batch) ** 0.5
+        return {
+            "step_p99_s": value_s,
+            "step_p99_s_low": 0.97 * value_s,
+            "step_p99_s_high": 1.03 * value_s,
+            "step_p99_s_error": 0.015 * value_s,
+        }
+
+    return columns
+
+
+def test_a_point_near_a_limit_is_launched_until_it_is_in_or_out() -> None:
+    goal = Goal(maximize="samples_per_s", where="step_p99_s <= 200ms")
+    sweep = replace(SWEEP, goal=goal)
+    machine = Machine(sweep, rising, columns=with_p99(16))
+    rounds = machine.finish(settle(sweep))
+    assert 16 in micro_batches(rounds[1])
+    assert 32 not in micro_batches(rounds[1])
+
+
+@pytest.mark.parametrize(("noise", "is_longer"), [(0.0005, True), (0.03, False)])
+def test_windows_grow_where_they_limit_the_answer_and_launches_do_not(
+    noise: float, *, is_longer: bool
+) -> None:
+    sweep = replace(SWEEP, indifference=0.01, measure=Measure(half_width=0.02))
+    machine = Machine(sweep, near, noise=noise, window=0.008)
+    rounds = machine.finish(settle(sweep))
+    later = [one.measure.half_width for one in rounds[2:]]
+    assert later
+    assert all((half or 0) < 0.02 for half in later) == is_longer
+
+
+def test_a_frontier_is_asked_for_unless_something_else_is() -> None:
+    sweep = Sweep(workload=workloads.Gpt(), axes=AXES)
+    machine = Machine(sweep, rising)
+    rounds = machine.finish(settle(sweep))
+    assert 2 <= len(rounds) <= 3
+    # A larger batch has longer steps and a higher rate; twice the accumulation brings nothing.
+    assert {point.accumulation for point in rounds[-1].points} == {1} or len(rounds) == 3
+
+
+def trials_ahead(machine: Machine, sweep: Sweep) -> Sequence[float] | None:
+    plan = make_plan(sweep, candidates(sweep), machine.rows)
+    return with_rounds_ahead(sweep, plan).rounds
+
+
+def test_a_plan_expects_the_rounds_ahead_by_the_rows_so_far() -> None:
+    machine = Machine(SWEEP, near, noise=0.01)
+    assert trials_ahead(machine, SWEEP) is None
+    machine.measure(settle().rounds(machine.points, [])[0])
+    low, high, low_s, high_s = trials_ahead(machine, SWEEP) or ()
+    assert 0 <= low < high <= 7 * 12
+    assert low_s <= high_s
+    machine.finish(settle())
+    assert trials_ahead(machine, SWEEP) == (0, 0, 0.0, 0.0)
