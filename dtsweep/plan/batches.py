@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dtsweep.plan.plan import PLANNED_BY, InRun, Plan, make_plan
 from dtsweep.plan.policy import NOTHING_SPENT, Policy, Rows, Spent
+from dtsweep.plan.settle import policy_of
 from dtsweep.sweep.axes import Candidate
 from dtsweep.sweep.settings import Sweep
 
@@ -40,7 +41,7 @@ class Batches:
         self._stored = stored
         self._rerun = rerun
         self._harness = harness
-        self._policy = policy
+        self._policy = policy or policy_of(sweep)
         self._over: set[str] = set()
         self._first: Plan | None = None
 

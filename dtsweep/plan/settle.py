@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dtsweep.errors import SweepError
@@ -46,6 +46,10 @@ class Settle:
 
     sweep: Sweep
     question: Question
+    _decisions: dict[frozenset[str], Decision] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Decisions by the attempts that they rest on: a memory that changes no answer."""
 
     def rounds(
         self,
@@ -92,12 +96,16 @@ class Settle:
         from dtsweep.analysis.decision import Decision, decide
         from dtsweep.analysis.study import Study
 
-        frame = self.frame([row for row in rows if row["repeat"] <= last], names)
-        try:
-            return decide(Study(frame, question=self.question), self.question.goal)
-        except SweepError:
-            # Nothing meets the goal: the report says why.
-            return Decision(open_points=frozenset(), variances=None)
+        earlier = [row for row in rows if row["repeat"] <= last]
+        attempts = frozenset(row["attempt_id"] for row in earlier)
+        if attempts not in self._decisions:
+            study = Study(self.frame(earlier, names), question=self.question)
+            try:
+                self._decisions[attempts] = decide(study, self.question.goal)
+            except SweepError:
+                # Nothing meets the goal: the report says why.
+                self._decisions[attempts] = Decision(open_points=frozenset(), variances=None)
+        return self._decisions[attempts]
 
     def frame(self, rows: Rows, names: Collection[str]) -> pd.DataFrame:
         """Rows of the sweep's own points, and the canaries."""

@@ -163,7 +163,7 @@ def test_a_grid_asks_for_all_at_once() -> None:
     grid = replace(SWEEP, measure=Measure(repeats=2))
     batches = Batches(grid, candidates(grid), [])
     assert len(batches.next().to_run) == 6
-    assert batches.next().to_run == ()
+    assert not batches.next().to_run
 
 
 def test_a_grid_reads_few_columns_and_a_question_all() -> None:

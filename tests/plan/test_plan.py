@@ -380,7 +380,7 @@ def test_settings_of_another_version_leave_a_trial_done_and_are_no_difference(
     then: dict[str, Any],
 ) -> None:
     # This version has set `gc`; of what only one of the two versions knows nothing can be said.
-    sweep = replace(SWEEP, measure=Measure(gc="gc" not in then))
+    sweep = replace(SWEEP, measure=Measure(repeats=1, gc="gc" not in then))
     made = make_plan(sweep, candidates(sweep), rows(measure=json.dumps(then)))
     assert {trial.why for trial in made.done} == {"ok"}
     assert (len(made.to_run), len(made.done)) == (0, 4)
