@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtsweep.analysis.candidates import read_goal, with_candidates
-from dtsweep.analysis.dominance import PointCosts
+from dtsweep.analysis.dominance import PointCosts, places_to_launch
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.launches import ASKED
 from dtsweep.analysis.objectives import Objective, cost_of, read_objectives
@@ -131,7 +131,9 @@ def _open_of_frontier(study: Study) -> set[str]:
         launch_rows = costs.costs[0].launches.points.reset_index(names="row")
         points = of_environment(study.points, env_id).merge(launch_rows, on=list(POINT))
         for _, group in points.groupby(["semantics", *MODEL], dropna=False, sort=False):
-            found |= set(group["point_id"].iloc[_open_places(costs, group)])
+            numbers = group["row"].to_numpy()
+            open_places, rivals = places_to_launch(costs, numbers)
+            found |= set(group["point_id"].iloc[np.union1d(open_places, rivals)])
     return found
 
 
@@ -141,17 +143,3 @@ def _costs(study: Study, trials: pd.DataFrame, objectives: tuple[Objective, ...]
         level=study.level,
         zone=study.zone,
     )
-
-
-def _open_places(costs: PointCosts, points: pd.DataFrame) -> np.ndarray:
-    """Places of the points that need another launch, among those of one frontier."""
-    numbers = points["row"].to_numpy()
-    if len(numbers) == 1:
-        return np.array([], dtype=np.intp)
-    is_off = costs.dominance_in_blocks(numbers, numbers).significant.any(axis=1)
-    near = np.flatnonzero(~is_off)
-    is_within = costs.dominance_in_blocks(numbers[near], numbers[near]).within_zone
-    np.fill_diagonal(is_within, val=True)
-    is_open = ~is_within.all(axis=1)
-    may_beat = ~is_within[is_open].all(axis=0)
-    return near[is_open | may_beat]

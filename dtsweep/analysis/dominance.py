@@ -143,6 +143,30 @@ def compare_all(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Row
     return names, np.arange(len(numbers))
 
 
+def places_to_launch(costs: PointCosts, numbers: Rows) -> tuple[Rows, Rows]:
+    """Find out of which points it is open whether they are on the frontier, and who may beat them.
+
+    A point is off it if another one beats it significantly. It is on it if no other one beats it by
+    more than the indifference zone, as launches show. Else it is open.
+
+    Args:
+        costs: of the environment.
+        numbers: rows of points in it.
+
+    Returns:
+        Places in `numbers` of the open points, and of those that may beat them.
+    """
+    if len(numbers) == 1:
+        return numbers[:0], numbers[:0]
+    is_off = _any_in_row(costs.dominance_in_blocks(numbers, numbers).significant)
+    near = np.flatnonzero(~is_off)
+    is_within = costs.dominance_in_blocks(numbers[near], numbers[near]).within_zone
+    np.fill_diagonal(is_within, val=True)
+    is_open = ~np.logical_and.reduce(is_within, axis=1)
+    may_beat = ~np.logical_and.reduce(is_within[is_open], axis=0)
+    return near[is_open], near[may_beat]
+
+
 def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
     """As `compare_all`, for many points, without comparing every pair.
 

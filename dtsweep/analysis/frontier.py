@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dtsweep.analysis.dominance import PointCosts, compare_all, compare_near
+from dtsweep.analysis.dominance import PointCosts, compare_all, compare_near, places_to_launch
 from dtsweep.analysis.objectives import (
     MAXIMIZED,
     MINIMIZED,
@@ -17,7 +17,7 @@ from dtsweep.analysis.objectives import (
     read_objectives,
 )
 from dtsweep.analysis.resampling import probabilities
-from dtsweep.analysis.study import Frame, study_of
+from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.inference.pareto import hypervolume_of, knee_of
 from dtsweep.inference.spread import POINT, of_environment
 from dtsweep.sweep.modes import SEMANTICS
@@ -59,7 +59,8 @@ def frontier(
         The points of `over_launches`, sorted by semantics, model (fewest FLOPs first), environment
         and the first objective, with `meets`, whether the condition is met, null where what it asks
         for was not measured; `standing`, one of `STANDINGS`, null where it is not met or an
-        objective is null; `on_frontier`, True where that is `frontier` or `undecided`;
+        objective is null; `is_open`, True where more launches would have to show whether a point is
+        on the frontier (`places_to_launch`); `on_frontier`, True where that is `frontier` or `undecided`;
         `frontier_probability`, how often it is when all means are drawn again with the errors of
         `inference.contrasts`, null where a point has too few launches for that, and other points
         have more; `knee`, True where `knee_of` finds it among the means, and `knee_probability`,
@@ -72,7 +73,11 @@ def frontier(
     objectives = read_objectives(study.points, minimize=minimize, maximize=maximize)
     points = study.points.assign(meets=study.condition(where).holds(study.points))
     points = points.assign(
-        standing=None, frontier_probability=np.nan, knee=False, knee_probability=np.nan
+        standing=None,
+        is_open=False,
+        frontier_probability=np.nan,
+        knee=False,
+        knee_probability=np.nan,
     )
     eligible = points[points["meets"].fillna(value=False)]
     for env_id in eligible["env_id"].drop_duplicates():
@@ -83,7 +88,7 @@ def frontier(
             environment_points,
             trials,
             objectives,
-            level=study.level,
+            study=study,
             compare_models=compare_models,
         )
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
@@ -139,7 +144,7 @@ def _write_standings(
     trials: pd.DataFrame,
     objectives: Sequence[Objective],
     *,
-    level: float,
+    study: Study,
     compare_models: bool,
 ) -> None:
     """Write the standing and probabilities of one environment's points into `points`.
@@ -149,11 +154,15 @@ def _write_standings(
         eligible: those of them, with the same index, that meet the condition in this environment.
         trials: of the environment.
         objectives: of the frontier.
-        level: two-sided significance level of a comparison.
+        study: says the level of a comparison and the indifference zone.
         compare_models: whether models count as one.
     """
     trials = trials.dropna(subset=[objective.name for objective in objectives])
-    costs = PointCosts(tuple(cost_of(trials, objective) for objective in objectives), level=level)
+    costs = PointCosts(
+        tuple(cost_of(trials, objective) for objective in objectives),
+        level=study.level,
+        zone=study.zone,
+    )
     launch_rows = costs.costs[0].launches.points.reset_index(names="row")
     rows = eligible.reset_index().merge(launch_rows, on=list(POINT))
     for _, group in rows.groupby(["semantics", *(() if compare_models else MODEL)], dropna=False):
@@ -161,6 +170,8 @@ def _write_standings(
         standing, near = (compare_near if len(numbers) > MANY else compare_all)(costs, numbers)
         drawn = probabilities(costs, numbers, near)
         points.loc[group["index"], "standing"] = standing
+        open_places, _ = places_to_launch(costs, numbers)
+        points.loc[group["index"].iloc[open_places], "is_open"] = True
         points.loc[group["index"], "frontier_probability"] = drawn.frontier
         points.loc[group["index"], "knee_probability"] = drawn.knee
         best = group["index"][np.isin(standing, ["frontier", "undecided"])]
