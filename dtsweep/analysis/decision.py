@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtsweep.analysis.candidates import read_goal, with_candidates
-from dtsweep.analysis.dominance import PointCosts, places_to_launch
+from dtsweep.analysis.dominance import PointCosts, compare, places_to_launch
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.launches import ASKED
 from dtsweep.analysis.objectives import Objective, cost_of, read_objectives
@@ -132,7 +132,7 @@ def _open_of_frontier(study: Study) -> set[str]:
         points = of_environment(study.points, env_id).merge(launch_rows, on=list(POINT))
         for _, group in points.groupby(["semantics", *MODEL], dropna=False, sort=False):
             numbers = group["row"].to_numpy()
-            open_places, rivals = places_to_launch(costs, numbers)
+            open_places, rivals = places_to_launch(costs, numbers, compare(costs, numbers)[0])
             found |= set(group["point_id"].iloc[np.union1d(open_places, rivals)])
     return found
 

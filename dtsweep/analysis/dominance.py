@@ -130,6 +130,22 @@ class PointCosts:
         return Dominance(*(np.concatenate(matrices) for matrices in zip(*blocks, strict=True)))
 
 
+MANY = 500
+"""Points from which on those that are far off the frontier are found by the best ones alone."""
+
+
+def compare(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
+    """Name each point's relation to the others, and list the points near the frontier.
+
+    Args:
+        costs: of the environment.
+        numbers: rows of points in it.
+    """
+    if len(numbers) > MANY:
+        return compare_near(costs, numbers)
+    return compare_all(costs, numbers)
+
+
 def compare_all(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
     """Name each point's relation to the others, and list the points near the frontier: all.
 
@@ -143,7 +159,9 @@ def compare_all(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Row
     return names, np.arange(len(numbers))
 
 
-def places_to_launch(costs: PointCosts, numbers: Rows) -> tuple[Rows, Rows]:
+def places_to_launch(
+    costs: PointCosts, numbers: Rows, standings: NDArray[np.str_]
+) -> tuple[Rows, Rows]:
     """Find out of which points it is open whether they are on the frontier, and who may beat them.
 
     A point is off it if another one beats it significantly. It is on it if no other one beats it by
@@ -152,14 +170,14 @@ def places_to_launch(costs: PointCosts, numbers: Rows) -> tuple[Rows, Rows]:
     Args:
         costs: of the environment.
         numbers: rows of points in it.
+        standings: their relation to the others.
 
     Returns:
         Places in `numbers` of the open points, and of those that may beat them.
     """
     if len(numbers) == 1:
         return numbers[:0], numbers[:0]
-    is_off = _any_in_row(costs.dominance_in_blocks(numbers, numbers).significant)
-    near = np.flatnonzero(~is_off)
+    near = np.flatnonzero(standings != "dominated")
     is_within = costs.dominance_in_blocks(numbers[near], numbers[near]).within_zone
     np.fill_diagonal(is_within, val=True)
     is_open = ~np.logical_and.reduce(is_within, axis=1)

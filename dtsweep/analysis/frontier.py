@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dtsweep.analysis.dominance import PointCosts, compare_all, compare_near, places_to_launch
+from dtsweep.analysis.dominance import PointCosts, compare, places_to_launch
 from dtsweep.analysis.objectives import (
     MAXIMIZED,
     MINIMIZED,
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 MODEL = ("workload", "model_digest")
 """Columns that separate groups of points that are no substitute for each other."""
-
-MANY = 500
-"""Points from which on those that are far off the frontier are found by the best ones alone."""
 
 
 def frontier(
@@ -60,7 +57,8 @@ def frontier(
         and the first objective, with `meets`, whether the condition is met, null where what it asks
         for was not measured; `standing`, one of `STANDINGS`, null where it is not met or an
         objective is null; `is_open`, True where more launches would have to show whether a point is
-        on the frontier (`places_to_launch`); `on_frontier`, True where that is `frontier` or `undecided`;
+        on the frontier (`places_to_launch`); `on_frontier`, True where its standing is `frontier`
+        or `undecided`;
         `frontier_probability`, how often it is when all means are drawn again with the errors of
         `inference.contrasts`, null where a point has too few launches for that, and other points
         have more; `knee`, True where `knee_of` finds it among the means, and `knee_probability`,
@@ -167,10 +165,10 @@ def _write_standings(
     rows = eligible.reset_index().merge(launch_rows, on=list(POINT))
     for _, group in rows.groupby(["semantics", *(() if compare_models else MODEL)], dropna=False):
         numbers = group["row"].to_numpy()
-        standing, near = (compare_near if len(numbers) > MANY else compare_all)(costs, numbers)
+        standing, near = compare(costs, numbers)
         drawn = probabilities(costs, numbers, near)
         points.loc[group["index"], "standing"] = standing
-        open_places, _ = places_to_launch(costs, numbers)
+        open_places, _ = places_to_launch(costs, numbers, standing)
         points.loc[group["index"].iloc[open_places], "is_open"] = True
         points.loc[group["index"], "frontier_probability"] = drawn.frontier
         points.loc[group["index"], "knee_probability"] = drawn.knee
