@@ -205,7 +205,7 @@ def _notes(
             "at most 5 % (Holm)."
         )
     doubtful = [
-        row for row in tested if row["verdict"] == Verdict.NOT_DISTINGUISHABLE and row["is_worse"]
+        row for row in tested if row["verdict"] == Verdict.UNDECIDED and row["is_worse"]
     ]
     if doubtful:
         launches = [row["more_launches"] for row in doubtful]

@@ -14,7 +14,7 @@ from dtsweep.inference.verdicts import Reason
 from dtsweep.measure.statistics import students_t
 
 POWER = 0.8
-"""Power: the probability to detect a difference, at a two-sided significance level of 5 %."""
+"""Power: the probability to detect a difference."""
 
 POWER_Z = 0.84
 """Quantile of the normal distribution at `POWER`."""
@@ -35,9 +35,10 @@ class PowerAnalysis(NamedTuple):
     It is nan without a test.
     """
     more_launches: int | None
-    """Further launches per point that detect such a true ratio with probability `POWER`.
+    """Further launches per point that decide with probability `POWER`, if the estimate is true.
 
-    0 if it is significant already.
+    They show the difference, or that the points are equal within an indifference zone. 0 if it is
+    decided already.
     """
     reason: Reason | None
     """Reason for which that number is None."""
@@ -51,6 +52,8 @@ def power_of(
     *,
     drift: float = 0.0,
     drift_stays: bool = False,
+    level: float = 0.05,
+    zone: float = 0.0,
 ) -> PowerAnalysis:
     """Compute what the launches of two points can detect, by the present error of their contrast.
 
@@ -67,17 +70,17 @@ def power_of(
             half-width.
         drift_stays: whether further launches have it too, as launches that follow each other; else
             they average it out.
+        level: two-sided significance level of the test.
+        zone: logarithm of the ratio up to which points count as equal.
     """
-    estimate, half_width, degrees = (
-        float(matrix[0, 0]) for matrix in (contrast.estimate, contrast.half_width, contrast.degrees)
-    )
+    estimate, degrees = float(contrast.estimate[0, 0]), float(contrast.degrees[0, 0])
+    error = float(contrast.half_width[0, 0]) / students_t(degrees)
+    half_width = float(contrast.half_width_at(level)[0, 0]) + drift
     counts = launches.counts[[a, b]]
     if np.isnan(half_width):
         return PowerAnalysis(np.nan, None, untested_because(counts.tolist()))
-    if abs(estimate) > half_width + drift:
-        return PowerAnalysis(
-            float(detectable(half_width / students_t(degrees), degrees)) + drift, 0, None
-        )
+    if abs(estimate) > half_width or abs(estimate) + half_width <= zone:
+        return PowerAnalysis(float(detectable(error, degrees, level=level)) + drift, 0, None)
     further = np.arange(MOST_LAUNCHES + 1)
     if contrast.paired[0, 0]:
         shared = int((launches.is_measured[a] & launches.is_measured[b]).sum())
@@ -101,11 +104,14 @@ def power_of(
     else:
         degrees_after = degrees + gained
     degrees_after[0] = degrees
-    needed = detectable(
-        half_width / students_t(degrees) * shares**0.5, degrees_after, error_degrees=degrees
-    )
+    needed = detectable(error * shares**0.5, degrees_after, error_degrees=degrees, level=level)
     lasting = drift if drift_stays else 0.0
-    return PowerAnalysis(float(needed[0]) + drift, *enough(estimate, needed, lasting=lasting))
+    more, reason = enough(estimate, needed, lasting=lasting)
+    if zone > abs(estimate):
+        until_equal, _ = enough(zone - abs(estimate), needed, lasting=lasting)
+        if until_equal is not None and (more is None or until_equal < more):
+            more, reason = until_equal, None
+    return PowerAnalysis(float(needed[0]) + drift, more, reason)
 
 
 def shares_after(counts: Any, further: Any) -> Numbers:

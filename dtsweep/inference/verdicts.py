@@ -13,7 +13,10 @@ class Verdict(StrEnum):
 
     FASTER = "faster"
     SLOWER = "slower"
-    NOT_DISTINGUISHABLE = "not_distinguishable"
+    EQUAL = "equal"
+    """The interval of the ratio lies within the indifference zone."""
+    UNDECIDED = "undecided"
+    """Launches show neither a difference nor that the points are equal."""
     UNKNOWN = "unknown"
     """Nothing was tested."""
 

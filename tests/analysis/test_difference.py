@@ -94,7 +94,7 @@ def test_pairs_see_a_difference_that_launches_would_hide() -> None:
     paired = trials(*point("a", FAST, sessions="pqrs"), *point("b", SLOW, sessions="pqrs"))
     apart = trials(*point("a", FAST), *point("b", SLOW))
     assert by_throughput(paired)["verdict"] == "faster"
-    assert by_throughput(apart)["verdict"] == "not_distinguishable"
+    assert by_throughput(apart)["verdict"] == "undecided"
 
 
 def test_the_verdict_is_on_the_first_point_in_both_quantities() -> None:
@@ -104,7 +104,7 @@ def test_the_verdict_is_on_the_first_point_in_both_quantities() -> None:
         "latency_s": "faster",
     }
     assert difference(frame, "b", "a")["verdict"].tolist() == ["slower", "slower"]
-    assert difference(frame, "a", "a")["verdict"].tolist() == ["not_distinguishable"] * 2
+    assert difference(frame, "a", "a")["verdict"].tolist() == ["undecided"] * 2
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -232,7 +232,7 @@ def test_other_rates_and_times_are_compared_where_asked_for() -> None:
     rows = [row | {"point_id": name} for name in "ab" for row in times]
     found = difference(trials(*rows, {"point_id": "a"}), "a", "b", of=["step_p99_s"])
     assert found[["of", "verdict", "launches_a"]].to_numpy().tolist() == [
-        ["step_p99_s", "not_distinguishable", 2]
+        ["step_p99_s", "undecided", 2]
     ]
     with pytest.raises(
         SweepError,
@@ -384,7 +384,7 @@ def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_onl
     quiet, within, beyond = verdict(140), verdict(140, *drifted), verdict(300, *drifted)
     assert [found["verdict"] for found in (quiet, within, beyond)] == [
         "faster",
-        "not_distinguishable",
+        "undecided",
         "faster",
     ]
     assert within["ratio_low"] == pytest.approx(quiet["ratio_low"] / 1.5)
@@ -402,7 +402,7 @@ def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_onl
         for sessions in (None, "pqrs")
     ]
     # In the same launches a drift is in both points.
-    assert adjacent == ["not_distinguishable", "faster"]
+    assert adjacent == ["undecided", "faster"]
     close = by_throughput(
         trials(
             *point("a", FAST, flags=["adjacent_launches"]),

@@ -116,5 +116,5 @@ def test_without_a_spread_it_is_unknown_how_many_more_are_needed(
 
 def test_equal_points_without_spread_need_no_number_of_launches() -> None:
     found = by_throughput(frame_of(np.zeros((2, 3)), np.zeros(2)), "0", "1")
-    assert found["verdict"] == "not_distinguishable"
+    assert found["verdict"] == "undecided"
     assert found["more_launches_reason"] == "over_100_launches"
