@@ -278,11 +278,13 @@ def listed(words: Sequence[str], *, most: int) -> str:
 def count_of(number: int, noun: str) -> str:
     """Write a count with its noun.
 
-    >>> count_of(1, "point"), count_of(9, "point")
-    ('1 point', '9 points')
+    >>> count_of(1, "point"), count_of(9, "point"), count_of(2, "more launch")
+    ('1 point', '9 points', '2 more launches')
     """
     if number == 1:
         return f"{number} {noun}"
+    if noun.endswith("ch"):
+        return f"{number} {noun}es"
     return f"{number} {noun}s"
 
 

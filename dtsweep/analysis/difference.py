@@ -1,4 +1,25 @@
-"""Ratio of two points with an interval over launches, and the verdict on it."""
+"""Ratio of two points with an interval over launches, and the verdict on it.
+
+The logarithms of the launch means are compared. The method depends on the launches, on whether
+windows know their own error, and on how far launches of one point differ:
+
+- `paired`: launch by launch, where two or more launches measured both points (or the only
+  launch of one of them did, and other points show how far points of a launch differ). Effects
+  of a launch then cancel out. This is so for points of one world, which a session measures one
+  after the other.
+- `welch`: Welch's t, where each point has launches of its own, at least two. A single launch is
+  taken to vary as the other point's do, if those vary more than the other points' launches.
+- `paired_pooled` and `pooled`: as these two, with the between-launch variance pooled over all
+  points of the environment (of pairs: over the points that share launches). This is so where
+  the pool has at least twice the degrees of freedom, and where a point has one launch, unless
+  launches of the two differ significantly more than those of the other points. Each point adds
+  its within-launch variance, and its own launches moderate the sum.
+- `none`: too few launches; there is no interval.
+
+The drift that the canaries show widens the interval if one of the two has a single launch, or
+if the points have launches of their own and those of one followed each other
+(`adjacent_launches`): a drift is then no noise that more launches average out.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +34,7 @@ from dtsweep.analysis.launches import check_asked
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import SweepError
 from dtsweep.inference.contrasts import contrasts
-from dtsweep.inference.power import PowerAnalysis, power_of, untested_because
+from dtsweep.inference.power import PowerAnalysis, Test, power_of, untested_because
 from dtsweep.inference.spread import POINT, Launches, of_environment
 from dtsweep.inference.verdicts import Method, Reason, Verdict
 
@@ -36,26 +57,6 @@ def difference(
     Intervals have the confidence of the study's question, corrected for its looks; of a plain grid
     95 %.
 
-    The logarithms of the launch means are compared. The method depends on the launches, on whether
-    windows know their own error, and on how far launches of one point differ:
-
-    - `paired`: launch by launch, where two or more launches measured both points (or the only
-      launch of one of them did, and other points show how far points of a launch differ). Effects
-      of a launch then cancel out. This is so for points of one world, which a session measures one
-      after the other.
-    - `welch`: Welch's t, where each point has launches of its own, at least two. A single launch is
-      taken to vary as the other point's do, if those vary more than the other points' launches.
-    - `paired_pooled` and `pooled`: as these two, with the between-launch variance pooled over all
-      points of the environment (of pairs: over the points that share launches). This is so where
-      the pool has at least twice the degrees of freedom, and where a point has one launch, unless
-      launches of the two differ significantly more than those of the other points. Each point adds
-      its within-launch variance, and its own launches moderate the sum.
-    - `none`: too few launches; there is no interval.
-
-    The drift that the canaries show widens the interval if one of the two has a single launch, or
-    if the points have launches of their own and those of one followed each other
-    (`adjacent_launches`): a drift is then no noise that more launches average out.
-
     Args:
         frame: one row per trial, as `dtsweep.load` gives it with canaries, or a study of it.
         a: a `point_id`.
@@ -69,9 +70,9 @@ def difference(
         (`hosts_a`, `hosts_b`), and `of`: `ratio`, of a's value to b's (null where one is
         unknown), with `ratio_low` and `ratio_high`, its interval; `level`, the two-sided
         significance level of that; `zone`; `verdict` on a and, where that is unknown,
-        `verdict_reason` (`dtsweep.inference.verdicts`); `method`; `detectable_ratio`,
-        `more_launches` and `more_launches_reason` (`dtsweep.inference.power`); `launches_a`, `launches_b`, those with a value; `caution_a`, `caution_b`, as in
-        `over_launches`; `env_id`.
+        `verdict_reason` (`dtsweep.inference.verdicts`); `method`, as above; `detectable_ratio`,
+        `more_launches` and `more_launches_reason` (`dtsweep.inference.power`); `launches_a`,
+        `launches_b`, those with a value; `caution_a`, `caution_b`, as in `over_launches`; `env_id`.
 
     Raises:
         SweepError: a point was not measured, or the two never in one environment; `of` has none of
@@ -183,16 +184,13 @@ def _row(
         estimate = float(contrast.estimate[0, 0])
         half_width = float(contrast.half_width_at(asked.level)[0, 0]) + drift_log
         method = contrast.method(0, 0)
-        power = power_of(
-            contrast,
-            launches,
-            int(a),
-            int(b),
-            drift=drift_log,
-            drift_stays=drift_stays,
+        test = Test(
             level=asked.level,
             zone=float(np.log1p(asked.zone)),
+            drift=drift_log,
+            drift_stays=drift_stays,
         )
+        power = power_of(contrast, launches, int(a), int(b), test=test)
     with np.errstate(over="ignore"):
         logs = [estimate, estimate - half_width, estimate + half_width, power.detectable]
         ratio, low, high, detectable = np.exp(logs).tolist()

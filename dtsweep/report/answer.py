@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -103,21 +102,25 @@ def _confidence(recommendation: Recommendation) -> str:
 
 def _on_best(recommendation: Recommendation) -> str:
     """Say by how much every other point is worse, at least."""
-    objective, rivals = recommendation.objective, recommendation.others
+    objective = recommendation.objective
     if objective.is_exact:
         return f"Every other one has a {'lower' if objective.maximize else 'higher'} value."
-    # The end of the interval that is nearer to no difference.
-    near = rivals["ratio_low" if objective.maximize else "ratio_high"].astype("float64")
-    leads = near if objective.maximize else 1 / near
-    gain = leads.min() - 1
-    if not objective.is_relative:
-        gain = (near if objective.maximize else -near).min()
     confidence = _confidence(recommendation)
-    least = _gain(gain, recommendation, is_lower_limit=True)
-    # Where a pair is untested, its difference is compared with an assumed noise.
-    if near.isna().any() or not least:
+    leads = _least_leads(recommendation)
+    least = _gain(float(leads.min()), recommendation, is_lower_limit=True)
+    # An untested pair is compared with an assumed noise, which gives no limit.
+    if leads.isna().any() or not least:
         return f"It is better than every other one {confidence}."
     return f"It is at least {least} better than every other one {confidence}."
+
+
+def _least_leads(recommendation: Recommendation) -> pd.Series[float]:
+    """Lower limit of how much better the point is than each other one, as `possible_gain`."""
+    objective, rivals = recommendation.objective, recommendation.others
+    low, high = (rivals[name].astype("float64") for name in ("ratio_low", "ratio_high"))
+    if objective.is_relative:
+        return (low if objective.maximize else 1 / high) - 1
+    return low if objective.maximize else -high
 
 
 def _on_equal(recommendation: Recommendation, varying: Sequence[str], *, named: int) -> str:
@@ -198,9 +201,9 @@ def _may_be_better(
 def _on_single_launches(recommendation: Recommendation) -> str:
     """Say that nothing is decided, and how many points are near."""
     near = len(recommendation.contenders)
-    others = f"{count_of(near, 'other one')} may be as good"
+    others = f"{count_of(near, 'other configuration')} may be as good"
     if not near:
-        others = "no other one is near"
+        others = "no other configuration is near"
     return (
         f"One launch of each decides nothing: {others}, if launches of one point differ by an "
         f"assumed {percent(ASSUMED_SIGMA)}. {_next_step(recommendation)}"

@@ -111,21 +111,19 @@ def words_on(row: dict[str, Any]) -> str:
         return f"Unknown by {row['of']}: {ratio} by the means, but {reason}."
     launches = f"{row['launches_a']} and {row['launches_b']} launches{_METHODS[row['method']]}"
     ratio += f" ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}; {launches})"
+    if row["verdict"] == Verdict.UNDECIDED:
+        needed = f"; {reason}."
+        if row["more_launches"] is not None:
+            more = count_of(row["more_launches"], "more launch")
+            needed = f". About {more} of each would decide, with {POWER:.0%} probability."
+        return f"Undecided by {row['of']}: {ratio}{needed}"
     zone = percent(row["zone"])
     if row["verdict"] == Verdict.EQUAL:
         return f"A and B are equal within {zone} by {row['of']}: {ratio}."
-    if row["verdict"] != Verdict.UNDECIDED:
-        words = f"A is {VERDICT_WORDS[row['verdict']]} by {row['of']}: {ratio}."
-        if 1 / (1 + row["zone"]) <= row["ratio_low"] and row["ratio_high"] <= 1 + row["zone"]:
-            return f"{words} That is less than {zone}: no practical difference."
-        return words
-    if row["more_launches"] is None:
-        return f"Undecided by {row['of']}: {ratio}; {reason}."
-    more = count_of(row["more_launches"], "more launch")
-    return (
-        f"Undecided by {row['of']}: {ratio}. About {more} of each would decide, with "
-        f"{POWER:.0%} probability."
-    )
+    practical = ""
+    if 1 / (1 + row["zone"]) <= row["ratio_low"] and row["ratio_high"] <= 1 + row["zone"]:
+        practical = f" That is less than {zone}: no practical difference."
+    return f"A is {VERDICT_WORDS[row['verdict']]} by {row['of']}: {ratio}.{practical}"
 
 
 def _group_notes(first: pd.Series[Any], second: pd.Series[Any]) -> list[str]:

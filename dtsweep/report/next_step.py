@@ -52,10 +52,7 @@ def run_that_decides(
     if is_in_process:
         return f"run the sweep on Ray with {setting}"
     if question is None:
-        return (
-            f"run the sweep with {setting} and without `Measure(repeats=…)`: it is then measured "
-            "until the question is settled"
-        )
+        return f"run the sweep with {setting}, without `Measure(repeats=…)`"
     if question.goal != goal:
         return f"run the sweep with {setting}"
     if launches + (more_launches or 1) <= question.max_launches:

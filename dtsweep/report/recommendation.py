@@ -160,9 +160,9 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
         in plain PyTorch or null, then `no_training` names the settings that torch alone does not
         have; `command` that starts a script of the user in a shell, else null), `answer` (one of
         `dtsweep.inference.verdicts.Answer`), `is_decided`, `zone`, `confidence`, `others` and
-        `alternatives` (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible` (counts of points left out),
-        `undecided` (rows of points at a limit of the condition), `unmeasured` (what the unknown
-        ones lack), `drift`.
+        `alternatives` (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible`
+        (counts of points left out), `undecided` (rows of points at a limit of the condition),
+        `unmeasured` (what the unknown ones lack), `drift`.
     """
     code = {
         "point": point_code(recommendation.point),
