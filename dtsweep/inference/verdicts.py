@@ -90,7 +90,7 @@ class Reason(StrEnum):
 
 
 class Method(StrEnum):
-    """Way in which two points were compared, as the module `dtsweep.analysis.difference` explains it."""
+    """Way in which two points were compared; the file `difference` explains each."""
 
     PAIRED = "paired"
     PAIRED_POOLED = "paired_pooled"

@@ -83,7 +83,7 @@ def _next_steps(rows: Sequence[dict[str, Any]], study: Study) -> list[str]:
     """Say which further measurement is needed, where launches are missing."""
     if not any(row["verdict"] == Verdict.UNKNOWN and row["ratio"] is not None for row in rows):
         return []
-    return [f"Next: {run_with_launches(study)}."]
+    return [f"Next: {run_with_launches(study)}, which shows how far launches differ."]
 
 
 def drift_notes(drift: float | None) -> list[str]:

@@ -113,12 +113,12 @@ def _noise(study: Study, points: pd.DataFrame, *, is_drift_known: bool) -> str:
     if len(points) < 2:
         return ""
     if points["launches"].max() == 1 and is_drift_known:
-        return f"Noise: every point was started once. To measure it, {run_with_launches(study)}."
+        return f"Noise: every point was started once; {run_with_launches(study)} measures it."
     if points["launches"].max() == 1:
         return (
             "Noise: every point was started once. Ignore differences below "
             f"{ONE_LAUNCH_SHOWS:.0%}: two starts may differ by that much, if one varies by an "
-            f"assumed {ASSUMED_SIGMA:.0%}. To measure the noise, {run_with_launches(study)}."
+            f"assumed {ASSUMED_SIGMA:.0%}. Next: {run_with_launches(study)}, which measures it."
         )
     spreads = launch_sigma(study)
     spreads = spreads[(spreads["degrees"] > 0) & (spreads["spread"] > 0)]

@@ -52,7 +52,7 @@ def run_that_decides(
     if is_in_process:
         return f"run the sweep on Ray with {setting}"
     if question is None:
-        return f"run the sweep with {setting}, without `Measure(repeats=…)`"
+        return f"run the sweep with {setting}, without `repeats`"
     if question.goal != goal:
         return f"run the sweep with {setting}"
     if launches + (more_launches or 1) <= question.max_launches:
@@ -62,11 +62,8 @@ def run_that_decides(
 
 
 def run_with_launches(study: Study) -> str:
-    """Name a run that launches points several times, as a clause."""
-    trials = study.trials
-    return run_that_decides(
-        GOALS["throughput"],
-        study.question,
-        is_in_process=set(trials["harness"]) == {"in_process"},
-        launches=int(study.points["launches"].max()),
-    )
+    """Name a run that launches points several times, as a noun."""
+    ray = ""
+    if set(study.trials["harness"]) == {"in_process"}:
+        ray = " on Ray"
+    return f"a run{ray} with `--goal throughput`"

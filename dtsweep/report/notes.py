@@ -99,7 +99,7 @@ def _interval_note(points: pd.DataFrame, *, way: str) -> str:
         within = f" for {single_launch} of {count}, else over launches"
     advice = ""
     if not within:
-        advice = f"; to measure how far launches differ, {way}"
+        advice = f", and {way} would show how far launches differ"
     kind = " over launches."
     if single_launch:
         kind = f"; intervals are within one launch{within}{advice}."
