@@ -25,7 +25,6 @@ from dtsweep.analysis.pairwise import PairTest, comparison_of
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
-from dtsweep.inference.power import MOST_LAUNCHES
 from dtsweep.inference.selection import Candidates, Selection, select
 from dtsweep.inference.spread import of_environment
 from dtsweep.inference.variance import Numbers
@@ -280,7 +279,7 @@ def _as_share(gains: Numbers, test: PairTest) -> Numbers:
 def _more_launches(selection: Selection) -> pd.arrays.IntegerArray:
     import pandas as pd
 
-    counts = [None if count > MOST_LAUNCHES else int(count) for count in selection.more_launches]
+    counts = [int(count) if np.isfinite(count) else None for count in selection.more_launches]
     return pd.array(counts, dtype="Int64")
 
 

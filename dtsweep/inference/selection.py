@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.inference.contrasts import Contrasts, Rows
+from dtsweep.inference.power import MOST_LAUNCHES
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer
@@ -101,7 +102,7 @@ class Selection:
     more_launches: Numbers
     """(points,) further launches of both that should decide about each point and the chosen one.
 
-    0 where they are decided; infinite where no number would.
+    0 where they are decided; infinite where `MOST_LAUNCHES` would not.
     """
 
     def among(self, places: Rows, count: int) -> Selection:
@@ -252,16 +253,17 @@ def _more_launches(
     """
     launches = np.minimum(counts, counts[chosen])
     estimate, drift = differences.estimate[chosen], differences.drift[chosen]
-    error, degrees = differences.error[chosen], differences.degrees[chosen]
     separation = np.abs(estimate) - drift
     # A cheaper point has to be within the zone itself; of others the chosen one has to be.
     margin = zone - drift + np.where(is_cheaper, estimate, -estimate)
-    needed = []
+    further = np.arange(MOST_LAUNCHES + 1)[:, None]
+    errors = differences.error[chosen] * (launches / (launches + further)) ** 0.5
+    # Each launch adds a degree of freedom, at least.
+    degrees = differences.degrees[chosen] + further
+    is_enough = np.zeros(errors.shape, dtype=np.bool_)
     for distance, level in zip((separation, margin), levels, strict=True):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = students_t(degrees, level=level) * error / distance
-        needed.append(np.where(distance > 0, launches * (ratio**2 - 1), np.inf))
-    more: Numbers = np.ceil(np.maximum(np.minimum(*needed), 0.0))
+        is_enough |= students_t(degrees, level=level) * errors <= distance
+    more: Numbers = np.where(is_enough.any(axis=0), is_enough.argmax(axis=0), np.inf)
     more[chosen] = 0.0
     return more
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -106,10 +107,12 @@ def _on_best(recommendation: Recommendation) -> str:
     if objective.is_exact:
         return f"Every other one has a {'lower' if objective.maximize else 'higher'} value."
     confidence = _confidence(recommendation)
-    leads = _least_leads(recommendation)
-    least = _gain(float(leads.min()), recommendation, is_lower_limit=True)
     # An untested pair is compared with an assumed noise, which gives no limit.
-    if leads.isna().any() or not least:
+    lead = float(_least_leads(recommendation).min(skipna=False))
+    least = ""
+    if not math.isnan(lead):
+        least = _gain(lead, recommendation, is_lower_limit=True)
+    if not least:
         return f"It is better than every other one {confidence}."
     return f"It is at least {least} better than every other one {confidence}."
 
@@ -240,13 +243,12 @@ def _next_step(recommendation: Recommendation, *, more_launches: int | None = No
 
 def _gain(gain: float, recommendation: Recommendation, *, is_lower_limit: bool = False) -> str:
     """Write how much better a point is; empty if that is not above 0."""
-    if recommendation.objective.is_relative:
-        words = percent(gain, is_lower_limit=is_lower_limit)
-    else:
-        words = f"{gain:.3g} {recommendation.objective.name}"
-    if gain <= 0 or words == "0 %":
+    if gain <= 0:
         return ""
-    return words
+    if not recommendation.objective.is_relative:
+        return f"{gain:.3g} {recommendation.objective.name}"
+    words = percent(gain, is_lower_limit=is_lower_limit)
+    return words if words != "0 %" else ""
 
 
 def _joined(words: Sequence[str], count: int, *, mark: str) -> str:
