@@ -8,8 +8,8 @@ it adds to all alike, what it adds to each, and what its window's own error is (
 is normal. Two canaries, with the same error, watch a machine that does not drift. Recommended is
 the highest throughput.
 
-A recommendation is `right` when the true rate of its point is within 2 % of the best one, and wrong
-without saying so when it is not, and it says that launches tell it from all others (`told`).
+A recommendation is `right` when the true rate of its point is within 3 % of the best one, the
+indifference zone. It is `decided and wrong` when its answer is `best` or `equal`, and it is not.
 """
 
 from __future__ import annotations
@@ -127,9 +127,14 @@ def tried(noise: Noise, *, launches: int, sweeps: int) -> list[str]:
     found = recommend(rows.copy())
     chosen = [(truths[int(each.point["env_id"])], int(each.point["point_id"])) for each in found]
     loss = np.array([1 - rates[point] / rates.max() for rates, point in chosen])
-    sure = np.array([each.sure for each in found])
-    right, told = loss <= 0.02, sure == "significant"
-    shares = [right, sure == "tied", sure == "single_launch", told, told & ~right]
+    answers = np.array([each.answer for each in found])
+    right = loss <= 0.03
+    is_settled = np.isin(answers, ["best", "equal"])
+    shares = [
+        right,
+        *(answers == answer for answer in ("single_launch", "undecided", "equal", "best")),
+        is_settled & ~right,
+    ]
     return [*(f"{share.mean():.1%}" for share in shares), f"{np.quantile(loss, 0.95):.1%}"]
 
 
@@ -152,11 +157,12 @@ def main() -> None:
         "noise",
         "launches",
         "right",
-        "says: can't tell",
-        "says: one launch each",
-        "says: sure",
+        "one launch each",
+        "undecided",
+        "equal",
+        "best",
     ]
-    print(table([*headers, "sure and wrong", "95 % lose less than"], rows))
+    print(table([*headers, "best or equal, and wrong", "95 % lose less than"], rows))
 
 
 if __name__ == "__main__":

@@ -298,7 +298,7 @@ def row(what: str, found: pd.DataFrame, *, launches: int) -> list[str]:
     cells = [what, str(launches), " and ".join(sorted(found["method"].unique()))]
     for of in ("samples_per_s", "latency_s"):
         rows = found[found["of"] == of]
-        same = (rows["verdict"] == Verdict.NOT_DISTINGUISHABLE).sum()
+        same = (rows["verdict"] == Verdict.UNDECIDED).sum()
         half = (rows["ratio_high"] - rows["ratio_low"]) / 2
         cells += [
             f"{same} of {len(rows)}",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TEXT_COLUMNS = (
     "of",
     "recommended",
-    "how sure",
+    "answer",
     "sync",
     "point",
     "state",
@@ -278,11 +278,13 @@ def listed(words: Sequence[str], *, most: int) -> str:
 def count_of(number: int, noun: str) -> str:
     """Write a count with its noun.
 
-    >>> count_of(1, "point"), count_of(9, "point")
-    ('1 point', '9 points')
+    >>> count_of(1, "point"), count_of(9, "point"), count_of(2, "more launch")
+    ('1 point', '9 points', '2 more launches')
     """
     if number == 1:
         return f"{number} {noun}"
+    if noun.endswith("ch"):
+        return f"{number} {noun}es"
     return f"{number} {noun}s"
 
 
@@ -293,6 +295,19 @@ def percent_up(share: float) -> str:
     ('71%', '4%')
     """
     return f"{math.ceil(share * 100 - 1e-9)}%"
+
+
+def percent(share: float, *, is_lower_limit: bool = False) -> str:
+    """Write a limit of a share in percent, to a tenth: an upper one is rounded up.
+
+    >>> percent(0.03), percent(0.0541), percent(0.0549, is_lower_limit=True), percent(0.12)
+    ('3 %', '5.5 %', '5.4 %', '12 %')
+    """
+    if is_lower_limit:
+        tenths = math.floor(share * 1000 + 1e-9)
+    else:
+        tenths = math.ceil(share * 1000 - 1e-9)
+    return f"{tenths / 10:g} %"
 
 
 def duration(seconds: float) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from dtsweep import Measure, Point
-from dtsweep.inference.verdicts import Certainty, KneeVerdict, Method, Reason, RunVerdict, Verdict
+from dtsweep.inference.verdicts import Answer, KneeVerdict, Method, Reason, RunVerdict, Verdict
 from dtsweep.measure.stopping import Rule
 from dtsweep.results.statuses import FINAL, RETRIED
 from dtsweep.sweep.compressions import COMPRESSIONS
@@ -66,7 +66,7 @@ def test_the_table_of_modes_and_compressions_says_what_can_be_measured() -> None
 
 def test_every_code_of_a_verdict_is_listed() -> None:
     listed = [row["code"].strip("`") for row in tables("results.md", first="column")]
-    kinds = (Verdict, KneeVerdict, RunVerdict, Certainty, Reason, Method)
+    kinds = (Verdict, KneeVerdict, RunVerdict, Answer, Reason, Method)
     assert listed == [code.value for kind in kinds for code in kind]
 
 

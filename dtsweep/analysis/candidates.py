@@ -61,16 +61,19 @@ def with_candidates(
 
     Returns:
         The points with `is_allowed`, by semantics; `is_implausible`, whether their numbers
-        contradict each other; `is_unknown`, whether what is asked for was not measured; `is_met`,
-        whether they meet the condition by their means; `condition_verdict`, one of
-        `ConditionVerdict`; `is_candidate`. A point that misses the condition by its interval is not
-        a candidate; one that may meet it is.
+        contradict each other; `is_unknown`, whether what is asked for was not measured;
+        `condition_verdict`, one of `ConditionVerdict`; `is_at_limit`, whether they meet the
+        condition only because the zone loosens its limits; `is_met`, whether they meet it by that
+        verdict or by their means; `is_candidate`. A point that misses the condition by its interval
+        is not a candidate; one that may meet it is.
     """
     met = condition.holds(points)
     is_known = met.notna() & points[objective.name].notna()
-    verdicts = condition.verdicts(_with_launch_noise(points, condition), zone=zone)
-    is_open = verdicts.isin([ConditionVerdict.MEETS, ConditionVerdict.UNDECIDED])
-    is_met = is_known & met.fillna(value=False).astype("bool") & is_open
+    noisy = _with_launch_noise(points, condition)
+    verdicts = condition.verdicts(noisy, zone=zone)
+    is_meeting = verdicts == ConditionVerdict.MEETS
+    is_open = is_meeting | (verdicts == ConditionVerdict.UNDECIDED)
+    is_met = is_known & is_open & (is_meeting | met.fillna(value=False).astype("bool"))
     is_allowed = points["semantics"].isin(["exact", *goal.allow])
     is_implausible = points["caution"].str.contains("implausible", regex=False).astype("bool")
     return points.assign(
@@ -79,6 +82,7 @@ def with_candidates(
         is_unknown=~is_known,
         is_met=is_met,
         condition_verdict=verdicts,
+        is_at_limit=is_meeting & (condition.verdicts(noisy) != ConditionVerdict.MEETS),
         is_candidate=is_allowed & ~is_implausible & is_known & is_open,
     )
 

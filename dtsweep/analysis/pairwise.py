@@ -14,7 +14,6 @@ from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.selection import Differences, differences_of
 from dtsweep.inference.spread import POINT
 from dtsweep.inference.variance import Numbers
-from dtsweep.measure.statistics import students_t
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,9 +132,8 @@ class PairTest:
         if self.objective.maximize:
             sign = -1
         estimate = sign * contrast.estimate.ravel()
-        half_width = contrast.half_width * students_t(contrast.degrees, level=level)
-        half_width = half_width / students_t(contrast.degrees)
-        half_width = (half_width + self.drift_in(contrast, rows, columns)).ravel()
+        half_width = contrast.half_width_at(level) + self.drift_in(contrast, rows, columns)
+        half_width = half_width.ravel()
         ends = {"": estimate, "_low": estimate - half_width, "_high": estimate + half_width}
         return {
             end: np.exp(value) if self.objective.is_relative else value

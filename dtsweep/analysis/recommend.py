@@ -25,12 +25,11 @@ from dtsweep.analysis.pairwise import PairTest, comparison_of
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
-from dtsweep.inference.power import MOST_LAUNCHES
 from dtsweep.inference.selection import Candidates, Selection, select
 from dtsweep.inference.spread import of_environment
 from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
-from dtsweep.sweep.goal import GOALS, Goal
+from dtsweep.sweep.goal import GOALS, Goal, Question
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +57,8 @@ class Recommendation:
     """Indifference zone, as a share."""
     confidence: float
     """Probability of a right answer, over all looks at the data."""
+    question: Question | None
+    """Question that the launches were measured for; None of a plain grid."""
     others: pd.DataFrame
     """Other candidates, best first, as rows of `over_launches` with the columns below.
 
@@ -65,7 +66,8 @@ class Recommendation:
     be 0 or negative). `ratio_low` and `ratio_high` are its interval at the level of a look, null
     without a test. `is_contender` is true if no point is significantly better. `is_equal` is true
     if no point is better by more than the indifference zone. `possible_gain` is the upper limit of
-    how much better it is than the recommended point, as a share, simultaneous over the contenders.
+    how much better it is than the recommended point, simultaneous over the contenders: a share, or
+    a difference as `ratio`.
     `more_launches` is the number of further launches of both that should decide about the two, 0
     if they are decided, null where over 100 are needed.
     """
@@ -214,6 +216,7 @@ def _recommend_one(
         is_decided=selection.is_decided,
         zone=study.zone,
         confidence=study.confidence,
+        question=study.question,
         others=rivals.assign(
             **{f"ratio{end}": values for end, values in ratios.items()}
         ).reset_index(drop=True),
@@ -280,7 +283,7 @@ def _as_share(gains: Numbers, test: PairTest) -> Numbers:
 def _more_launches(selection: Selection) -> pd.arrays.IntegerArray:
     import pandas as pd
 
-    counts = [None if count > MOST_LAUNCHES else int(count) for count in selection.more_launches]
+    counts = [int(count) if np.isfinite(count) else None for count in selection.more_launches]
     return pd.array(counts, dtype="Int64")
 
 

@@ -9,6 +9,7 @@ import click
 
 from dtsweep.cli.options import (
     FiniteRange,
+    Share,
     console,
     json_option,
     load_results,
@@ -33,16 +34,24 @@ of_option = click.option(
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @of_option
+@click.option(
+    "--indifference",
+    type=Share(),
+    metavar="SHARE",
+    help="A difference this small makes no practical difference: 3%.",
+)
 @json_option
-def difference(results: str, a: str, b: str, of: tuple[str, ...], as_json: bool) -> None:
-    """Say whether two points can be distinguished, and how many more launches would.
+def difference(
+    results: str, a: str, b: str, of: tuple[str, ...], indifference: float | None, as_json: bool
+) -> None:
+    """Say if one of two points is faster or both are equal, or how many more launches would show.
 
     A and B are each a point_id, its beginning, or settings that only one point has: 'workers=2
     sync=ddp'.
     """
     from dtsweep.report.difference_view import compare_points, print_difference
 
-    compared = compare_points(load_results(results), a, b, of=of)
+    compared = compare_points(load_results(results), a, b, of=of, zone=indifference)
     if as_json:
         print_json(compared)
     else:

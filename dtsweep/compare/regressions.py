@@ -138,7 +138,7 @@ def _with_verdicts(rows: pd.DataFrame, *, threshold: float, run_sigma: float) ->
         is_beyond_runs[:] = True
     significant = ((rows["p_adjusted"] <= LEVEL) & is_beyond_runs) | rows["is_apart"]
     worse = (rows["estimate"] < 0) == is_rate
-    codes = [Verdict.UNKNOWN.value, Verdict.NOT_DISTINGUISHABLE.value, Verdict.SLOWER.value]
+    codes = [Verdict.UNKNOWN.value, Verdict.UNDECIDED.value, Verdict.SLOWER.value]
     rows["verdict"] = np.select([~tested, ~significant, worse], codes, Verdict.FASTER.value)
     rows["verdict_reason"] = rows["missing"].astype(object).where(~tested, None)
     rows["is_worse"] = np.where(
@@ -338,7 +338,7 @@ def _with_power(rows: pd.DataFrame, *, level: float, run_sigma: float) -> pd.Dat
         if row["verdict"] == Verdict.UNKNOWN:
             launches_needed.append((None, row["missing"]))
             continue
-        if row["verdict"] != Verdict.NOT_DISTINGUISHABLE:
+        if row["verdict"] != Verdict.UNDECIDED:
             launches_needed.append((0, None))
             continue
         shares = shares_after([row["launches_base"], row["launches_new"]], further)

@@ -17,7 +17,7 @@ _SHOWN = 3
 """Points of one run alone that are named."""
 
 _SIGNIFICANT = (Verdict.SLOWER, Verdict.FASTER)
-_ORDER = (*_SIGNIFICANT, Verdict.NOT_DISTINGUISHABLE, Verdict.UNKNOWN)
+_ORDER = (*_SIGNIFICANT, Verdict.UNDECIDED, Verdict.UNKNOWN)
 
 _DRAWS = "earlier,\nnew"
 """Head of the column that counts launches or runs."""
@@ -158,7 +158,7 @@ def _word(row: Mapping[str, Any], threshold: float) -> str:
         return "regression"
     if row["verdict"] == Verdict.SLOWER:
         return f"slower, not by {share_in_percent(threshold)}"
-    if row["verdict"] != Verdict.NOT_DISTINGUISHABLE:
+    if row["verdict"] != Verdict.UNDECIDED:
         return VERDICT_WORDS[row["verdict"]]
     if row["p_value"] <= 0.05:
         return "not significant among so many"

@@ -204,9 +204,7 @@ def _notes(
             f"Significant means: the risk of any wrong finding among {len(tested)} comparisons is "
             "at most 5 % (Holm)."
         )
-    doubtful = [
-        row for row in tested if row["verdict"] == Verdict.NOT_DISTINGUISHABLE and row["is_worse"]
-    ]
+    doubtful = [row for row in tested if row["verdict"] == Verdict.UNDECIDED and row["is_worse"]]
     if doubtful:
         launches = [row["more_launches"] for row in doubtful]
         unit = "launches in both runs"

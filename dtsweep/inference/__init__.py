@@ -7,11 +7,11 @@ The driver and readers; imports pandas and SciPy in functions alone. Frames ente
     variance        pools the variance between launches, and moderates it by a point's residuals
     spread          means of launches by point, in one environment; `Launches` pools their variance
     contrasts       differences between points, each to each, with their intervals
+    power           number of further launches that would distinguish two points
     looks           significance level of one look, where launches are looked at again and again
     selection       the best point, or one equal to it within an indifference zone
     windows         what limits an answer, launches or windows, and how long windows pay
     rehearsal       simulated rounds: what a question takes until it is decided
-    power           number of further launches that would distinguish two points
     pareto          frontiers of numbers: rows that no other row dominates, their hypervolume, knee
     fits            a curve through what was measured, with the intervals of its parameters
 """

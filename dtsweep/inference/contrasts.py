@@ -41,10 +41,11 @@ class Contrasts:
     pooled: NDArray[np.bool_]
     """True where the pooled variance is part of the standard error."""
 
-    @property
-    def greater(self) -> NDArray[np.bool_]:
-        """True where the first point is significantly greater."""
-        return self.estimate > self.half_width
+    def half_width_at(self, level: float) -> Numbers:
+        """Half-width of the intervals of confidence 1 - level, two-sided."""
+        error = self.half_width / students_t(self.degrees)
+        half_width: Numbers = students_t(self.degrees, level=level) * error
+        return half_width
 
     @property
     def tested(self) -> NDArray[np.bool_]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from dtsweep.inference.verdicts import Reason
 from dtsweep.measure.statistics import students_t
 
 POWER = 0.8
-"""Power: the probability to detect a difference, at a two-sided significance level of 5 %."""
+"""Power: the probability to detect a difference."""
 
 POWER_Z = 0.84
 """Quantile of the normal distribution at `POWER`."""
@@ -26,6 +27,27 @@ _MANY_DEGREES = 1e6
 """As good as a normal distribution."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Test:
+    """Test of a difference, and of equality."""
+
+    level: float = 0.05
+    """Two-sided significance level."""
+    zone: float = 0.0
+    """Logarithm of the ratio up to which points count as equal."""
+    drift: float = 0.0
+    """Systematic logarithm of a ratio that the launches can't rule out, added to the half-width."""
+    drift_stays: bool = False
+    """True if further launches have it too, as launches that follow each other.
+
+    Else they average it out.
+    """
+
+
+PLAIN = Test()
+"""Test at 5 %, without an indifference zone and drift."""
+
+
 class PowerAnalysis(NamedTuple):
     """Power analysis of two points."""
 
@@ -35,22 +57,17 @@ class PowerAnalysis(NamedTuple):
     It is nan without a test.
     """
     more_launches: int | None
-    """Further launches per point that detect such a true ratio with probability `POWER`.
+    """Further launches per point that decide with probability `POWER`, if the estimate is true.
 
-    0 if it is significant already.
+    They show the difference, or that the points are equal within an indifference zone. 0 if it is
+    decided already.
     """
     reason: Reason | None
     """Reason for which that number is None."""
 
 
 def power_of(
-    contrast: Contrasts,
-    launches: Launches,
-    a: int,
-    b: int,
-    *,
-    drift: float = 0.0,
-    drift_stays: bool = False,
+    contrast: Contrasts, launches: Launches, a: int, b: int, *, test: Test = PLAIN
 ) -> PowerAnalysis:
     """Compute what the launches of two points can detect, by the present error of their contrast.
 
@@ -63,21 +80,42 @@ def power_of(
         launches: logarithms of launch means.
         a: row of the first.
         b: row of the second.
-        drift: systematic logarithm of a ratio that these launches can't rule out, added to the
-            half-width.
-        drift_stays: whether further launches have it too, as launches that follow each other; else
-            they average it out.
+        test: of the two.
     """
-    estimate, half_width, degrees = (
-        float(matrix[0, 0]) for matrix in (contrast.estimate, contrast.half_width, contrast.degrees)
-    )
+    estimate, degrees = float(contrast.estimate[0, 0]), float(contrast.degrees[0, 0])
+    error = float(contrast.half_width[0, 0]) / students_t(degrees)
+    half_width = float(contrast.half_width_at(test.level)[0, 0]) + test.drift
     counts = launches.counts[[a, b]]
     if np.isnan(half_width):
         return PowerAnalysis(np.nan, None, untested_because(counts.tolist()))
-    if abs(estimate) > half_width + drift:
+    if abs(estimate) > half_width or abs(estimate) + half_width <= test.zone:
         return PowerAnalysis(
-            float(detectable(half_width / students_t(degrees), degrees)) + drift, 0, None
+            float(detectable(error, degrees, level=test.level)) + test.drift, 0, None
         )
+    shares, degrees_after = _after_launches(contrast, launches, a, b)
+    needed = detectable(error * shares**0.5, degrees_after, error_degrees=degrees, level=test.level)
+    lasting = test.drift if test.drift_stays else 0.0
+    more, reason = enough(estimate, needed, lasting=lasting)
+    if test.zone > abs(estimate):
+        until_equal, _ = enough(test.zone - abs(estimate), needed, lasting=lasting)
+        if until_equal is not None and (more is None or until_equal < more):
+            more, reason = until_equal, None
+    return PowerAnalysis(float(needed[0]) + test.drift, more, reason)
+
+
+def _after_launches(
+    contrast: Contrasts, launches: Launches, a: int, b: int
+) -> tuple[Numbers, Numbers]:
+    """Share of the variance, and degrees of freedom, after 0, 1, 2 … `MOST_LAUNCHES` more.
+
+    Args:
+        contrast: of the two points alone.
+        launches: logarithms of launch means.
+        a: row of the first.
+        b: row of the second.
+    """
+    degrees = float(contrast.degrees[0, 0])
+    counts = launches.counts[[a, b]]
     further = np.arange(MOST_LAUNCHES + 1)
     if contrast.paired[0, 0]:
         shared = int((launches.is_measured[a] & launches.is_measured[b]).sum())
@@ -101,11 +139,7 @@ def power_of(
     else:
         degrees_after = degrees + gained
     degrees_after[0] = degrees
-    needed = detectable(
-        half_width / students_t(degrees) * shares**0.5, degrees_after, error_degrees=degrees
-    )
-    lasting = drift if drift_stays else 0.0
-    return PowerAnalysis(float(needed[0]) + drift, *enough(estimate, needed, lasting=lasting))
+    return shares, degrees_after
 
 
 def shares_after(counts: Any, further: Any) -> Numbers:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.inference.contrasts import Contrasts, Rows
+from dtsweep.inference.power import MOST_LAUNCHES
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer
@@ -104,7 +105,7 @@ class Selection:
     more_launches: Numbers
     """(points,) further launches of both that should decide about each point and the chosen one.
 
-    0 where they are decided; infinite where no number would.
+    0 where they are decided; infinite where `MOST_LAUNCHES` would not.
     """
 
     def among(self, places: Rows, count: int) -> Selection:
@@ -163,42 +164,37 @@ def select(
     greater = differences.estimate > differences.half_width(level)
     is_worse: Truth = np.logical_or.reduce(greater[:, is_met], axis=1)
     contenders = points[~is_worse]
-    one_sided = level / max(1, len(contenders) - 1)
+    zone_level = min(1.0, 2 * level / max(1, len(contenders) - 1))
     # What the first of two points costs more than the second, at most.
-    excess = differences.estimate + differences.half_width(min(1.0, 2 * one_sided))
+    excess = differences.estimate + differences.half_width(zone_level)
     np.fill_diagonal(excess, 0.0)
-    is_equal = is_met & ~is_worse & (counts > 1) & (excess <= zone).all(axis=1)
+    is_equal: Truth = is_met & ~is_worse & (counts > 1) & (excess <= zone).all(axis=1)
     means = differences.estimate.mean(axis=1)
-    chosen = _leader(points, candidates, greater=greater, is_worse=is_worse, means=means)
-    equal = points[is_equal]
-    answer, open_points = Answer.UNDECIDED, contenders
-    if len(points) == 1:
-        answer = Answer.ONLY_CANDIDATE
-    elif counts[contenders].max(initial=0) < 2:
-        answer = Answer.SINGLE_LAUNCH
-    elif len(contenders) == 1 and is_met[chosen]:
-        answer, equal = Answer.BEST, contenders
-    elif len(equal):
-        answer = Answer.EQUAL
-        prices = candidates.prices
-        # The last key counts most.
-        chosen = int(equal[np.lexsort((means[equal], *prices[equal].T[::-1]))[0]])
-        is_cheaper = prices[:, 0] < prices[chosen, 0]
-        open_points = contenders[is_cheaper[contenders] & ~is_equal[contenders]]
-    is_decided = answer in (Answer.BEST, Answer.ONLY_CANDIDATE)
-    if answer is Answer.ONLY_CANDIDATE:
+    leader = _leader(points, candidates, greater=greater, is_worse=is_worse, means=means)
+    answer = _answer(candidates, leader, contenders=contenders, is_equal=is_equal)
+    chosen, is_decided = leader, answer is Answer.BEST
+    is_cheaper = np.zeros(len(points), dtype=np.bool_)
+    if answer is Answer.EQUAL:
+        chosen = _cheapest(points[is_equal], candidates.prices, means=means)
+        is_cheaper = candidates.prices[:, 0] < candidates.prices[chosen, 0]
+        is_cheaper &= ~is_worse & ~is_equal
+        is_decided = not is_cheaper.any()
+    elif answer is Answer.ONLY_CANDIDATE:
         is_decided = bool(is_met[chosen])
-    elif answer is Answer.EQUAL:
-        is_decided = not len(open_points)
     return Selection(
         answer=answer,
         chosen=chosen,
         is_decided=is_decided,
         contenders=contenders,
-        equal=equal,
+        equal=contenders if answer is Answer.BEST else points[is_equal],
         shortfall=excess[chosen],
         more_launches=_more_launches(
-            differences, chosen, counts=counts, zone=zone, level=level, one_sided=one_sided
+            differences,
+            chosen,
+            counts=counts,
+            zone=zone,
+            levels=(level, zone_level),
+            is_cheaper=is_cheaper,
         ),
     )
 
@@ -212,6 +208,25 @@ def points_to_launch(selection: Selection) -> Rows:
     shortfall = np.nan_to_num(selection.shortfall, nan=-np.inf)
     best_first = np.argsort(-shortfall, kind="stable")
     return np.union1d(selection.contenders, best_first[:LEAST_AGAIN])
+
+
+def _answer(candidates: Candidates, leader: int, *, contenders: Rows, is_equal: Truth) -> Answer:
+    """Answer by the points that no other is significantly better than."""
+    if len(candidates.counts) == 1:
+        return Answer.ONLY_CANDIDATE
+    if candidates.counts[contenders].max(initial=0) < 2:
+        return Answer.SINGLE_LAUNCH
+    if len(contenders) == 1 and candidates.is_met[leader]:
+        return Answer.BEST
+    if is_equal.any():
+        return Answer.EQUAL
+    return Answer.UNDECIDED
+
+
+def _cheapest(points: Rows, prices: Numbers, *, means: Numbers) -> int:
+    """Point of the least prices, and of equal ones that of the least mean cost."""
+    # The last key counts most.
+    return int(points[np.lexsort((means[points], *prices[points].T[::-1]))[0]])
 
 
 def _leader(
@@ -237,21 +252,32 @@ def _more_launches(
     *,
     counts: Rows,
     zone: float,
-    level: float,
-    one_sided: float,
+    levels: tuple[float, float],
+    is_cheaper: Truth,
 ) -> Numbers:
-    """(points,) `Selection.more_launches`, if the means stay and errors shrink by the launches."""
+    """(points,) `Selection.more_launches`, if the means stay and errors shrink by the launches.
+
+    Args:
+        differences: in cost between the candidates.
+        chosen: number of the chosen point.
+        counts: launches of each.
+        zone: indifference zone, in units of cost.
+        levels: two-sided significance levels of a difference, and of a limit of the zone.
+        is_cheaper: points that would be chosen if they are equal to the chosen one.
+    """
     launches = np.minimum(counts, counts[chosen])
     estimate, drift = differences.estimate[chosen], differences.drift[chosen]
-    error, degrees = differences.error[chosen], differences.degrees[chosen]
     separation = np.abs(estimate) - drift
-    margin = zone - estimate - drift
-    needed = []
-    for distance, each_level in ((separation, level), (margin, min(1.0, 2 * one_sided))):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = students_t(degrees, level=each_level) * error / distance
-        needed.append(np.where(distance > 0, launches * (ratio**2 - 1), np.inf))
-    more: Numbers = np.ceil(np.maximum(np.minimum(*needed), 0.0))
+    # A cheaper point has to be within the zone itself; of others the chosen one has to be.
+    margin = zone - drift + np.where(is_cheaper, estimate, -estimate)
+    further = np.arange(MOST_LAUNCHES + 1)[:, None]
+    errors = differences.error[chosen] * (launches / (launches + further)) ** 0.5
+    # Each launch adds a degree of freedom, at least.
+    degrees = differences.degrees[chosen] + further
+    is_enough = np.zeros(errors.shape, dtype=np.bool_)
+    for distance, level in zip((separation, margin), levels, strict=True):
+        is_enough |= students_t(degrees, level=level) * errors <= distance
+    more: Numbers = np.where(is_enough.any(axis=0), is_enough.argmax(axis=0), np.inf)
     more[chosen] = 0.0
     return more
 

@@ -13,7 +13,10 @@ class Verdict(StrEnum):
 
     FASTER = "faster"
     SLOWER = "slower"
-    NOT_DISTINGUISHABLE = "not_distinguishable"
+    EQUAL = "equal"
+    """The interval of the ratio lies within the indifference zone."""
+    UNDECIDED = "undecided"
+    """Launches show neither a difference nor that the points are equal."""
     UNKNOWN = "unknown"
     """Nothing was tested."""
 
@@ -87,7 +90,7 @@ class Reason(StrEnum):
 
 
 class Method(StrEnum):
-    """Way in which two points were compared, as `dtsweep.analysis.difference` explains it."""
+    """Way in which two points were compared; the file `difference` explains each."""
 
     PAIRED = "paired"
     PAIRED_POOLED = "paired_pooled"

@@ -5,6 +5,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     records         rows as JSON values
     labels          labels of points and axes
     verdict_words   words for verdicts of comparisons and their reasons
+    next_step       the run that would decide, in words
     bounds          what limits each point, and what to try next
     scaling_words   from where one more worker doesn't pay, and laws of scaling, in words
     doubts          what to ignore and what not to compare, said above the tables
@@ -14,6 +15,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     shell           the shell command of a script of the user at a point
     program         the training of a point in plain PyTorch
     alternatives    what a recommendation gives up, in words
+    answer          the answer of a recommendation: what to take, the evidence, the next step
     recommendation  a recommendation in words, and as JSON values
     advice          what the report advises, in sentences
     tables          table columns of points and of scaling

@@ -128,7 +128,7 @@ class Content:
     Empty if no point is a candidate.
     """
     advice: Sequence[Sequence[str]]
-    """Each recommendation in sentences: point, figures, certainty, and what it gives up.
+    """Each recommendation in sentences: answer, evidence, figures, and what it gives up.
 
     Without a recommendation, the reason for that.
     """

@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import difference, setting_columns
 from dtsweep.analysis.canaries import significant_drift
 from dtsweep.analysis.naming import find_point
-from dtsweep.analysis.study import Frame, study_of
+from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import SweepError
+from dtsweep.inference.power import POWER
 from dtsweep.inference.verdicts import Method, Verdict
 from dtsweep.report.labels import trial_label
+from dtsweep.report.next_step import run_with_launches
 from dtsweep.report.records import records_of
 from dtsweep.report.verdict_words import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
-from dtsweep.text import percent_up, say
+from dtsweep.text import count_of, percent, percent_up, say
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
-
-HOW_OFTEN = "Tell means: with 80 % probability, at an error of 5 %."
-
-WAY_TO_TELL = "Measure(repeats=3) would show how far launches differ."
-NO_LAUNCHES = f"Runs --in-process have one launch of each point; on Ray {WAY_TO_TELL}"
 
 _METHODS = {
     Method.PAIRED: " one by one",
@@ -34,7 +31,9 @@ _METHODS = {
 """Words for each method of `difference` that tests."""
 
 
-def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[str, Any]:
+def compare_points(
+    frame: Frame, a: str, b: str, *, of: Sequence[str], zone: float | None = None
+) -> dict[str, Any]:
     """Compare two points that a user names.
 
     Args:
@@ -42,6 +41,7 @@ def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[s
         a: of the first, as `find_point` takes it.
         b: of the second.
         of: rates and times to compare them by.
+        zone: indifference zone, as `difference` takes it.
 
     Returns:
         JSON values: `a` and `b` (`point_id`, `label`), `differences` (rows of `difference`, each
@@ -62,12 +62,11 @@ def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[s
             f"{a!r} and {b!r} are one point ({names[0]}); name another one to compare it with"
         )
     pair = [points[points["point_id"] == name].iloc[0] for name in names]
-    rows = records_of(difference(study, *names, of=of))
+    rows = records_of(difference(study, *names, of=of, zone=zone))
     differing = [
         name for name in ("env_id", "hosts_a", "hosts_b") if len({row[name] for row in rows}) > 1
     ]
     drift = significant_drift(study.canaries)
-    harnesses = set(study.frame.loc[study.frame["point_id"].isin(names), "harness"])
     labelled = [{"point_id": row["point_id"], "label": trial_label(row, varying)} for row in pair]
     return {
         "a": labelled[0],
@@ -75,16 +74,16 @@ def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[s
         "differences": [
             row | {"words": _distinction(row, differing) + words_on(row)} for row in rows
         ],
-        "notes": [*_ways_to_tell(rows, harnesses), *drift_notes(drift), *_group_notes(*pair)],
+        "notes": [*_next_steps(rows, study), *drift_notes(drift), *_group_notes(*pair)],
         "drift": drift,
     }
 
 
-def _ways_to_tell(rows: Sequence[dict[str, Any]], harnesses: set[Any]) -> list[str]:
+def _next_steps(rows: Sequence[dict[str, Any]], study: Study) -> list[str]:
     """Say which further measurement is needed, where launches are missing."""
     if not any(row["verdict"] == Verdict.UNKNOWN and row["ratio"] is not None for row in rows):
         return []
-    return [NO_LAUNCHES if harnesses == {"in_process"} else WAY_TO_TELL]
+    return [f"Next: {run_with_launches(study)}, which shows how far launches differ."]
 
 
 def drift_notes(drift: float | None) -> list[str]:
@@ -112,24 +111,19 @@ def words_on(row: dict[str, Any]) -> str:
         return f"Unknown by {row['of']}: {ratio} by the means, but {reason}."
     launches = f"{row['launches_a']} and {row['launches_b']} launches{_METHODS[row['method']]}"
     ratio += f" ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}; {launches})"
-    if row["verdict"] != Verdict.NOT_DISTINGUISHABLE:
-        return f"A is {VERDICT_WORDS[row['verdict']]} by {row['of']}: {ratio}."
-    launch_count = row["more_launches"]
-    if launch_count is None:
-        needed = reason
-    else:
-        needed = f"about {launch_count} more of each"
-    ratio_above_1 = row["detectable_ratio"]
-    if ratio_above_1 is None:
-        detectable = "hardly any ratio"
-    elif row["ratio"] < 1:
-        detectable = f"a ratio of {1 / ratio_above_1:.3f} or less"
-    else:
-        detectable = f"a ratio of {ratio_above_1:.3f} or more"
-    return (
-        f"No difference found by {row['of']}: {ratio}. "
-        f"These launches detect {detectable}; {row['ratio']:.3f} takes {needed}."
-    )
+    if row["verdict"] == Verdict.UNDECIDED:
+        needed = f"; {reason}."
+        if row["more_launches"] is not None:
+            more = count_of(row["more_launches"], "more launch")
+            needed = f". About {more} of each would decide, with {POWER:.0%} probability."
+        return f"Undecided by {row['of']}: {ratio}{needed}"
+    zone = percent(row["zone"])
+    if row["verdict"] == Verdict.EQUAL:
+        return f"A and B are equal within {zone} by {row['of']}: {ratio}."
+    practical = ""
+    if 1 / (1 + row["zone"]) <= row["ratio_low"] and row["ratio_high"] <= 1 + row["zone"]:
+        practical = f" That is less than {zone}: no practical difference."
+    return f"A is {VERDICT_WORDS[row['verdict']]} by {row['of']}: {ratio}.{practical}"
 
 
 def _group_notes(first: pd.Series[Any], second: pd.Series[Any]) -> list[str]:
@@ -174,5 +168,3 @@ def print_difference(compared: dict[str, Any], *, console: Console) -> None:
         )
     for note in compared["notes"]:
         say(console, note)
-    if any(row["verdict"] == Verdict.NOT_DISTINGUISHABLE for row in rows):
-        say(console, HOW_OFTEN)

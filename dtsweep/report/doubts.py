@@ -12,6 +12,7 @@ from dtsweep.analysis.study import Study, launch_sigma
 from dtsweep.inference.power import MOST_LAUNCHES, launches_for, sigma_interval
 from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.report.labels import trial_label
+from dtsweep.report.next_step import run_with_launches
 from dtsweep.text import count_of, format_integers, format_number, percent_up
 
 if TYPE_CHECKING:
@@ -112,12 +113,12 @@ def _noise(study: Study, points: pd.DataFrame, *, is_drift_known: bool) -> str:
     if len(points) < 2:
         return ""
     if points["launches"].max() == 1 and is_drift_known:
-        return "Noise: every point was started once; `Measure(repeats=3)` measures the noise."
+        return f"Noise: every point was started once; {run_with_launches(study)} measures it."
     if points["launches"].max() == 1:
         return (
             "Noise: every point was started once. Ignore differences below "
             f"{ONE_LAUNCH_SHOWS:.0%}: two starts may differ by that much, if one varies by an "
-            f"assumed {ASSUMED_SIGMA:.0%}. `Measure(repeats=3)` measures the noise."
+            f"assumed {ASSUMED_SIGMA:.0%}. Next: {run_with_launches(study)}, which measures it."
         )
     spreads = launch_sigma(study)
     spreads = spreads[(spreads["degrees"] > 0) & (spreads["spread"] > 0)]

@@ -21,7 +21,7 @@ from dtsweep.report.labels import (
     trial_label,
 )
 from dtsweep.report.verdict_words import REASON_WORDS, VERDICT_WORDS
-from dtsweep.text import count_of
+from dtsweep.text import count_of, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -280,5 +280,5 @@ def _words_on(
         name = f" The runner-up is off the frontier: {trial_label(second, varying)}."
     if row["verdict"] == Verdict.UNKNOWN:
         return f"{ratio}, untested ({REASON_WORDS[row['verdict_reason']]}).{name}"
-    words = VERDICT_WORDS[row["verdict"]]
+    words = VERDICT_WORDS[row["verdict"]].format(zone=percent(row["zone"]))
     return f"{ratio} ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}), {words}.{name}"

@@ -9,6 +9,7 @@ from dtsweep.analysis.canaries import COMPARED, WORLD
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.study import Study
 from dtsweep.report.labels import compression_label, model_columns, model_label
+from dtsweep.report.next_step import run_with_launches
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 from dtsweep.sweep.settings import ENERGY_FROM_S
 from dtsweep.text import count_of, ends_of, format_rate, half_of, is_lopsided
@@ -44,7 +45,7 @@ def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False
     points = points[points["meets"].fillna(value=False)]
     on_points = (
         _model_note(points, compare_models=compare_models),
-        _interval_note(points, in_process=set(measured["harness"]) == {"in_process"}),
+        _interval_note(points, way=run_with_launches(study)),
         _probability_note(points),
         _exchange_note(measured),
         _compression_note(points),
@@ -87,7 +88,7 @@ def _size(model: pd.Series[Any]) -> str:
     )
 
 
-def _interval_note(points: pd.DataFrame, *, in_process: bool) -> str:
+def _interval_note(points: pd.DataFrame, *, way: str) -> str:
     with_interval = points[points["latency_s_low"].notna()]
     if with_interval.empty:
         return ""
@@ -96,9 +97,6 @@ def _interval_note(points: pd.DataFrame, *, in_process: bool) -> str:
     if single_launch != len(with_interval):
         count = count_of(len(with_interval), "point")
         within = f" for {single_launch} of {count}, else over launches"
-    way = "Measure(repeats=3)"
-    if in_process:
-        way = "a run on Ray with Measure(repeats=3)"
     advice = ""
     if not within:
         advice = f", and {way} would show how far launches differ"

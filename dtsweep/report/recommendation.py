@@ -9,16 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.analysis.candidates import way_to_measure
-from dtsweep.analysis.recommend import SHORTER
-from dtsweep.inference.verdicts import Certainty, ConditionVerdict
+from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
+from dtsweep.report.answer import evidence, headline
 from dtsweep.report.code import point_code, settings_of
 from dtsweep.report.labels import model_columns, model_label, trial_label
 from dtsweep.report.program import training_code, why_no_training
 from dtsweep.report.records import records_of
 from dtsweep.report.shell import shell_command
 from dtsweep.results.statuses import CANARY_DRIFT
-from dtsweep.text import count_of, format_ends, format_number, format_rate, percent_up, plain, say
+from dtsweep.text import (
+    count_of,
+    format_ends,
+    format_number,
+    format_rate,
+    percent,
+    percent_up,
+    plain,
+    say,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,16 +35,8 @@ if TYPE_CHECKING:
 
     from dtsweep.analysis.recommend import Recommendation
 
-IN_SHORT = {
-    Certainty.SIGNIFICANT: "significant",
-    Certainty.TIED: "not distinguishable from others",
-    Certainty.SINGLE_LAUNCH: "one launch each",
-    Certainty.ONLY_CANDIDATE: "the only candidate",
-}
-"""Words for the certainty of recommendations, in a table."""
-
 _SHOWN = 3
-"""Number of points to name, of those that can't be distinguished."""
+"""Number of points to name, of several."""
 
 
 def print_all(
@@ -104,25 +105,24 @@ def names_of(recommendations: Sequence[Recommendation]) -> list[str]:
 def in_words(
     recommendation: Recommendation, *, varying: Sequence[str], name: str = "", named: int = _SHOWN
 ) -> list[str]:
-    """Put a recommendation into lines: goal and point, figures, certainty, what it gives up.
+    """Put a recommendation into lines: the answer, its evidence, figures, and what it gives up.
 
     Args:
         recommendation: of one model and environment.
         varying: setting columns of points that have more than one value.
         name: its name among several recommendations; empty where there is one.
-        named: number of points to name, of those that can't be distinguished from it.
+        named: number of points to name, of several.
     """
     point = recommendation.point
     doubt = ""
     if point["caution"]:
         doubt = f" Doubtful: {point['caution']}."
-    certainty = _certainty(recommendation, varying, named=named)
     lines = [
-        f"Recommended for {goal_in_words(recommendation)}{f' ({name})' if name else ''}: "
-        f"{trial_label(point, varying)}",
+        f"{f'{name}: ' if name else ''}{headline(recommendation, varying)}",
+        evidence(recommendation, varying, named=named),
         f"{'; '.join(_figures(point, recommendation.objective.name))}.{doubt}",
         *_condition(recommendation, varying),
-        " ".join(filter(None, [certainty, _unmeasured(recommendation)])),
+        *_runner_up(recommendation, varying),
         *_left_out(recommendation),
         *alternatives(recommendation, varying),
     ]
@@ -132,19 +132,6 @@ def in_words(
             "measured."
         )
     return lines
-
-
-def goal_in_words(recommendation: Recommendation) -> str:
-    """Name the goal of a recommendation: "the highest samples_per_s where workers<=8"."""
-    goal = recommendation.goal
-    objective = recommendation.objective
-    words = f"the {'highest' if objective.maximize else 'lowest'} {objective.name}"
-    if recommendation.has_other_semantics:
-        words += f" of {' and '.join(('exact', *goal.allow))} updates"
-    share = ""
-    if goal.least_rate:
-        share = f", with at least {goal.least_rate:.0%} of the best samples_per_s"
-    return f"{words}{share}{f' where {goal.where}' if goal.where else ''}"
 
 
 def quantity(name: str, value: float, low: float = math.nan, high: float = math.nan) -> str:
@@ -171,11 +158,11 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
         `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of
         `over_launches`), `settings` (those that are not the default), `code` (`point`; `training`
         in plain PyTorch or null, then `no_training` names the settings that torch alone does not
-        have; `command` that starts a script of the user in a shell, else null), `sure` (one of
-        `dtsweep.inference.verdicts.Certainty`), `others` and `alternatives` (rows, as
-        `Recommendation` has them), `unknown`, `slow` and `implausible` (counts of points left out),
-        `undecided` (rows of points at a limit of the condition), `unmeasured` (what the unknown
-        ones lack), `drift`.
+        have; `command` that starts a script of the user in a shell, else null), `answer` (one of
+        `dtsweep.inference.verdicts.Answer`), `is_decided`, `zone`, `confidence`, `others` and
+        `alternatives` (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible`
+        (counts of points left out), `undecided` (rows of points at a limit of the condition),
+        `unmeasured` (what the unknown ones lack), `drift`.
     """
     code = {
         "point": point_code(recommendation.point),
@@ -192,7 +179,10 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
         "point": records_of(recommendation.point.to_frame().T.infer_objects())[0],
         "settings": settings_of(recommendation.point),
         "code": code,
-        "sure": recommendation.sure,
+        "answer": recommendation.answer,
+        "is_decided": recommendation.is_decided,
+        "zone": recommendation.zone,
+        "confidence": recommendation.confidence,
         "others": records_of(recommendation.others),
         "alternatives": records_of(recommendation.alternatives),
         "unknown": recommendation.unknown,
@@ -211,10 +201,12 @@ def _condition(recommendation: Recommendation, varying: Sequence[str]) -> list[s
         return []
     point = recommendation.point
     figures = ", ".join(_with_interval(point, name) for name in names)
-    verdict = "It meets"
+    verdict, margin = "It meets", ""
     if point["condition_verdict"] == ConditionVerdict.UNDECIDED:
-        verdict = "Undecided at 95 % whether it meets"
-    lines = [f"{verdict} {recommendation.goal.where}: {figures}."]
+        verdict = "It is open at 95 % whether it meets"
+    elif point["is_at_limit"]:
+        margin = f" (within {percent(recommendation.zone)} of the limit)"
+    lines = [f"{verdict} {recommendation.goal.where}{margin}: {figures}."]
     at_limit = recommendation.undecided
     if len(at_limit):
         listed = [
@@ -225,7 +217,7 @@ def _condition(recommendation: Recommendation, varying: Sequence[str]) -> list[s
         more = ""
         if len(at_limit) > _SHOWN:
             more = f"; and {len(at_limit) - _SHOWN} more"
-        lines.append(f"Also undecided: {'; '.join(listed)}{more}.")
+        lines.append(f"Also open: {'; '.join(listed)}{more}.")
     return lines
 
 
@@ -256,83 +248,6 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
     ]
 
 
-def _certainty(recommendation: Recommendation, varying: Sequence[str], *, named: int) -> str:
-    rivals, tied = recommendation.others, recommendation.tied
-    if recommendation.sure is Certainty.ONLY_CANDIDATE:
-        if recommendation.unknown:
-            return "No other point is known to be a candidate."
-        return "No other point is a candidate."
-    if recommendation.sure is Certainty.SIGNIFICANT:
-        than = "the other candidate"
-        if len(rivals) != 1:
-            than = f"each of {len(rivals)} other candidates"
-        runner_up = _runner_up(recommendation, varying)
-        return f"Sure: significantly better than {than}. {runner_up}{_kinds(recommendation)}"
-    if recommendation.sure is Certainty.SINGLE_LAUNCH:
-        return (
-            "Best of one launch each. Launches of one point may differ by as much: "
-            f"{_repeats(recommendation)} would show it. {_runner_up(recommendation, varying)}"
-        )
-    if recommendation.objective.is_exact:
-        return (
-            f"{count_of(len(tied), 'other candidate')} with the same value. It has the highest "
-            "samples_per_s of these."
-        )
-    of = f" its {recommendation.objective.name}"
-    names = [
-        f"{trial_label(row, varying)} ({_ratio(row, of)})" for _, row in tied.head(named).iterrows()
-    ]
-    unnamed = ""
-    if len(tied) > named:
-        unnamed = f" and {len(tied) - named} more"
-    by = ""
-    if tied["ratio_low"].isna().any():
-        by = " by one launch each"
-    if by and recommendation.drift is None:
-        by += " without canaries"
-    return (
-        f"Not distinguishable{by} from {'; '.join(names)}{unnamed}. {_why(recommendation)} "
-        f"{_way_to_separate(recommendation, varying)}"
-    )
-
-
-def _why(recommendation: Recommendation) -> str:
-    """Say why the recommended point is taken of those that are not distinguishable."""
-    tied, point = recommendation.tied, recommendation.point
-    name = recommendation.objective.name
-    if recommendation.objective.maximize:
-        better = tied[tied[name] > point[name]]
-    else:
-        better = tied[tied[name] < point[name]]
-    if better.empty:
-        return "It has the best mean of these."
-    reasons = []
-    if (better["workers"] > point["workers"]).any():
-        reasons.append("it needs fewer workers")
-    alike = better[better["workers"] == point["workers"]]
-    if (alike["latency_s"] * SHORTER >= point["latency_s"]).any():
-        reasons.append("its steps are at most half as long")
-    if not reasons:
-        return "Points of better means are left out: another candidate significantly beats them."
-    return f"It is taken because {' and '.join(reasons)}; its mean is within 5 % of the best."
-
-
-def _way_to_separate(recommendation: Recommendation, varying: Sequence[str]) -> str:
-    """Say how many more launches would separate the recommended point from the nearest one."""
-    import pandas as pd
-
-    tied = recommendation.tied
-    if tied["ratio_low"].isna().any():
-        return f"{_repeats(recommendation)} would test the difference."
-    # The largest difference needs the fewest launches.
-    nearest = tied.iloc[0]
-    label = trial_label(nearest, varying)
-    if pd.isna(nearest["more_launches"]):
-        return f"It is practically equal to {label}: over 100 more launches would be needed."
-    more = count_of(int(nearest["more_launches"]), "more launch")
-    return f"About {more} of each would separate it from {label}."
-
-
 def _kinds(recommendation: Recommendation) -> str:
     """Explain a ± that is wider than the comparison; empty where it is not."""
     point, objective = recommendation.point, recommendation.objective.name
@@ -348,27 +263,16 @@ def _kinds(recommendation: Recommendation) -> str:
     )
 
 
-def _repeats(recommendation: Recommendation) -> str:
-    """Name what gives more launches; runs in one process have one launch of each point."""
-    if recommendation.point["harness"] == "in_process":
-        return "A run on Ray with `Measure(repeats=3)`"
-    return "`Measure(repeats=3)`"
-
-
-def _unmeasured(recommendation: Recommendation) -> str:
-    """Count the points that lack a value, and say how to measure it; empty if there are none."""
-    if not recommendation.unknown:
-        return ""
-    columns = recommendation.unmeasured
-    return (
-        f"Left out: {count_of(recommendation.unknown, 'point')} of which {' or '.join(columns)} is "
-        f"not known{way_to_measure(columns)}."
-    )
-
-
 def _left_out(recommendation: Recommendation) -> list[str]:
-    """Count the points that are too slow or implausible, a line each."""
+    """Count the points that are unknown, too slow or implausible, a line each."""
     lines = []
+    if recommendation.unknown:
+        columns = recommendation.unmeasured
+        count = count_of(recommendation.unknown, "point")
+        lines.append(
+            f"Left out: {count} of which {' or '.join(columns)} is not known"
+            f"{way_to_measure(columns)}."
+        )
     if recommendation.slow:
         count = count_of(recommendation.slow, "point")
         lines.append(f"Left out: {count} with {too_slow(recommendation)}.")
@@ -379,7 +283,7 @@ def _left_out(recommendation: Recommendation) -> list[str]:
 
 
 def _doubts(recommendation: Recommendation) -> list[str]:
-    """Say what puts the verdict in doubt: the machine's drift, and single launches."""
+    """Say what puts the answer in doubt: the machine's drift, and single launches."""
     lows = (
         recommendation.others["ratio_low"],
         *(recommendation.alternatives[f"{name}_ratio_low"] for name in RATIOS),
@@ -390,8 +294,8 @@ def _doubts(recommendation: Recommendation) -> list[str]:
         if is_tested:
             return []
         return [
-            "The drift of the machine is not known, so one launch each shows no difference. "
-            "Canaries (`Measure(canary=True)`) would show the drift."
+            "The drift of the machine is not known, and single launches have it. Canaries "
+            "(`Measure(canary=True)`) would show it."
         ]
     if is_tested and drift <= CANARY_DRIFT:
         return []
@@ -401,13 +305,16 @@ def _doubts(recommendation: Recommendation) -> list[str]:
     return [f"The machine drifted by at most {percent_up(drift)}: {consequence}."]
 
 
-def _runner_up(recommendation: Recommendation, varying: Sequence[str]) -> str:
+def _runner_up(recommendation: Recommendation, varying: Sequence[str]) -> list[str]:
+    """Name the best one of the others, where the recommended point is the best."""
+    if recommendation.answer not in (Answer.BEST, Answer.SINGLE_LAUNCH):
+        return []
     row = recommendation.others.iloc[0]
     name = recommendation.objective.name
-    return (
+    return [
         f"Runner-up: {trial_label(row, varying)} (the recommended one has "
-        f"{_ratio(row, f' its {name}')})."
-    )
+        f"{_ratio(row, f' its {name}')}).{_kinds(recommendation)}"
+    ]
 
 
 def _ratio(row: pd.Series[Any], of: str = "") -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.inference.spread import POINT
+from dtsweep.report.answer import in_short
 from dtsweep.report.bounds import bound_columns
 from dtsweep.report.labels import (
     BATCH_SHAPE,
@@ -17,7 +18,7 @@ from dtsweep.report.labels import (
     passes_label,
     trial_label,
 )
-from dtsweep.report.recommendation import IN_SHORT, names_of, quantity
+from dtsweep.report.recommendation import names_of, quantity
 from dtsweep.sweep.values import ARGS
 from dtsweep.text import (
     ends_of,
@@ -191,7 +192,7 @@ def limit_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
 def recommendation_columns(
     recommendations: Sequence[Recommendation], varying: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Columns of recommendations for one goal: model, point, throughput and certainty."""
+    """Columns of recommendations for one goal: model, point, throughput and answer."""
     points = [recommendation.point for recommendation in recommendations]
     varying = [name for name in varying if not name.startswith("workload")]
     return {
@@ -201,7 +202,7 @@ def recommendation_columns(
             format_rate(point["samples_per_s"], *ends_of(point, "samples_per_s"))
             for point in points
         ],
-        "how sure": [IN_SHORT[recommendation.sure] for recommendation in recommendations],
+        "answer": [in_short(recommendation) for recommendation in recommendations],
     } | caution_columns([point["caution"] for point in points])
 
 

@@ -10,9 +10,9 @@ from rich.text import Text
 from dtsweep.analysis.worthwhile import WORTH
 from dtsweep.errors import SHOWN, shortened
 from dtsweep.report.advice import bounds_of
+from dtsweep.report.answer import goal_in_words
 from dtsweep.report.content import Content, Scaling
 from dtsweep.report.frontiers import Frontier
-from dtsweep.report.recommendation import goal_in_words
 from dtsweep.report.sketch import MARKERS, sketch
 from dtsweep.report.tables import (
     amount_columns,
@@ -156,7 +156,7 @@ def _scaling_in_short(scaling: Scaling, recommended: Sequence[str]) -> str:
 
 
 def _print_advice(content: Content, *, console: Console, show_all: bool) -> None:
-    """Print recommendations and their certainty, those for many models in a table.
+    """Print recommendations and their answers, those for many models in a table.
 
     `show_all` prints all sentences of each, with what it gives up.
     """
@@ -164,7 +164,7 @@ def _print_advice(content: Content, *, console: Console, show_all: bool) -> None
     if len(recommendations) > _ADVICE_SHOWN and not show_all:
         say(
             console,
-            f"Recommended for {goal_in_words(recommendations[0])} (--all says more of each)",
+            f"Answers for {goal_in_words(recommendations[0])} (--all says more of each)",
             style="bold green",
         )
         print_table(recommendation_columns(recommendations, content.varying), console=console)

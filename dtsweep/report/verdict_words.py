@@ -1,7 +1,7 @@
 """Words for verdicts, knee verdicts and reasons of `dtsweep.inference.verdicts`.
 
-`dtsweep.report.difference_view` has the words for methods, `dtsweep.report.recommendation` those
-for how sure a recommendation is, and `dtsweep.compare.words` writes the verdict on a run with its
+`dtsweep.report.difference_view` has the words for methods, `dtsweep.report.answer` those for the
+answer of a recommendation, and `dtsweep.compare.words` writes the verdict on a run with its
 numbers.
 """
 
@@ -14,9 +14,11 @@ from dtsweep.inference.verdicts import KneeVerdict, Reason, Verdict
 VERDICT_WORDS: Mapping[str, str] = {
     Verdict.FASTER: "faster",
     Verdict.SLOWER: "slower",
-    Verdict.NOT_DISTINGUISHABLE: "not distinguishable",
+    Verdict.EQUAL: "equal within {zone}",
+    Verdict.UNDECIDED: "undecided",
     Verdict.UNKNOWN: "unknown",
 }
+"""Words for verdicts on points; the zone is the indifference zone, in percent."""
 
 KNEE_WORDS: Mapping[str, str] = {
     KneeVerdict.FOUND: "from {size} the step to {next_size} doesn't pay{interval}",
@@ -32,8 +34,10 @@ REASON_WORDS: Mapping[str, str] = {
     Reason.NOT_MEASURED: "not measured",
     Reason.ONE_LAUNCH_EACH: "one launch each",
     Reason.TOO_FEW_LAUNCHES: "too few launches",
-    Reason.OVER_100_LAUNCHES: "more than 100 of each",
-    Reason.WITHIN_DRIFT: "launches that don't follow each other: the machine's drift hides it",
+    Reason.OVER_100_LAUNCHES: "more than 100 more launches of each would be needed",
+    Reason.WITHIN_DRIFT: (
+        "the machine's drift hides the difference, in further launches that follow each other too"
+    ),
     Reason.TOO_FEW_SIZES: "too few sizes",
     Reason.NOT_COMPARABLE: "a size can't be compared with the base",
     Reason.NO_SHARED_TRIAL: "no trial ran on it and on another node",

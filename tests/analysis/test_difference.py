@@ -12,6 +12,7 @@ from scipy import stats
 from dtsweep.analysis import difference
 from dtsweep.errors import SweepError
 from dtsweep.inference.contrasts import contrasts
+from dtsweep.sweep.goal import GOALS, Question
 from tests.analysis.noise import (
     ALIKE,
     NOISY_AMONG_QUIET,
@@ -94,7 +95,7 @@ def test_pairs_see_a_difference_that_launches_would_hide() -> None:
     paired = trials(*point("a", FAST, sessions="pqrs"), *point("b", SLOW, sessions="pqrs"))
     apart = trials(*point("a", FAST), *point("b", SLOW))
     assert by_throughput(paired)["verdict"] == "faster"
-    assert by_throughput(apart)["verdict"] == "not_distinguishable"
+    assert by_throughput(apart)["verdict"] == "undecided"
 
 
 def test_the_verdict_is_on_the_first_point_in_both_quantities() -> None:
@@ -104,7 +105,40 @@ def test_the_verdict_is_on_the_first_point_in_both_quantities() -> None:
         "latency_s": "faster",
     }
     assert difference(frame, "b", "a")["verdict"].tolist() == ["slower", "slower"]
-    assert difference(frame, "a", "a")["verdict"].tolist() == ["not_distinguishable"] * 2
+    assert difference(frame, "a", "a")["verdict"].tolist() == ["equal"] * 2
+
+
+@pytest.mark.parametrize(
+    ("apart", "zone", "verdict"),
+    [(0.0, 0.03, "equal"), (0.0, 0.005, "undecided"), (0.015, 0.03, "undecided")],
+)
+def test_points_are_equal_where_the_interval_lies_within_the_zone(
+    apart: float, zone: float, verdict: str
+) -> None:
+    # Four launches with 1 %: half of the interval is 2.447 · 0.01 · √(2/4), 1.7 %.
+    swing = 0.01 * np.array([-1.0, -1, 1, 1]) * (3 / 4) ** 0.5
+    logs = np.full((2, 8), np.nan)
+    logs[0, :4], logs[1, 4:] = swing + apart, swing
+    frame = frame_of(logs, np.zeros(2))
+    (row,) = difference(frame, "0", "1", of="samples_per_s", zone=zone).to_dict("records")
+    assert (row["verdict"], row["zone"], row["level"]) == (verdict, zone, 0.05)
+    assert (row["more_launches"] == 0) == (verdict == "equal")
+
+
+def test_the_question_of_a_study_gives_zone_and_level() -> None:
+    question = Question(goal=GOALS["throughput"], indifference=0.1, max_launches=8).as_json()
+    rows = [*point("a", FAST, sessions="pqrs"), *point("b", SLOW, sessions="pqrs")]
+    grid = by_throughput(trials(*rows))
+    asked = by_throughput(trials(*rows, question=question))
+    assert (grid["zone"], grid["level"]) == (0.03, 0.05)
+    assert asked["zone"] == 0.1
+    assert asked["level"] == pytest.approx(0.0145, abs=1e-4)
+    assert asked["ratio_low"] < grid["ratio_low"]
+
+
+def test_a_zone_that_is_no_share_is_refused() -> None:
+    with pytest.raises(SweepError, match="indifference zone 3 must be at least 0 and below 1"):
+        difference(trials(*point("a", FAST), *point("b", SLOW)), "a", "b", zone=3)
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -232,7 +266,7 @@ def test_other_rates_and_times_are_compared_where_asked_for() -> None:
     rows = [row | {"point_id": name} for name in "ab" for row in times]
     found = difference(trials(*rows, {"point_id": "a"}), "a", "b", of=["step_p99_s"])
     assert found[["of", "verdict", "launches_a"]].to_numpy().tolist() == [
-        ["step_p99_s", "not_distinguishable", 2]
+        ["step_p99_s", "undecided", 2]
     ]
     with pytest.raises(
         SweepError,
@@ -384,7 +418,7 @@ def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_onl
     quiet, within, beyond = verdict(140), verdict(140, *drifted), verdict(300, *drifted)
     assert [found["verdict"] for found in (quiet, within, beyond)] == [
         "faster",
-        "not_distinguishable",
+        "undecided",
         "faster",
     ]
     assert within["ratio_low"] == pytest.approx(quiet["ratio_low"] / 1.5)
@@ -402,7 +436,7 @@ def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_onl
         for sessions in (None, "pqrs")
     ]
     # In the same launches a drift is in both points.
-    assert adjacent == ["not_distinguishable", "faster"]
+    assert adjacent == ["undecided", "faster"]
     close = by_throughput(
         trials(
             *point("a", FAST, flags=["adjacent_launches"]),

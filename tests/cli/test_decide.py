@@ -22,15 +22,14 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_recommend_names_a_point_how_sure_it_is_and_the_code(
-    study: Path, forked_command: Command
-) -> None:
+def test_recommend_gives_the_answer_and_the_code(study: Path, forked_command: Command) -> None:
     done = forked_command("recommend", "results/batchsize", folder=study)
     assert done.returncode == 0, done.stderr
     assert " ".join(done.stdout.split()).startswith(
-        "Recommended for the highest samples_per_s of exact updates: ddp workers=2 micro_batch=64"
+        "Best of one launch each: ddp workers=2 micro_batch=64"
     )
-    assert "one launch each" in done.stdout
+    assert "One launch of each decides nothing" in done.stdout
+    assert "`--goal throughput`" in " ".join(done.stdout.split())
     assert "The drift of the machine is not known" in done.stdout
     assert "Point(workers=2, micro_batch=64" in done.stdout
     assert "DistributedDataParallel(model)" in done.stdout
@@ -44,7 +43,8 @@ def test_recommend_keeps_to_a_condition_and_prints_json(
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)
     assert set(found) == {
-        *("goal", "point", "settings", "code", "sure", "others", "alternatives"),
+        *("goal", "point", "settings", "code", "answer", "is_decided", "zone", "confidence"),
+        *("others", "alternatives"),
         *("unknown", "unmeasured", "slow", "implausible", "undecided", "drift"),
     }
     assert found["goal"] == {

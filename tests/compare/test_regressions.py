@@ -171,7 +171,7 @@ def test_points_of_other_machines_or_hosts_are_not_paired() -> None:
 def test_equal_runs_differ_by_nothing() -> None:
     base = run([[0.0, 0.01, 0.02]])
     rows = compared(base, base)
-    assert rows["verdict"].tolist() == ["not_distinguishable"] * 2
+    assert rows["verdict"].tolist() == ["undecided"] * 2
     assert rows["ratio"].tolist() == pytest.approx([1, 1])
     assert rows["more_launches_reason"].tolist() == ["over_100_launches"] * 2
 

@@ -50,8 +50,8 @@ def test_a_point_that_is_slower_is_a_regression_and_the_other_is_not(tmp_path: P
     )
     found = comparison(base, new)
     assert found.is_regression
-    assert found.rows["verdict"].tolist() == ["slower", "not_distinguishable"]
-    assert comparison(new, base).rows["verdict"].tolist() == ["faster", "not_distinguishable"]
+    assert found.rows["verdict"].tolist() == ["slower", "undecided"]
+    assert comparison(new, base).rows["verdict"].tolist() == ["faster", "undecided"]
 
 
 def test_runs_of_other_machines_are_refused_with_what_differs(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_machines_that_are_not_stored_are_only_the_same_where_their_digest_is(
     same, other = (
         load_run(store_run(tmp_path / e, STEADY, env_id=e, machine=None)) for e in ("a1b2", "c3d4")
     )
-    assert comparison(base, same).rows["verdict"].tolist() == ["not_distinguishable"] * 2
+    assert comparison(base, same).rows["verdict"].tolist() == ["undecided"] * 2
     with pytest.raises(SweepError, match="what they ran on is not stored, and their env_id differ"):
         comparison(base, other)
 
@@ -108,7 +108,7 @@ def test_another_source_of_the_workload_is_said_and_not_refused(tmp_path: Path) 
     )
     found = comparison(base, new)
     assert found.source == ["net.py changed"]
-    assert found.rows["verdict"].tolist() == ["not_distinguishable"] * 2
+    assert found.rows["verdict"].tolist() == ["undecided"] * 2
 
 
 def test_a_point_that_no_longer_runs_is_a_regression_of_its_own(tmp_path: Path) -> None:
@@ -215,11 +215,11 @@ def test_one_launch_on_a_machine_that_drifted_tells_no_difference_within_the_dri
     new = load_run(with_canaries(store_run(tmp_path / "n", slower, day=2), 0.1, 0.15))
     assert new.drift == pytest.approx(0.5)
     found = comparison(base, new).rows
-    assert found["verdict"].tolist() == ["not_distinguishable", "slower"]
+    assert found["verdict"].tolist() == ["undecided", "slower"]
     assert found["ratio_high"].iloc[0] > 1 > found["ratio_high"].iloc[1]
     assert (found["detectable_ratio"] > 1.5).all()
     several = load_run(with_canaries(store_run(tmp_path / "s", SLOWER, day=2), 0.1, 0.15))
-    assert comparison(base, several).rows["verdict"].tolist() == ["slower", "not_distinguishable"]
+    assert comparison(base, several).rows["verdict"].tolist() == ["slower", "undecided"]
 
 
 def test_a_history_keeps_the_drift_of_its_runs(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_history_of_runs_with_one_launch_each_tells_a_jump(tmp_path: Path) -> 
     found = comparison(base, new)
     assert found.is_by_run
     jump = found.rows[found.rows["question"] == "jump"]
-    assert jump["verdict"].tolist() == ["slower", "not_distinguishable"]
+    assert jump["verdict"].tolist() == ["slower", "undecided"]
     assert jump[["launches_base", "launches_new"]].to_numpy().tolist() == [[8, 1]] * 2
     assert not comparison(base[:-1], base[-1]).is_regression
 

@@ -85,11 +85,17 @@ def test_what_is_not_told_needs_more_the_nearer_the_points_are() -> None:
         trials(*point("a", [rate * by for rate in SLOW]), *point("b", SLOW))
         for by in (1.1, 1.05, 1.001)
     ]
-    near, nearer, nearest = (by_throughput(frame) for frame in apart)
+    near, nearer, nearest = (
+        difference(frame, "a", "b", of="samples_per_s", zone=0).iloc[0] for frame in apart
+    )
     assert 1 < near["more_launches"] < nearer["more_launches"]
     assert near["detectable_ratio"] == pytest.approx(nearest["detectable_ratio"])
     assert nearest["more_launches"] is pd.NA
     assert nearest["more_launches_reason"] == "over_100_launches"
+    # The nearer they are, the fewer launches show that they are equal within a zone.
+    until_equal = [by_throughput(frame)["more_launches"] for frame in apart[1:]]
+    assert until_equal[0] == nearer["more_launches"]
+    assert 1 < until_equal[1] <= 100
 
 
 @pytest.mark.parametrize(
@@ -114,7 +120,6 @@ def test_without_a_spread_it_is_unknown_how_many_more_are_needed(
     assert found["more_launches_reason"].iloc[0] == reason
 
 
-def test_equal_points_without_spread_need_no_number_of_launches() -> None:
+def test_equal_points_without_spread_need_no_more_launches() -> None:
     found = by_throughput(frame_of(np.zeros((2, 3)), np.zeros(2)), "0", "1")
-    assert found["verdict"] == "not_distinguishable"
-    assert found["more_launches_reason"] == "over_100_launches"
+    assert (found["verdict"], found["more_launches"]) == ("equal", 0)

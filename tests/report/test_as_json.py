@@ -24,7 +24,7 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert len(report["frontier"]) == 48
     assert report["headline"].endswith("51 trials: 48 ok, 2 skipped, 1 oom_device")
     assert report["constants"]["optimizer"] == "sgd"
-    assert report["advice"][0][0].startswith("Recommended for the highest samples_per_s of exact")
+    assert report["advice"][0][0].startswith("Best of one launch each: ddp workers=2 ")
     assert report["limits"][0].startswith("The recommended one: ")
     assert report["constants"]["learning_rate"] == 0.01
     assert report["worth"]

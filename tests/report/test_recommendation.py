@@ -1,4 +1,4 @@
-"""A recommendation in words: what, how sure, what it gives up."""
+"""A recommendation in words: the answer, its evidence, what it gives up."""
 
 from __future__ import annotations
 
@@ -11,22 +11,48 @@ from rich.console import Console
 
 from dtsweep.analysis import GOALS, Goal, Study, recommend
 from dtsweep.report.recommendation import print_all
-from tests.analysis.test_recommend import launches, watched
+from dtsweep.sweep.goal import Question
+from tests.analysis.test_recommend import launches, own_launches, watched
 from tests.frames import trials
 
 
-def said(*points: list[dict[str, Any]], goal: Goal = GOALS["throughput"], width: int = 400) -> str:
+def said(
+    *points: list[dict[str, Any]],
+    goal: Goal = GOALS["throughput"],
+    width: int = 400,
+    question: Question | None = None,
+) -> str:
     out = StringIO()
-    study = Study(trials(*(row for point in points for row in point)))
+    common = {"question": question.as_json()} if question else {}
+    study = Study(trials(*(row for point in points for row in point), **common))
     found = recommend(study, goal)
     print_all(found, points=study.points, console=Console(file=out, width=width))
     return out.getvalue()
 
 
-def test_the_first_line_says_what_for_and_which() -> None:
+def test_the_first_line_is_the_answer_and_the_second_its_evidence() -> None:
     text = said(launches("a", 100, workers=1), launches("b", 140, workers=2))
-    assert text.splitlines()[0] == "Recommended for the highest samples_per_s: ddp workers=2"
-    assert "Sure: significantly better than the other candidate. Runner-up: ddp workers=1" in text
+    first, second = text.splitlines()[:2]
+    assert first == (
+        "Take ddp workers=2: the best of 2 configurations for the highest samples_per_s."
+    )
+    found = re.fullmatch(
+        r"It is at least ([\d.]+) % better than every other one \(95 % confidence\)\.", second
+    )
+    assert found
+    assert 38 < float(found[1]) < 40
+    assert "Runner-up: ddp workers=1 (the recommended one has 1.39" in text
+
+
+def test_a_smaller_value_is_better_by_the_same_share() -> None:
+    text = said(
+        launches("a", 100, workers=1),
+        launches("b", 140, workers=2),
+        goal=Goal(minimize="latency_s"),
+    )
+    found = re.search(r"It is at least ([\d.]+) % better", text)
+    assert found
+    assert 38 < float(found[1]) < 40
 
 
 def test_the_headline_names_what_varies_among_all_points_not_among_candidates_alone() -> None:
@@ -36,69 +62,139 @@ def test_the_headline_names_what_varies_among_all_points_not_among_candidates_al
         launches("c", 5, workers=1, micro_batch=4, step_p50_s=0.01),
     ]
     text = said(*points, goal=GOALS["fast-validation"])
-    assert text.splitlines()[0].endswith("ddp workers=1 micro_batch=16")
+    assert text.startswith("Take ddp workers=1 micro_batch=16: the best of 2 configurations for")
 
 
-def test_what_can_not_be_told_apart_is_named() -> None:
-    text = said(
-        *(
-            launches(name, 100, noise=0.05, workers=workers)
-            for name, workers in (("a", 2), ("b", 1))
+def test_points_that_are_equal_are_named_with_the_reason_for_the_choice() -> None:
+    points = [
+        launches(name, rate, noise=0.001, workers=workers, micro_batch=micro_batch)
+        for name, rate, workers, micro_batch in (
+            ("a", 100, 1, 8),
+            ("b", 100.2, 2, 8),
+            ("c", 90, 1, 4),
         )
+    ]
+    first, second, *_ = said(*points).splitlines()
+    assert first == (
+        "Take ddp workers=1 micro_batch=8: equal within 3 % to the best of 3 configurations for "
+        "the highest samples_per_s."
     )
-    assert "Not distinguishable from ddp workers=2 (" in text
-    assert "it needs fewer workers; its mean is within 5 % of the best." in text
-    assert re.search(r"About \d+ more launch|It is practically equal to ddp workers=2", text)
-    assert "Sure" not in text
+    assert re.fullmatch(
+        r"No other one is more than 0\.\d % better \(95 % confidence\)\. Equal to it: ddp "
+        r"workers=2 micro_batch=8\. It needs the fewest workers of these\.",
+        second,
+    )
+
+
+@pytest.mark.parametrize(
+    ("memory", "workers", "why"),
+    [
+        ((1.0, 2.0, 2.0), (1, 2, 2), "It needs the fewest workers of these."),
+        ((1.0, 2.0, 3.0), (1, 1, 2), "It needs the fewest workers of these, then the least mem"),
+        ((1.0, 2.0, 3.0), (1, 1, 1), "It needs the least memory of these."),
+        ((1.0, 1.0, 1.0), (1, 1, 1), "It has the best mean of these."),
+    ],
+)
+def test_why_one_of_several_equal_points_is_taken_is_said(
+    memory: tuple[float, ...], workers: tuple[int, ...], why: str
+) -> None:
+    points = [
+        launches(name, 100, noise=0.001, memory_peak_bytes=size, workers=of)
+        for name, size, of in zip("abc", memory, workers, strict=True)
+    ]
+    assert why in said(*points)
+
+
+UNDECIDED = [
+    launches(name, rate, noise=0.02, workers=workers)
+    for name, rate, workers in (("a", 100, 1), ("b", 102, 2))
+]
+
+
+@pytest.mark.parametrize(
+    ("question", "launched", "step"),
+    [
+        (None, "3 launches", "run the sweep with `--goal throughput`, without `repeats`."),
+        (
+            Question(goal=GOALS["throughput"], max_launches=4),
+            "3 launches",
+            r"run the sweep with `--max-launches \d+`.",
+        ),
+        (
+            Question(goal=GOALS["throughput"], max_launches=60),
+            "3 launches",
+            "run the sweep again, it goes on.",
+        ),
+        (Question(goal=None), "3 launches", "run the sweep with `--goal throughput`."),
+    ],
+)
+def test_undecided_says_what_is_left_and_the_next_step(
+    question: Question | None, launched: str, step: str
+) -> None:
+    first, second, *_ = said(*UNDECIDED, question=question).splitlines()
+    assert first.startswith(f"Undecided after {launched}: ddp workers=2 leads 2 configurations")
+    assert re.match(r"ddp workers=1 may be up to [\d.]+ % better\. About \d+ more launch", second)
+    assert re.search(rf"of each would decide\. Next: {step}$", second)
+
+
+def test_a_difference_that_over_100_launches_would_decide_has_a_wider_zone_as_next_step() -> None:
+    narrow = Question(goal=GOALS["throughput"], indifference=0.001)
+    near = [own_launches(name, 100, spread=0.05, workers=of) for name, of in (("a", 1), ("b", 2))]
+    text = said(*near, question=narrow)
+    assert re.search(
+        r"Over 100 more launches of each would be needed\. A wider indifference zone decides "
+        r"sooner: `--indifference [\d.]+%`\.",
+        text,
+    )
+
+
+def test_one_launch_each_is_said_to_decide_nothing() -> None:
+    points = [
+        launches(name, rate, count=1, workers=workers)
+        for name, rate, workers in (("a", 100, 1), ("b", 102, 2), ("c", 60, 4))
+    ]
+    first, second, *_ = said(*points).splitlines()
+    assert first == (
+        "Best of one launch each: ddp workers=2, of 3 configurations for the highest samples_per_s."
+    )
+    assert second == (
+        "One launch of each decides nothing: 1 other configuration may be as good, if launches of "
+        "one point differ by an assumed 3 %. Next: run the sweep with `--goal throughput`, without "
+        "`repeats`."
+    )
+    inside = [[row | {"harness": "in_process"} for row in point] for point in points]
+    assert "Next: run the sweep on Ray with `--goal throughput`." in said(*inside)
 
 
 def test_a_limit_is_said_with_its_value_and_the_points_at_it_are_named() -> None:
     goal = Goal(maximize="samples_per_s", where="step_p99_s <= 200ms")
-    points = [
-        launches(
-            name,
-            rate,
-            count=1,
-            workers=workers,
-            step_p99_s=p99_s,
-            step_p99_s_low=p99_s * 0.98,
-            step_p99_s_high=p99_s * 1.02,
-        )
-        for name, rate, workers, p99_s in (("a", 100, 1, 0.15), ("b", 120, 2, 0.202))
-    ]
-    text = " ".join(said(*points, goal=goal).split())
-    assert "It meets step_p99_s <= 200ms: step_p99_s 150.0 ± 3.0 ms." in text
-    assert "Also undecided: ddp workers=2 (step_p99_s 202.0 ± 4.0 ms)." in text
-    (edge,) = points[1:]
-    alone = " ".join(said([row | {"step_p99_s": 0.199} for row in edge], goal=goal).split())
-    assert "Undecided at 95 % whether it meets step_p99_s <= 200ms: step_p99_s" in alone
-
-
-@pytest.mark.parametrize(
-    ("rate", "why"), [(99, "it needs fewer workers; its mean"), (101, "best mean")]
-)
-def test_why_one_of_several_is_taken_is_said(rate: float, why: str) -> None:
-    loud = {"samples_per_s_error": 5.0}
-    many, few = (
-        [row | loud for row in launches(name, mean, count=1, noise=0.0, workers=workers)]
-        for name, mean, workers in (("a", 100, 2), ("b", rate, 1))
-    )
-    assert why in said(many, few)
-
-
-@pytest.mark.parametrize(
-    ("workers", "why"), [(2, "its steps are at most half as long"), (1, "it needs fewer workers")]
-)
-def test_a_step_of_half_the_time_is_a_reason(workers: int, why: str) -> None:
-    long, short = (
+    safe, edge = (
         [
-            row | {"samples_per_s_error": 5.0}
-            for row in launches(name, rate, count=1, noise=0.0, workers=of, step_p50_s=step_s)
+            row | {"step_p99_s": p99_s * (1 + sign * spread)}
+            for row, sign in zip(launches(name, rate, workers=workers), (-1, 0, 1), strict=True)
         ]
-        for name, rate, of, step_s in (("long", 102, 2, 1.0), ("short", 100, workers, 0.4))
+        for name, rate, workers, p99_s, spread in (
+            ("a", 100, 1, 0.15, 0.008),
+            ("b", 120, 2, 0.202, 0.04),
+        )
     )
-    text = said(long, short)
-    assert f"It is taken because {why}; its mean is within 5 % of the best." in text
+    text = " ".join(said(safe, edge, goal=goal).split())
+    assert "It meets step_p99_s <= 200ms: step_p99_s 150" in text
+    assert "Also open: ddp workers=2 (step_p99_s 202" in text
+    assert re.search(r"ddp workers=2 may be up to 2\d(.\d)? % better, if it meets the cond", text)
+    alone = " ".join(said([row | {"step_p99_s": 0.199} for row in edge[:1]], goal=goal).split())
+    assert "It is open at 95 % whether it meets step_p99_s <= 200ms: step_p99_s 199" in alone
+
+
+def test_a_point_within_the_zone_of_a_limit_is_said_to_be() -> None:
+    goal = Goal(maximize="samples_per_s", where="step_p99_s <= 200ms")
+    rows = [
+        row | {"step_p99_s": value_s}
+        for row, value_s in zip(launches("a", 100), (0.198, 0.200, 0.202), strict=True)
+    ]
+    assert "It meets step_p99_s <= 200ms (within 3 % of the limit): step_p99_s" in said(
+        rows, goal=goal
+    )
 
 
 def test_other_updates_are_offered_with_the_option_that_takes_them() -> None:
@@ -118,10 +214,8 @@ def test_what_was_left_out_is_counted_with_the_way_to_measure_it() -> None:
         launches("c", 99, flags=["implausible"]),
         goal=goal,
     )
-    assert (
-        "No other point is known to be a candidate. Left out: 2 points of which step_p99_s is not"
-        in text
-    )
+    assert "No other point is known to be a candidate." in text
+    assert "Left out: 2 points of which step_p99_s is not known" in text
     assert "Measure(min_steps=100)" in text
     assert "Left out: 1 point whose numbers contradict each other." in text
 
@@ -153,12 +247,9 @@ def test_a_point_that_is_too_slow_for_the_goal_is_said_to_be() -> None:
     )
 
 
-def test_the_drift_that_a_verdict_rests_on_is_said() -> None:
+def test_the_drift_that_an_answer_rests_on_is_said() -> None:
     points = [launches(name, rate, count=1) for name, rate in (("a", 100), ("b", 140))]
-    assert "The drift of the machine is not known, so one launch each shows no difference" in said(
-        *points
-    )
-    assert "Not distinguishable by one launch each without canaries from" in said(*points)
+    assert "The drift of the machine is not known, and single launches have it." in said(*points)
     calm, drifted = (said(*points, watched(1, last_s)) for last_s in (1, 1.2))
     assert "The machine drifted by at most 1%: ignore smaller differences" in calm
     assert "The machine drifted by at most 20%: ignore smaller differences" in drifted
@@ -180,7 +271,8 @@ def test_of_points_that_are_set_alike_the_one_of_the_highest_throughput_is_taken
         for name, rate in (("a", 90), ("b", 140), ("c", 120))
     ]
     text = said(*points, launches("d", 300, workers=2), goal=Goal(minimize="workers"))
-    assert text.splitlines()[0].endswith("ddp workers=1 micro_batch=140")
-    assert (
-        "2 other candidates with the same value. It has the highest samples_per_s of these." in text
-    )
+    assert text.splitlines()[:2] == [
+        "Take ddp workers=1 micro_batch=140: one of the best of 4 configurations for the lowest "
+        "workers.",
+        "2 other configurations with the same value. It has the highest samples_per_s of these.",
+    ]

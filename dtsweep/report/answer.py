@@ -1,0 +1,259 @@
+"""Answer of a recommendation in words: what to take, the evidence, and the next step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.inference.selection import ASSUMED_SIGMA
+from dtsweep.inference.verdicts import Answer, ConditionVerdict
+from dtsweep.report.labels import trial_label
+from dtsweep.report.next_step import run_that_decides
+from dtsweep.text import count_of, percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dtsweep.analysis.recommend import Recommendation
+
+_IN_SHORT = {
+    Answer.BEST: "best",
+    Answer.EQUAL: "equal within {zone}",
+    Answer.UNDECIDED: "undecided",
+    Answer.SINGLE_LAUNCH: "one launch each",
+    Answer.ONLY_CANDIDATE: "the only candidate",
+}
+
+_HEADLINES = {
+    Answer.BEST: "Take {label}: the best of {candidates} for {goal}.",
+    Answer.EQUAL: "Take {label}: equal within {zone} to the best of {candidates} for {goal}.",
+    Answer.UNDECIDED: "Undecided after {launches}: {label} leads {candidates} for {goal}.",
+    Answer.SINGLE_LAUNCH: "Best of one launch each: {label}, of {candidates} for {goal}.",
+    Answer.ONLY_CANDIDATE: "Take {label}: the only candidate for {goal}.",
+}
+
+_SAME_VALUE = "Take {label}: one of the best of {candidates} for {goal}."
+"""Headline where points have the same setting."""
+
+
+def in_short(recommendation: Recommendation) -> str:
+    """Name the answer in a few words, for a table."""
+    return _IN_SHORT[recommendation.answer].format(zone=percent(recommendation.zone))
+
+
+def goal_in_words(recommendation: Recommendation) -> str:
+    """Name the goal of a recommendation: "the highest samples_per_s where workers<=8"."""
+    goal = recommendation.goal
+    objective = recommendation.objective
+    words = f"the {'highest' if objective.maximize else 'lowest'} {objective.name}"
+    if recommendation.has_other_semantics:
+        words += f" of {' and '.join(('exact', *goal.allow))} updates"
+    share = ""
+    if goal.least_rate:
+        share = f", with at least {goal.least_rate:.0%} of the best samples_per_s"
+    return f"{words}{share}{f' where {goal.where}' if goal.where else ''}"
+
+
+def headline(recommendation: Recommendation, varying: Sequence[str]) -> str:
+    """Say what to take and for what, or that it is undecided, in one sentence."""
+    template = _HEADLINES[recommendation.answer]
+    if recommendation.objective.is_exact and recommendation.answer is Answer.EQUAL:
+        template = _SAME_VALUE
+    return template.format(
+        label=trial_label(recommendation.point, varying),
+        candidates=count_of(len(recommendation.others) + 1, "configuration"),
+        goal=goal_in_words(recommendation),
+        zone=percent(recommendation.zone),
+        launches=count_of(_launches(recommendation), "launch"),
+    )
+
+
+def evidence(recommendation: Recommendation, varying: Sequence[str], *, named: int) -> str:
+    """Say what launches show, and what to do where it is not decided.
+
+    Args:
+        recommendation: of one model and environment.
+        varying: setting columns of points that have more than one value.
+        named: number of points to name, of several.
+    """
+    match recommendation.answer:
+        case Answer.BEST:
+            return _on_best(recommendation)
+        case Answer.EQUAL:
+            return _on_equal(recommendation, varying, named=named)
+        case Answer.UNDECIDED:
+            return _on_undecided(recommendation, varying, named=named)
+        case Answer.SINGLE_LAUNCH:
+            return _on_single_launches(recommendation)
+    if recommendation.unknown:
+        return "No other point is known to be a candidate."
+    return "No other point is a candidate."
+
+
+def _launches(recommendation: Recommendation) -> int:
+    """Launches of the recommended point and of those that may be better, the most."""
+    contenders = recommendation.contenders["launches"]
+    return int(max([recommendation.point["launches"], *contenders]))
+
+
+def _confidence(recommendation: Recommendation) -> str:
+    return f"({percent(recommendation.confidence)} confidence)"
+
+
+def _on_best(recommendation: Recommendation) -> str:
+    """Say by how much every other point is worse, at least."""
+    objective = recommendation.objective
+    if objective.is_exact:
+        return f"Every other one has a {'lower' if objective.maximize else 'higher'} value."
+    confidence = _confidence(recommendation)
+    # An untested pair is compared with an assumed noise, which gives no limit.
+    lead = float(_least_leads(recommendation).min(skipna=False))
+    least = ""
+    if not math.isnan(lead):
+        least = _gain(lead, recommendation, is_lower_limit=True)
+    if not least:
+        return f"It is better than every other one {confidence}."
+    return f"It is at least {least} better than every other one {confidence}."
+
+
+def _least_leads(recommendation: Recommendation) -> pd.Series[float]:
+    """Lower limit of how much better the point is than each other one, as `possible_gain`."""
+    objective, rivals = recommendation.objective, recommendation.others
+    low, high = (rivals[name].astype("float64") for name in ("ratio_low", "ratio_high"))
+    if objective.is_relative:
+        return (low if objective.maximize else 1 / high) - 1
+    return low if objective.maximize else -high
+
+
+def _on_equal(recommendation: Recommendation, varying: Sequence[str], *, named: int) -> str:
+    """Say how much better others may be, why this one of equal points, and what is open."""
+    rivals = recommendation.others
+    equal = rivals[rivals["is_equal"]]
+    if recommendation.objective.is_exact:
+        return (
+            f"{count_of(len(equal), 'other configuration')} with the same value. It has the "
+            "highest samples_per_s of these."
+        )
+    most = _gain(rivals["possible_gain"].max(), recommendation)
+    limit = f"more than {most} better" if most else "better"
+    sentences = [f"No other one is {limit} {_confidence(recommendation)}."]
+    if len(equal):
+        labels = [trial_label(row, varying) for _, row in equal.head(named).iterrows()]
+        sentences.append(f"Equal to it: {_joined(labels, len(equal), mark=', ')}.")
+        sentences.append(_why_this_one(recommendation.point, equal))
+    if not recommendation.is_decided:
+        sentences.append(_on_cheaper(recommendation, varying))
+    return " ".join(sentences)
+
+
+def _why_this_one(point: pd.Series[Any], equal: pd.DataFrame) -> str:
+    """Say why a point is taken of equal ones: by workers, then by memory, then by its mean."""
+    as_few = equal[equal["workers"] == point["workers"]]
+    has_fewer = len(as_few) < len(equal)
+    if as_few.empty:
+        return "It needs the fewest workers of these."
+    has_less_memory = (as_few["memory_peak_bytes"] > point["memory_peak_bytes"]).all()
+    if has_fewer and has_less_memory:
+        return "It needs the fewest workers of these, then the least memory."
+    if has_less_memory:
+        return "It needs the least memory of these."
+    if has_fewer:
+        return "It needs the fewest workers of these, and has the best mean of those."
+    return "It has the best mean of these."
+
+
+def _on_cheaper(recommendation: Recommendation, varying: Sequence[str]) -> str:
+    """Name the point with fewer workers that may be equal, too."""
+    contenders = recommendation.contenders
+    cheaper = contenders[
+        (contenders["workers"] < recommendation.point["workers"]) & ~contenders["is_equal"]
+    ]
+    words = "Open: a point with fewer workers may be equal, too."
+    if len(cheaper):
+        label = trial_label(cheaper.iloc[0], varying)
+        words = f"Open: {label} needs fewer workers, and may be equal, too."
+    return f"{words} {_what_decides(recommendation, cheaper)}"
+
+
+def _on_undecided(recommendation: Recommendation, varying: Sequence[str], *, named: int) -> str:
+    """Name the points that may be better, and the launches that would decide."""
+    sentences = []
+    if recommendation.point["condition_verdict"] != ConditionVerdict.MEETS:
+        sentences.append("It is open whether it meets the condition.")
+    contenders = recommendation.contenders.sort_values(
+        "possible_gain", ascending=False, kind="stable"
+    )
+    better = contenders[contenders["possible_gain"] > 0]
+    if len(better):
+        words = [_may_be_better(row, recommendation, varying) for _, row in better.iterrows()]
+        sentences.append(f"{_joined(words[:named], len(words), mark='; ')}.")
+    return " ".join([*sentences, _what_decides(recommendation, better)])
+
+
+def _may_be_better(
+    row: pd.Series[Any], recommendation: Recommendation, varying: Sequence[str]
+) -> str:
+    gain = _gain(row["possible_gain"], recommendation)
+    condition = ""
+    if row["condition_verdict"] != ConditionVerdict.MEETS:
+        condition = ", if it meets the condition"
+    return f"{trial_label(row, varying)} may be up to {gain} better{condition}"
+
+
+def _on_single_launches(recommendation: Recommendation) -> str:
+    """Say that nothing is decided, and how many points are near."""
+    near = len(recommendation.contenders)
+    others = f"{count_of(near, 'other configuration')} may be as good"
+    if not near:
+        others = "no other configuration is near"
+    return (
+        f"One launch of each decides nothing: {others}, if launches of one point differ by an "
+        f"assumed {percent(ASSUMED_SIGMA)}. {_next_step(recommendation)}"
+    )
+
+
+def _what_decides(recommendation: Recommendation, open_points: pd.DataFrame) -> str:
+    """Say how many more launches would decide about some points, and how to get them."""
+    needed = open_points["more_launches"]
+    if needed.isna().any():
+        most = _gain(recommendation.contenders["possible_gain"].max(), recommendation)
+        wider = ""
+        if recommendation.objective.is_relative:
+            zone = most.replace(" ", "")
+            wider = f" A wider indifference zone decides sooner: `--indifference {zone}`."
+        return f"Over 100 more launches of each would be needed.{wider}"
+    if not needed.gt(0).any():
+        return _next_step(recommendation)
+    more = int(needed.max())
+    step = _next_step(recommendation, more_launches=more)
+    return f"About {count_of(more, 'more launch')} of each would decide. {step}"
+
+
+def _next_step(recommendation: Recommendation, *, more_launches: int | None = None) -> str:
+    step = run_that_decides(
+        recommendation.goal,
+        recommendation.question,
+        is_in_process=recommendation.point["harness"] == "in_process",
+        launches=_launches(recommendation),
+        more_launches=more_launches,
+    )
+    return f"Next: {step}."
+
+
+def _gain(gain: float, recommendation: Recommendation, *, is_lower_limit: bool = False) -> str:
+    """Write how much better a point is; empty if that is not above 0."""
+    if gain <= 0:
+        return ""
+    if not recommendation.objective.is_relative:
+        return f"{gain:.3g} {recommendation.objective.name}"
+    words = percent(gain, is_lower_limit=is_lower_limit)
+    return words if words != "0 %" else ""
+
+
+def _joined(words: Sequence[str], count: int, *, mark: str) -> str:
+    """Join the first words of several, and count the others."""
+    others = ""
+    if count > len(words):
+        others = f" and {count - len(words)} more"
+    return mark.join(words) + others

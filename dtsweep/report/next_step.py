@@ -1,0 +1,69 @@
+"""Next step towards an answer: the run that would decide, in words."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import fields, replace
+
+from dtsweep.analysis.study import Study
+from dtsweep.sweep.goal import GOALS, Goal, Question
+
+
+def goal_setting(goal: Goal) -> str:
+    """Write a goal as options of a command, or as a setting where it has no name.
+
+    >>> goal_setting(Goal(maximize="samples_per_s", where="workers <= 8"))
+    "`--goal throughput --where 'workers <= 8'`"
+    >>> goal_setting(Goal(minimize="step_p99_s"))
+    "`Sweep(goal=Goal(minimize='step_p99_s'))`"
+    """
+    for name, named in GOALS.items():
+        if replace(goal, where=named.where) == named:
+            where = ""
+            if goal.where:
+                where = f" --where {shlex.quote(goal.where)}"
+            return f"`--goal {name}{where}`"
+    given = [
+        f"{field.name}={getattr(goal, field.name)!r}"
+        for field in fields(goal)
+        if getattr(goal, field.name) != field.default
+    ]
+    return f"`Sweep(goal=Goal({', '.join(given)}))`"
+
+
+def run_that_decides(
+    goal: Goal,
+    question: Question | None,
+    *,
+    is_in_process: bool,
+    launches: int,
+    more_launches: int | None = None,
+) -> str:
+    """Name the run that would decide, as a clause.
+
+    Args:
+        goal: what is asked.
+        question: what the launches were measured for; None of a plain grid.
+        is_in_process: True if they ran in this process, which launches each point once.
+        launches: of a point, the most so far.
+        more_launches: further ones that are needed, if that is known.
+    """
+    setting = goal_setting(goal)
+    if is_in_process:
+        return f"run the sweep on Ray with {setting}"
+    if question is None:
+        return f"run the sweep with {setting}, without `repeats`"
+    if question.goal != goal:
+        return f"run the sweep with {setting}"
+    if launches + (more_launches or 1) <= question.max_launches:
+        return "run the sweep again, it goes on"
+    needed = launches + (more_launches or launches)
+    return f"run the sweep with `--max-launches {needed}`"
+
+
+def run_with_launches(study: Study) -> str:
+    """Name a run that launches points several times, as a noun."""
+    ray = ""
+    if set(study.trials["harness"]) == {"in_process"}:
+        ray = " on Ray"
+    return f"a run{ray} with `--goal throughput`"

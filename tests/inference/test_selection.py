@@ -1,0 +1,120 @@
+"""Selection of a point by made-up differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dtsweep.inference.selection import Candidates, Differences, Selection, select
+
+ZONE, LEVEL = 3.0, 0.05
+"""Costs are whole numbers here, and their errors normal: ±1.96 of them is an interval."""
+
+
+def selected(
+    costs: list[float], *, error: float | list[list[float]] = 1.0, **properties: Any
+) -> Selection:
+    """Select among points of these costs; each difference has this standard error."""
+    count = len(costs)
+    estimate = np.subtract.outer(costs, costs).astype("float64")
+    shape = np.ones((count, count))
+    differences = Differences(
+        estimate=estimate,
+        error=np.asarray(error) * shape,
+        degrees=np.inf * shape,
+        drift=properties.pop("drift", 0.0) * shape,
+        is_tested=shape == 1,
+    )
+    is_met = np.array(properties.get("is_met", [True] * count))
+    candidates = Candidates(
+        counts=np.array(properties.get("counts", [4] * count)),
+        is_met=is_met,
+        is_likely=is_met,
+        prices=np.array(properties.get("prices", [[1.0, 1.0]] * count)),
+    )
+    return select(differences, candidates, zone=ZONE, level=LEVEL)
+
+
+def test_the_best_beats_all_others() -> None:
+    found = selected([0.0, 5.0, 9.0])
+    assert (found.answer, found.chosen, found.is_decided) == ("best", 0, True)
+    assert found.contenders.tolist() == [0]
+    # One-sided limits at 5 %: 1.645 errors.
+    assert found.shortfall.tolist() == pytest.approx([0, -5 + 1.645, -9 + 1.645], abs=1e-3)
+
+
+def test_of_equal_points_the_cheapest_is_chosen() -> None:
+    prices = [[4.0, 1.0], [2.0, 9.0], [2.0, 5.0], [1.0, 1.0]]
+    found = selected([0.0, 0.5, 0.6, 20.0], error=0.5, prices=prices)
+    assert (found.answer, found.chosen, found.is_decided) == ("equal", 2, True)
+    assert found.equal.tolist() == found.contenders.tolist() == [0, 1, 2]
+
+
+def test_neither_better_nor_equal_is_undecided() -> None:
+    found = selected([0.0, 1.0], error=4.0)
+    assert (found.answer, found.chosen, found.is_decided) == ("undecided", 0, False)
+    assert (found.contenders.tolist(), found.equal.size) == ([0, 1], 0)
+    # It costs 1 less, and may cost -1 + 1.645 · 4 more, which is above 3.
+    assert found.shortfall[1] == pytest.approx(5.58, abs=0.01)
+    # The limit has to be 3, so 1.645 errors have to be 4: 4 · ((1.645 · 4 / 4)² - 1) = 6.8.
+    assert found.more_launches.tolist() == [0, 7]
+
+
+def test_a_point_that_is_not_worse_than_the_zone_is_equal_though_it_is_not_the_best() -> None:
+    found = selected([0.0, 2.0], error=2.0)
+    # At most -2 + 1.645 · 2 worse; the other may be 2 + 1.645 · 2 worse.
+    assert (found.answer, found.equal.tolist(), found.is_decided) == ("equal", [0], True)
+    assert found.contenders.tolist() == [0, 1]
+
+
+def test_limits_are_corrected_for_the_number_of_contenders() -> None:
+    found = selected([0.0, 0.0, 2.0], error=4.0)
+    assert (found.answer, found.chosen) == ("undecided", 0)
+    # Two others: 2.5 % one-sided each, 1.96 errors. 4 · ((1.96 · 4 / 3)² - 1) = 23.3, and with a
+    # margin of 3 + 2: 4 · ((1.96 · 4 / 5)² - 1) = 5.8.
+    assert found.more_launches.tolist() == [0, 24, 6]
+
+
+def test_a_drift_keeps_points_from_being_separated() -> None:
+    assert selected([0.0, 5.0]).answer == "best"
+    assert selected([0.0, 5.0], drift=4.0).answer == "equal"
+    assert np.isinf(selected([0.0, 3.5], drift=7.0).more_launches[1])
+
+
+def test_one_launch_each_decides_nothing() -> None:
+    found = selected([0.0, 50.0], counts=[1, 1])
+    assert (found.answer, found.chosen, found.is_decided) == ("single_launch", 0, False)
+
+
+@pytest.mark.parametrize(("is_met", "is_decided"), [(True, True), (False, False)])
+def test_a_point_alone_is_chosen_and_decided_if_it_meets_the_condition(
+    is_met: bool, is_decided: bool
+) -> None:
+    found = selected([1.0], is_met=[is_met])
+    assert (found.answer, found.chosen, found.is_decided) == ("only_candidate", 0, is_decided)
+
+
+def test_a_point_that_may_not_meet_the_condition_beats_nothing() -> None:
+    found = selected([0.0, 9.0, 20.0], is_met=[False, True, True])
+    assert (found.answer, found.chosen, found.is_decided) == ("undecided", 1, False)
+    assert found.contenders.tolist() == [0, 1]
+
+
+def test_a_cheaper_point_that_may_be_equal_is_launched_again() -> None:
+    # The second point is worse, with an error of 3: it may be equal, and it is cheaper.
+    error = [[0.1, 3.0, 0.1], [3.0, 0.1, 3.0], [0.1, 3.0, 0.1]]
+    prices = [[4.0, 1.0], [1.0, 1.0], [2.0, 1.0]]
+    found = selected([0.0, 4.5, 0.0], error=error, prices=prices)
+    assert (found.answer, found.chosen, found.is_decided) == ("equal", 2, False)
+    # It has to be within 3 of the chosen one, and is 4.5 worse; 4.5 separates:
+    # 4 · ((1.96 · 3 / 4.5)² - 1) = 2.8.
+    assert found.more_launches.tolist() == [0, 3, 0]
+
+
+def test_numbers_among_more_points_are_those_of_the_candidates() -> None:
+    found = selected([0.0, 5.0]).among(np.array([3, 1]), 5)
+    assert (found.chosen, found.contenders.tolist()) == (3, [3])
+    assert np.isnan(found.shortfall[[0, 2, 4]]).all()
+    assert found.more_launches.tolist() == [0] * 5
