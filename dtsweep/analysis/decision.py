@@ -11,7 +11,7 @@ import numpy as np
 from dtsweep.analysis.candidates import read_goal, with_candidates
 from dtsweep.analysis.dominance import PointCosts, compare, places_to_launch
 from dtsweep.analysis.frontier import MODEL
-from dtsweep.analysis.launches import ASKED
+from dtsweep.analysis.limits import variances_of
 from dtsweep.analysis.objectives import Objective, cost_of, read_objectives
 from dtsweep.analysis.recommend import candidates_of, comparison_in
 from dtsweep.analysis.study import Study
@@ -60,7 +60,7 @@ def decide(study: Study, goal: Goal | None) -> Decision:
         open_points = _open_of_goal(study, goal)
         of = read_goal(study.points, goal).name
     return Decision(
-        open_points=frozenset(open_points), variances=_variances(study, open_points, of=of)
+        open_points=frozenset(open_points), variances=variances_of(study, open_points, of=of)
     )
 
 
@@ -77,27 +77,6 @@ def check_goal(goal: Goal) -> None:
         read_goal(study.points, goal)
     if "workload" not in goal.where and "env." not in goal.where:
         study.condition(goal.where)
-
-
-def _variances(study: Study, open_points: set[str], *, of: str) -> Variances | None:
-    """Variances of the open points' launches, and the time that launches take."""
-    trials = study.trials[study.trials["point_id"].isin(open_points)]
-    if trials.empty or of not in ASKED:
-        return None
-    newest = of_environment(trials, trials["env_id"].iloc[-1])
-    launches = study.launches(newest["env_id"].iloc[-1], of)
-    pool = launches.paired_pool or launches.unpaired_pool
-    relative = newest[f"{of}_error"] / newest[of]
-    window_s = newest["window_s"].astype("float64")
-    launch_s = (newest["trial_s"] - window_s + newest["overhead_s"].fillna(0.0)).astype("float64")
-    starts_s = newest.groupby("session")["startup_s"].max().sum() / len(newest)
-    values = [relative.pow(2).median(), window_s.median(), launch_s.median() + starts_s]
-    if pool is None or not np.isfinite(values).all() or min(values) <= 0:
-        return None
-    within, window, launch = map(float, values)
-    return Variances(
-        between=max(0.0, pool.between_variance), within=within, window_s=window, launch_s=launch
-    )
 
 
 def _open_of_goal(study: Study, goal: Goal) -> set[str]:

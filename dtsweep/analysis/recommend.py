@@ -20,6 +20,7 @@ from dtsweep.analysis.candidates import (
 from dtsweep.analysis.dominance import Rows
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.launches import setting_columns
+from dtsweep.analysis.limits import variances_of
 from dtsweep.analysis.objectives import Objective, read_objectives
 from dtsweep.analysis.pairwise import PairTest, comparison_of
 from dtsweep.analysis.study import Frame, Study, study_of
@@ -29,7 +30,8 @@ from dtsweep.inference.selection import Candidates, Selection, select
 from dtsweep.inference.spread import of_environment
 from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
-from dtsweep.sweep.goal import GOALS, Goal, Question
+from dtsweep.inference.windows import Variances
+from dtsweep.sweep.goal import Goal, Question
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,6 +97,8 @@ class Recommendation:
 
     They may or may not meet it.
     """
+    variances: Variances | None
+    """Of the launches of the recommended point and the contenders; None if they don't show them."""
     drift: float | None
     """Possible drift of the machine, from `drift_of`.
 
@@ -108,7 +112,7 @@ class Recommendation:
 
 
 def recommend(
-    frame: Frame, goal: Goal = GOALS["throughput"], *, compare_models: bool = False
+    frame: Frame, goal: Goal | None = None, *, compare_models: bool = False
 ) -> list[Recommendation]:
     """Recommend one configuration for a goal, for each model and environment.
 
@@ -126,7 +130,8 @@ def recommend(
     Args:
         frame: one row per trial, as `dtsweep.load(results, canaries=True)` gives it, or a study of
             it.
-        goal: what counts.
+        goal: what counts; None is the goal that the trials were measured for, or the highest
+            throughput.
         compare_models: compare all models with each other.
 
     Returns:
@@ -136,6 +141,7 @@ def recommend(
         SweepError: no point is a candidate, or the goal can't be read.
     """
     study = study_of(frame)
+    goal = goal or study.goal
     objective = read_goal(study.points, goal)
     condition = study.condition(goal.where)
     points = with_candidates(study.points, goal, objective, condition, zone=study.zone)
@@ -239,6 +245,11 @@ def _recommend_one(
             name for name in condition.columns if name not in setting_columns(points)
         ),
         undecided=_undecided(points, chosen, objective),
+        variances=variances_of(
+            study,
+            {rows.loc[chosen[0], "point_id"], *order.loc[order["is_contender"], "point_id"]},
+            of=objective.name,
+        ),
         drift=test.drift,
     )
 

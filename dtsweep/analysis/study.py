@@ -12,7 +12,7 @@ from dtsweep.analysis.where import Condition, parse_condition
 from dtsweep.inference.contrasts import logarithms_of
 from dtsweep.inference.looks import look_level
 from dtsweep.inference.spread import POINT, Launches, of_environment, spread_of
-from dtsweep.sweep.goal import Question
+from dtsweep.sweep.goal import GOALS, Goal, Question
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,6 +65,13 @@ class Study:
         if not isinstance(text, str):
             return None
         return Question.from_json(text)
+
+    @property
+    def goal(self) -> Goal:
+        """Goal of that question; the highest throughput, if it asks for the frontier or is None."""
+        if self.question is None or self.question.goal is None:
+            return GOALS["throughput"]
+        return self.question.goal
 
     @cached_property
     def level(self) -> float:

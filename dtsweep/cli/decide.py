@@ -91,7 +91,9 @@ def recommend(results: str, compare_models: bool, as_json: bool, **asked: str | 
     from dtsweep.report import recommendation
 
     study = Study(load_results(results))
-    recommendations = recommended(study, _goal(**asked), compare_models=compare_models)
+    recommendations = recommended(
+        study, _goal(**asked, asked=study.goal), compare_models=compare_models
+    )
     if as_json:
         print_json([recommendation.as_json(one) for one in recommendations])
     else:
@@ -105,17 +107,21 @@ def _goal(
     minimize: str | None,
     where: str | None,
     allow: str | None,
+    asked: Goal,
 ) -> Goal:
+    """Goal by the options; `asked` is the results' own, which holds as far as no option says more."""
     from dataclasses import replace
 
     if goal and (maximize or minimize):
         raise SweepError("--goal names what counts; leave --maximize and --minimize out, or --goal")
     if maximize or minimize:
         chosen = Goal(maximize=maximize, minimize=minimize)
+    elif goal:
+        chosen = GOALS[goal]
     else:
-        chosen = GOALS[goal or "throughput"]
+        chosen = asked
     semantics = tuple(filter(None, (allow or "").replace(" ", "").split(",")))
-    return replace(chosen, where=where or "", allow=semantics)
+    return replace(chosen, where=where or chosen.where, allow=semantics or chosen.allow)
 
 
 def print_results(

@@ -14,7 +14,7 @@ from dtsweep.inference.spread import POINT
 from dtsweep.report.bounds import bounds_sentence, next_words
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.recommendation import in_words, names_of
-from dtsweep.sweep.goal import GOALS
+from dtsweep.text import count_of, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,11 +23,20 @@ if TYPE_CHECKING:
 def recommended_in(
     study: Study, *, where: str, compare_models: bool
 ) -> tuple[list[Recommendation], str]:
-    """Recommend a configuration, or say why there is none."""
+    """Recommend a configuration for the results' own goal, or say why there is none.
+
+    Args:
+        study: of the results.
+        where: a condition that points have to meet in addition to that of the goal.
+        compare_models: compare all models with each other.
+    """
+    goal = study.goal
+    conditions = [condition for condition in (goal.where, where) if condition]
+    if len(conditions) > 1:
+        conditions = [f"({condition})" for condition in conditions]
+    goal = replace(goal, where=" and ".join(conditions))
     try:
-        return recommend(
-            study, replace(GOALS["throughput"], where=where), compare_models=compare_models
-        ), ""
+        return recommend(study, goal, compare_models=compare_models), ""
     except SweepError as error:
         return [], f"No recommendation: {error}."
 
@@ -39,6 +48,32 @@ def advice_on(recommendations: Sequence[Recommendation], varying: Sequence[str])
         in_words(recommendation, varying=varying, name=name, named=1)
         for recommendation, name in zip(recommendations, names, strict=True)
     ]
+
+
+def frontier_answer(study: Study, points: pd.DataFrame) -> str:
+    """Say which points are on the frontier and which are open, where that was asked.
+
+    Args:
+        study: of the results.
+        points: rows of `frontier`.
+    """
+    if study.question is None or study.question.goal is not None:
+        return ""
+    judged = points[points["standing"].notna()]
+    is_open = judged["is_open"].astype("bool")
+    settled = int((judged["on_frontier"] & ~is_open).sum())
+    counted = (
+        f"Frontier: {settled} of {count_of(len(judged), 'point')} "
+        f"{'is' if settled == 1 else 'are'} on it, each within "
+        f"{percent(study.zone)}"
+    )
+    if not is_open.any():
+        return f"{counted}; all others are off it ({percent(study.confidence)} confidence each)."
+    launches = int(judged.loc[is_open, "launches"].max())
+    return (
+        f"{counted}; {is_open.sum()} are open after {count_of(launches, 'launch')}. "
+        f"`--max-launches {launches + 2}` goes on, and `--goal throughput` asks for the best one."
+    )
 
 
 def limits_on(

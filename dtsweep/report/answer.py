@@ -187,8 +187,26 @@ def _on_undecided(recommendation: Recommendation, varying: Sequence[str], *, nam
     better = contenders[contenders["possible_gain"] > 0]
     if len(better):
         words = [_may_be_better(row, recommendation, varying) for _, row in better.iterrows()]
-        sentences.append(f"{_joined(words[:named], len(words), mark='; ')}.")
-    return " ".join([*sentences, _what_decides(recommendation, better)])
+        others = ""
+        if len(words) > named:
+            others = f"; {count_of(len(words) - named, 'other')} may be better, too"
+        sentences.append(f"{'; '.join(words[:named])}{others}.")
+    sentences += [_limit(recommendation), _what_decides(recommendation, better)]
+    return " ".join(filter(None, sentences))
+
+
+def _limit(recommendation: Recommendation) -> str:
+    """Say whether launches or windows limit the answer; empty if nothing shows it."""
+    variances = recommendation.variances
+    if variances is None:
+        return ""
+    between, within = (percent(variance**0.5) for variance in (variances.between, variances.within))
+    if variances.is_by_launches:
+        return f"Launches of a point differ by {between}, which limits the answer."
+    return (
+        f"Windows of {variances.window_s:.2g} s are known to {within}, which limits the answer; "
+        f"launches differ by {between}. Longer windows (`Measure(half_width=…)`) would help."
+    )
 
 
 def _may_be_better(

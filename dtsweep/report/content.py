@@ -22,7 +22,7 @@ from dtsweep.analysis.recommend import Recommendation
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.verdicts import KneeVerdict
-from dtsweep.report.advice import advice_on, limits_on, recommended_in
+from dtsweep.report.advice import advice_on, frontier_answer, limits_on, recommended_in
 from dtsweep.report.doubts import conditions_on, doubts_on
 from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import axis_name, model_columns, point_label
@@ -132,6 +132,8 @@ class Content:
 
     Without a recommendation, the reason for that.
     """
+    frontier_answer: str
+    """Which points are on the frontier and which are open; empty where it was not the question."""
     bounds: pd.DataFrame
     """Rows of `dtsweep.analysis.bottleneck`, one per point."""
     limits: Sequence[str]
@@ -255,6 +257,7 @@ def content_of(
         constants=_constants(points, varying),
         recommendations=recommended,
         advice=advice_on(recommended, varying) or [[why_none]],
+        frontier_answer=frontier_answer(study, points),
         bounds=bounds,
         limits=limits_on(recommended, frontiers, bounds),
         frontiers=frontiers,

@@ -70,6 +70,8 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     if not content.frontiers:
         say(console, "No trial ended ok, so there is no frontier.")
     if content.frontiers:
+        if content.frontier_answer:
+            say(console, content.frontier_answer, style="bold green")
         _print_advice(content, console=console, show_all=show_all)
     for doubt in content.doubts:
         say(console, doubt, style="yellow")
