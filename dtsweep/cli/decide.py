@@ -92,7 +92,7 @@ def recommend(results: str, compare_models: bool, as_json: bool, **asked: str | 
 
     study = Study(load_results(results))
     recommendations = recommended(
-        study, _goal(**asked, asked=study.goal), compare_models=compare_models
+        study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
     )
     if as_json:
         print_json([recommendation.as_json(one) for one in recommendations])
@@ -107,9 +107,9 @@ def _goal(
     minimize: str | None,
     where: str | None,
     allow: str | None,
-    asked: Goal,
+    results_goal: Goal,
 ) -> Goal:
-    """Goal by the options; `asked` is the results' own, which holds as far as no option says more."""
+    """Goal by the options; that of the results holds as far as no option says more."""
     from dataclasses import replace
 
     if goal and (maximize or minimize):
@@ -119,7 +119,7 @@ def _goal(
     elif goal:
         chosen = GOALS[goal]
     else:
-        chosen = asked
+        chosen = results_goal
     semantics = tuple(filter(None, (allow or "").replace(" ", "").split(",")))
     return replace(chosen, where=where or chosen.where, allow=semantics or chosen.allow)
 
