@@ -298,7 +298,7 @@ def row(what: str, found: pd.DataFrame, *, launches: int) -> list[str]:
     cells = [what, str(launches), " and ".join(sorted(found["method"].unique()))]
     for of in ("samples_per_s", "latency_s"):
         rows = found[found["of"] == of]
-        same = (rows["verdict"] == Verdict.UNDECIDED).sum()
+        same = rows["verdict"].isin([Verdict.UNDECIDED, Verdict.EQUAL]).sum()
         half = (rows["ratio_high"] - rows["ratio_low"]) / 2
         cells += [
             f"{same} of {len(rows)}",
@@ -344,7 +344,7 @@ def main() -> None:
     if options.real:
         found = real(sweeps=options.real, launches=options.launches)
         rows.append(row("run, one session, the same", found, launches=options.launches))
-    each = ["{}: not distinguishable", "ratio", "half-width"]
+    each = ["{}: no difference found", "ratio", "half-width"]
     headers = ["sweeps", "launches", "method"]
     headers += [head.format(name) for name in ("throughput", "median step") for head in each]
     note = (

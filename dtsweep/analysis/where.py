@@ -291,7 +291,7 @@ class _Parser:
 def _loosened(sign: str, limit: float, slack: float) -> float:
     """Loosen a limit by a share of its size; equality has none.
 
-    >>> _loosened("<=", 0.2, 0.05), round(_loosened(">", 0.2, 0.05), 6)
+    >>> round(_loosened("<=", 0.2, 0.05), 6), round(_loosened(">", 0.2, 0.05), 6)
     (0.21, 0.19)
     """
     if sign.startswith("<"):

@@ -255,7 +255,7 @@ def _kinds(recommendation: Recommendation) -> str:
     low, high = (float(point.get(f"{objective}{end}", math.nan)) for end in ("_low", "_high"))
     own_width = (high - low) / abs(float(point[objective]))
     compared_width = (runner_up["ratio_high"] - runner_up["ratio_low"]) / runner_up["ratio"]
-    if math.isnan(own_width) or own_width <= compared_width:
+    if not own_width > compared_width:
         return ""
     return (
         " The comparison is more precise than ± above: it pools the launches of all points, and "

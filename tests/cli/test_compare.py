@@ -78,8 +78,8 @@ def test_undecided_equal_and_unknown_are_different_words(tmp_path: Path, base: P
     wide = ["--of", "samples_per_s", "--indifference", "10%"]
     said = in_one_line(command("difference", near, "micro_batch=4", "micro_batch=16", *wide))
     assert said.startswith("A and B are equal within 10 % by samples_per_s: 1.013 times (")
-    refused = command("difference", near, "micro_batch=4", "micro_batch=16", "--indifference", "2")
-    assert refused.exit_code == 2
+    with pytest.raises(SweepError, match="indifference zone 2 must be at least 0 and below 1"):
+        command("difference", near, "micro_batch=4", "micro_batch=16", "--indifference", "2")
     once = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]})
     said = in_one_line(command("difference", once, "micro_batch=4", "micro_batch=16"))
     assert said.startswith(
