@@ -14,7 +14,7 @@ from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import AS_WRITTEN, MODE_FIELDS, mode_of
 from dtsweep.sweep.point import DEFAULTS, World, identity
 
-CANARY_TRIALS = 2
+CANARY_TRIALS = 4
 """Least trials of a session with canaries; around a single one they would double its cost."""
 
 
