@@ -27,7 +27,7 @@ read files. In reading order:
     bottleneck      bound of each point
     pairwise        tests points against one of them, even with one launch each
     candidates      points that may be recommended for a goal, and reasons against the others
-    limits          what limits an answer: variance between launches, or within their windows
+    limits          limits of an answer: variance between launches, or within their windows
     recommend       configuration for a goal: the answer, and what it gives up
     forecast        rounds that a question will take, by simulation from the launches so far
     decision        whether the question of a sweep is decided, and which points are open

@@ -1,4 +1,4 @@
-"""Decision on the question of a sweep: whether more launches are needed, and of which points."""
+"""Decision on the question of a sweep: the points that need more launches."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _open_of_goal(study: Study, goal: Goal) -> set[str]:
 
 
 def _open_of_frontier(study: Study) -> set[str]:
-    """Points of which it is open whether they are on a frontier, and the points that may beat them.
+    """Points that may or may not be on a frontier, and the points that may beat them.
 
     A point is on it if no other one beats it by more than the indifference zone, and off it if one
     beats it significantly, as in the identification of Pareto sets by Auer et al. (2016).

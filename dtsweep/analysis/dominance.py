@@ -162,7 +162,7 @@ def compare_all(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Row
 def places_to_launch(
     costs: PointCosts, numbers: Rows, standings: NDArray[np.str_]
 ) -> tuple[Rows, Rows]:
-    """Find out of which points it is open whether they are on the frontier, and who may beat them.
+    """Find the points that may or may not be on the frontier, and the points that may beat them.
 
     A point is off it if another one beats it significantly. It is on it if no other one beats it by
     more than the indifference zone, as launches show. Else it is open.

@@ -1,4 +1,4 @@
-"""What limits an answer: the variance between launches, or that within their windows."""
+"""Limits of an answer: the variance between launches, and the variance within windows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def variances_of(study: Study, points: Collection[str], *, of: str) -> Variances
     relative = newest[f"{of}_error"] / newest[of]
     window_s = newest["window_s"].astype("float64")
     launch_s = (newest["trial_s"] - window_s + newest["overhead_s"].fillna(0.0)).astype("float64")
-    starts_s = newest.groupby("session")["startup_s"].max().sum() / len(newest)
+    sessions = study.frame[study.frame["session"].isin(newest["session"])]
+    starts_s = sessions.groupby("session")["startup_s"].max().sum() / len(newest)
     values = [relative.pow(2).median(), window_s.median(), launch_s.median() + starts_s]
     if pool is None or not np.isfinite(values).all() or min(values) <= 0:
         return None

@@ -109,7 +109,7 @@ class Selection:
     """
 
     def among(self, places: Rows, count: int) -> Selection:
-        """Number the points as more points are, of which these are some.
+        """Number the points as a larger set does, which they are a part of.
 
         Args:
             places: (points,) number of each point among all.
@@ -224,7 +224,7 @@ def _answer(candidates: Candidates, leader: int, *, contenders: Rows, is_equal: 
 
 
 def _cheapest(points: Rows, prices: Numbers, *, means: Numbers) -> int:
-    """Point of the least prices, and of equal ones that of the least mean cost."""
+    """Point of the least prices; if several have them, the one of the least mean cost."""
     # The last key counts most.
     return int(points[np.lexsort((means[points], *prices[points].T[::-1]))[0]])
 
@@ -287,7 +287,7 @@ def _assumed_error(
 ) -> Numbers:
     """Standard error of differences of single launches, (first, second).
 
-    It is that of `ASSUMED_SIGMA`, or of the launches so far if they differ more.
+    It follows from `ASSUMED_SIGMA`, or from the launches so far if they differ more.
 
     Args:
         launches: of costs.

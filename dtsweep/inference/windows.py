@@ -22,7 +22,7 @@ class Variances:
     """Variances of a launch mean that limit an answer, as squared shares, and what they cost."""
 
     between: float
-    """Between-launch variance, without what shifts all points of a launch alike."""
+    """Between-launch variance, without the effects that all points of a launch share."""
     within: float
     """Within-launch variance of a window of this length."""
     window_s: float
@@ -54,7 +54,7 @@ class Variances:
     def half_width(self, widest: float, *, zone: float, longest_s: float) -> float:
         """Target half-width of the next windows, as a share.
 
-        It is that of the optimal window, but at least `OF_ZONE` of the indifference zone, and at
+        The optimal window gives it. It is at least `OF_ZONE` of the indifference zone, and at
         least half of the present one: the variance between launches is known from few of them.
 
         Args:

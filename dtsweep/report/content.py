@@ -133,7 +133,7 @@ class Content:
     Without a recommendation, the reason for that.
     """
     frontier_answer: str
-    """Which points are on the frontier and which are open; empty where it was not the question."""
+    """Numbers of points on the frontier and of open ones; empty where it was not the question."""
     bounds: pd.DataFrame
     """Rows of `dtsweep.analysis.bottleneck`, one per point."""
     limits: Sequence[str]

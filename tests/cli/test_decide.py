@@ -29,7 +29,7 @@ def test_recommend_gives_the_answer_and_the_code(study: Path, forked_command: Co
         "Best of one launch each: ddp workers=2 micro_batch=64"
     )
     assert "One launch of each decides nothing" in done.stdout
-    assert "`--goal throughput`" in " ".join(done.stdout.split())
+    assert "Next: run the sweep again, it goes on." in " ".join(done.stdout.split())
     assert "The drift of the machine is not known" in done.stdout
     assert "Point(workers=2, micro_batch=64" in done.stdout
     assert "DistributedDataParallel(model)" in done.stdout

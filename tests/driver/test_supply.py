@@ -220,7 +220,7 @@ def _in_one_group(plan: Plan) -> Layout:
 
 
 def _handed_out(queue: Queue) -> Running:
-    trial, task = queue.next(0, now=0.0, rivals=lambda _: ())
+    trial, task = queue.next(0, now=0.0)
     return Running(trial=trial, task=task, slot=0, began=0.0, started_at=datetime.now(UTC))
 
 
