@@ -75,6 +75,7 @@ def run(
     address: str | None = None,
     rerun: str | None = None,
     in_process: bool = False,
+    max_hours: float | None = None,
 ) -> pd.DataFrame:
     """Run what is not yet in the results and return one row per trial, as `dtsweep.load` does.
 
@@ -87,6 +88,7 @@ def run(
         rerun: None, `failed` or `all`.
         in_process: run the points with one worker in this very process, without Ray: for a
             debugger.
+        max_hours: hours after which no new trial begins; the same call goes on.
 
     Raises:
         SweepError: the sweep or the results can't be used.
@@ -97,7 +99,13 @@ def run(
     if results is None:
         results = results_of(sweep, in_process=in_process)
     where = absolute_place(str(results))
-    options = Options(results=where, address=address, rerun=rerun, in_process=in_process)
+    options = Options(
+        results=where,
+        address=address,
+        rerun=rerun,
+        in_process=in_process,
+        max_hours=max_hours,
+    )
     tally = execute(sweep, candidates(sweep), options)
     if tally.storage_error is not None:
         raise StorageError(tally.storage_error)
