@@ -84,11 +84,13 @@ class PointCosts:
         )
         is_greater = self._in_measured([each.estimate > half for each, half in pairs])
         is_far = self._in_measured([each.estimate > _FAR * half for each, half in pairs])
-        zones = (self._zone_of(cost) for cost in self.costs)
-        is_within = _in_any(
-            (each.estimate + half <= zone) & each.is_tested
-            for (each, half), zone in zip(pairs, zones, strict=True)
-        )
+        # Of a cost that is set, an equal one leaves the decision to those that are measured.
+        is_within = ~by_estimate & all(cost.is_exact for cost in self.costs)
+        for cost, (each, half) in zip(self.costs, pairs, strict=True):
+            if cost.is_exact:
+                is_within |= each.estimate < -_EQUAL
+            else:
+                is_within |= (each.estimate + half <= self._zone_of(cost)) & each.is_tested
         return Dominance(
             significant=by_estimate & is_greater,
             by_estimate=by_estimate,

@@ -39,6 +39,9 @@ class Supply:
             False if nothing is to be handed out any more: the policy asks for no more trials, or
             time is up. What is left then is noted in the tally.
         """
+        if self._recorder.tally.trials_left is not None:
+            # Time is up: another plan would take the trials of the last one for handed out.
+            return False
         while self._queue.is_empty:
             plan = self._planned.next_plan(self._recorder.rows)
             if not plan.to_run:
@@ -49,7 +52,11 @@ class Supply:
             self._planned.progress.total += len(plan.to_run)
             self._add(plan)
         if self.is_time_up:
-            self._recorder.tally.trials_left = self._queue.waiting
+            # Where a canary alone is left, the policy may ask for more.
+            left = self._queue.waiting
+            if not left:
+                left = len(self._planned.next_plan(self._recorder.rows).to_run)
+            self._recorder.tally.trials_left = left or None
             return False
         return True
 

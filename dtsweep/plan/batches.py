@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from dtsweep.plan.plan import PLANNED_BY, InRun, Plan, make_plan
-from dtsweep.plan.policy import NOTHING_SPENT, Policy, Rows, Spent
+from dtsweep.plan.policy import NOTHING_SPENT, Grid, Policy, Rows, Spent
 from dtsweep.plan.settle import policy_of
 from dtsweep.sweep.axes import Candidate
 from dtsweep.sweep.settings import Sweep
@@ -57,7 +57,7 @@ class Batches:
         stale = None
         if self._first is not None:
             stale = self._first.stale
-            if self._policy is None and self._sweep.question is None:
+            if isinstance(self._policy, Grid):
                 # A grid has asked for all of its trials.
                 return replace(self._first, to_run=())
         in_run = InRun(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dtsweep.errors import SweepError
 from dtsweep.plan.policy import NOTHING_SPENT, Grid, Policy, Round, Rows, Spent
+from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point, identity
@@ -67,7 +68,9 @@ class Settle:
         if not points:
             return []
         rounds = [Round(repeat=1, points=points, measure=self._first_measure())]
-        states = {row["trial_id"]: row["status"] for row in rows}
+        # An interrupted `--rerun all` leaves a cancelled attempt after an `ok` one, which counts.
+        current = (rows[index] for index in current_attempts(rows).values())
+        states = {row["trial_id"]: row["status"] for row in current}
         names = {identity(point): point for point in points}
         while rounds[-1].repeat < self.question.max_launches:
             if not self._is_over(rounds[-1], states, over):

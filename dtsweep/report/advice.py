@@ -68,11 +68,17 @@ def frontier_answer(study: Study, points: pd.DataFrame) -> str:
         f"{percent(study.zone)}"
     )
     if not is_open.any():
-        return f"{counted}; all others are off it ({percent(study.confidence)} confidence each)."
+        others = "; all others are off it"
+        if settled == len(judged):
+            others = ""
+        return f"{counted}{others} ({percent(study.confidence)} confidence each)."
     launches = int(judged.loc[is_open, "launches"].max())
+    way = f"`--max-launches {launches + 2}` goes on"
+    if launches < study.question.max_launches:
+        way = "The same command goes on"
     return (
-        f"{counted}; {is_open.sum()} are open after {count_of(launches, 'launch')}. "
-        f"`--max-launches {launches + 2}` goes on, and `--goal throughput` asks for the best one."
+        f"{counted}; {is_open.sum()} {'is' if is_open.sum() == 1 else 'are'} open after "
+        f"{count_of(launches, 'launch')}. {way}, and `--goal throughput` asks for the best one."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -69,7 +70,8 @@ def as_read(
     """Rows of `trials` as `Results.attempts` reads them: with all columns but `started_at`."""
     table = arrow_table("trials", columns_of(trials), workload_types=workload_types)
     rows: list[dict[str, Any]] = table.drop_columns(["started_at"]).to_pylist()
-    return rows
+    # The names of so many columns would take more memory than a row's values.
+    return [{sys.intern(name): value for name, value in row.items()} for row in rows]
 
 
 def log_file(name: str, text: str) -> StoredFile:

@@ -27,6 +27,20 @@ def test_a_slower_step_with_less_throughput_is_dominated() -> None:
     assert points["on_frontier"].tolist() == [True, False, True]
 
 
+@pytest.mark.parametrize("minimize", [["latency_s"], ["latency_s", "workers"]])
+def test_points_with_one_launch_are_open_whatever_is_set_alike(minimize: list[str]) -> None:
+    near = ({"step_p50_s": 0.1 * at, "samples_per_s": 10.0 * at} for at in (1.0, 1.01))
+    points = frontier(trials(*near), minimize=minimize)
+    assert points["is_open"].tolist() == [True, True]
+
+
+def test_a_point_that_beats_the_others_in_what_is_set_is_not_open() -> None:
+    near = [{"step_p50_s": 0.1, "samples_per_s": 10.0, "workers": count} for count in (1, 2)]
+    points = frontier(trials(*near), minimize=["latency_s", "workers"]).set_index("workers")
+    assert not points.loc[1, "is_open"]
+    assert frontier(trials(*near), minimize=["workers"], maximize=[])["is_open"].sum() == 0
+
+
 def measured(
     latency_s: list[float], samples_per_s: list[float], *, noise: float, seed: int
 ) -> pd.DataFrame:

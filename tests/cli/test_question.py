@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,19 @@ import pytest
 
 from dtsweep import Goal, Measure, Sweep, SweepError, workloads
 from dtsweep.cli import cli
+from dtsweep.cli.decide import print_results
 from dtsweep.cli.plan_table import plan_json
 from dtsweep.cli.question import with_question
 from dtsweep.plan.plan import RoundsRange, make_plan
+from dtsweep.plan.settle import policy_of
+from dtsweep.results.pack import unmeasured_files
+from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.goal import GOALS, Question
+from dtsweep.sweep.values import column_types
 from tests.conftest import Command
+from tests.measured import Machine
 
 FILE = """
 from dtsweep import Goal, Measure, Sweep, workloads
@@ -160,3 +167,19 @@ def test_a_run_that_is_out_of_time_ends_with_exit_code_3_and_says_what_is_left(
         done.stderr,
         re.MULTILINE,
     )
+
+
+def test_a_report_after_a_run_answers_the_question_of_that_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = Sweep(workload=workloads.Gpt(), axes={"micro_batch": [1, 2]}, goal="throughput")
+    machine = Machine(sweep, lambda point: 100.0)
+    machine.finish(policy_of(sweep))
+    rows = [{**row, "started_at": datetime(2026, 1, 1, tzinfo=UTC)} for row in machine.rows]
+    types = column_types(sweep.workload)
+    Results(tmp_path).write(unmeasured_files(rows, workload_types=types))
+    # Nothing was left to measure, so no row has the question that was asked last.
+    asked = Question(goal=GOALS["throughput"], indifference=0.2)
+    print_results(str(tmp_path), as_json=True, question=asked)
+    (answer,) = json.loads(capsys.readouterr().out)["recommendations"]
+    assert answer["zone"] == 0.2

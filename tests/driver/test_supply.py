@@ -224,6 +224,21 @@ def _handed_out(queue: Queue) -> Running:
     return Running(trial=trial, task=task, slot=0, began=0.0, started_at=datetime.now(UTC))
 
 
+def test_a_canary_that_is_left_when_time_is_up_is_no_trial(tmp_path: Path) -> None:
+    planned = Run(folder=tmp_path, launches=1).planned(
+        StringIO(), max_hours=1, clock=lambda: 3600.0
+    )
+    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    running = [_handed_out(queue) for _ in planned.plan.to_run]
+    recorder.rows += [
+        {**row_of_trial(one.trial), "status": "ok", "samples_per_s": 1.0} for one in running
+    ]
+    queue.extend([[replace(running[0].trial, role="canary")]], {})
+    assert not supply.refill()
+    assert (recorder.tally.trials_left, recorder.tally.exit_code) == (None, 0)
+
+
 def test_a_scheduler_waits_for_what_runs_and_ends_when_time_is_up(tmp_path: Path) -> None:
     planned = Run(folder=tmp_path).planned(StringIO(), max_hours=1, clock=lambda: 3600.0)
     queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)

@@ -98,6 +98,14 @@ def test_trials_that_are_not_measured_again_end_a_round() -> None:
     assert len(policy.rounds(machine.points, machine.rows, over={lost})) == 2
 
 
+def test_a_cancelled_attempt_after_a_result_does_not_open_its_round_again() -> None:
+    machine = Machine(SWEEP, near)
+    policy = settle()
+    machine.measure(policy.rounds(machine.points, [])[0])
+    cancelled = {**machine.rows[0], "attempt_id": "x", "status": "cancelled", "row_number": 99}
+    assert len(policy.rounds(machine.points, [*machine.rows, cancelled])) == 2
+
+
 def test_no_point_gets_more_launches_than_allowed() -> None:
     sweep = replace(SWEEP, max_launches=4)
     machine = Machine(sweep, near, noise=0.2)
