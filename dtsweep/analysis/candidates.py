@@ -48,7 +48,8 @@ def with_candidates(
     objective: Objective,
     condition: Condition,
     *,
-    zone: float = 0.0,
+    zone: float,
+    level: float,
 ) -> pd.DataFrame:
     """Mark which points are candidates, and why others are not.
 
@@ -58,6 +59,7 @@ def with_candidates(
         objective: of the goal.
         condition: of the goal.
         zone: indifference zone of the condition's limits, as a share.
+        level: two-sided significance level of a look.
 
     Returns:
         The points with `is_allowed`, by semantics; `is_implausible`, whether their numbers
@@ -69,7 +71,7 @@ def with_candidates(
     """
     met = condition.holds(points)
     is_known = met.notna() & points[objective.name].notna()
-    noisy = _with_launch_noise(points, condition)
+    noisy = _with_launch_noise(points, condition, level=level)
     verdicts = condition.verdicts(noisy, zone=zone)
     is_meeting = verdicts == ConditionVerdict.MEETS
     is_open = is_meeting | (verdicts == ConditionVerdict.UNDECIDED)
@@ -87,21 +89,25 @@ def with_candidates(
     )
 
 
-def _with_launch_noise(points: pd.DataFrame, condition: Condition) -> pd.DataFrame:
-    """Widen the intervals of single launches by the assumed noise between launches.
+def _with_launch_noise(points: pd.DataFrame, condition: Condition, *, level: float) -> pd.DataFrame:
+    """Widen the intervals of a condition's columns to the level of a look.
 
-    Such an interval says nothing of another launch.
+    The interval of a single launch says nothing of another launch: the assumed noise between
+    launches is added.
     """
-    is_single = points["interval"] == "launch"
+    from scipy.special import ndtri
+
+    widening = float(-ndtri(level / 2)) / NORMAL_95
+    sigma = (points["interval"] == "launch") * ASSUMED_SIGMA
     widened = points.copy()
     for name in condition.columns:
         if f"{name}_low" not in points:
             continue
-        noise = NORMAL_95 * ASSUMED_SIGMA * points[name].abs()
+        noise = NORMAL_95 * sigma * points[name].abs()
         for end, sign in (("low", -1), ("high", 1)):
             half_width = (points[f"{name}_{end}"] - points[name]).abs()
-            wide = points[name] + sign * (half_width**2 + noise**2) ** 0.5
-            widened[f"{name}_{end}"] = points[f"{name}_{end}"].mask(is_single, wide)
+            wide = widening * (half_width**2 + noise**2) ** 0.5
+            widened[f"{name}_{end}"] = points[name] + sign * wide
     return widened
 
 

@@ -83,7 +83,9 @@ def _open_of_goal(study: Study, goal: Goal) -> set[str]:
     """Contenders of each model and environment whose answer is open."""
     objective = read_goal(study.points, goal)
     condition = study.condition(goal.where)
-    points = with_candidates(study.points, goal, objective, condition, zone=study.zone)
+    points = with_candidates(
+        study.points, goal, objective, condition, zone=study.zone, level=study.level
+    )
     found: set[str] = set()
     for _, group in points.groupby([*MODEL, "env_id"], dropna=False, sort=False):
         if not group["is_candidate"].any():

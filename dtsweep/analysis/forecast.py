@@ -69,7 +69,9 @@ def forecast(
     """
     objective = read_goal(study.points, goal)
     condition = study.condition(goal.where)
-    points = with_candidates(study.points, goal, objective, condition, zone=study.zone)
+    points = with_candidates(
+        study.points, goal, objective, condition, zone=study.zone, level=study.level
+    )
     rng = np.random.default_rng(seed)
     played = []
     for _, group in points.groupby([*MODEL, "env_id"], dropna=False, sort=False):

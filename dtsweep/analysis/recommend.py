@@ -144,7 +144,9 @@ def recommend(
     goal = goal or study.goal
     objective = read_goal(study.points, goal)
     condition = study.condition(goal.where)
-    points = with_candidates(study.points, goal, objective, condition, zone=study.zone)
+    points = with_candidates(
+        study.points, goal, objective, condition, zone=study.zone, level=study.level
+    )
     if not (points["is_candidate"] & points["is_met"]).any():
         raise SweepError(why_none(points, objective, condition))
 

@@ -214,9 +214,10 @@ def _answer(candidates: Candidates, leader: int, *, contenders: Rows, is_equal: 
     """Answer by the points that no other is significantly better than."""
     if len(candidates.counts) == 1:
         return Answer.ONLY_CANDIDATE
-    if candidates.counts[contenders].max(initial=0) < 2:
+    if candidates.counts.max() < 2:
         return Answer.SINGLE_LAUNCH
-    if len(contenders) == 1 and candidates.is_met[leader]:
+    is_launched_again = candidates.counts[leader] > 1
+    if len(contenders) == 1 and candidates.is_met[leader] and is_launched_again:
         return Answer.BEST
     if is_equal.any():
         return Answer.EQUAL

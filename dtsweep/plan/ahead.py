@@ -36,6 +36,9 @@ def with_rounds_ahead(sweep: Sweep, plan: Plan) -> Plan:
     except SweepError:
         # Nothing meets the goal so far.
         return plan
+    if not runs:
+        # Objectives that are set, or that are compared by difference, are not simulated.
+        return plan
     # The trials of the plan are the first ones of these.
     further = sorted((max(0, trials - len(plan.to_run)), rounds) for trials, rounds in runs)
     low, high = (further[int(end * (len(further) - 1))] for end in ENDS)
@@ -63,7 +66,7 @@ def _trials_and_rounds(
     runs = forecast(
         study, question.goal, _windows(sweep, study), max_launches=question.max_launches
     )
-    return [(sum(run.trials), len(run.trials)) for run in runs] or [(0, 0)]
+    return [(sum(run.trials), len(run.trials)) for run in runs]
 
 
 def _windows(sweep: Sweep, study: Study) -> Windows:

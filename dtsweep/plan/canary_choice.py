@@ -15,7 +15,7 @@ from dtsweep.sweep.modes import AS_WRITTEN, MODE_FIELDS, mode_of
 from dtsweep.sweep.point import DEFAULTS, World, identity
 
 CANARY_TRIALS = 4
-"""Least trials of a session with canaries; around a single one they would double its cost."""
+"""Least trials of a session with canaries; around fewer they would take as long as the trials."""
 
 
 def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dtsweep.errors import SweepError
 from dtsweep.plan.policy import NOTHING_SPENT, Grid, Policy, Round, Rows, Spent
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
@@ -29,6 +29,9 @@ FIRST_HALF_WIDTH = 0.05
 
 FIRST_SHARE = 0.5
 """Least length of a window of the first round, as a share of `Measure.min_seconds`."""
+
+FAILURES = 2
+"""Launches of a point that have failed, from which on it is not launched again."""
 
 STEPS_FACTOR = 1.5
 """Least steps for the interval of a quantile, times this: correlated steps count less."""
@@ -72,21 +75,30 @@ class Settle:
         current = (rows[index] for index in current_attempts(rows).values())
         states = {row["trial_id"]: row["status"] for row in current}
         names = {identity(point): point for point in points}
-        while rounds[-1].repeat < self.question.max_launches:
-            if not self._is_over(rounds[-1], states, over):
+        furthest = max((row["repeat"] for row in rows if row["point_id"] in names), default=1)
+        while self._is_over(rounds[-1], states, over):
+            last = rounds[-1].repeat
+            decision = self._decision(rows, names, last=last)
+            if not decision.open_points and furthest > last:
+                # A grid, or another question, has launched more: all of it counts.
+                last = furthest
+                decision = self._decision(rows, names, last=last)
+            lost = self._failing(rows, last=last)
+            contenders = [
+                point for name, point in names.items() if name in decision.open_points - lost
+            ]
+            if not contenders or last >= self.question.max_launches:
                 break
-            decision = self._decision(rows, names, last=rounds[-1].repeat)
-            contenders = [point for name, point in names.items() if name in decision.open_points]
-            if not contenders:
-                break
-            rounds.append(
-                Round(
-                    repeat=rounds[-1].repeat + 1,
-                    points=contenders,
-                    measure=self._measure(decision.variances),
-                )
-            )
+            measure = self._measure(decision.variances)
+            rounds.append(Round(repeat=last + 1, points=contenders, measure=measure))
         return rounds
+
+    def _failing(self, rows: Rows, *, last: int) -> set[str]:
+        """Points that have failed in so many launches that another one is not worth its time."""
+        earlier = [row for row in rows if row["repeat"] <= last and row["role"] != "canary"]
+        current = (earlier[index] for index in current_attempts(earlier).values())
+        failures = Counter(row["point_id"] for row in current if row["status"] != "ok")
+        return {point for point, count in failures.items() if count >= FAILURES}
 
     def _is_over(self, last: Round, states: Mapping[str, str], over: Collection[str]) -> bool:
         """True if every trial of a round has its final result, or is not measured again."""
@@ -96,18 +108,14 @@ class Settle:
     def _decision(self, rows: Rows, names: Collection[str], *, last: int) -> Decision:
         """Decide by the rounds up to the last one of these."""
         # Its imports take longer than a plan without results.
-        from dtsweep.analysis.decision import Decision, decide
+        from dtsweep.analysis.decision import decide
         from dtsweep.analysis.study import Study
 
         earlier = [row for row in rows if row["repeat"] <= last]
         attempts = frozenset(row["attempt_id"] for row in earlier)
         if attempts not in self._decisions:
             study = Study(self.frame(earlier, names), question=self.question)
-            try:
-                self._decisions[attempts] = decide(study, self.question.goal)
-            except SweepError:
-                # Nothing meets the goal: the report says why.
-                self._decisions[attempts] = Decision(open_points=frozenset(), variances=None)
+            self._decisions[attempts] = decide(study, self.question.goal)
         return self._decisions[attempts]
 
     def frame(self, rows: Rows, names: Collection[str]) -> pd.DataFrame:

@@ -307,17 +307,17 @@ def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
         sweep = Sweep(workload=workloads.Gpt(), axes=axes, measure=measure)
         return expected_s_of(make_plan(sweep, candidates(sweep), []))
 
-    several = {"workers": [1, 2], "micro_batch": [1, 2, 3]}
+    several = {"workers": [1, 2], "micro_batch": [1, 2, 3, 4]}
     canary = 10 + TRIAL_REST_S
     each = canary + AFTER_SHARE * 10
     assert expected_s(replace(seconds, canary=False), several) == pytest.approx(
-        6 * each + SESSION_START_S
+        8 * each + SESSION_START_S
     )
-    assert expected_s(seconds, several) == pytest.approx(6 * each + 2 * canary + SESSION_START_S)
+    assert expected_s(seconds, several) == pytest.approx(8 * each + 2 * canary + SESSION_START_S)
     assert expected_s(seconds, {"workers": [2]}) == pytest.approx(each + SESSION_START_S)
     # Each world with a session of its own.
     apart = replace(seconds, nested=False)
-    assert expected_s(apart, several) == pytest.approx(6 * each + 4 * canary + 2 * SESSION_START_S)
+    assert expected_s(apart, several) == pytest.approx(8 * each + 4 * canary + 2 * SESSION_START_S)
     assert expected_s(apart, {"workers": [1, 2]}) == pytest.approx(2 * each + 2 * SESSION_START_S)
 
 

@@ -14,7 +14,7 @@ from dtsweep.plan.plan import make_plan
 from dtsweep.plan.policy import Grid, Round
 from dtsweep.plan.settle import Settle, policy_of
 from dtsweep.sweep.axes import candidates
-from dtsweep.sweep.point import Point
+from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.task import trial_name
 from tests.measured import Machine
 
@@ -189,3 +189,32 @@ def test_a_plan_expects_the_rounds_ahead_by_the_rows_so_far() -> None:
     assert low_s <= high_s
     machine.finish(settle())
     assert trials_ahead(machine, SWEEP) == (0, 0, 0.0, 0.0)
+
+
+def test_launches_of_an_earlier_grid_count_as_those_of_rounds() -> None:
+    machine = Machine(SWEEP, near, noise=0.03)
+    grid = Grid(sweep=replace(SWEEP, goal=None, measure=Measure(repeats=3)))
+    for one in grid.rounds(machine.points, []):
+        machine.measure(one)
+    following = settle().rounds(machine.points, machine.rows)[-1]
+    assert following.repeat == 4
+    assert micro_batches(following) == [16, 32]
+
+
+def test_a_contender_whose_launches_fail_is_given_up() -> None:
+    machine = Machine(SWEEP, near)
+    policy = settle()
+    machine.measure(policy.rounds(machine.points, [])[-1])
+    broken = ""
+    for repeat in (2, 3):
+        one = policy.rounds(machine.points, machine.rows)[-1]
+        assert one.repeat == repeat
+        machine.measure(one)
+        broken = broken or machine.rows[-1]["point_id"]
+        for row in machine.rows:
+            if row["point_id"] == broken and row["repeat"] == repeat:
+                row.update(status="timeout", samples_per_s=None)
+        machine.rate = lambda point: near(point) * (1 + machine.rng.normal(0, 0.03))
+    again = policy.rounds(machine.points, machine.rows)[-1]
+    assert again.repeat == 4
+    assert broken not in {identity(point) for point in again.points}
