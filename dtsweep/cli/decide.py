@@ -21,6 +21,7 @@ from dtsweep.sweep.goal import GOALS, Goal
 if TYPE_CHECKING:
     from dtsweep.analysis import Study
     from dtsweep.report.content import Section
+    from dtsweep.sweep.goal import Question
 
 
 @click.command()
@@ -131,6 +132,7 @@ def print_results(
     show_all: bool = False,
     samples: int | None = None,
     price: float | None = None,
+    question: Question | None = None,
     **asked: Any,
 ) -> None:
     """Print the report of a results folder.
@@ -141,8 +143,10 @@ def print_results(
         show_all: whatever tables leave out.
         samples: also how long training on so many takes.
         price: also what that costs, of a worker for an hour.
+        question: that the report answers; None is the one that the trials were measured for.
         asked: what `content_of` takes; objectives that are empty are the usual ones.
     """
+    from dtsweep.analysis import Study
     from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
     from dtsweep.report.node_table import speeds_of_nodes
@@ -159,7 +163,8 @@ def print_results(
     sections: list[Callable[[Study], Section]] = [speeds_of_nodes(results)]
     if samples is not None:
         sections.append(training_times(samples=samples, price=price))
-    content = content_of(load_results(results), sections=sections, **asked)
+    study = Study(load_results(results), question=question)
+    content = content_of(study, sections=sections, **asked)
     if as_json:
         print_json(report_json(content))
     else:

@@ -112,7 +112,10 @@ def carry_out(
         )
     # Where the run was interrupted before any trial had begun, there may be nothing to read.
     if tally.storage_error is None and (tally.signal_number is None or tally.statuses):
-        print_results(place, as_json=as_json)
+        question = sweep.question
+        if options["in_process"]:
+            question = None
+        print_results(place, as_json=as_json, question=question)
     sys.exit(tally.exit_code)
 
 

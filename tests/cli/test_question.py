@@ -148,10 +148,10 @@ def printed(plan: Plan) -> str:
     return " ".join(text.getvalue().split())
 
 
-def test_a_plan_without_trials_to_run_names_the_command_that_has_the_answer() -> None:
+def test_a_plan_without_trials_to_run_says_that_no_round_follows() -> None:
     plan = make_plan(SWEEP, candidates(SWEEP), [])
     done = replace(plan, to_run=[], done=plan.to_run)
-    assert "no round follows; `dtsweep report results/study` has the answer" in printed(done)
+    assert "no round follows; a run prints the answer" in printed(done)
     assert "no round follows" not in printed(replace(done, question=None))
 
 
@@ -159,6 +159,12 @@ def test_a_plan_says_that_no_further_round_is_expected() -> None:
     plan = make_plan(SWEEP, candidates(SWEEP), [])
     nothing = RoundsRange(low_trials=0, high_trials=0, low_s=0.0, high_s=0.0)
     assert "launches of a point; none is expected" in printed(replace(plan, rounds=nothing))
+
+
+def test_a_plan_gives_one_number_where_both_ends_of_the_range_are_equal() -> None:
+    plan = make_plan(SWEEP, candidates(SWEEP), [])
+    equal = RoundsRange(low_trials=4, high_trials=4, low_s=62.0, high_s=62.0)
+    assert "launches of a point: 4 trials, about 62 s" in printed(replace(plan, rounds=equal))
 
 
 def test_the_json_of_a_plan_has_what_rounds_are_expected_to_take() -> None:
