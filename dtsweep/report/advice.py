@@ -70,9 +70,12 @@ def frontier_answer(study: Study, points: pd.DataFrame) -> str:
     if not is_open.any():
         return f"{counted}; all others are off it ({percent(study.confidence)} confidence each)."
     launches = int(judged.loc[is_open, "launches"].max())
+    step = "Run the sweep again, it goes on"
+    if launches >= study.question.max_launches:
+        step = f"`--max-launches {launches + 2}` goes on"
     return (
-        f"{counted}; {is_open.sum()} are open after {count_of(launches, 'launch')}. "
-        f"`--max-launches {launches + 2}` goes on, and `--goal throughput` asks for the best one."
+        f"{counted}; {is_open.sum()} {'is' if is_open.sum() == 1 else 'are'} open after "
+        f"{count_of(launches, 'launch')}. {step}, and `--goal throughput` asks for the best one."
     )
 
 
