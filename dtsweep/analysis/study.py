@@ -139,7 +139,8 @@ class Study:
             points = self.points.loc[is_met, [*POINT]].assign(meets=True)
             trials = self.frame[[*POINT]].merge(points, how="left", on=list(POINT))
             is_canary = self.frame["role"].eq("canary").to_numpy()
-            self._narrowed[text] = Study(self.frame[trials["meets"].notna().to_numpy() | is_canary])
+            is_kept = trials["meets"].notna().to_numpy() | is_canary
+            self._narrowed[text] = Study(self.frame[is_kept], question=self._question)
         return self._narrowed[text]
 
 

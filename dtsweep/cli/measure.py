@@ -158,7 +158,16 @@ def show_plan(
     from dtsweep.plan.batches import columns_read
     from dtsweep.plan.plan import make_plan
     from dtsweep.results.store import Results, damage_of
+    from dtsweep.sweep.goal import GOALS
 
+    goal = None
+    if sweep.question is not None:
+        goal = sweep.question.goal
+    if goal is not None and goal not in GOALS.values():
+        # Its imports take longer than a plan without results.
+        from dtsweep.analysis.decision import check_goal
+
+        check_goal(goal)
     if results is None:
         results = f"results/{sweep.name}"
     store = Results(results)

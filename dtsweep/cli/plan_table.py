@@ -73,6 +73,8 @@ def print_plan(
         )
     if plan.question is not None and plan.to_run:
         say(console, _rounds(plan, plan.question))
+    elif plan.question is not None and plan.done:
+        say(console, "no round follows; a run prints the answer")
     if misfits is None:
         say(console, "feasibility not checked: --address asks a cluster")
     else:
@@ -85,6 +87,10 @@ def _rounds(plan: Plan, question: Question) -> str:
     if plan.rounds is None:
         return words
     low, high, low_s, high_s = plan.rounds
+    if high == 0:
+        return f"{words}; none is expected"
+    if low == high:
+        return f"{words}: {count_of(low, 'trial')}, about {duration(high_s)}"
     return f"{words}: {low} to {high} trials, {duration(low_s)} to {duration(high_s)}"
 
 

@@ -48,8 +48,8 @@ def refuse_grid(sweep: Sweep, asked: Mapping[str, Any]) -> None:
     if asked and sweep.question is None:
         option = next(iter(asked)).replace("_", "-")
         raise SweepError(
-            f"--{option} says nothing of a plain grid, which Measure(repeats="
-            f"{sweep.measure.repeats}) asks for; leave repeats out of the sweep, or --{option}"
+            f"--{option} can't be used with Measure(repeats={sweep.measure.repeats}), which "
+            f"measures a plain grid; leave repeats out of the sweep, or --{option}"
         )
 
 

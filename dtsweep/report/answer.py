@@ -37,6 +37,13 @@ _SAME_VALUE = "Take {label}: one of the best of {candidates} for {goal}."
 """Headline where points have the same setting."""
 
 
+_LARGEST_GAIN = 10.0
+"""Largest upper limit of a gain that is written, as a share; a greater one says nothing."""
+
+_LARGEST_ZONE = 0.99
+"""Largest indifference zone that is proposed, as a share; `Question` refuses 1 and more."""
+
+
 def in_short(recommendation: Recommendation) -> str:
     """Name the answer in a few words, for a table."""
     return _IN_SHORT[recommendation.answer].format(zone=percent(recommendation.zone))
@@ -212,11 +219,14 @@ def _limit(recommendation: Recommendation) -> str:
 def _may_be_better(
     row: pd.Series[Any], recommendation: Recommendation, varying: Sequence[str]
 ) -> str:
-    gain = _gain(row["possible_gain"], recommendation)
     condition = ""
     if row["condition_verdict"] != ConditionVerdict.MEETS:
         condition = ", if it meets the condition"
-    return f"{trial_label(row, varying)} may be up to {gain} better{condition}"
+    label = trial_label(row, varying)
+    if recommendation.objective.is_relative and row["possible_gain"] > _LARGEST_GAIN:
+        return f"{label} may be better, by an unknown amount{condition}"
+    gain = _gain(row["possible_gain"], recommendation)
+    return f"{label} may be up to {gain} better{condition}"
 
 
 def _on_single_launches(recommendation: Recommendation) -> str:
@@ -235,10 +245,10 @@ def _what_decides(recommendation: Recommendation, open_points: pd.DataFrame) -> 
     """Say how many more launches would decide about some points, and how to get them."""
     needed = open_points["more_launches"]
     if needed.isna().any():
-        most = _gain(recommendation.contenders["possible_gain"].max(), recommendation)
+        most = recommendation.contenders["possible_gain"].max()
         wider = ""
-        if recommendation.objective.is_relative:
-            zone = most.replace(" ", "")
+        if recommendation.objective.is_relative and most <= _LARGEST_ZONE:
+            zone = _gain(most, recommendation).replace(" ", "")
             wider = f" A wider indifference zone decides sooner: `--indifference {zone}`."
         return f"Over 100 more launches of each would be needed.{wider}"
     if not needed.gt(0).any():

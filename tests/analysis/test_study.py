@@ -21,6 +21,7 @@ from dtsweep.analysis import (
 )
 from dtsweep.analysis import study as studies
 from dtsweep.cli.decide import print_results
+from dtsweep.sweep.goal import GOALS, Question
 from tests.pages import ROOT
 
 RESULTS = ROOT / "tests" / "data" / "three_modes"
@@ -48,6 +49,13 @@ def test_a_report_prepares_each_table_once(calls: Counter[str]) -> None:
     assert calls == dict.fromkeys(PREPARED, 1) | {"ladders_of": 2}, (
         "ladders by workers and by nodes"
     )
+
+
+def test_a_report_answers_the_question_that_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    question = Question(goal=GOALS["fast-validation"])
+    for where in ("", "micro_batch = 4"):
+        print_results(str(RESULTS), as_json=False, where=where, question=question)
+        assert "for the lowest latency_s" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_report_where_reads_the_condition_once_and_prepares_the_points_that_meet_it_beside_all(

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from dtsweep import Goal, Measure, Sweep, SweepError, workloads
 from dtsweep.cli import cli
 from dtsweep.cli.decide import print_results
-from dtsweep.cli.plan_table import plan_json
+from dtsweep.cli.plan_table import plan_json, print_plan
 from dtsweep.cli.question import with_question
-from dtsweep.plan.plan import RoundsRange, make_plan
+from dtsweep.plan.plan import Plan, RoundsRange, make_plan
 from dtsweep.plan.settle import policy_of
 from dtsweep.results.pack import unmeasured_files
 from dtsweep.results.store import Results
@@ -93,12 +96,12 @@ def test_the_same_trials_are_asked_for_whatever_the_goal_is() -> None:
         (
             {"goal": "energy"},
             {"measure": Measure(repeats=2)},
-            r"--goal says nothing of a plain grid, which Measure\(repeats=2\) asks for; leave",
+            r"--goal can't be used with Measure\(repeats=2\), which measures a plain grid; leave",
         ),
         (
             {"max_launches": 4},
             {"measure": Measure(repeats=2)},
-            "--max-launches says nothing of a plain grid",
+            "--max-launches can't be used with Measure",
         ),
         ({"where": "workers<=1"}, {}, "--where is a condition of a goal, and the frontier has non"),
         ({"goal": "frontier", "where": "workers<=1"}, {}, "--where is a condition of a goal"),
@@ -130,9 +133,48 @@ def test_a_plan_says_that_rounds_follow(tmp_path: Path, capsys: pytest.CaptureFi
     assert "then rounds" not in capsys.readouterr().out
 
 
-def test_the_json_of_a_plan_has_what_rounds_are_expected_to_take() -> None:
-    from dataclasses import replace
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ('goal=Goal(maximize="samples_per_sec"),', "did you mean 'samples_per_s'"),
+        ('goal=Goal(minimize="latency_s", where="step_p99 <= 1"),', "did you mean 'step_p99_s'"),
+    ],
+)
+def test_a_plan_refuses_a_goal_with_an_unknown_column(
+    settings: str, message: str, tmp_path: Path
+) -> None:
+    asking = ["plan", write(tmp_path, settings), "--results", str(tmp_path / "r")]
+    with pytest.raises(SweepError, match=message):
+        cli(asking, standalone_mode=False)
 
+
+def printed(plan: Plan) -> str:
+    """Text of a plan, in one line."""
+    text = StringIO()
+    print_plan(plan, None, console=Console(file=text), where="results/study", axes=["workers"])
+    return " ".join(text.getvalue().split())
+
+
+def test_a_plan_without_trials_to_run_says_that_no_round_follows() -> None:
+    plan = make_plan(SWEEP, candidates(SWEEP), [])
+    done = replace(plan, to_run=[], done=plan.to_run)
+    assert "no round follows; a run prints the answer" in printed(done)
+    assert "no round follows" not in printed(replace(done, question=None))
+
+
+def test_a_plan_says_that_no_further_round_is_expected() -> None:
+    plan = make_plan(SWEEP, candidates(SWEEP), [])
+    nothing = RoundsRange(low_trials=0, high_trials=0, low_s=0.0, high_s=0.0)
+    assert "launches of a point; none is expected" in printed(replace(plan, rounds=nothing))
+
+
+def test_a_plan_gives_one_number_where_both_ends_of_the_range_are_equal() -> None:
+    plan = make_plan(SWEEP, candidates(SWEEP), [])
+    equal = RoundsRange(low_trials=4, high_trials=4, low_s=62.0, high_s=62.0)
+    assert "launches of a point: 4 trials, about 62 s" in printed(replace(plan, rounds=equal))
+
+
+def test_the_json_of_a_plan_has_what_rounds_are_expected_to_take() -> None:
     plan = make_plan(SWEEP, candidates(SWEEP), [])
     assert plan_json(plan, None)["rounds"] is None
     expected = RoundsRange(low_trials=1, high_trials=4, low_s=10.0, high_s=60.0)
@@ -152,7 +194,7 @@ def test_the_saved_file_of_a_script_has_the_question(
     cli(["script", "train.py", "--save", "named.py", "--goal", "energy"], standalone_mode=False)
     assert '    goal="energy",\n' in Path("named.py").read_text()
     grid = ["script", "train.py", "--plan", "--measure", "repeats=2", "--confidence", "90%"]
-    with pytest.raises(SweepError, match="--confidence says nothing of a plain grid"):
+    with pytest.raises(SweepError, match="--confidence can't be used with Measure"):
         cli(grid, standalone_mode=False)
 
 

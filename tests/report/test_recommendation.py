@@ -137,6 +137,14 @@ def test_undecided_says_what_is_left_and_the_next_step(
     assert re.search(rf"of each would decide\. Next: {step}$", second)
 
 
+def test_a_gain_without_a_useful_limit_is_said_to_be_unknown_and_is_no_zone() -> None:
+    loud = [own_launches(name, 100, spread=2.0, workers=of) for name, of in (("a", 1), ("b", 2))]
+    text = said(*loud, question=Question(goal=GOALS["throughput"]))
+    assert "may be better, by an unknown amount." in text
+    assert "Over 100 more launches of each would be needed." in text
+    assert "--indifference" not in text
+
+
 def test_a_difference_that_over_100_launches_would_decide_has_a_wider_zone_as_next_step() -> None:
     narrow = Question(goal=GOALS["throughput"], indifference=0.001)
     near = [own_launches(name, 100, spread=0.05, workers=of) for name, of in (("a", 1), ("b", 2))]
