@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dtsweep.analysis.objectives import Cost
 from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.pareto import on_frontier
-from dtsweep.inference.selection import differences_of
+from dtsweep.inference.selection import LEAST_AGAIN, differences_of
 from dtsweep.inference.variance import Numbers
 
 Rows = NDArray[np.intp]
@@ -184,6 +184,12 @@ def places_to_launch(
     np.fill_diagonal(is_within, val=True)
     is_open = ~np.logical_and.reduce(is_within, axis=1)
     may_beat = ~np.logical_and.reduce(is_within[is_open], axis=0)
+    is_single = costs.costs[0].launches.counts[numbers].max() < 2
+    is_measured = not all(cost.is_exact for cost in costs.costs)
+    if is_single and is_measured:
+        # Nothing shows yet how far launches differ: some points are launched again in any case.
+        best_first = np.argsort(costs.mean_costs(numbers)[:, -1], kind="stable")
+        return near[is_open], np.union1d(near, best_first[:LEAST_AGAIN])
     return near[is_open], near[may_beat]
 
 

@@ -119,6 +119,11 @@ def _on_best(recommendation: Recommendation) -> str:
     least = ""
     if not math.isnan(lead):
         least = _gain(lead, recommendation, is_lower_limit=True)
+    if math.isnan(lead):
+        return (
+            "It is better than every other one, if launches of points that were launched once "
+            f"differ by at most an assumed {percent(ASSUMED_SIGMA)}."
+        )
     if not least:
         return f"It is better than every other one {confidence}."
     return f"It is at least {least} better than every other one {confidence}."

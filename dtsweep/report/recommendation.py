@@ -117,10 +117,11 @@ def in_words(
     doubt = ""
     if point["caution"]:
         doubt = f" Doubtful: {point['caution']}."
+    figures = "; ".join(_figures(point, recommendation.objective.name))
     lines = [
         f"{f'{name}: ' if name else ''}{headline(recommendation, varying)}",
         evidence(recommendation, varying, named=named),
-        f"{'; '.join(_figures(point, recommendation.objective.name))}.{doubt}",
+        f"{figures[:1].upper()}{figures[1:]}.{doubt}",
         *_condition(recommendation, varying),
         *_runner_up(recommendation, varying),
         *_left_out(recommendation),

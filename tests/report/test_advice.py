@@ -13,7 +13,7 @@ from dtsweep.sweep.goal import Question
 @pytest.mark.parametrize(
     ("launches", "step"),
     [
-        (2, "1 is open after 2 launches. Run the sweep again, it goes on"),
+        (2, "1 is open after 2 launches. The same command goes on"),
         (3, "1 is open after 3 launches. `--max-launches 5` goes on"),
     ],
 )
