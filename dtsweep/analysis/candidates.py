@@ -98,7 +98,7 @@ def _with_launch_noise(points: pd.DataFrame, condition: Condition, *, level: flo
     from scipy.special import ndtri
 
     widening = float(-ndtri(level / 2)) / NORMAL_95
-    sigma = (points["interval"] == "launch") * ASSUMED_SIGMA
+    sigma = (points["interval"] == "launch").map({True: ASSUMED_SIGMA, False: 0.0})
     widened = points.copy()
     for name in condition.columns:
         if f"{name}_low" not in points:

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dtsweep.plan.canary_choice import CANARY_TRIALS, choose_canaries
+from dtsweep.plan.canary_choice import choose_canaries, has_canaries
 from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.results.statuses import is_retried
@@ -314,9 +314,8 @@ class Queue:
     def _watch(self, queue: SlotQueue) -> None:
         """Put the canary of the first trial, whose world is the largest, at both ends."""
         first = queue.group[0][0]
-        is_watched = self._sweep.measure.canary and len(queue.group) >= CANARY_TRIALS
         canary = None
-        if is_watched:
+        if has_canaries(self._sweep, [trial for trial, _ in queue.group]):
             canary = self._canaries.get(first.point.world)
         queue.canary = canary and replace(canary, repeat=first.repeat)
         if queue.canary is not None:

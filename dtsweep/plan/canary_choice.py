@@ -13,9 +13,21 @@ from dtsweep.plan.trial import Trial
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import AS_WRITTEN, MODE_FIELDS, mode_of
 from dtsweep.sweep.point import DEFAULTS, World, identity
+from dtsweep.sweep.settings import Sweep
 
-CANARY_TRIALS = 4
-"""Least trials of a session with canaries; around fewer they would take as long as the trials."""
+CANARY_TRIALS, CANARY_CONTENDERS = 2, 4
+"""Least trials of a session with canaries: in general, and in later rounds of a question.
+
+Around a single one they would double its cost. A round compares its points inside one session.
+"""
+
+
+def has_canaries(sweep: Sweep, trials: Sequence[Trial]) -> bool:
+    """True if a session with these trials measures canaries, where its world has one."""
+    if not sweep.measure.canary:
+        return False
+    is_later_round = sweep.question is not None and trials[0].repeat > 1
+    return len(trials) >= (CANARY_CONTENDERS if is_later_round else CANARY_TRIALS)
 
 
 def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dtsweep.plan.canary_choice import CANARY_TRIALS
+from dtsweep.plan.canary_choice import has_canaries
 from dtsweep.plan.trial import Trial, group_launches, groups_of, sessions_of
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
@@ -60,10 +60,8 @@ def expected_duration(
 
 
 def _expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
-    sessions = _trials_of_sessions(sweep, trials)
-    canaries = 0
-    if sweep.measure.canary:
-        canaries = 2 * sum(count >= CANARY_TRIALS for count in sessions)
+    sessions = _sessions(sweep, trials)
+    canaries = 2 * sum(has_canaries(sweep, session) for session in sessions)
     seconds = _trials_s(sweep, trials, rows) + canaries * _canary_s(sweep, rows)
     seconds += len(sessions) * _start_s(rows)
     return seconds / sweep.resources.concurrent
@@ -100,15 +98,14 @@ def are_brief(
 
 def starts(sweep: Sweep, trials: Sequence[Trial]) -> int:
     """Number of sessions that will start, if none fails and nodes stay."""
-    return len(_trials_of_sessions(sweep, trials))
+    return len(_sessions(sweep, trials))
 
 
-def _trials_of_sessions(sweep: Sweep, trials: Sequence[Trial]) -> list[int]:
-    """Number of trials that each session will have, if none fails and nodes stay."""
+def _sessions(sweep: Sweep, trials: Sequence[Trial]) -> list[Sequence[Trial]]:
+    """Trials of each session, if none fails and nodes stay."""
     nests = sweep.measure.nested and not sweep.measure.fresh
     groups = groups_of(trials, fresh=sweep.measure.fresh)
-    sessions = sessions_of(groups, nests=nests, slots=sweep.resources.concurrent)
-    return [len(session) for session in sessions]
+    return sessions_of(groups, nests=nests, slots=sweep.resources.concurrent)
 
 
 def _workers(group: Sequence[Trial]) -> int:
