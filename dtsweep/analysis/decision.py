@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dtsweep.analysis.candidates import read_goal, with_candidates
-from dtsweep.analysis.dominance import PointCosts, compare, places_to_launch
-from dtsweep.analysis.frontier import MODEL
+from dtsweep.analysis.candidates import read_goal
+from dtsweep.analysis.dominance import compare, places_to_launch
+from dtsweep.analysis.frontier import MODEL, point_costs
 from dtsweep.analysis.limits import variances_of
-from dtsweep.analysis.objectives import Objective, cost_of, read_objectives
-from dtsweep.analysis.recommend import candidates_of, comparison_in
+from dtsweep.analysis.objectives import read_objectives
+from dtsweep.analysis.recommend import selections_in
 from dtsweep.analysis.study import Study
 from dtsweep.inference.selection import points_to_launch
 from dtsweep.inference.spread import POINT, of_environment
 from dtsweep.inference.windows import Variances
 from dtsweep.results.store import trials_of_rows
 from dtsweep.sweep.goal import Goal
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +28,6 @@ class Decision:
     """Points (`point_id`) to launch again; none if the question is decided."""
     variances: Variances | None
     """Of the open points; None if their launches don't show them."""
-
-    @property
-    def is_decided(self) -> bool:
-        """True if further launches would not change the answer."""
-        return not self.open_points
 
 
 def decide(study: Study, goal: Goal | None) -> Decision:
@@ -81,19 +71,9 @@ def check_goal(goal: Goal) -> None:
 
 def _open_of_goal(study: Study, goal: Goal) -> set[str]:
     """Contenders of each model and environment whose answer is open."""
-    objective = read_goal(study.points, goal)
-    condition = study.condition(goal.where)
-    points = with_candidates(
-        study.points, goal, objective, condition, zone=study.zone, level=study.level
-    )
     found: set[str] = set()
-    for _, group in points.groupby([*MODEL, "env_id"], dropna=False, sort=False):
-        if not group["is_candidate"].any():
-            continue
-        compare = functools.partial(comparison_in, study, group["env_id"].iloc[0])
-        narrowed, _, selection = candidates_of(group, goal, compare, study)
-        rows = narrowed[narrowed["is_candidate"]]
-        found |= set(rows["point_id"].iloc[points_to_launch(selection)])
+    for candidates, _, selection in selections_in(study, goal):
+        found |= set(candidates["point_id"].iloc[points_to_launch(selection)])
     return found
 
 
@@ -108,7 +88,7 @@ def _open_of_frontier(study: Study) -> set[str]:
     for env_id in study.points["env_id"].drop_duplicates():
         trials = of_environment(study.trials, env_id)
         trials = trials.dropna(subset=[objective.name for objective in objectives])
-        costs = _costs(study, trials, objectives)
+        costs = point_costs(study, trials, objectives)
         launch_rows = costs.costs[0].launches.points.reset_index(names="row")
         points = of_environment(study.points, env_id).merge(launch_rows, on=list(POINT))
         for _, group in points.groupby(["semantics", *MODEL], dropna=False, sort=False):
@@ -116,11 +96,3 @@ def _open_of_frontier(study: Study) -> set[str]:
             open_places, rivals = places_to_launch(costs, numbers, compare(costs, numbers)[0])
             found |= set(group["point_id"].iloc[np.union1d(open_places, rivals)])
     return found
-
-
-def _costs(study: Study, trials: pd.DataFrame, objectives: tuple[Objective, ...]) -> PointCosts:
-    return PointCosts(
-        tuple(cost_of(trials, objective) for objective in objectives),
-        level=study.level,
-        zone=study.zone,
-    )

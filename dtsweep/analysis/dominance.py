@@ -13,7 +13,6 @@ from dtsweep.analysis.objectives import Cost
 from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.pareto import on_frontier
 from dtsweep.inference.selection import LEAST_AGAIN, differences_of
-from dtsweep.inference.variance import Numbers
 
 Rows = NDArray[np.intp]
 Truth = NDArray[np.bool_]
@@ -73,8 +72,10 @@ class PointCosts:
     def dominance(self, first: Rows, second: Rows) -> Dominance:
         """Compare the first points with the second ones, without the machine's drift."""
         differences = [
-            differences_of(cost.contrasts(first, second), cost.launches, first, second, sizes=sizes)
-            for cost, sizes in zip(self.costs, self._sizes, strict=True)
+            differences_of(
+                cost.contrasts(first, second), cost.launches, first, second, sizes=cost.sizes
+            )
+            for cost in self.costs
         ]
         half_widths = [difference.half_width(self.level) for difference in differences]
         pairs = list(zip(differences, half_widths, strict=True))
@@ -97,13 +98,6 @@ class PointCosts:
             by_far=by_estimate & is_far,
             within_zone=is_within,
         )
-
-    @property
-    def _sizes(self) -> list[Numbers | None]:
-        """By objective (points,) sizes of values; None where costs are logarithms."""
-        return [
-            None if cost.is_relative else np.abs(cost.launches.point_means) for cost in self.costs
-        ]
 
     def _zone_of(self, cost: Cost) -> float:
         """Indifference zone in units of a cost."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dtsweep.analysis.candidates import read_goal, with_candidates
-from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.pairwise import PairTest
-from dtsweep.analysis.recommend import candidates_of, comparison_in, properties_of
+from dtsweep.analysis.recommend import properties_of, selections_in
 from dtsweep.analysis.study import Study
 from dtsweep.inference.rehearsal import Rehearsal, Rules, Windows, play
 from dtsweep.inference.selection import ASSUMED_SIGMA
@@ -67,23 +64,13 @@ def forecast(
     Raises:
         SweepError: the goal can't be read.
     """
-    objective = read_goal(study.points, goal)
-    condition = study.condition(goal.where)
-    points = with_candidates(
-        study.points, goal, objective, condition, zone=study.zone, level=study.level
-    )
     rng = np.random.default_rng(seed)
+    rules = Rules(float(np.log1p(study.zone)), study.level, max_launches)
     played = []
-    for _, group in points.groupby([*MODEL, "env_id"], dropna=False, sort=False):
-        if not group["is_candidate"].any():
+    for candidates, test, _ in selections_in(study, goal):
+        if test.objective.is_exact or not test.objective.is_relative:
             continue
-        compare = functools.partial(comparison_in, study, group["env_id"].iloc[0])
-        narrowed, objective, _ = candidates_of(group, goal, compare, study)
-        test = compare(objective)
-        if objective.is_exact or not objective.is_relative:
-            continue
-        rows = _best(test, narrowed[narrowed["is_candidate"]])
-        rules = Rules(float(np.log1p(study.zone)), study.level, max_launches)
+        rows = _best(test, candidates)
         played += [_played(test, rows, windows, rules, rng=rng) for _ in range(DRAWS)]
     return played
 
@@ -119,7 +106,7 @@ def _played(
 
 def _variance(launches: Launches) -> tuple[Numbers, float]:
     """Variance of a launch of each point, and the standard deviation between launches."""
-    pool = launches.paired_pool or launches.unpaired_pool
+    pool = launches.pool
     between = ASSUMED_SIGMA
     if pool is not None:
         between = max(0.0, pool.between_variance) ** 0.5

@@ -136,6 +136,21 @@ def hypervolume(
     return pd.DataFrame(rows, columns=[*keys, "hypervolume"])
 
 
+def point_costs(study: Study, trials: pd.DataFrame, objectives: Sequence[Objective]) -> PointCosts:
+    """Arrange the objectives of one environment's trials, with the study's level and zone.
+
+    Args:
+        study: of the trials.
+        trials: of the environment, each with a value of every objective.
+        objectives: of the frontier.
+    """
+    return PointCosts(
+        tuple(cost_of(trials, objective) for objective in objectives),
+        level=study.level,
+        zone=study.zone,
+    )
+
+
 def _write_standings(
     points: pd.DataFrame,
     eligible: pd.DataFrame,
@@ -156,11 +171,7 @@ def _write_standings(
         compare_models: whether models count as one.
     """
     trials = trials.dropna(subset=[objective.name for objective in objectives])
-    costs = PointCosts(
-        tuple(cost_of(trials, objective) for objective in objectives),
-        level=study.level,
-        zone=study.zone,
-    )
+    costs = point_costs(study, trials, objectives)
     launch_rows = costs.costs[0].launches.points.reset_index(names="row")
     rows = eligible.reset_index().merge(launch_rows, on=list(POINT))
     for _, group in rows.groupby(["semantics", *(() if compare_models else MODEL)], dropna=False):

@@ -31,7 +31,7 @@ def variances_of(study: Study, points: Collection[str], *, of: str) -> Variances
         return None
     newest = of_environment(trials, trials["env_id"].iloc[-1])
     launches = study.launches(newest["env_id"].iloc[-1], of)
-    pool = launches.paired_pool or launches.unpaired_pool
+    pool = launches.pool
     relative = newest[f"{of}_error"] / newest[of]
     window_s = newest["window_s"].astype("float64")
     launch_s = (newest["trial_s"] - window_s + newest["overhead_s"].fillna(0.0)).astype("float64")

@@ -58,6 +58,14 @@ class Cost:
     is_relative: bool = True
     """True if costs are logarithms."""
 
+    @property
+    def sizes(self) -> Numbers:
+        """(points,) sizes of values that shares are of; 1 where costs are logarithms."""
+        means = self.launches.point_means
+        if self.is_relative:
+            return np.ones(len(means))
+        return np.abs(means)
+
     def contrasts(self, first: Rows, second: Rows) -> Contrasts:
         """Difference in cost of each of the first to each of the second."""
         if not self.is_exact:

@@ -49,22 +49,16 @@ class PairTest:
         """
         contrast = self.cost.contrasts(numbers, numbers)
         drift = self.drift_in(contrast, numbers, numbers)
-        untested = self._drift_effect(self.drift or 0.0, *np.ix_(*[self._sizes[numbers]] * 2))
+        sizes = self.cost.sizes[numbers]
+        untested = self._drift_effect(self.drift or 0.0, sizes[:, None], sizes[None, :])
         return differences_of(
             contrast,
             self.cost.launches,
             numbers,
             numbers,
-            sizes=self._sizes,
+            sizes=self.cost.sizes,
             drift=np.where(contrast.tested, drift, np.maximum(drift, untested)),
         )
-
-    @property
-    def _sizes(self) -> Numbers:
-        """(points,) sizes of values that shares are of; 1 where costs are logarithms."""
-        if self.objective.is_relative:
-            return np.ones(len(self.is_adjacent))
-        return np.abs(self.cost.launches.point_means)
 
     def zone(self, share: float, numbers: Rows) -> float:
         """Indifference zone in units of `cost`; of differences a share of the best point's size."""
@@ -94,7 +88,7 @@ class PairTest:
         is_drifted = self.has_lasting_drift(contrast, first, second)
         if not self.cost.is_exact:
             is_drifted |= is_single
-        sizes = self._sizes
+        sizes = self.cost.sizes
         effect = self._drift_effect(
             self.significant_drift, sizes[first][:, None], sizes[second][None, :]
         )

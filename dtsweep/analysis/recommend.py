@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -153,16 +153,41 @@ def recommend(
     recommendations = []
     keys = ["env_id"] if compare_models else [*MODEL, "env_id"]
     ordered = points.sort_values("flops_per_sample", kind="stable")
+    compare = functools.cache(functools.partial(_comparison_in, study))
     for _, group in ordered.groupby(keys, dropna=False, sort=False):
         if (group["is_candidate"] & group["is_met"]).any():
-            compare_in_group = functools.cache(
-                functools.partial(comparison_in, study, group["env_id"].iloc[0])
-            )
+            compare_in_group = functools.partial(compare, group["env_id"].iloc[0])
             recommendations.append(_recommend_one(study, group, goal, condition, compare_in_group))
     return recommendations
 
 
-def comparison_in(study: Study, env_id: object, objective: Objective) -> PairTest:
+def selections_in(study: Study, goal: Goal) -> Iterator[tuple[pd.DataFrame, PairTest, Selection]]:
+    """Select among the candidates of each model and environment that has some.
+
+    Args:
+        study: of the trials.
+        goal: what counts.
+
+    Yields:
+        Candidates; their test; and the selection, whose numbers are places among them.
+
+    Raises:
+        SweepError: the goal can't be read.
+    """
+    objective = read_goal(study.points, goal)
+    condition = study.condition(goal.where)
+    points = with_candidates(
+        study.points, goal, objective, condition, zone=study.zone, level=study.level
+    )
+    compare = functools.cache(functools.partial(_comparison_in, study))
+    for _, group in points.groupby([*MODEL, "env_id"], dropna=False, sort=False):
+        if group["is_candidate"].any():
+            compare_in_group = functools.partial(compare, group["env_id"].iloc[0])
+            kept, test, selection = _selected(group, goal, compare_in_group, study)
+            yield kept[kept["is_candidate"]], test, selection
+
+
+def _comparison_in(study: Study, env_id: object, objective: Objective) -> PairTest:
     """Prepare to compare the points of one environment by an objective."""
     trials = of_environment(study.trials, env_id)
     shown = significant_drift(of_environment(study.canaries, env_id))
@@ -171,19 +196,18 @@ def comparison_in(study: Study, env_id: object, objective: Objective) -> PairTes
     )
 
 
-def candidates_of(
+def _selected(
     points: pd.DataFrame, goal: Goal, compare: Compare, study: Study
-) -> tuple[pd.DataFrame, Objective, Selection]:
+) -> tuple[pd.DataFrame, PairTest, Selection]:
     """Select among the points of one model and environment, as `with_candidates` gives them.
 
     Returns:
-        The points, narrowed; the objective; and the selection, whose numbers are places among the
+        The points, narrowed; the test; and the selection, whose numbers are places among the
         candidates.
     """
     points = narrowed(points, goal)
     rows = points[points["is_candidate"]]
-    objective = read_goal(rows, goal)
-    test = compare(objective)
+    test = compare(read_goal(rows, goal))
     numbers = test.numbers_of(rows)
     kept = _near(test, numbers)
     near = rows.iloc[kept]
@@ -193,15 +217,15 @@ def candidates_of(
         zone=test.zone(study.zone, numbers),
         level=study.level,
     )
-    return points, objective, selection.among(kept, len(rows))
+    return points, test, selection.among(kept, len(rows))
 
 
 def _recommend_one(
     study: Study, points: pd.DataFrame, goal: Goal, condition: Condition, compare: Compare
 ) -> Recommendation:
     """Choose among the points of one model and environment."""
-    points, objective, selection = candidates_of(points, goal, compare, study)
-    test = compare(objective)
+    points, test, selection = _selected(points, goal, compare, study)
+    objective = test.objective
     rows = points[points["is_candidate"]]
     chosen = rows.index[[selection.chosen]]
     numbers = test.numbers_of(rows)

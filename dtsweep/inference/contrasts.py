@@ -41,10 +41,15 @@ class Contrasts:
     pooled: NDArray[np.bool_]
     """True where the pooled variance is part of the standard error."""
 
+    @property
+    def error(self) -> Numbers:
+        """Standard error of the estimate; nan where there is no test."""
+        error: Numbers = self.half_width / students_t(self.degrees)
+        return error
+
     def half_width_at(self, level: float) -> Numbers:
         """Half-width of the intervals of confidence 1 - level, two-sided."""
-        error = self.half_width / students_t(self.degrees)
-        half_width: Numbers = students_t(self.degrees, level=level) * error
+        half_width: Numbers = students_t(self.degrees, level=level) * self.error
         return half_width
 
     @property

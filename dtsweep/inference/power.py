@@ -12,7 +12,6 @@ from dtsweep.inference.contrasts import Contrasts, launch_degrees_of
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import Numbers, pooled_is_better
 from dtsweep.inference.verdicts import Reason
-from dtsweep.measure.statistics import students_t
 
 POWER = 0.8
 """Power: the probability to detect a difference."""
@@ -83,7 +82,7 @@ def power_of(
         test: of the two.
     """
     estimate, degrees = float(contrast.estimate[0, 0]), float(contrast.degrees[0, 0])
-    error = float(contrast.half_width[0, 0]) / students_t(degrees)
+    error = float(contrast.error[0, 0])
     half_width = float(contrast.half_width_at(test.level)[0, 0]) + test.drift
     counts = launches.counts[[a, b]]
     if np.isnan(half_width):

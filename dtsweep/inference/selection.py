@@ -71,10 +71,9 @@ def differences_of(
     """
     is_tested = contrast.tested
     assumed = _assumed_error(launches, first, second, sizes=sizes)
-    error = contrast.half_width / students_t(contrast.degrees)
     return Differences(
         estimate=contrast.estimate,
-        error=np.where(is_tested, error, assumed),
+        error=np.where(is_tested, contrast.error, assumed),
         degrees=np.where(is_tested, contrast.degrees, np.inf),
         drift=np.zeros(is_tested.shape) if drift is None else drift,
         is_tested=is_tested,
@@ -302,11 +301,9 @@ def _assumed_error(
     is_unknown = np.isnan(within_variance)
     within_variance = np.where(is_unknown, (_UNKNOWN_ERROR * sizes) ** 2, within_variance)
     between_variance = (ASSUMED_SIGMA * sizes) ** 2
-    for pool in (launches.paired_pool, launches.unpaired_pool):
-        if pool is not None:
-            # Too few launches for a test may still show more noise than is assumed.
-            between_variance = np.maximum(between_variance, pool.between_variance)
-            break
+    if launches.pool is not None:
+        # Too few launches for a test may still show more noise than is assumed.
+        between_variance = np.maximum(between_variance, launches.pool.between_variance)
     variance = within_variance + between_variance
     error: Numbers = np.add.outer(variance[first], variance[second]) ** 0.5
     return error

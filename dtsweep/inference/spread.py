@@ -60,6 +60,11 @@ class Launches:
         residual_ss: Numbers = (self.residuals**2).sum(axis=1)
         return residual_ss
 
+    @property
+    def pool(self) -> VarianceComponents | None:
+        """Between-launch variance: paired, where launches are shared, else unpaired."""
+        return self.paired_pool or self.unpaired_pool
+
     @cached_property
     def unpaired_pool(self) -> VarianceComponents | None:
         """Between-launch variance, pooled over points with several launches (unpaired).
