@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dtsweep.sweep.modes import AS_WRITTEN, ModeInfo, mode_of
+from dtsweep.sweep.modes import AS_WRITTEN, ModeInfo, mode_in_results
 
 MOST = 3
 """Axes that are named."""
@@ -64,7 +64,7 @@ _OF_OWN_MODES = ("sync", "compression")
 
 
 def _of_exchange(row: Row) -> Iterator[NextAxis]:
-    mode = mode_of(row["sync"])
+    mode = mode_in_results(row["sync"])
     share = row["exchange_share"]
     if "overlap" in mode.reads and row["overlap"] is False:
         yield NextAxis("overlap", share, "begin the exchange while backward still runs")

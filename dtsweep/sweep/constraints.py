@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dtsweep.sweep.compressions import COMPRESSIONS, EXCHANGES
+from dtsweep.sweep.compressions import EXCHANGES, compression_of
 from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
@@ -60,7 +60,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         applies=lambda point, _: (
             point.compression is not None
-            and COMPRESSIONS[point.compression].exchange
+            and compression_of(point.compression).exchange
             not in (mode_of(point.sync).carries or EXCHANGES)
         ),
         reason="{point.sync} adds up what travels on its way, "
@@ -69,7 +69,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         applies=lambda point, _: (
             point.compression is not None
-            and COMPRESSIONS[point.compression].needs_matrices
+            and compression_of(point.compression).needs_matrices
             and mode_of(point.sync).exchanges_pieces
         ),
         reason="{point.compression} needs whole matrices, {point.sync} exchanges pieces of them",

@@ -7,8 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from dtsweep.errors import SweepError
+from dtsweep.provenance.installed import (
+    DeclarationError,
+    check_reads,
+    declaration_of,
+    is_declared,
+    load,
+)
 from dtsweep.sweep.compressions import EXCHANGES
 
 SEMANTICS = ("exact", "lossy", "stale", "local", "not_exchanged", "unknown")
@@ -218,14 +227,57 @@ _OF_THE_USER = ModeInfo(
 
 
 def mode_of(name: str) -> ModeInfo:
-    """Declaration of one of `MODES`, or of `AS_WRITTEN`.
+    """Declaration of one of `MODES`, of an installed package, or of `AS_WRITTEN`.
+
+    Raises:
+        SweepError: nobody declares it here, or the declaration can't be used.
 
     >>> mode_of("ddp").same_gradients, mode_of("as_written").same_gradients
     (True, False)
     """
     if name == AS_WRITTEN:
         return _OF_THE_USER
-    return MODES[name]
+    if name in MODES:
+        return MODES[name]
+    try:
+        return _installed(name)
+    except LookupError:
+        raise SweepError(
+            f"no package that is installed here declares the mode {name!r}; install the one that "
+            "does",
+            word=name,
+        ) from None
+
+
+@cache
+def _installed(name: str) -> ModeInfo:
+    info: ModeInfo = load("mode", name, ModeInfo)
+    one = declaration_of("mode", name)
+    check_reads(one, info.reads, MODE_FIELDS)
+    for way in info.carries:
+        if way not in EXCHANGES:
+            raise DeclarationError(
+                f"{one} carries {way!r}; allowed: {', '.join(EXCHANGES)} ({one.again})", word=name
+            )
+    return info
+
+
+@cache
+def mode_in_results(name: str) -> ModeInfo:
+    """Declaration of a mode that results name; of a package that isn't here, `UNDECLARED`.
+
+    Results can be read without the package that measured them.
+
+    >>> mode_in_results("of_a_package_elsewhere") is UNDECLARED
+    True
+    """
+    if name in MODES or name == AS_WRITTEN or is_declared("mode", name):
+        return mode_of(name)
+    return UNDECLARED
+
+
+UNDECLARED = ModeInfo(implementation="", semantics=lambda _: "unknown", reads={})
+"""What is known of a mode whose package is not installed here."""
 
 
 MODE_FIELDS = tuple(dict.fromkeys(name for mode in MODES.values() for name in mode.reads))

@@ -12,7 +12,8 @@ from torch import nn
 
 from dtsweep.compression.exchange import Mean
 from dtsweep.measure.clock import StepClock
-from dtsweep.sweep.modes import mode_of
+from dtsweep.provenance.installed import declaration_of, load_class
+from dtsweep.sweep.modes import MODES, mode_of
 from dtsweep.sweep.point import Point
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -148,7 +149,15 @@ class SyncMode:
 
 
 def load_mode(name: str) -> type[SyncMode]:
-    """Import a mode of `MODES`."""
-    module, kind = mode_of(name).implementation.split(":")
+    """Import the class of a mode.
+
+    Raises:
+        DeclarationError: it is an installed package's, and can't be imported here.
+    """
+    place = mode_of(name).implementation
+    if name not in MODES:
+        installed: type[SyncMode] = load_class(declaration_of("mode", name), place, SyncMode)
+        return installed
+    module, kind = place.split(":")
     mode: type[SyncMode] = getattr(importlib.import_module(module), kind)
     return mode
