@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtsweep.sweep.compressions import EXCHANGES, compression_of
-from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
 
@@ -53,15 +52,14 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="{point.unread_by} has no {point.unread_field}",
     ),
     Constraint(
-        applies=lambda point, _: point.compression is not None and not mode_of(point.sync).carries,
+        applies=lambda point, _: point.compression is not None and not point.mode.carries,
         reason="{point.sync} has no place for compression: what it exchanges is not in dtsweep's "
         "hands",
     ),
     Constraint(
         applies=lambda point, _: (
             point.compression is not None
-            and compression_of(point.compression).exchange
-            not in (mode_of(point.sync).carries or EXCHANGES)
+            and compression_of(point.compression).exchange not in (point.mode.carries or EXCHANGES)
         ),
         reason="{point.sync} adds up what travels on its way, "
         "which payloads of {point.compression} can't be",
@@ -70,7 +68,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         applies=lambda point, _: (
             point.compression is not None
             and compression_of(point.compression).needs_matrices
-            and mode_of(point.sync).exchanges_pieces
+            and point.mode.exchanges_pieces
         ),
         reason="{point.compression} needs whole matrices, {point.sync} exchanges pieces of them",
     ),
@@ -86,9 +84,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="node_size={point.node_size} does not divide workers={point.workers}",
     ),
     Constraint(
-        applies=lambda point, _: (
-            mode_of(point.sync).shards and _leaves_parameters_out(point.workload)
-        ),
+        applies=lambda point, _: point.mode.shards and _leaves_parameters_out(point.workload),
         reason="{point.sync} needs passes that use every parameter; "
         "{point.workload.__class__.__name__} has find_unused_parameters in its ddp_options",
     ),
@@ -119,7 +115,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="power_limit needs GPUs",
     ),
     Constraint(
-        applies=lambda point, harness: mode_of(point.sync).needs_ray and harness.name != "ray",
+        applies=lambda point, harness: point.mode.needs_ray and harness.name != "ray",
         reason="{point.sync} needs Ray",
     ),
     Constraint(

@@ -39,7 +39,7 @@ from dtsweep.measure.work import StepWork, step_work
 from dtsweep.metrics.product import model_digest
 from dtsweep.metrics.rank_result import Measured, RankResult, Steps
 from dtsweep.sweep.constraints import Harness, impossible
-from dtsweep.sweep.modes import AS_WRITTEN, mode_of
+from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.task import Task
@@ -324,14 +324,14 @@ def _measure(
         parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
         count = sum(p.numel() for p in model.parameters())
         # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
-        seeds = range(seed + 1, seed + 1 + point.workers)
+        seeds = range(seed + 1, seed + 1 + point.data_parallel)
         check = _gradient_check(job, mode, model, task, seeds=seeds)
         # What is counted of a model is counted of a whole one.
         product = {}
-        if mode_of(point.sync).shards:
+        if point.mode.shards:
             product = _product(point, model, parameters, context, rates)
         flags += _prepare(mode, model, make)
-        set_seed(seeds[job.rank])
+        set_seed(seeds[job.data_rank])
         optimizer = mode.optimizer_class
         blocks = mode.blocks
         began_warmup = time.perf_counter()
@@ -484,7 +484,7 @@ def _step_work(
     if passes is None:
         return None
     # A worker updates its part of the parameters, and none where servers do.
-    info = mode_of(point.sync)
+    info = point.mode
     operations, moved_bytes = update
     if point.servers:
         operations = operations * 0
@@ -495,7 +495,8 @@ def _step_work(
     if device.type == "cpu":
         other_ranks = point.workers - 1
     return step_work(
-        passes.at(point.micro_batch),
+        # Those of rank 0, which counts.
+        passes.at(point.shares[0]),
         (operations, moved_bytes),
         accumulation=point.accumulation,
         # What this rank has measured already.
@@ -548,9 +549,9 @@ def _gradient_check(
     job: Job, mode: SyncMode, model: nn.Module, task: Task, *, seeds: Sequence[int]
 ) -> GradientCheck | None:
     """Check the first step's gradient if the sweep asks for it and the mode supports it."""
-    info = mode_of(job.point.sync)
+    info = job.point.mode
     # A canary is a point of the sweep too, and is checked as that.
-    if not task.measure.check or task.is_canary or not (info.same_gradients or info.shards):
+    if not task.measure.check or task.is_canary or not (info.agree == "gradients" or info.shards):
         return None
     # Of shards rank 0 needs those of all ranks.
     if job.rank and not info.shards:

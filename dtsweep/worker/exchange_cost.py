@@ -33,7 +33,6 @@ from dtsweep.measure.turns import (
     quick_steps,
     turns,
 )
-from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.worker.in_step import FIRST_PATIENCE_S, StepError, store_of, together
@@ -88,13 +87,13 @@ def time_exchange(
             loop.
     """
     job = loop.job
-    info = mode_of(task.point.sync)
+    info = job.point.mode
     if task.measure.exchange == "off":
-        if not info.can_skip_exchange:
+        if not info.can_leave_out:
             return {}
         return {"exchange_reason": "Measure(exchange='off')"}
     fields: dict[str, Any] = {}
-    if info.can_skip_exchange:
+    if info.can_leave_out:
         if reason := _no_room(loop):
             fields["exchange_reason"] = reason
         else:
@@ -224,9 +223,13 @@ def _take_turns(
     They also end when the time is spent.
     """
     device = loop.job.device
+
     # Whether there is memory for one: DDP's buckets stay where they are; gradients that are views
     # of them (`gradient_as_bucket_view`) then need room of their own.
-    alone = functools.partial(loop.step, exchange=False)
+    def alone() -> None:
+        loop.step(without=loop.job.point.mode.can_leave_out)
+        loop.end_run()
+
     together(alone, store=PrefixStore("first", store))
     block_means = np.array([])
     rounds = 0

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,17 +67,20 @@ class Loop:
             blocks: of the segment.
             lead: steps that go before, so that the first of the window follows one like it; they
                 are not kept.
-            drain: whether what is still under way then ends inside.
+            drain: whether what is still under way then ends inside the measured time.
 
         Returns:
             Seconds from start to end, the lead included.
         """
         losses = []
+        without: Collection[str] = ()
+        if name == "no_exchange":
+            without = self.job.point.mode.can_leave_out
         self.launched_ns = []
         self.clock.start()
         for _ in itertools.chain(range(lead), window):
             self.launched_ns.append(time.time_ns())
-            losses.append(self.step(exchange=name != "no_exchange"))
+            losses.append(self.step(without=without))
             self.clock.end_step()
         began_drain = time.perf_counter()
         if drain:
@@ -85,6 +88,8 @@ class Loop:
         self.drained_s = time.perf_counter() - began_drain
         seconds = self.clock.stop()
         self.launched_ns.append(time.time_ns())
+        if not drain:
+            self.end_run()
         self.segments.append(
             Segment(
                 name=name,
@@ -104,14 +109,19 @@ class Loop:
     def step(
         self,
         *,
-        exchange: bool = True,
+        without: Collection[str] = (),
         through: Callable[[Iterator[Any]], Iterator[Any]] = lambda batches: batches,
         clock: StepClock | None = None,
     ) -> Loss:
         """Do one step, whose batches go through a function, by the loop's clock or another."""
         self.steps_begun += 1
         batches = through(self.next_batches())
-        return self.mode.step(batches, clock or self.clock, exchange=exchange)
+        return self.mode.step(batches, clock or self.clock, without=without)
+
+    def end_run(self) -> None:
+        """End what is still under way after some steps, where others may follow."""
+        if self.job.point.mode.can_restart:
+            self.mode.drain()
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns of `steps`, segment after segment; starts count from the window's."""

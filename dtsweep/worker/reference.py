@@ -26,7 +26,6 @@ from dtsweep.hardware.memory import (
 )
 from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sync.buckets import real_view
 from dtsweep.sync.mode import Job, SyncMode
@@ -76,7 +75,7 @@ class GradientCheck:
         self.expected: dict[str, torch.Tensor] = {}
         self._mode = mode
         self._model = model
-        self._gathers = mode_of(job.point.sync).shards
+        self._gathers = job.point.mode.shards
         self._judges = job.rank == 0
         self._peak_before = peak_bytes(job.device)
         self._reserved_before = reserved_peak_bytes(job.device)
@@ -91,9 +90,9 @@ class GradientCheck:
                 gradients, self._sends_buffers = gradient_of_one_worker(
                     job, model, seeds=seeds, limit_s=limit_s
                 )
-            info = mode_of(job.point.sync)
+            info = job.point.mode
             # DDP sends buffers; other modes leave each rank its own, as the reference does.
-            self._sends_buffers &= info.can_skip_exchange and not info.shards
+            self._sends_buffers &= bool(info.can_leave_out) and not info.shards
             named = zip(model.named_parameters(), gradients, strict=True)
             # By name: a mode may put shards in the place of the parameters.
             self.expected = {name: gradient for (name, _), gradient in named}
