@@ -164,6 +164,11 @@ class OwnMode:
                 f"{', '.join(AGREEMENTS)}",
                 word="agree",
             )
+        if not isinstance(self.reads, tuple):
+            raise SweepError(
+                f'OwnMode(reads={quoted(self.reads)}) is no tuple; write reads=("optimizer",)',
+                word="reads",
+            )
         if not isinstance(self.model_parallel, int) or self.model_parallel < 1:
             raise SweepError(
                 f"OwnMode(model_parallel={quoted(self.model_parallel)}) must be a whole number of "

@@ -160,6 +160,11 @@ def has_own_mode(workload: Any) -> bool:
     return callable(getattr(workload, "prepare", None))
 
 
+def has_train_step(workload: Any) -> bool:
+    """True if a workload takes its steps itself: the loss and its passes are its own affair."""
+    return has_own_mode(workload) and callable(getattr(workload, "train_step", None))
+
+
 def declared(workload: Any) -> OwnMode | None:
     """Declaration of a workload with `prepare`; None without `prepare`.
 
@@ -169,11 +174,17 @@ def declared(workload: Any) -> OwnMode | None:
     if not has_own_mode(workload):
         return None
     own_mode = getattr(workload, "own_mode", None)
+    name = type(workload).__name__
     if not isinstance(own_mode, OwnMode):
-        name = type(workload).__name__
         raise SweepError(
             f"{name}.own_mode is {quoted(own_mode)}; with prepare declare what it trains: "
             'own_mode = dtsweep.OwnMode(semantics="exact")',
+            word=name,
+        )
+    if own_mode.agree == "gradients" and has_train_step(workload):
+        raise SweepError(
+            f"{name}.own_mode has agree='gradients', which train_step does not show; use "
+            "agree='parameters'",
             word=name,
         )
     return own_mode

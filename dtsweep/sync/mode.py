@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from dtsweep.compression.exchange import Mean
 from dtsweep.measure.clock import StepClock
 from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.point import Point
+from dtsweep.sync.meshes import mesh_of
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -58,6 +60,14 @@ class Job:
         """Index of this worker among those that share its model."""
         return self.rank % self.point.grid.model
 
+    def mesh(self) -> DeviceMesh:
+        """All ranks as (data, model): the same mesh in each trial of a world with this grid.
+
+        `mesh()["model"]` are the workers of this rank's model. Called on all ranks.
+        """
+        grid = self.point.grid
+        return mesh_of(self.device, (grid.data, grid.model), ("data", "model"))
+
     # Cached, because steps read them.
     @functools.cached_property
     def samples_per_pass(self) -> int:
@@ -89,11 +99,8 @@ class SyncMode:
     blocks: str | None = None
     """Units into which it divides the model, in words; `prepare` sets it, if the mode does so."""
 
-    part: int = 0
-    """Number of this rank's part of the parameters; `prepare` sets it, if the mode divides them.
-
-    Ranks with the same number have copies of the same part, and agree on it (`ModeInfo.agree`).
-    """
+    trained: nn.Module | None = None
+    """Module whose parameters it trains, if that is not the one it was given; set by `prepare`."""
 
     means: Sequence[Mean] = ()
     """Averager of its compressed tensors."""
