@@ -17,9 +17,7 @@ def install(folder: Path, *, version: str | None = None) -> Path:
     """Install the package of `tests/package` into a folder, with its own version or another."""
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text("utf-8"))["project"]
     for name in ("dtsweep_delayed",):
-        shutil.copytree(
-            PACKAGE / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        shutil.copytree(PACKAGE / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     describe(
         folder,
         project["name"],

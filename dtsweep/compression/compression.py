@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dtsweep.provenance.installed import declaration_of, load_class
+from dtsweep.provenance.installed import entry_of, load_class
 from dtsweep.sweep.compressions import COMPRESSIONS, compression_of
 from dtsweep.sweep.point import Point
 
@@ -104,7 +104,7 @@ def load_compression(name: str) -> type[Compression]:
     """
     place = compression_of(name).implementation
     if name not in COMPRESSIONS:
-        one = declaration_of("compression", name)
+        one = entry_of("compression", name)
         installed: type[Compression] = load_class(one, place, Compression)
         return installed
     module, kind = place.split(":")

@@ -15,7 +15,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 from dtsweep.contract.promises import PROMISES, WORLDS, Promise, Trained
 from dtsweep.contract.training import OfRank, train_in_processes
 from dtsweep.errors import SweepError
-from dtsweep.provenance.installed import declaration_of
+from dtsweep.provenance.installed import entry_of
 from dtsweep.sweep.modes import MODES, mode_of
 
 LOADED = """\
@@ -74,7 +74,7 @@ def declaration_errors(kind: str, name: str) -> list[AssertionError]:
     )
     if done.returncode == 0:
         return []
-    place = declaration_of(kind, name).place
+    place = entry_of(kind, name).place
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return [AssertionError(f"a plan can't read the declaration {place}: {last}")]
 

@@ -99,7 +99,7 @@ def clashes(found: Iterable[Declared], built_in: Collection[str]) -> list[str]:
 
 
 @cache
-def declaration_of(kind: str, name: str) -> Declared:
+def entry_of(kind: str, name: str) -> Declared:
     """Find the entry point of a name.
 
     Raises:
@@ -135,7 +135,7 @@ def names_of(kind: str, built_in: Collection[str]) -> list[str]:
 def is_declared(kind: str, name: str) -> bool:
     """True if an installed package declares the name."""
     try:
-        declaration_of(kind, name)
+        entry_of(kind, name)
     except LookupError:
         return False
     return True
@@ -145,7 +145,7 @@ def package_of(kind: str, name: str) -> dict[str, str]:
     """Name and version of the package that declares a name; empty if none here does."""
     if not is_declared(kind, name):
         return {}
-    one = declaration_of(kind, name)
+    one = entry_of(kind, name)
     return {one.package: one.version}
 
 
@@ -159,7 +159,7 @@ def load(kind: str, name: str, expected: type) -> Any:
         LookupError: no installed package declares it.
         DeclarationError: it can't be imported, imports torch, or is of another type.
     """
-    one = declaration_of(kind, name)
+    one = entry_of(kind, name)
     had_torch = "torch" in sys.modules
     value = import_place(one, one.place)
     if kind != "workload" and not had_torch and "torch" in sys.modules:

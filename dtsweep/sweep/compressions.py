@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from dtsweep.errors import SweepError
-from dtsweep.provenance.installed import DeclarationError, check_reads, declaration_of, load
+from dtsweep.provenance.installed import DeclarationError, check_reads, entry_of, load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ def compression_of(name: str) -> CompressionInfo:
 @cache
 def _installed(name: str) -> CompressionInfo:
     info: CompressionInfo = load("compression", name, CompressionInfo)
-    one = declaration_of("compression", name)
+    one = entry_of("compression", name)
     check_reads(
         one, info.reads, [field for field in COMPRESSION_FIELDS if field != "compression_coding"]
     )

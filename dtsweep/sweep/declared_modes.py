@@ -12,7 +12,7 @@ from dtsweep.provenance.installed import (
     DeclarationError,
     Declared,
     check_reads,
-    declaration_of,
+    entry_of,
     load,
 )
 from dtsweep.sweep.compressions import EXCHANGES
@@ -35,7 +35,7 @@ def installed_mode(name: str, mode_fields: tuple[str, ...]) -> ModeInfo:
         DeclarationError: the declaration can't be used.
     """
     info: ModeInfo = load("mode", name, ModeInfo)
-    one = declaration_of("mode", name)
+    one = entry_of("mode", name)
     check_reads(one, info.reads, mode_fields)
     _check_words(one, "agree", [info.agree], AGREEMENTS)
     _check_words(one, "can_leave_out", info.can_leave_out, EXCHANGE_PARTS)

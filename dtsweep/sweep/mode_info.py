@@ -19,7 +19,7 @@ EXCHANGE_PARTS = ("gradients", "parameters")
 """Parts of an exchange that a step may leave out, by what the messages carry."""
 
 AGREEMENTS = ("gradients", "parameters", "nothing")
-"""What ranks with copies of a parameter agree on.
+"""Agreements of ranks that have copies of a parameter.
 
 `gradients`: they give their optimizers equal gradients, and so have equal parameters. `parameters`:
 they have equal parameters at the end of a period.
@@ -163,6 +163,11 @@ class OwnMode:
                 f"OwnMode(agree={quoted(self.agree)}) is unknown; use one of "
                 f"{', '.join(AGREEMENTS)}",
                 word="agree",
+            )
+        if not isinstance(self.reads, tuple):
+            raise SweepError(
+                f'OwnMode(reads={quoted(self.reads)}) is no tuple; write reads=("optimizer",)',
+                word="reads",
             )
         if not isinstance(self.model_parallel, int) or self.model_parallel < 1:
             raise SweepError(

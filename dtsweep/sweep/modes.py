@@ -163,7 +163,12 @@ def has_own_mode(workload: Any) -> bool:
     return callable(getattr(workload, "prepare", None))
 
 
-def declared(workload: Any) -> OwnMode | None:
+def has_train_step(workload: Any) -> bool:
+    """True if a workload takes its steps itself: the loss and its passes are its own affair."""
+    return has_own_mode(workload) and callable(getattr(workload, "train_step", None))
+
+
+def declaration_of(workload: Any) -> OwnMode | None:
     """Declaration of a workload with `prepare`; None without `prepare`.
 
     Raises:
@@ -172,25 +177,31 @@ def declared(workload: Any) -> OwnMode | None:
     if not has_own_mode(workload):
         return None
     own_mode = getattr(workload, "own_mode", None)
+    name = type(workload).__name__
     if not isinstance(own_mode, OwnMode):
-        name = type(workload).__name__
         raise SweepError(
             f"{name}.own_mode is {quoted(own_mode)}; with prepare declare what it trains: "
             'own_mode = dtsweep.OwnMode(semantics="exact")',
+            word=name,
+        )
+    if own_mode.agree == "gradients" and has_train_step(workload):
+        raise SweepError(
+            f"{name}.own_mode has agree='gradients', which train_step does not show; use "
+            "agree='parameters'",
             word=name,
         )
     return own_mode
 
 
 def _own_semantics(fields: Fields) -> str:
-    own_mode = declared(fields["workload"])
+    own_mode = declaration_of(fields["workload"])
     if own_mode is None:
         return "unknown"
     return own_mode.semantics
 
 
 def _own_grid(fields: Fields) -> Grid:
-    own_mode = declared(fields["workload"])
+    own_mode = declaration_of(fields["workload"])
     if own_mode is None:
         return Grid(data=fields["workers"])
     size = own_mode.model_parallel
@@ -268,7 +279,7 @@ def mode_for(name: str, workload: Any) -> ModeInfo:
     info = mode_of(name)
     own_mode = None
     if name == OWN:
-        own_mode = declared(workload)
+        own_mode = declaration_of(workload)
     if own_mode is None:
         return info
     reads = {field: None for field in own_mode.reads if field in MODE_FIELDS}

@@ -18,7 +18,15 @@ from dtsweep.sweep.compressions import (
     reads_of,
 )
 from dtsweep.sweep.mode_info import SEMANTICS, Fields, Grid, ModeInfo
-from dtsweep.sweep.modes import AS_WRITTEN, MODE_FIELDS, MODES, OWN, mode_for, modes_reading
+from dtsweep.sweep.modes import (
+    AS_WRITTEN,
+    MODE_FIELDS,
+    MODES,
+    OWN,
+    declaration_of,
+    mode_for,
+    modes_reading,
+)
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.values import Scalar, coerced, read_fields, with_fields
 
@@ -306,6 +314,11 @@ class Point:
         >>> Point(workload=object()).has_own_optimizer
         False
         """
+        own_mode = None
+        if self.sync == OWN:
+            own_mode = declaration_of(self.workload)
+        if own_mode is not None:
+            return "optimizer" not in own_mode.reads
         return callable(getattr(self.workload, "optimizer", None))
 
     @property

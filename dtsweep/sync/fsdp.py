@@ -48,7 +48,6 @@ class Fsdp(SyncMode):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Shard the blocks, and what is left of the model by itself."""
         mesh = self.mesh()
-        self.part = mesh.get_local_rank(mesh.ndim - 1)
         _refuse_unshardable(model)
         make_contiguous(model)
         share_weights(model)

@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from dtsweep.compression.exchange import Mean
 from dtsweep.measure.clock import StepClock
-from dtsweep.provenance.installed import declaration_of, load_class
+from dtsweep.provenance.installed import entry_of, load_class
 from dtsweep.sweep.modes import MODES, OF_THE_USER, mode_of
 from dtsweep.sweep.point import Point
+from dtsweep.sync.meshes import mesh_of
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -59,6 +61,14 @@ class Job:
         """Index of this worker among those that share its model."""
         return self.rank % self.point.grid.model
 
+    def mesh(self) -> DeviceMesh:
+        """All ranks as (data, model): the same mesh in each trial of a world with this grid.
+
+        `mesh()["model"]` are the workers of this rank's model. Called on all ranks.
+        """
+        grid = self.point.grid
+        return mesh_of(self.device, (grid.data, grid.model), ("data", "model"))
+
     # Cached, because steps read them.
     @functools.cached_property
     def samples_per_pass(self) -> int:
@@ -90,11 +100,8 @@ class SyncMode:
     blocks: str | None = None
     """Units into which it divides the model, in words; `prepare` sets it, if the mode does so."""
 
-    part: int = 0
-    """Number of this rank's part of the parameters; `prepare` sets it, if the mode divides them.
-
-    Ranks with the same number have copies of the same part, and agree on it (`ModeInfo.agree`).
-    """
+    trained: nn.Module | None = None
+    """Module whose parameters it trains, if that is not the one it was given; set by `prepare`."""
 
     means: Sequence[Mean] = ()
     """Averager of its compressed tensors."""
@@ -189,7 +196,7 @@ def load_mode(name: str) -> type[SyncMode]:
     """
     place = mode_of(name).implementation
     if name not in (*MODES, *OF_THE_USER):
-        installed: type[SyncMode] = load_class(declaration_of("mode", name), place, SyncMode)
+        installed: type[SyncMode] = load_class(entry_of("mode", name), place, SyncMode)
         return installed
     module, kind = place.split(":")
     mode: type[SyncMode] = getattr(importlib.import_module(module), kind)

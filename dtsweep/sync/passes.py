@@ -142,7 +142,7 @@ def loss_in_precision(
     point: Point, device: torch.device
 ) -> Callable[[nn.Module, Any], torch.Tensor]:
     """Wrap the workload's loss in autocast if the precision needs it; parameters stay fp32."""
-    plain: Callable[[nn.Module, Any], torch.Tensor] = point.workload.loss
+    plain: Callable[[nn.Module, Any], torch.Tensor] = getattr(point.workload, "loss", _no_loss)
     precision = PRECISIONS[point.precision]
     if not precision.is_autocast:
         return plain
@@ -153,6 +153,10 @@ def loss_in_precision(
             return plain(model, batch)
 
     return under_autocast
+
+
+def _no_loss(*_: Any) -> torch.Tensor:
+    raise LossError("the workload has no loss, only a train_step, which sync=own calls")
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], *, point: Point) -> torch.optim.Optimizer:

@@ -140,7 +140,7 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     counts = [Counting() for _ in range(min(point.period, 2))]
     record = None
     if info.agree != "nothing":
-        record = StepRecord(loop.mode, model, same_gradients=info.agree == "gradients")
+        record = StepRecord(loop.job, loop.mode, model)
     fields: dict[str, Any] = {}
 
     def work() -> None:

@@ -33,6 +33,7 @@ from dtsweep.measure.turns import (
     quick_steps,
     turns,
 )
+from dtsweep.sweep.modes import OWN
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.worker.in_step import FIRST_PATIENCE_S, StepError, store_of, together
@@ -50,6 +51,13 @@ NO_ROOM = (
     "{missing:.2g} GiB more than a worker has free; a profile (--profile) shows the exchange"
 )
 """Reason where steps without the exchange are not tried."""
+
+
+NOT_MARKED = (
+    "the workload exchanges by itself; a train_step can mark the end of an exchange by "
+    "mark('sync'), and a profile (--profile) shows it"
+)
+"""Reason where a workload's own mode does not say what its exchange costs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +101,8 @@ def time_exchange(
             return {}
         return {"exchange_reason": "Measure(exchange='off')"}
     fields: dict[str, Any] = {}
+    if job.point.sync == OWN and not _marks_exchange(loop):
+        fields["exchange_reason"] = NOT_MARKED
     if info.can_leave_out:
         if reason := _no_room(loop):
             fields["exchange_reason"] = reason
@@ -110,6 +120,11 @@ def time_exchange(
             return fields
         isolated.update(exchange_isolated_s=seconds, exchange_isolated_error_s=error_s)
     return fields | isolated
+
+
+def _marks_exchange(loop: Loop) -> bool:
+    """True if steps of the window say how long they wait for the exchange."""
+    return "sync_s" in loop.segments[-1].times
 
 
 def _no_room(loop: Loop) -> str | None:

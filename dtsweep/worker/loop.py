@@ -134,11 +134,14 @@ class Loop:
         columns["start_s"] = _joined(
             segment.times["start_s"] + segment.began - window.began for segment in self.segments
         )
-        columns["loss"] = _joined(
-            _numbers(segment.losses) if segment.name in ("warmup", "window") else _unknown(segment)
-            for segment in self.segments
-            if len(segment.losses)
-        )
+        if self._has_loss():
+            columns["loss"] = _joined(
+                _numbers(segment.losses)
+                if segment.name in ("warmup", "window")
+                else _unknown(segment)
+                for segment in self.segments
+                if len(segment.losses)
+            )
         counts = [len(segment.losses) for segment in self.segments]
         columns["part"] = np.repeat([segment.name for segment in self.segments], counts)
         columns["block"] = _joined(
@@ -147,6 +150,21 @@ class Loop:
         )
         columns["step"] = np.arange(len(columns["part"]))
         return columns
+
+    def _has_loss(self) -> bool:
+        """True if this rank's steps have a loss.
+
+        Raises:
+            ValueError: only some of them have.
+        """
+        losses = [loss for segment in self.segments for loss in segment.losses]
+        without = sum(loss is None for loss in losses)
+        if without and without < len(losses):
+            raise ValueError(
+                f"{without} of {len(losses)} steps returned no loss on rank {self.job.rank}; "
+                "return one in each step, or None in each"
+            )
+        return not without
 
     def demote(self) -> None:
         """Count the last window as warm-up."""
@@ -180,7 +198,7 @@ def _numbers(losses: Iterable[Loss]) -> NDArray[np.float64]:
     on_device = [loss for loss in losses if isinstance(loss, torch.Tensor)]
     if on_device:
         return torch.stack(on_device).double().cpu().numpy()
-    return np.array(list(losses), dtype=np.float64)
+    return np.array([np.nan if loss is None else loss for loss in losses], dtype=np.float64)
 
 
 def _unknown(segment: Segment) -> NDArray[np.float64]:
