@@ -193,6 +193,9 @@ class Point:
         for name, default in self.reads.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
+        if self.sync not in AXES["sync"].choices:
+            # What is wrong with a package's declaration is said before anything is measured.
+            _ = (self.semantics, self.is_asynchronous, self.shares, self.servers)
 
     @property
     def mode(self) -> ModeInfo:
