@@ -17,6 +17,7 @@ from dtsweep.contract.training import OfRank, train_in_processes
 from dtsweep.errors import SweepError
 from dtsweep.provenance.installed import entry_of
 from dtsweep.sweep.modes import MODES, mode_of
+from dtsweep.text import count_of
 
 LOADED = """\
 import sys
@@ -86,7 +87,7 @@ def _failures(by_workers: Callable[[int], object]) -> list[AssertionError]:
             by_workers(workers)
         except (ProcessRaisedException, ProcessExitedException) as error:
             last = str(error).strip().splitlines()[-1]
-            return [AssertionError(f"its training by {workers} workers fails: {last}")]
+            return [AssertionError(f"its training by {count_of(workers, 'worker')} fails: {last}")]
     return []
 
 
