@@ -223,3 +223,20 @@ def test_the_doctor_names_both_nodes(
     problems = " ".join(json.loads(done.stdout)["problems"])
     assert re.search(LACKING, problems)
     assert re.search(NEWER, problems)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dtsweep_delayed/delayed.py",
+        "dtsweep_delayed/declared.py",
+        "pyproject.toml",
+        "test_contract.py",
+        "frontier.py",
+    ],
+)
+def test_the_page_on_new_modes_has_the_files_as_they_are(name: str) -> None:
+    page = (ROOT / "docs" / "new-mode.md").read_text("utf-8")
+    text = (PACKAGE / name).read_text("utf-8")
+    language = "toml" if name.endswith(".toml") else "python"
+    assert f"`{name}`:\n\n```{language}\n{text}```\n" in page
