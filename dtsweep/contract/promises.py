@@ -215,7 +215,7 @@ def accumulation_adds_exchanges_only_where_each_pass_has_them(trained: Trained) 
 
 
 def without_the_exchange_there_is_none_and_then_it_is_as_before(trained: Trained) -> Iterator[str]:
-    """What is in shards is gathered once more, and then stays whole."""
+    """Parameters in shards are gathered once more, and then stay whole."""
     if not trained.info.can_leave_out:
         return
     silent, plain_runs = (trained.outcomes(2, case) for case in ("no_exchange", "plain"))

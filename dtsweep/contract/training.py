@@ -76,7 +76,7 @@ class Outcome:
     """Collectives and messages that each step began."""
 
     exchanges_back: Sequence[int]
-    """The same of steps with the exchange after those without it."""
+    """Collectives and messages of steps with the exchange after those without it."""
 
     updates: Sequence[int]
     """Calls of optimizers until the end of each run."""

@@ -24,10 +24,9 @@ def examine(with_gpu: bool) -> Row:
     Returns:
         `node`, `device`, `is_gpu` and `threads`; `rates`, by precision as `compare_with_peak` gives
         them; whether `nvml` (None without a GPU, and for a slice of one) and `rapl` tell energy;
-        `clock_source`; `versions`; `packages` that declare modes, compressions or workloads;
-        `misses_gpu`; `gpus`, a list of the one GPU or none: `gpu`, its index by NVML; `pci_bus_id`,
-        `device`, `rates`, `moved_bytes_per_s`, and `pcie_lanes` of `pcie_lanes_max` that it uses
-        under load.
+        `clock_source`; `versions`; `packages` that declare something; `misses_gpu`; `gpus`, a list
+        of the one GPU or none: `gpu`, its index by NVML; `pci_bus_id`, `device`, `rates`,
+        `moved_bytes_per_s`, and `pcie_lanes` of `pcie_lanes_max` that it uses under load.
     """
     import torch
 

@@ -38,8 +38,7 @@ def serve(config: Mapping[str, Any]) -> None:
     from dtsweep.worker.step_watch import StepWatch
     from dtsweep.worker.world import ProcessGroups
 
-    slot = config["slot"]
-    session = config["session"]
+    slot, session = config["slot"], config["session"]
     settings = config["settings"]
     os.environ.update(config["secrets"])
     rank = ray.train.get_context().get_world_rank()

@@ -267,7 +267,7 @@ def mode_in_results(name: str) -> ModeInfo:
 
 
 UNDECLARED = ModeInfo(implementation="", semantics=lambda _: "unknown", reads={})
-"""What is known of a mode whose package is not installed here."""
+"""Declaration of a mode whose package is not installed here: nothing is known of it."""
 
 
 def mode_for(name: str, workload: Any) -> ModeInfo:
