@@ -366,7 +366,8 @@ class Point:
 
     def _fields(self) -> Fields:
         """Axes of the point and its workload by name, as declarations of modes read them."""
-        return {**self.scalars(), "workload": self.workload}
+        values = vars(self)
+        return {name: values[name] for name in _FIELDS}
 
     def with_workload(self, values: Mapping[str, Scalar]) -> Point:
         """Copy of the point with these fields of its workload replaced."""
@@ -411,6 +412,8 @@ _AXIS_FIELDS = [item for item in fields(Point) if "axis" in item.metadata]
 
 AXES: Mapping[str, Axis] = {item.name: _with_readers(item) for item in _AXIS_FIELDS}
 """The fields of a point that can be axes, as they are declared."""
+
+_FIELDS = (*AXES, "workload")
 
 CHOSEN_FIELDS = (*MODE_FIELDS, *COMPRESSION_FIELDS)
 """The fields that only some modes or compressions read."""
