@@ -276,11 +276,10 @@ def mode_for(name: str, workload: Any) -> ModeInfo:
     Raises:
         SweepError: the workload declares nothing.
     """
+    if name in MODES:
+        return MODES[name]
     info = mode_of(name)
-    own_mode = None
-    if name == OWN:
-        own_mode = declaration_of(workload)
-    if own_mode is None:
+    if name != OWN or (own_mode := declaration_of(workload)) is None:
         return info
     reads = {field: None for field in own_mode.reads if field in MODE_FIELDS}
     return replace(info, agree=own_mode.agree, reads=reads)

@@ -231,10 +231,11 @@ class Point:
         >>> Point(workers=2, micro_batch=8).shares
         [8, 8]
         """
-        shares = self.mode.shares
-        if shares is None:
-            return [self.micro_batch] * self.data_parallel
-        return shares(self._fields())
+        info = self.mode
+        fields = self._fields()
+        if info.shares is not None:
+            return info.shares(fields)
+        return [self.micro_batch] * info.grid(fields).data
 
     @property
     def samples_per_worker_step(self) -> int:
@@ -384,7 +385,8 @@ class Point:
 
     def _fields(self) -> Fields:
         """Axes of the point and its workload by name, as declarations of modes read them."""
-        return {**self.scalars(), "workload": self.workload}
+        values = vars(self)
+        return {name: values[name] for name in _FIELDS}
 
     def with_workload(self, values: Mapping[str, Scalar]) -> Point:
         """Copy of the point with these fields of its workload replaced."""
@@ -439,6 +441,8 @@ _AXIS_FIELDS = [item for item in fields(Point) if "axis" in item.metadata]
 
 AXES: Mapping[str, Axis] = {item.name: _with_readers(item) for item in _AXIS_FIELDS}
 """The fields of a point that can be axes, as they are declared."""
+
+_FIELDS = (*AXES, "workload")
 
 DECLARED_AXES = tuple(name for name, declared in AXES.items() if declared.declared_as)
 """The axes whose values installed packages may declare."""
