@@ -150,6 +150,13 @@ class Point:
         "fp32.",
         choices=tuple(PRECISIONS),
     )
+    checkpointing: str | None = axis(
+        None,
+        "Activations that are computed again in backward: blocks keeps the input of each block of "
+        "the model alone; None keeps all.",
+        choices=("blocks",),
+        is_quiet=True,
+    )
     power_limit: float | None = axis(
         None,
         "Power limit of each worker's GPU; None leaves it as it is.",

@@ -43,8 +43,9 @@ from dtsweep.sweep.modes import AS_WRITTEN, mode_of
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.task import Task
+from dtsweep.sync.checkpoints import checkpoint_blocks
 from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode, load_mode
-from dtsweep.sync.model_blocks import WHOLE, has_repeated_modules
+from dtsweep.sync.model_blocks import WHOLE, described, has_repeated_modules
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
 from dtsweep.sync.weights import weight_of
 from dtsweep.worker.batch_checks import check_batch
@@ -320,6 +321,7 @@ def _measure(
         seed = _seed_of(task)
         model, flags = _build(job, seed)
         flags += [*_precision_flags(context, point), *limit_flags]
+        checkpointed = _checkpointed(model, point)
         # Before the mode takes the model over, which may leave a part of each parameter here.
         parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
         count = sum(p.numel() for p in model.parameters())
@@ -333,7 +335,7 @@ def _measure(
         flags += _prepare(mode, model, make)
         set_seed(seeds[job.rank])
         optimizer = mode.optimizer_class
-        blocks = mode.blocks
+        blocks = mode.blocks or checkpointed
         began_warmup = time.perf_counter()
         loop = Loop(job, mode)
         if context.watch is not None:
@@ -435,7 +437,11 @@ def _product(
     if context.rank:
         return {}
     counted = count_flops(
-        point.workload, model=model, precision=point.precision, device=context.device
+        point.workload,
+        model=model,
+        precision=point.precision,
+        device=context.device,
+        checkpointing=point.checkpointing,
     )
     flops = None
     if counted:
@@ -472,7 +478,13 @@ def _step_work(
         for m in model.modules()
     ):
         return None
-    passes = count_operations(point.workload, model=model, precision=point.precision, device=device)
+    passes = count_operations(
+        point.workload,
+        model=model,
+        precision=point.precision,
+        device=device,
+        checkpointing=point.checkpointing,
+    )
     sizes = [p.numel() for p in model.parameters() if p.requires_grad]
     try:
         update = update_operations(
@@ -535,6 +547,13 @@ def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         raise ValueError(OWN_WRAPPER)
     return model, check_batch(job, seed=seed)
+
+
+def _checkpointed(model: nn.Module, point: Point) -> str | None:
+    """Checkpoint what the point says; return the blocks in words, or None."""
+    if point.checkpointing is None:
+        return None
+    return described(checkpoint_blocks(model, point.workload))
 
 
 def _precision_flags(context: RankContext, point: Point) -> list[str]:

@@ -25,9 +25,10 @@ from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor
 
 from dtsweep.measure.clock import CpuClock
-from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sync import hierarchical
+from dtsweep.sync.checkpoints import checkpoint_blocks
 from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
@@ -52,7 +53,12 @@ bf16 autocast weights that differ in their last bit may be rounded to neighbouri
 next step, 0.4 % apart.
 """
 
-FIELDS: dict[str, list[Any]] = {"overlap": [False], "bucket_bytes": [64], "node_size": [1, 2]}
+FIELDS: dict[str, list[Any]] = {
+    "overlap": [False],
+    "bucket_bytes": [64],
+    "node_size": [1, 2],
+    "checkpointing": ["blocks"],
+}
 """Values that the fields of `MODES` are set to, one at a time."""
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "own")
@@ -196,11 +202,16 @@ def variants(mode: str, workers: int) -> Iterator[tuple[dict[str, Any], Case]]:
     """
     yield from (({"sync": mode}, case) for case in cases_of(mode, workers))
     for field, values in FIELDS.items():
-        for value in values if field in MODES[mode].reads else []:
+        for value in values if is_read(field, mode) else []:
             if workers == 2:
                 yield from (({"sync": mode, field: value}, case) for case in FEW)
             elif workers == 4 and field == "node_size":
                 yield {"sync": mode, field: value}, ALL[0]
+
+
+def is_read(field: str, mode: str) -> bool:
+    """True if a mode reads a field of a point; all read those that are not of `MODE_FIELDS`."""
+    return field in MODES[mode].reads or field not in MODE_FIELDS
 
 
 def named(fields: dict[str, Any]) -> str:
@@ -237,6 +248,8 @@ def by_mode(point: Point, rank: int) -> Weights:
     """Train as one rank of a mode."""
     job, model, clock = seeded(job_of(point, rank)), model_of(point), CpuClock()
     mode, steps = load_mode(point.sync)(job), batches_of_steps(job)
+    if point.checkpointing:
+        checkpoint_blocks(model, point.workload)
     mode.prepare(model, functools.partial(make_optimizer, point=point))
     clock.start()
     for _ in range(STEPS):
