@@ -14,7 +14,8 @@ from dtsweep import Measure, Point, Resources
 from dtsweep.results.schema import columns_page
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness
-from dtsweep.sweep.modes import MODES, ModeInfo
+from dtsweep.sweep.mode_info import ModeInfo
+from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import AXES, FIELD_TYPES
 
 FOLDER = Path(__file__).parent
@@ -124,7 +125,7 @@ def _semantics(mode: str) -> str:
 
 def _method(mode: ModeInfo) -> str:
     """The column `comm_method` of a mode."""
-    return "difference" if mode.can_skip_exchange else "wait"
+    return "difference" if mode.can_leave_out else "wait"
 
 
 def exchange() -> str:
@@ -133,8 +134,8 @@ def exchange() -> str:
         "`comm_method` is `difference`": lambda mode: _method(mode) == "difference",
         "`comm_method` is `wait`": lambda mode: _method(mode) == "wait",
         "`exchange_isolated_s`": lambda mode: mode.can_exchange_alone,
-        "`gradients_agree`": lambda mode: mode.same_gradients,
-        "`gradient_error`": lambda mode: mode.same_gradients or mode.shards,
+        "`gradients_agree`": lambda mode: mode.agree == "gradients",
+        "`gradient_error`": lambda mode: mode.agree == "gradients" or mode.shards,
     }
     rows = []
     for what, has in columns.items():

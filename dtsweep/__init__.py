@@ -61,12 +61,14 @@ from typing import TYPE_CHECKING, Any
 from dtsweep import workloads
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.sweep.goal import Goal
+from dtsweep.sweep.mode_info import OwnMode
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Measure, Resources, Sweep
 
 __all__ = [
     "Goal",
     "Measure",
+    "OwnMode",
     "Point",
     "Resources",
     "StorageError",

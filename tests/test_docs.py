@@ -18,7 +18,8 @@ from dtsweep.measure.stopping import Rule
 from dtsweep.results.statuses import FINAL, RETRIED
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import impossible
-from dtsweep.sweep.modes import MODES, SEMANTICS
+from dtsweep.sweep.mode_info import SEMANTICS
+from dtsweep.sweep.modes import MODES
 from dtsweep.sync.mode import SyncMode
 from tests.pages import ROOT, tables
 

@@ -14,7 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -174,9 +174,9 @@ class Trained:
         self.clock.start()
         self.run(PERIOD)
 
-    def run(self, steps: int = STEPS, *, exchange: bool = True) -> None:
+    def run(self, steps: int = STEPS, *, without: Sequence[str] = ()) -> None:
         for _ in range(steps):
-            self.mode.step(next(self._batches), self.clock, exchange=exchange)
+            self.mode.step(next(self._batches), self.clock, without=without)
             self.clock.end_step()
 
     def without_exchange(self) -> int:
@@ -184,11 +184,12 @@ class Trained:
 
         If a step can't leave it out, they are of no step.
         """
-        if not self.info.can_skip_exchange:
+        without = self.info.can_leave_out
+        if not without:
             return kernel_bytes(lambda: None)
         # The first of them may still gather what later ones have.
-        self.run(1, exchange=False)
-        return kernel_bytes(functools.partial(self.run, exchange=False))
+        self.run(1, without=without)
+        return kernel_bytes(functools.partial(self.run, without=without))
 
 
 def counted(work: Callable[[], object]) -> dict[str, Any]:

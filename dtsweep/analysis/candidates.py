@@ -14,7 +14,8 @@ from dtsweep.inference.verdicts import ConditionVerdict
 from dtsweep.inference.windows import NORMAL_95
 from dtsweep.metrics.summary import P99_FROM
 from dtsweep.sweep.goal import Goal
-from dtsweep.sweep.modes import AS_WRITTEN, SEMANTICS
+from dtsweep.sweep.mode_info import SEMANTICS
+from dtsweep.sweep.modes import AS_WRITTEN
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ from dtsweep.analysis.resampling import probabilities
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.inference.pareto import hypervolume_of, knee_of
 from dtsweep.inference.spread import POINT, of_environment
-from dtsweep.sweep.modes import SEMANTICS
+from dtsweep.sweep.mode_info import SEMANTICS
 
 if TYPE_CHECKING:
     import pandas as pd

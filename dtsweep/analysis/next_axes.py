@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dtsweep.sweep.modes import AS_WRITTEN, ModeInfo, mode_of
+from dtsweep.sweep.mode_info import ModeInfo
+from dtsweep.sweep.modes import AS_WRITTEN, mode_of
 
 MOST = 3
 """Axes that are named."""

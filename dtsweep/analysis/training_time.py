@@ -11,7 +11,7 @@ from dtsweep.analysis.scaling import with_speed_ups
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import POINT
-from dtsweep.sweep.modes import SEMANTICS
+from dtsweep.sweep.mode_info import SEMANTICS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,6 @@ from dtsweep.plan.canary_choice import choose_canaries, has_canaries
 from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.results.statuses import is_retried
-from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.point import Point, World, identity
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of
@@ -352,5 +351,5 @@ class Queue:
             self._watch(queue)
 
     def _wants_profile(self, point: Point) -> bool:
-        can_follow = mode_of(point.sync).can_restart
+        can_follow = point.mode.can_restart
         return self._is_profiled and can_follow and self._profiles[point.world] < PROFILE_TRIES

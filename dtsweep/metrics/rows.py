@@ -220,7 +220,12 @@ def step_columns(results: ResultsByRank) -> dict[str, NDArray[Any]] | None:
     }
     # A loss that is not a number was measured as such; elsewhere such a value means that nothing
     # was measured.
-    unknown = {"loss": ~np.isin(table["part"], ("warmup", "window")), "block": table["block"] < 0}
+    has_loss = np.repeat(
+        ["loss" in steps for steps in measured.values()],
+        [len(steps["step"]) for steps in measured.values()],
+    )
+    has_loss &= np.isin(table["part"], ("warmup", "window"))
+    unknown = {"loss": ~has_loss, "block": table["block"] < 0}
     for name, values in table.items():
         if name in unknown or values.dtype.kind == "f":
             table[name] = np.ma.masked_array(

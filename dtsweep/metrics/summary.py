@@ -188,9 +188,10 @@ def _step_times(steps: Series, strata: NDArray[np.int64]) -> Row:
 
 
 def _losses(ranks: Sequence[Measured]) -> Row:
-    if any("loss" not in rank.steps for rank in ranks):
+    # Not every rank of a model has its loss.
+    losses = [rank.of_part("loss") for rank in ranks if "loss" in rank.steps]
+    if not losses:
         return {"loss_first": None, "loss_last": None}
-    losses = [rank.of_part("loss") for rank in ranks]
     return {
         "loss_first": float(np.mean([loss[0] for loss in losses])),
         "loss_last": float(np.mean([loss[-1] for loss in losses])),

@@ -11,7 +11,7 @@ from typing import Any
 
 from dtsweep.plan.trial import Trial
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
-from dtsweep.sweep.modes import AS_WRITTEN, MODE_FIELDS, mode_of
+from dtsweep.sweep.modes import MODE_FIELDS, OF_THE_USER
 from dtsweep.sweep.point import DEFAULTS, World, identity
 from dtsweep.sweep.settings import Sweep
 
@@ -48,12 +48,12 @@ def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
     for trial in trials:
         inside.setdefault(trial.point.world, []).append(trial)
     for world, world_trials in inside.items():
-        undivided = [t for t in world_trials if not mode_of(t.point.sync).shards_optimizer]
+        undivided = [t for t in world_trials if not t.point.mode.shards_optimizer]
         among = undivided or world_trials
         among.sort(key=lambda trial: (trial.point.micro_batch, identity(trial.point)))
         middle = among[len(among) // 2]
         settings = dict(usual)
-        if undivided and middle.point.sync != AS_WRITTEN:
+        if undivided and middle.point.sync not in OF_THE_USER:
             settings |= plain
         point = replace(middle.point, accumulation=1, **settings)
         canaries[world] = replace(middle, point=point, role="canary", why="canary")

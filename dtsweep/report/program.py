@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.code import comment, on_environment, on_workload, settings_of
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
-from dtsweep.sweep.modes import AS_WRITTEN, ModeInfo, mode_of
+from dtsweep.sweep.mode_info import ModeInfo
+from dtsweep.sweep.modes import AS_WRITTEN, mode_of
 from dtsweep.sweep.point import AXES, DEFAULTS
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 from dtsweep.errors import SweepError, quoted
 from dtsweep.sweep.checks import as_scalar, axis_values, is_search_space
 from dtsweep.sweep.constraints import impossible
-from dtsweep.sweep.modes import AS_WRITTEN
+from dtsweep.sweep.modes import AS_WRITTEN, OWN, has_own_mode
 from dtsweep.sweep.point import AXES, Point, World, identity
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.values import ARGS, Scalar, coerced, is_own_loop, workload_types, workload_value
@@ -175,9 +175,9 @@ def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
     if isinstance(point, _Asked) and not _is_batch_driven(point, values):
         return _divided(sweep, point, values)
     if isinstance(point, _Asked):
-        per_pass = point.data_parallel * point.micro_batch
+        per_pass = sum(point.shares)
         if point.asked % per_pass:
-            passes = f"{point.workers} workers × {point.micro_batch} samples"
+            passes = f"{point.data_parallel} workers × {point.micro_batch} samples"
             reason = f"global_batch {point.asked} is not a multiple of {passes}"
             overrides = {"global_batch": point.asked, "accumulation": None}
             return Candidate(
@@ -213,6 +213,8 @@ def _point(sweep: Sweep, values: Mapping[str, Scalar]) -> Point:
     settings: dict[str, Any] = {name: value for name, value in values.items() if name in AXES}
     if is_own_loop(sweep.workload):
         settings.setdefault("sync", AS_WRITTEN)
+    elif has_own_mode(sweep.workload):
+        settings.setdefault("sync", OWN)
     settings["environment"] = {
         name.removeprefix("env."): str(value)
         for name, value in values.items()

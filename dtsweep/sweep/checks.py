@@ -9,6 +9,7 @@ from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
 from dtsweep.sweep.arguments import check_arguments
+from dtsweep.sweep.modes import declared, has_train_step
 from dtsweep.sweep.point import AXES
 from dtsweep.sweep.secret import has_credentials, is_secret, mark_in
 from dtsweep.sweep.values import ARGS, Scalar, is_own_loop, workload_fields
@@ -19,27 +20,18 @@ def check_workload(workload: Any) -> None:
     """Refuse what is not a workload, by the name of what is wrong.
 
     Raises:
-        SweepError: no dataclass, a method missing, or a field that JSON can't hold.
+        SweepError: no dataclass, a method or declaration missing, or a field that JSON can't hold.
     """
     if isinstance(workload, type):
         name = workload.__name__
         raise SweepError(f"workload is the class {name}; give an object of it: {name}()", word=name)
     name = type(workload).__name__
-    methods = ["build", "batch", "loss"]
-    if is_own_loop(workload):
-        methods = []
-    for method in methods:
-        if not callable(getattr(workload, method, None)):
-            public = [attribute for attribute in dir(workload) if not attribute.startswith("_")]
-            near = nearest(method, public)
-            hint = "it needs build, batch and loss"
-            if near:
-                hint = f"did you call it {near!r}?"
-            raise SweepError(f"workload {name} has no method {method}(); {hint}", word=name)
+    _check_methods(workload)
     if not is_dataclass(workload):
         raise SweepError(
             f"workload {name} is not a dataclass; put @dataclass(frozen=True) above it", word=name
         )
+    declared(workload)
     check_arguments(getattr(workload, "arguments", ()) if is_own_loop(workload) else ())
     for field_name, value in workload_fields(workload).items():
         if not _is_json(value):
@@ -70,6 +62,24 @@ def check_workload(workload: Any) -> None:
                 "hold; use a smaller one",
                 word=field_name,
             )
+
+
+def _check_methods(workload: Any) -> None:
+    """Refuse a workload without a method that it needs, by the method's name."""
+    name = type(workload).__name__
+    methods = ["build", "batch", "loss"]
+    if is_own_loop(workload):
+        methods = []
+    elif has_train_step(workload):
+        methods.remove("loss")
+    for method in methods:
+        if not callable(getattr(workload, method, None)):
+            public = [attribute for attribute in dir(workload) if not attribute.startswith("_")]
+            near = nearest(method, public)
+            hint = "it needs build, batch and loss"
+            if near:
+                hint = f"did you call it {near!r}?"
+            raise SweepError(f"workload {name} has no method {method}(); {hint}", word=name)
 
 
 def _is_json(value: Any) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtsweep.sweep.compressions import COMPRESSIONS, EXCHANGES
-from dtsweep.sweep.modes import mode_of
+from dtsweep.sweep.modes import MODES, OWN, declared, has_own_mode, has_train_step
 from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
 
@@ -36,7 +36,7 @@ class Constraint:
 
     applies: Callable[[Point, Harness], bool]
     reason: str
-    """A format string over `point`, its `precision` and `harness`."""
+    """A format string over `point`, its `precision`, `harness`, and what it does not read."""
 
 
 def _leaves_parameters_out(workload: Any) -> bool:
@@ -47,21 +47,57 @@ def _leaves_parameters_out(workload: Any) -> bool:
     return bool(dict(getattr(workload, "ddp_options", {})).get("find_unused_parameters"))
 
 
+def _lacks_loss(point: Point) -> bool:
+    """True if a mode of dtsweep is to train a workload that has only a step of its own."""
+    has_loss = callable(getattr(point.workload, "loss", None))
+    return point.sync in MODES and has_train_step(point.workload) and not has_loss
+
+
+def _unread_by_own_mode(point: Point) -> str | None:
+    """The first field that is set although the workload's own mode does not read it."""
+    own_mode = None
+    if point.sync == OWN:
+        own_mode = declared(point.workload)
+    # Passes and update of `sync.own` read them.
+    if own_mode is None or not has_train_step(point.workload):
+        return None
+    unread = [name for name in ("clip_norm", "precision") if name not in own_mode.reads]
+    return next((name for name in unread if getattr(point, name) != DEFAULTS[name]), None)
+
+
 CONSTRAINTS: tuple[Constraint, ...] = (
+    Constraint(
+        applies=lambda point, _: point.sync == OWN and not has_own_mode(point.workload),
+        reason="{point.workload.__class__.__name__} has no prepare(model, job), which sync=own "
+        "needs",
+    ),
+    Constraint(
+        applies=lambda point, _: point.workers % point.grid.model > 0,
+        reason="model_parallel={point.grid.model} does not divide workers={point.workers}",
+    ),
+    Constraint(
+        applies=lambda point, _: _lacks_loss(point),
+        reason="{point.workload.__class__.__name__} has no loss(model, batch), which {point.sync} "
+        "needs; sync=own calls its train_step",
+    ),
+    Constraint(
+        applies=lambda point, _: _unread_by_own_mode(point) is not None,
+        reason="train_step of {point.workload.__class__.__name__} does not read {unread}; if it does, "
+        "name it in OwnMode(reads=…)",
+    ),
     Constraint(
         applies=lambda point, _: point.unread_field is not None,
         reason="{point.unread_by} has no {point.unread_field}",
     ),
     Constraint(
-        applies=lambda point, _: point.compression is not None and not mode_of(point.sync).carries,
+        applies=lambda point, _: point.compression is not None and not point.mode.carries,
         reason="{point.sync} has no place for compression: what it exchanges is not in dtsweep's "
         "hands",
     ),
     Constraint(
         applies=lambda point, _: (
             point.compression is not None
-            and COMPRESSIONS[point.compression].exchange
-            not in (mode_of(point.sync).carries or EXCHANGES)
+            and COMPRESSIONS[point.compression].exchange not in (point.mode.carries or EXCHANGES)
         ),
         reason="{point.sync} adds up what travels on its way, "
         "which payloads of {point.compression} can't be",
@@ -70,7 +106,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         applies=lambda point, _: (
             point.compression is not None
             and COMPRESSIONS[point.compression].needs_matrices
-            and mode_of(point.sync).exchanges_pieces
+            and point.mode.exchanges_pieces
         ),
         reason="{point.compression} needs whole matrices, {point.sync} exchanges pieces of them",
     ),
@@ -86,9 +122,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="node_size={point.node_size} does not divide workers={point.workers}",
     ),
     Constraint(
-        applies=lambda point, _: (
-            mode_of(point.sync).shards and _leaves_parameters_out(point.workload)
-        ),
+        applies=lambda point, _: point.mode.shards and _leaves_parameters_out(point.workload),
         reason="{point.sync} needs passes that use every parameter; "
         "{point.workload.__class__.__name__} has find_unused_parameters in its ddp_options",
     ),
@@ -119,7 +153,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="power_limit needs GPUs",
     ),
     Constraint(
-        applies=lambda point, harness: mode_of(point.sync).needs_ray and harness.name != "ray",
+        applies=lambda point, harness: point.mode.needs_ray and harness.name != "ray",
         reason="{point.sync} needs Ray",
     ),
     Constraint(
@@ -148,4 +182,9 @@ def impossible(point: Point, harness: Harness = Harness()) -> str | None:  # fro
     reason = next((constraint.reason for constraint in violated), None)
     if reason is None:
         return None
-    return reason.format(point=point, precision=PRECISIONS[point.precision], harness=harness)
+    return reason.format(
+        point=point,
+        precision=PRECISIONS[point.precision],
+        harness=harness,
+        unread=_unread_by_own_mode(point),
+    )

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
-from dtsweep.sweep.modes import SEMANTICS
+from dtsweep.sweep.mode_info import SEMANTICS
 
 FRONTIER = "frontier"
 """Name of the question which points are on the frontier, in place of a goal."""

@@ -5,21 +5,13 @@ Each mode is a file in `dtsweep.sync`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from dtsweep.errors import SweepError, quoted
 from dtsweep.sweep.compressions import EXCHANGES
-
-SEMANTICS = ("exact", "lossy", "stale", "local", "not_exchanged", "unknown")
-"""Semantics of an update, from the strongest to the weakest.
-
-The last two are those of training loops of the user: workers train models of their own, or what
-they exchange can't be seen.
-"""
-
-Fields = Mapping[str, Any]
-"""Fields of a point by name."""
+from dtsweep.sweep.mode_info import EXCHANGE_PARTS, Fields, Grid, ModeInfo, OwnMode
 
 
 def latency_column(semantics: str) -> str:
@@ -36,72 +28,13 @@ def latency_column(semantics: str) -> str:
     return "step_p50_s"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModeInfo:
-    """Declaration of a mode; all fields but the first three have defaults."""
-
-    implementation: str
-    """`module:class` of the mode."""
-
-    semantics: Callable[[Fields], str]
-    """From the fields of a point to one of `SEMANTICS`."""
-
-    reads: Mapping[str, Any]
-    """The fields of a point that only some modes read, with this mode's own defaults."""
-
-    needs_ray: bool = False
-    """True if it works in a Ray session alone."""
-
-    servers: Callable[[Fields], int] = lambda _: 0
-    """From the fields of a point to the server processes that its ranks need in addition."""
-
-    same_gradients: bool = False
-    """True if all ranks give their optimizers equal gradients, else it is `wrong_gradient`."""
-
-    shards: bool = False
-    """True if a rank keeps a part of each parameter and gradient alone, as a `DTensor`."""
-
-    shards_optimizer: bool = False
-    """True if a rank keeps only its part of the optimizer's state; it may fit where `ddp` won't."""
-
-    exchanges_each_pass: bool = False
-    """True if each pass of a step exchanges, not the last alone."""
-
-    can_skip_exchange: bool = False
-    """True if `step(exchange=False)` works, which measures an overlapped exchange.
-
-    Otherwise steps mark the time spent on the exchange as `sync`.
-    """
-
-    can_exchange_alone: bool = False
-    """True if `exchange_alone` works, which times the exchange by itself."""
-
-    carries: tuple[str, ...] = ()
-    """Ways to combine payloads of a compression in this mode, of `EXCHANGES`.
-
-    Empty where nothing can be compressed.
-    """
-
-    exchanges_pieces: bool = False
-    """True if what can be compressed are pieces of parameters, not whole ones."""
-
-    can_restart: bool = True
-    """True if steps can follow the window's last: another window, a profile."""
-
-    sends: str = "unknown"
-    """Bytes that a worker sends per step: a formula in the symbols of docs/sync-modes.md."""
-
-    memory: str = "unknown"
-    """Bytes that a worker holds at most, without activations: a formula like `sends`."""
-
-
 MODES: Mapping[str, ModeInfo] = {
     "ddp": ModeInfo(
         implementation="dtsweep.sync.ddp:Ddp",
         semantics=lambda _: "exact",
         reads={"overlap": True, "bucket_bytes": None},
-        same_gradients=True,
-        can_skip_exchange=True,
+        agree="gradients",
+        can_leave_out=("gradients",),
         can_exchange_alone=True,
         carries=EXCHANGES,
         sends="2 (n−1)/n S",
@@ -111,9 +44,9 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.zero1:Zero1",
         semantics=lambda _: "exact",
         reads={"overlap": True, "bucket_bytes": None},
-        same_gradients=True,
+        agree="gradients",
         shards_optimizer=True,
-        can_skip_exchange=True,
+        can_leave_out=EXCHANGE_PARTS,
         can_exchange_alone=True,
         carries=EXCHANGES,
         sends="3 (n−1)/n S",
@@ -123,10 +56,11 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.fsdp:FsdpGrad",
         semantics=lambda _: "exact",
         reads={},
+        agree="parameters",
         shards=True,
         shards_optimizer=True,
         exchanges_each_pass=True,
-        can_skip_exchange=True,
+        can_leave_out=EXCHANGE_PARTS,
         sends="2 (n−1)/n S per pass",
         memory="(1 + (1 + k)/n) S + 2 B, or as `fsdp` if that is more",
     ),
@@ -134,10 +68,11 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.fsdp:Fsdp",
         semantics=lambda _: "exact",
         reads={},
+        agree="parameters",
         shards=True,
         shards_optimizer=True,
         exchanges_each_pass=True,
-        can_skip_exchange=True,
+        can_leave_out=EXCHANGE_PARTS,
         sends="3 (n−1)/n S per pass",
         memory="(2 + k)/n S + (4 − 2/n) B",
     ),
@@ -145,10 +80,11 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.fsdp:Hsdp",
         semantics=lambda _: "exact",
         reads={"node_size": None},
+        agree="parameters",
         shards=True,
         shards_optimizer=True,
         exchanges_each_pass=True,
-        can_skip_exchange=True,
+        can_leave_out=EXCHANGE_PARTS,
         sends="(3 (m−1) + 2 (1 − m/n)) S/m per pass",
         memory="(2 + k)/m S + (4 − 2/m) B",
     ),
@@ -156,7 +92,7 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.hierarchical:Hierarchical",
         semantics=lambda _: "exact",
         reads={"node_size": None, "bucket_bytes": None},
-        same_gradients=True,
+        agree="gradients",
         can_exchange_alone=True,
         carries=EXCHANGES,
         exchanges_pieces=True,
@@ -167,7 +103,7 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.ring:Ring",
         semantics=lambda _: "exact",
         reads={"bucket_bytes": None},
-        same_gradients=True,
+        agree="gradients",
         can_exchange_alone=True,
         carries=EXCHANGES,
         sends="2 (n−1)/n S",
@@ -177,7 +113,7 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.tree:Tree",
         semantics=lambda _: "exact",
         reads={"bucket_bytes": None},
-        same_gradients=True,
+        agree="gradients",
         can_exchange_alone=True,
         carries=("all_reduce",),
         sends="2 (n−1)/n S, rank 0 log2 n S",
@@ -187,6 +123,7 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.local_sgd:LocalSgd",
         semantics=lambda _: "local",
         reads={"sync_period": 8},
+        agree="parameters",
         can_exchange_alone=True,
         carries=EXCHANGES,
         sends="2 (n−1)/n S every `sync_period` steps",
@@ -196,6 +133,7 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.parameter_server:ParameterServer",
         semantics=lambda fields: "exact" if fields["staleness"] == 0 else "stale",
         reads={"staleness": None, "shards": 1},
+        is_asynchronous=lambda fields: fields["staleness"] != 0,
         needs_ray=True,
         servers=lambda fields: int(fields["shards"]),
         carries=EXCHANGES,
@@ -209,23 +147,110 @@ MODES: Mapping[str, ModeInfo] = {
 AS_WRITTEN = "as_written"
 """Mode of a training loop of the user, which exchanges what it likes."""
 
-_OF_THE_USER = ModeInfo(
-    implementation="",
-    # What it is, is measured.
-    semantics=lambda _: "exact",
-    reads={},
-)
+OWN = "own"
+"""Mode of a workload that makes its model parallel by itself, in `prepare`."""
+
+
+def has_own_mode(workload: Any) -> bool:
+    """True if a workload prepares its model itself, so that `sync="own"` can train it.
+
+    >>> has_own_mode(object())
+    False
+    """
+    return callable(getattr(workload, "prepare", None))
+
+
+def has_train_step(workload: Any) -> bool:
+    """True if a workload takes its steps itself: the loss and its passes are its own affair."""
+    return has_own_mode(workload) and callable(getattr(workload, "train_step", None))
+
+
+def declared(workload: Any) -> OwnMode | None:
+    """Declaration of a workload with `prepare`; None without `prepare`.
+
+    Raises:
+        SweepError: it declares nothing.
+    """
+    if not has_own_mode(workload):
+        return None
+    own_mode = getattr(workload, "own_mode", None)
+    name = type(workload).__name__
+    if not isinstance(own_mode, OwnMode):
+        raise SweepError(
+            f"{name}.own_mode is {quoted(own_mode)}; with prepare declare what it trains: "
+            'own_mode = dtsweep.OwnMode(semantics="exact")',
+            word=name,
+        )
+    if own_mode.agree == "gradients" and has_train_step(workload):
+        raise SweepError(
+            f"{name}.own_mode has agree='gradients', which train_step does not show; use "
+            "agree='parameters'",
+            word=name,
+        )
+    return own_mode
+
+
+def _own_semantics(fields: Fields) -> str:
+    own_mode = declared(fields["workload"])
+    if own_mode is None:
+        return "unknown"
+    return own_mode.semantics
+
+
+def _own_grid(fields: Fields) -> Grid:
+    own_mode = declared(fields["workload"])
+    if own_mode is None:
+        return Grid(data=fields["workers"])
+    size = own_mode.model_parallel
+    # Where it does not divide the workers, the point is impossible.
+    return Grid(data=max(1, fields["workers"] // size), model=size)
+
+
+_OF_THE_USER: Mapping[str, ModeInfo] = {
+    AS_WRITTEN: ModeInfo(
+        implementation="",
+        # What it is, is measured.
+        semantics=lambda _: "exact",
+        reads={},
+    ),
+    OWN: ModeInfo(
+        implementation="dtsweep.sync.own:Own",
+        semantics=_own_semantics,
+        reads={},
+        grid=_own_grid,
+    ),
+}
+"""Modes that are not in `MODES`: the user's code says how workers exchange."""
+
+OF_THE_USER = tuple(_OF_THE_USER)
+"""Their names."""
 
 
 def mode_of(name: str) -> ModeInfo:
-    """Declaration of one of `MODES`, or of `AS_WRITTEN`.
+    """Declaration of one of `MODES`, of `AS_WRITTEN` or of `OWN`.
 
-    >>> mode_of("ddp").same_gradients, mode_of("as_written").same_gradients
-    (True, False)
+    >>> mode_of("ddp").agree, mode_of("as_written").agree
+    ('gradients', 'nothing')
     """
-    if name == AS_WRITTEN:
-        return _OF_THE_USER
+    if name in _OF_THE_USER:
+        return _OF_THE_USER[name]
     return MODES[name]
+
+
+def mode_for(name: str, workload: Any) -> ModeInfo:
+    """Declaration of a mode for a workload, which declares `OWN` itself.
+
+    Raises:
+        SweepError: the workload declares nothing.
+    """
+    info = mode_of(name)
+    own_mode = None
+    if name == OWN:
+        own_mode = declared(workload)
+    if own_mode is None:
+        return info
+    reads = {field: None for field in own_mode.reads if field in MODE_FIELDS}
+    return replace(info, agree=own_mode.agree, reads=reads)
 
 
 MODE_FIELDS = tuple(dict.fromkeys(name for mode in MODES.values() for name in mode.reads))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
 
@@ -16,7 +16,16 @@ from dtsweep.sweep.compressions import (
     compressions_reading,
     reads_of,
 )
-from dtsweep.sweep.modes import AS_WRITTEN, MODE_FIELDS, MODES, SEMANTICS, mode_of, modes_reading
+from dtsweep.sweep.mode_info import SEMANTICS, Fields, Grid, ModeInfo
+from dtsweep.sweep.modes import (
+    AS_WRITTEN,
+    MODE_FIELDS,
+    MODES,
+    OWN,
+    declared,
+    mode_for,
+    modes_reading,
+)
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.values import Scalar, coerced, read_fields, with_fields
 
@@ -76,7 +85,7 @@ class Point:
     sync: str = axis(
         "ddp",
         "How workers combine their work: one of the sync modes.",
-        choices=(*MODES, AS_WRITTEN),
+        choices=(*MODES, OWN, AS_WRITTEN),
     )
     sync_period: int | None = axis(
         None,
@@ -187,17 +196,47 @@ class Point:
                 object.__setattr__(self, name, default)
 
     @property
+    def mode(self) -> ModeInfo:
+        """Declaration of its mode.
+
+        >>> Point(sync="ring").mode.agree
+        'gradients'
+        """
+        return mode_for(self.sync, self.workload)
+
+    @property
+    def grid(self) -> Grid:
+        """Division of its workers into models.
+
+        >>> Point(workers=4).grid
+        Grid(data=4, model=1)
+        """
+        return self.mode.grid(self._fields())
+
+    @property
     def data_parallel(self) -> int:
-        """Groups of workers that each train on samples of their own; today every worker is one.
+        """Groups of workers that each train on samples of their own.
 
         >>> Point(workers=4).data_parallel
         4
         """
-        return self.workers
+        return self.grid.data
+
+    @property
+    def shares(self) -> Sequence[int]:
+        """(data_parallel,) samples per pass of each data-parallel group.
+
+        >>> Point(workers=2, micro_batch=8).shares
+        [8, 8]
+        """
+        shares = self.mode.shares
+        if shares is None:
+            return [self.micro_batch] * self.data_parallel
+        return shares(self._fields())
 
     @property
     def samples_per_worker_step(self) -> int:
-        """Samples of one data-parallel worker per step.
+        """Samples per step of a data-parallel group of `micro_batch` samples per pass.
 
         >>> Point(micro_batch=8, accumulation=2).samples_per_worker_step
         16
@@ -206,12 +245,12 @@ class Point:
 
     @property
     def global_batch(self) -> int:
-        """Samples per step, over all data-parallel workers.
+        """Samples per step, over all data-parallel groups.
 
         >>> Point(workers=4, micro_batch=8, accumulation=2).global_batch
         64
         """
-        return self.data_parallel * self.samples_per_worker_step
+        return sum(self.shares) * self.accumulation
 
     @property
     def semantics(self) -> str:
@@ -221,15 +260,24 @@ class Point:
         'stale'
         """
         parts = [
-            mode_of(self.sync).semantics(self.scalars()),
+            self.mode.semantics(self._fields()),
             "exact" if self.compression is None else "lossy",
         ]
         return max(parts, key=SEMANTICS.index)
 
     @property
     def is_asynchronous(self) -> bool:
-        """True if a step is one worker's own push, for which it waits for no other worker's."""
-        return self.semantics == "stale"
+        """True if a step is one worker's own, for which it waits for no other worker's."""
+        return self.mode.is_asynchronous(self._fields())
+
+    @property
+    def is_joint(self) -> bool:
+        """True if an update is made from the passes of all workers.
+
+        >>> Point(sync="ddp").is_joint, Point(sync="local_sgd").is_joint
+        (True, False)
+        """
+        return self.semantics != "local" and not self.is_asynchronous
 
     @property
     def period(self) -> int:
@@ -239,7 +287,7 @@ class Point:
     @property
     def servers(self) -> int:
         """Server processes that its ranks need in addition."""
-        return mode_of(self.sync).servers(self.scalars())
+        return self.mode.servers(self._fields())
 
     @property
     def world(self) -> World:
@@ -267,6 +315,11 @@ class Point:
         >>> Point(workload=object()).has_own_optimizer
         False
         """
+        own_mode = None
+        if self.sync == OWN:
+            own_mode = declared(self.workload)
+        if own_mode is not None:
+            return "optimizer" not in own_mode.reads
         return callable(getattr(self.workload, "optimizer", None))
 
     @property
@@ -276,7 +329,7 @@ class Point:
         >>> sorted(Point(sync="local_sgd", compression="powersgd").reads)
         ['compression_rank', 'sync_period']
         """
-        return {**mode_of(self.sync).reads, **reads_of(self.compression)}
+        return {**self.mode.reads, **reads_of(self.compression)}
 
     @property
     def unread_field(self) -> str | None:
@@ -317,6 +370,10 @@ class Point:
         """Axes of the point by name, without the workload and the environment."""
         values = vars(self)
         return {name: values[name] for name in AXES}
+
+    def _fields(self) -> Fields:
+        """Axes of the point and its workload by name, as declarations of modes read them."""
+        return {**self.scalars(), "workload": self.workload}
 
     def with_workload(self, values: Mapping[str, Scalar]) -> Point:
         """Copy of the point with these fields of its workload replaced."""

@@ -3,11 +3,12 @@
 Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.sweep.modes`. In
 reading order:
 
+    meshes          device meshes, made once for each shape and world
     mode            what a mode is, and the trial as one rank sees it
     weights         what each pass counts, where a workload weighs its batches
     passes          a step's passes, loss in the point's precision and optimizer, for all modes
     clipping        gradients clipped by their norm over the model
-    groups          process groups of a part of the ranks, made once for each world
+    groups          process groups of a part of the ranks, and what ranks have begun in them
     model_blocks    the blocks of a model, the workload's own or found
     checkpoints     activations of those blocks computed again in backward
     block_order     the order in which ranks call those blocks, compared

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -41,9 +41,9 @@ class AfterBackwardMode(SyncMode):
         self._optimizer = make_optimizer(model.parameters())
         self.optimizer_class = type(self._optimizer).__name__
 
-    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> Loss:
+    def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
         """Pass, exchange, update."""
-        if not exchange:
+        if without:
             raise NotImplementedError(
                 "nothing hides the exchange: it is measured as what steps mark as sync"
             )

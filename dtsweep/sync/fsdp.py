@@ -5,7 +5,7 @@ Parameters, gradients and optimizer state are in shards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,7 @@ class Fsdp(SyncMode):
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         super().__init__(job)
-        self._exchanges = True
+        self._without: frozenset[str] = frozenset()
         self._order: BlockOrder | None = None
 
     def mesh(self) -> DeviceMesh:
@@ -48,7 +48,6 @@ class Fsdp(SyncMode):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Shard the blocks, and what is left of the model by itself."""
         mesh = self.mesh()
-        self.part = mesh.get_local_rank(mesh.ndim - 1)
         _refuse_unshardable(model)
         make_contiguous(model)
         share_weights(model)
@@ -81,10 +80,11 @@ class Fsdp(SyncMode):
         self.optimizer_class = type(self._optimizer).__name__
         self.blocks = named
 
-    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> Loss:
+    def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
         """Pass, each with gathers and a reduce-scatter behind its work; update the own shards."""
-        if exchange != self._exchanges:
-            self._switch(exchange=exchange)
+        if self._without != frozenset(without):
+            self._switch(frozenset(without))
+        exchange = "gradients" not in without
         try:
             loss = passes(self._job, self._model, batches, clock, exchange=exchange)
             if self._order is not None:
@@ -117,18 +117,22 @@ class Fsdp(SyncMode):
             return parameters_bytes + gradients_bytes
         return gradients_bytes
 
-    def _switch(self, *, exchange: bool) -> None:
-        """Keep all parameters whole from the next pass on, which saves gathers, or shard again."""
-        self._exchanges = exchange
+    def _switch(self, without: frozenset[str]) -> None:
+        """Leave these parts of the exchange out from the next pass on, and no others.
+
+        Without `parameters` all of them stay whole, which saves the gathers.
+        """
+        self._without = without
         if self._order is not None:
-            self._order.is_followed = exchange
+            self._order.is_followed = not without
+        shards = "parameters" not in without
         *blocks, root = self._sharded
-        root.set_requires_gradient_sync(exchange)
-        root.set_reshard_after_backward(exchange)
+        root.set_requires_gradient_sync("gradients" not in without)
+        root.set_reshard_after_backward(shards)
         for module in blocks:
-            module.set_reshard_after_forward(exchange and self.reshards, recurse=False)
+            module.set_reshard_after_forward(shards and self.reshards, recurse=False)
         for module in self._sharded:
-            if exchange:
+            if shards:
                 module.reshard()
 
     def _give_shards(self) -> None:

@@ -1,27 +1,22 @@
-"""Process groups of a part of the ranks.
-
-They are made once for each shape and world, because each new group leaks threads.
-"""
+"""Process groups of a part of the ranks, and what ranks have begun in them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 from torch.distributed import distributed_c10d
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from dtsweep.compression.exchange import Wait
+from dtsweep.sync.meshes import all_groups, forget_meshes, mesh_of
 from dtsweep.sync.mode import Job
 
 NODES, IN_NODE = "nodes", "in_node"
 """Dimensions of the mesh of nodes."""
-
-_meshes: dict[tuple[int, ...], DeviceMesh] = {}
 
 _messages: list[int] = []
 """Of each `send_and_receive` in this world, by how much the group's count of collectives grew."""
@@ -29,7 +24,7 @@ _messages: list[int] = []
 
 def mesh_of_all(job: Job) -> DeviceMesh:
     """All ranks in one row."""
-    return _mesh(job, (job.point.workers,), ("workers",))
+    return mesh_of(job.device, (job.point.workers,), ("workers",))
 
 
 def mesh_of_nodes(job: Job) -> DeviceMesh:
@@ -40,16 +35,7 @@ def mesh_of_nodes(job: Job) -> DeviceMesh:
     """
     workers = job.point.workers
     size = job.point.node_size or _workers_of_a_node(workers)
-    return _mesh(job, (workers // size, size), (NODES, IN_NODE))
-
-
-def _mesh(job: Job, shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
-    if shape not in _meshes:
-        _meshes[shape] = init_device_mesh(job.device.type, shape, mesh_dim_names=names)
-        # A new group has torch's own timeout, not that of the world.
-        world = distributed_c10d._get_default_group()._get_backend(job.device)
-        wait_up_to(world.options._timeout)
-    return _meshes[shape]
+    return mesh_of(job.device, (workers // size, size), (NODES, IN_NODE))
 
 
 def _workers_of_a_node(workers: int) -> int:
@@ -74,19 +60,8 @@ def _rows(places: list[Any], size: int) -> Iterator[list[Any]]:
 
 def forget_groups() -> None:
     """Release all meshes and reset the count of collectives, before their world ends."""
-    _meshes.clear()
+    forget_meshes()
     _messages.clear()
-
-
-def all_groups() -> list[distributed.ProcessGroup]:
-    """Every process group that this rank is in."""
-    return list(distributed_c10d._world.pg_map)
-
-
-def wait_up_to(timeout: timedelta) -> None:
-    """Give each collective of every group so long."""
-    for group in all_groups():
-        distributed_c10d._set_pg_timeout(timeout, group)
 
 
 def position() -> int:

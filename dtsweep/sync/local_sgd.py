@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -45,9 +45,9 @@ class LocalSgd(SyncMode):
         """Count on from there: with 0 the next period is a whole one."""
         self._steps = done
 
-    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> Loss:
+    def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
         """Pass, update; at the end of a period average."""
-        if not exchange:
+        if without:
             raise NotImplementedError(
                 "nothing hides the exchange: it is measured as what steps mark as sync"
             )

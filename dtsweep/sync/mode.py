@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from dtsweep.compression.exchange import Mean
 from dtsweep.measure.clock import StepClock
 from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.point import Point
+from dtsweep.sync.meshes import mesh_of
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
-Loss = torch.Tensor | float
-"""Loss of a step: a number on a CPU, a detached scalar on a GPU.
+Loss = torch.Tensor | float | None
+"""Loss of a step: a number on a CPU, a detached scalar on a GPU; None on a rank that has no loss.
 
-The scalar may still be under computation.
+The scalar may still be under computation. In a pipeline the last stage has the loss.
 """
 
 
@@ -47,6 +50,42 @@ class Job:
     servers: Sequence[Any] = ()
     """Handles of the parameter server's shards, in a Ray session."""
 
+    @property
+    def data_rank(self) -> int:
+        """Index of this worker's data-parallel group: its samples, and the seed of its passes."""
+        return self.rank // self.point.grid.model
+
+    @property
+    def model_rank(self) -> int:
+        """Index of this worker among those that share its model."""
+        return self.rank % self.point.grid.model
+
+    def mesh(self) -> DeviceMesh:
+        """All ranks as (data, model): the same mesh in each trial of a world with this grid.
+
+        `mesh()["model"]` are the workers of this rank's model. Called on all ranks.
+        """
+        grid = self.point.grid
+        return mesh_of(self.device, (grid.data, grid.model), ("data", "model"))
+
+    # Cached, because steps read them.
+    @functools.cached_property
+    def samples_per_pass(self) -> int:
+        """Samples of this worker's group in a pass."""
+        return self.point.shares[self.data_rank]
+
+    @functools.cached_property
+    def divisor(self) -> float:
+        """Divisor of a pass's loss that makes the mean over workers the mean over all samples.
+
+        It is `accumulation` where all data-parallel groups have as many samples.
+        """
+        if not self.point.is_joint:
+            return self.point.accumulation
+        shares = self.point.shares
+        mean_share = sum(shares) / len(shares)
+        return self.point.accumulation * (mean_share / self.samples_per_pass)
+
 
 class SyncMode:
     """Interface of a mode; `tests/sync/test_modes.py` holds every mode to it.
@@ -60,11 +99,8 @@ class SyncMode:
     blocks: str | None = None
     """Units into which it divides the model, in words; `prepare` sets it, if the mode does so."""
 
-    part: int = 0
-    """Number of this rank's part of the parameters; `prepare` sets it, if the mode divides them.
-
-    Ranks with the same number have copies of the same part.
-    """
+    trained: nn.Module | None = None
+    """Module whose parameters it trains, if that is not the one it was given; set by `prepare`."""
 
     means: Sequence[Mean] = ()
     """Averager of its compressed tensors."""
@@ -80,14 +116,14 @@ class SyncMode:
         """Take over the freshly built model, the same on all ranks, on its device."""
         raise NotImplementedError
 
-    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> Loss:
+    def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
         """Do one optimizer step: a pass for each batch, then the exchange and the update.
 
         Args:
             batches: `accumulation` batches of this rank, on its device.
             clock: called when each phase ends.
-            exchange: False leaves the exchange out, where `can_skip_exchange`; the model is lost
-                then.
+            without: parts of the exchange to leave out, of `ModeInfo.can_leave_out`; the model is
+                lost then.
 
         Returns:
             This rank's part of the mean loss, as `passes` gives it.
@@ -95,16 +131,20 @@ class SyncMode:
         raise NotImplementedError
 
     def bytes_without_exchange(self) -> int:
-        """Bytes that `step(exchange=False)` needs beyond those of other steps, on each rank."""
+        """Bytes that a step without any exchange needs beyond those of other steps, on each rank.
+
+        Such a step is `step(without=can_leave_out)`.
+        """
         return 0
 
     def begin_period(self, done: int) -> None:
         """Set the position of the next step in the sync period; by default there are no periods."""
 
     def drain(self) -> None:
-        """End what is still under way.
+        """End what is still under way between steps. By default nothing is.
 
-        Called inside the window, after its last step. By default nothing is.
+        Called after the last step of a run of steps, inside the window. Steps may follow where the
+        mode `can_restart`.
         """
 
     def exchange_alone(self) -> int:

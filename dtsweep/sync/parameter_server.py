@@ -7,7 +7,7 @@ Downpour SGD (no bound).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -82,9 +82,9 @@ class ParameterServer(SyncMode):
         # Also the barrier: nobody pushes before rank 0 has reset the shards.
         share_weights(model)
 
-    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> Loss:
+    def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
         """Pass; push and pull at all shards at once."""
-        if not exchange:
+        if without:
             raise NotImplementedError(
                 "the update happens on the server: a step without exchange trains nothing"
             )

@@ -72,8 +72,8 @@ def passes(
                     clock.mark("sync")
                     factor = factors.of(index)
                     loss = loss * factor.to(torch.promote_types(loss.dtype, torch.float32))
-                elif count > 1:
-                    loss = loss / count
+                elif job.divisor != 1:
+                    loss = loss / job.divisor
                 loss.backward()
             except Exception as error:
                 raise _loss_error(job.point.workload, loss) or error from error
@@ -124,28 +124,25 @@ def batches_of_steps(job: Job) -> Iterator[Iterator[Any]]:
     """Yield this rank's batches, step after step, without end.
 
     Sample numbers are global: a step's samples follow those of the step before, pass after pass and
-    in a pass rank after rank, so that every number of workers trains on the same ones.
+    in a pass data-parallel group after group, so that every number of workers trains on the same
+    ones. Ranks of a group read the same ones.
     """
     point = job.point
+    per_pass = sum(point.shares)
+    before = sum(point.shares[: job.data_rank])
+    samples = job.samples_per_pass
     for step in itertools.count():
         first_pass = step * point.accumulation
-        shares = [
-            index * point.data_parallel + job.rank
-            for index in range(first_pass, first_pass + point.accumulation)
-        ]
-        yield (
-            point.workload.batch(
-                range(share * point.micro_batch, (share + 1) * point.micro_batch), job.device
-            )
-            for share in shares
-        )
+        passes_of_step = range(first_pass, first_pass + point.accumulation)
+        begins = [index * per_pass + before for index in passes_of_step]
+        yield (point.workload.batch(range(begin, begin + samples), job.device) for begin in begins)
 
 
 def loss_in_precision(
     point: Point, device: torch.device
 ) -> Callable[[nn.Module, Any], torch.Tensor]:
     """Wrap the workload's loss in autocast if the precision needs it; parameters stay fp32."""
-    plain: Callable[[nn.Module, Any], torch.Tensor] = point.workload.loss
+    plain: Callable[[nn.Module, Any], torch.Tensor] = getattr(point.workload, "loss", _no_loss)
     precision = PRECISIONS[point.precision]
     if not precision.is_autocast:
         return plain
@@ -156,6 +153,10 @@ def loss_in_precision(
             return plain(model, batch)
 
     return under_autocast
+
+
+def _no_loss(*_: Any) -> torch.Tensor:
+    raise LossError("the workload has no loss, only a train_step, which sync=own calls")
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], *, point: Point) -> torch.optim.Optimizer:

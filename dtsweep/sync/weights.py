@@ -14,9 +14,6 @@ from dtsweep.sync.mode import Job
 Weight = Callable[[Any], Tensor | float]
 """A workload's `weight`: from a batch to what its mean loss counts, such as a number of tokens."""
 
-TOGETHER = ("exact", "lossy")
-"""Semantics whose update is made from the passes of all workers."""
-
 
 def weight_of(workload: Any) -> Weight | None:
     """The workload's `weight`, if it has one."""
@@ -48,7 +45,7 @@ class PassFactors:
         self._total = self._weights.sum()
         self._workers = 1
         self._sum = None
-        if exchange and job.point.semantics in TOGETHER:
+        if exchange and job.point.is_joint:
             self._workers = job.point.workers
             self._sum = distributed.all_reduce(self._total, async_op=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -59,8 +59,9 @@ class WrappedMode(SyncMode):
         self.optimizer_class = type(optimizer).__name__
         return optimizer
 
-    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> Loss:
+    def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
         """Pass, exchange inside the last backward, update."""
+        exchange = "gradients" not in without
         if exchange and self._was_silent:
             self._give_gradients()
         self._was_silent = not exchange
@@ -78,14 +79,14 @@ class WrappedMode(SyncMode):
             self.means = self._hook.means
         self.before_update()
         clip(self._model.parameters(), self._job.point.clip_norm)
-        self._take_step(exchange)
+        self._take_step(without)
         self._optimizer.zero_grad()
         # Also of parameters that the optimizer does not have.
         self._model.zero_grad()
         clock.mark("optimizer")
         return loss
 
-    def _take_step(self, exchange: bool) -> None:  # noqa: ARG002  # for modes whose optimizer exchanges too
+    def _take_step(self, without: Collection[str]) -> None:  # noqa: ARG002  # for modes whose optimizer exchanges too
         self._optimizer.step()
 
     def exchange_alone(self) -> int:

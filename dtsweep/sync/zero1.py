@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -52,11 +52,11 @@ class Zero1(WrappedMode):
         )
         return self._sharded
 
-    def _take_step(self, exchange: bool) -> None:
-        if exchange:
-            self._sharded.step()
-        else:
+    def _take_step(self, without: Collection[str]) -> None:
+        if "parameters" in without:
             self._sharded._local_step()
+        else:
+            self._sharded.step()
 
     def expected_bytes(self) -> float | None:
         """An all-reduce of all gradients, and each owner's parameters to all."""

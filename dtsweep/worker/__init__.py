@@ -10,7 +10,8 @@ Each worker process; imports torch and never Ray. In reading order:
     debugger        whether a debugger is attached, and what it must not cost
     loop            runs steps and keeps the times of `measure.clock`, whose phases the mode marks
     batch_checks    whether batches and parameters are what was asked for
-    gradients       whether ranks give their optimizers the same gradients
+    copies          comparison of gradients and parameters between the ranks with copies
+    gradients       gradients and parameters of a rank in one step, to be compared
     reference       on request: the first step's gradient compared with one worker's
     traffic_check   whether ranks send what their mode sends
     in_step         work of all ranks after the window, which may fail on one of them
@@ -37,6 +38,7 @@ Each worker process; imports torch and never Ray. In reading order:
     own_after       what follows its window
     own_loop        a training loop of the user, measured from inside its steps
     own_trial       a trial of such a loop
+    verdict         status of an attempt whose window came to its end
     attempt         builds a trial, has it timed, says how it ended
     torchrun        one point under torchrun, without Ray
     in_process      a world of one rank in this very process

@@ -17,7 +17,6 @@ from dtsweep.hardware.memory import restart_peak
 from dtsweep.measure.isolated_exchange import mean_over_ranks
 from dtsweep.measure.profile import ProfileError, profiled
 from dtsweep.measure.traffic import Counting
-from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.point import CHOSEN_FIELDS
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
@@ -62,7 +61,7 @@ def after_window(
     if not task.is_canary:
         fields |= idle_in_window(loop)
         try:
-            if _can_be_inspected(task):
+            if _can_be_inspected(loop.job):
                 fields |= inspect_step(loop, model, task, window_steps=window.steps)
             if fields.get("gradients_agree") is not False and (
                 fields.get("parameters_agree") is not False
@@ -80,28 +79,28 @@ def after_window(
         except StepError as error:
             _note_failure(fields, loop, str(error))
     failed = fields.pop("no_profile", None)
-    if task.is_profiled and mode_of(task.point.sync).can_restart:
+    if task.is_profiled and loop.job.point.mode.can_restart:
         fields |= {"no_profile": failed} if failed else profile_steps(loop, task)
     return fields
 
 
-def _can_be_inspected(task: Task) -> bool:
+def _can_be_inspected(job: Job) -> bool:
     """True if there are other ranks, and steps may follow the window's last."""
-    return task.point.workers > 1 and mode_of(task.point.sync).can_restart
+    return job.point.workers > 1 and job.point.mode.can_restart
 
 
 def _note_failure(fields: dict[str, Any], loop: Loop, reason: str) -> None:
     """Set the reason of a failed step for all fields that are not known yet."""
     point = loop.job.point
-    info = mode_of(loop.job.point.sync)
+    info = point.mode
     if "device_idle_low" in fields:
         fields.setdefault("device_idle_reason", reason)
-    compares = point.workers > 1 and (info.same_gradients or info.shards)
+    compares = point.workers > 1 and info.agree != "nothing"
     if compares and "gradients_agree" not in fields:
         fields["gradients_reason"] = reason
     # Whole rounds that came before it stay.
     has_turns = any(segment.name == "no_exchange" for segment in loop.segments)
-    if point.workers > 1 and info.can_skip_exchange and not has_turns:
+    if point.workers > 1 and info.can_leave_out and not has_turns:
         fields["exchange_reason"] = reason
     fields["no_profile"] = reason
 
@@ -137,11 +136,11 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
         StepError: the step failed.
     """
     point = loop.job.point
-    info = mode_of(loop.job.point.sync)
+    info = point.mode
     counts = [Counting() for _ in range(min(point.period, 2))]
     record = None
-    if info.same_gradients or info.shards or point.semantics == "local":
-        record = StepRecord(loop.mode, model, same_gradients=info.same_gradients)
+    if info.agree != "nothing":
+        record = StepRecord(loop.job, loop.mode, model)
     fields: dict[str, Any] = {}
 
     def work() -> None:
@@ -155,6 +154,7 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
                     else:
                         loop.step()
                 loop.clock.end_step()
+        loop.end_run()
 
     with calls_counted(model) as calls:
         together(work, store=store_of(task, "inspected"))
@@ -211,6 +211,7 @@ def compression_error(loop: Loop, task: Task) -> float | None:
         for _ in range(loop.job.point.period):
             loop.step()
             loop.clock.end_step()
+        loop.end_run()
         seen.extend(loop.mode.seen())
 
     together(work, store=store)
@@ -246,6 +247,7 @@ def profile_steps(loop: Loop, task: Task) -> dict[str, Any]:
     def record() -> None:
         try:
             fields["profile"] = profiled(step, steps=steps, device=device)
+            loop.end_run()
         except ProfileError as error:
             fields["no_profile"] = str(error)
 

@@ -17,7 +17,6 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -37,9 +36,9 @@ from dtsweep.measure.operations import update_operations
 from dtsweep.measure.store_group import GaveUpError
 from dtsweep.measure.work import StepWork, step_work
 from dtsweep.metrics.product import model_digest
-from dtsweep.metrics.rank_result import Measured, RankResult, Steps
+from dtsweep.metrics.rank_result import Measured, RankResult
 from dtsweep.sweep.constraints import Harness, impossible
-from dtsweep.sweep.modes import AS_WRITTEN, mode_of
+from dtsweep.sweep.modes import AS_WRITTEN, OWN, has_train_step
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.task import Task
@@ -57,9 +56,7 @@ from dtsweep.worker.rank import RankContext
 from dtsweep.worker.reference import LIMIT_S, GradientCheck
 from dtsweep.worker.script_exit import ScriptExitError
 from dtsweep.worker.timing import time_trial
-
-FEW_STEPS = 3
-"""A window that ran out of time with fewer steps is a `timeout`."""
+from dtsweep.worker.verdict import verdict_on
 
 LOST_PEER = (
     *("Connection closed by peer", "Connection reset by peer", "Broken pipe"),
@@ -75,11 +72,8 @@ OWN_WRAPPER = (
 )
 """Message where gradients would be exchanged twice."""
 
-OTHER_GRADIENT = (
-    "gradient_error {error:.2g} is above {most:g}: the exchanged gradient is not one worker's with "
-    "the same samples; does loss depend on the rank, or do hooks exchange or scale gradients?"
-)
-"""Reason where `Measure(check=True)` found another gradient."""
+NO_CHECK = "train_step of the workload takes the step: its gradients are not known"
+"""Reason for a missing `gradient_error` that was asked for."""
 
 
 UNKNOWN_CAPABILITY = (99, 0)
@@ -178,7 +172,7 @@ def _outcome(
             status = "reused_process"
             has_left = True
         return RankResult(status=status, reason=reason, needs_new_process=has_left)
-    status, reason = _verdict(measured, task)
+    status, reason = verdict_on(measured, task, task.point_of(context.workload))
     if task.point.sync == AS_WRITTEN:
         context.loops.append(task.attempt_id)
     has_left = joined and not distributed.is_initialized()
@@ -326,14 +320,15 @@ def _measure(
         parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
         count = sum(p.numel() for p in model.parameters())
         # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
-        seeds = range(seed + 1, seed + 1 + point.workers)
+        seeds = range(seed + 1, seed + 1 + point.data_parallel)
         check = _gradient_check(job, mode, model, task, seeds=seeds)
         # What is counted of a model is counted of a whole one.
         product = {}
-        if mode_of(point.sync).shards:
+        if point.mode.shards or point.sync == OWN:
             product = _product(point, model, parameters, context, rates)
         flags += _prepare(mode, model, make)
-        set_seed(seeds[job.rank])
+        model = mode.trained or model
+        set_seed(seeds[job.data_rank])
         optimizer = mode.optimizer_class
         blocks = mode.blocks or checkpointed
         began_warmup = time.perf_counter()
@@ -343,6 +338,9 @@ def _measure(
         measured = time_trial(loop, model, task, context=context, on_warm=on_warm, check=check)
         if check:
             measured = check.added_to(measured)
+        elif _lacks_check(task, point):
+            flags.append("unchecked")
+            measured = replace(measured, unchecked_reason=NO_CHECK)
         product = product or _product(point, model, parameters, context, rates, optimizer)
         fields = {
             **rates,
@@ -447,13 +445,15 @@ def _product(
     if counted:
         flops = counted.model_per_sample
     tokens = getattr(point.workload, "tokens_per_sample", None)
+    work = None
+    # How a workload divides its own model is not known.
+    if point.sync != OWN and _steps_alone(point, optimizer):
+        work = _step_work(point, model, context.device, rates)
     return {
         "model_digest": model_digest(parameters, flops_per_sample=flops, tokens_per_sample=tokens),
         "flops_per_sample": flops,
         "hardware_flops_per_sample": counted.hardware_per_sample if counted else None,
-        "work": _step_work(point, model, context.device, rates)
-        if _steps_alone(point, optimizer)
-        else None,
+        "work": work,
     }
 
 
@@ -496,7 +496,7 @@ def _step_work(
     if passes is None:
         return None
     # A worker updates its part of the parameters, and none where servers do.
-    info = mode_of(point.sync)
+    info = point.mode
     operations, moved_bytes = update
     if point.servers:
         operations = operations * 0
@@ -507,7 +507,8 @@ def _step_work(
     if device.type == "cpu":
         other_ranks = point.workers - 1
     return step_work(
-        passes.at(point.micro_batch),
+        # Those of rank 0, which counts.
+        passes.at(point.shares[0]),
         (operations, moved_bytes),
         accumulation=point.accumulation,
         # What this rank has measured already.
@@ -567,64 +568,28 @@ def _gradient_check(
     job: Job, mode: SyncMode, model: nn.Module, task: Task, *, seeds: Sequence[int]
 ) -> GradientCheck | None:
     """Check the first step's gradient if the sweep asks for it and the mode supports it."""
-    info = mode_of(job.point.sync)
+    info = job.point.mode
     # A canary is a point of the sweep too, and is checked as that.
-    if not task.measure.check or task.is_canary or not (info.same_gradients or info.shards):
+    if not task.measure.check or task.is_canary or not _can_be_checked(job.point):
         return None
     # Of shards rank 0 needs those of all ranks.
-    if job.rank and not info.shards:
+    if job.rank and not info.shards and job.point.sync != OWN:
         return None
     return GradientCheck(
         job, mode, model, seeds=seeds, limit_s=min(LIMIT_S, task.measure.max_warmup_seconds / 2)
     )
 
 
-def _verdict(measured: Measured, task: Task) -> tuple[str, str | None]:
-    """Status and reason of an attempt whose window came to its end."""
-    measure = task.measure
-    steps = measured.steps
-    # A window ends a little after its decision: steps that ended too late don't count here.
-    in_window = steps["part"] == "window"
-    in_time = int((in_window & (steps["start_s"] + steps["step_s"] <= measure.max_seconds)).sum())
-    if measured.stop_reason == "max_seconds" and in_time < FEW_STEPS:
-        return "timeout", f"{in_time} steps in max_seconds={measure.max_seconds:g}; raise it"
-    if measured.batch_fault:
-        return measured.batch_fault
-    if task.point.sync == AS_WRITTEN:
-        # Its losses are not known, and it trains what it says.
-        return "ok", None
-    if wrong := _other_training(measured, task.point):
-        return wrong
-    return _verdict_on_losses(steps)
+def _can_be_checked(point: Point) -> bool:
+    """True if the gradient of a step is the one of all workers' passes together."""
+    if point.sync == OWN:
+        return point.semantics == "exact" and not has_train_step(point.workload)
+    return point.mode.agree == "gradients" or point.mode.shards
 
 
-def _verdict_on_losses(steps: Steps) -> tuple[str, str | None]:
-    """`nan` with its reason if a loss of warm-up or window is not finite, else `ok`."""
-    finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
-    if finite.all():
-        return "ok", None
-    step = int(np.argmin(finite))
-    if step == 0:
-        return "nan", "the loss is not finite in the first step, before any update"
-    return "nan", f"the loss is not finite from step {step} on; lower learning_rate"
-
-
-def _other_training(measured: Measured, point: Point) -> tuple[str, str | None] | None:
-    """Status and reason of a trial that trained something else than its mode says."""
-    error = measured.gradient_error
-    if measured.gradients_agree is False:
-        detail = ""
-        if error is not None:
-            detail = f"; gradient_error {error:.2g}"
-        return "wrong_gradient", f"{measured.gradients_reason}{detail}"
-    most = PRECISIONS[point.precision].gradient_tolerance
-    if error is not None and error > most and point.semantics == "exact":
-        return "wrong_gradient", OTHER_GRADIENT.format(error=error, most=most)
-    if measured.parameters_agree is False:
-        return "wrong_parameters", measured.gradients_reason
-    if measured.traffic_reason is not None:
-        return "wrong_traffic", measured.traffic_reason
-    return None
+def _lacks_check(task: Task, point: Point) -> bool:
+    """True if a check was asked for that a workload's own step can't have."""
+    return task.measure.check and point.sync == OWN and has_train_step(point.workload)
 
 
 def _set_precision(precision: str) -> None:

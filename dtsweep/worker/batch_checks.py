@@ -60,7 +60,7 @@ def check_samples(job: Job, batch: Any) -> None:
     Raises:
         BatchError: the numbers differ, or the batch has no weight that can be used.
     """
-    asked = job.point.micro_batch
+    asked = job.samples_per_pass
     count = getattr(job.point.workload, "samples_in", None)
     if callable(count):
         numbers = [int(count(batch))]
@@ -73,11 +73,18 @@ def check_samples(job: Job, batch: Any) -> None:
         if callable(count):
             way_out = ""
         raise BatchError(
-            f"{source} {wrong[0]} samples where micro_batch={asked} asked for {asked}; give "
+            f"{source} {wrong[0]} samples where {_asked_by(job)} asked for {asked}; give "
             f"len(samples) of them{way_out}"
         )
     if weight := weight_of(job.point.workload):
         _check_weight(weight(batch))
+
+
+def _asked_by(job: Job) -> str:
+    """Setting that a batch's number of samples comes from."""
+    if job.point.mode.shares is None:
+        return f"micro_batch={job.point.micro_batch}"
+    return f"the share of worker {job.rank}"
 
 
 def _check_weight(weight: Any) -> None:

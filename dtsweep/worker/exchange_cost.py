@@ -33,7 +33,7 @@ from dtsweep.measure.turns import (
     quick_steps,
     turns,
 )
-from dtsweep.sweep.modes import mode_of
+from dtsweep.sweep.modes import OWN
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.worker.in_step import FIRST_PATIENCE_S, StepError, store_of, together
@@ -51,6 +51,13 @@ NO_ROOM = (
     "{missing:.2g} GiB more than a worker has free; a profile (--profile) shows the exchange"
 )
 """Reason where steps without the exchange are not tried."""
+
+
+NOT_MARKED = (
+    "the workload exchanges by itself; a train_step can mark the end of an exchange by "
+    "mark('sync'), and a profile (--profile) shows it"
+)
+"""Reason where a workload's own mode does not say what its exchange costs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +95,15 @@ def time_exchange(
             loop.
     """
     job = loop.job
-    info = mode_of(task.point.sync)
+    info = job.point.mode
     if task.measure.exchange == "off":
-        if not info.can_skip_exchange:
+        if not info.can_leave_out:
             return {}
         return {"exchange_reason": "Measure(exchange='off')"}
     fields: dict[str, Any] = {}
-    if info.can_skip_exchange:
+    if job.point.sync == OWN and not _marks_exchange(loop):
+        fields["exchange_reason"] = NOT_MARKED
+    if info.can_leave_out:
         if reason := _no_room(loop):
             fields["exchange_reason"] = reason
         else:
@@ -111,6 +120,11 @@ def time_exchange(
             return fields
         isolated.update(exchange_isolated_s=seconds, exchange_isolated_error_s=error_s)
     return fields | isolated
+
+
+def _marks_exchange(loop: Loop) -> bool:
+    """True if steps of the window say how long they wait for the exchange."""
+    return "sync_s" in loop.segments[-1].times
 
 
 def _no_room(loop: Loop) -> str | None:
@@ -224,9 +238,13 @@ def _take_turns(
     They also end when the time is spent.
     """
     device = loop.job.device
+
     # Whether there is memory for one: DDP's buckets stay where they are; gradients that are views
     # of them (`gradient_as_bucket_view`) then need room of their own.
-    alone = functools.partial(loop.step, exchange=False)
+    def alone() -> None:
+        loop.step(without=loop.job.point.mode.can_leave_out)
+        loop.end_run()
+
     together(alone, store=PrefixStore("first", store))
     block_means = np.array([])
     rounds = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,17 +13,18 @@ from torch.distributed.tensor import DTensor
 
 from dtsweep.hardware.memory import oom_status
 from dtsweep.sync.buckets import real_view
-from dtsweep.sync.mode import SyncMode
-from dtsweep.sync.passes import is_ignored, trained_parameters
+from dtsweep.sync.mode import Job, SyncMode
+from dtsweep.sync.passes import trained_parameters
 from dtsweep.worker.batch_checks import digest_of
-
-AGREE = 1e-5
-"""Tolerance between ranks of a tensor's sum and norm, as a share of the norm.
-
-For sums of gradients the scale is the norm times the root of the number of elements. Ranks of an
-exchange get the same numbers but for rounding. Without an exchange, gradients of different batches
-differ by percents, those of large matrices and batches by 0.05 %.
-"""
+from dtsweep.worker.copies import (
+    AGREE,
+    RankSums,
+    Verdict,
+    gradients_judged,
+    parameters_judged,
+    part_of,
+    same_model_rank,
+)
 
 IN_SHARDS = (
     "each worker has a share of every gradient alone; Measure(check=True) compares them with one "
@@ -48,18 +49,19 @@ class StepRecord:
     have them in an order of its own, or only some of them. The learning rate plays no part.
     """
 
-    def __init__(self, mode: SyncMode, model: nn.Module, *, same_gradients: bool) -> None:
+    def __init__(self, job: Job, mode: SyncMode, model: nn.Module) -> None:
         """Prepare to record.
 
         Args:
+            job: the trial.
             mode: that trains it.
             model: that is trained, without the mode's wrapper.
-            same_gradients: whether ranks should have equal gradients; else parameters alone are
-                compared, as far as ranks have copies of them.
         """
+        self._job = job
         self._mode = mode
         self._model = model
-        self._same_gradients = same_gradients
+        # Otherwise parameters alone are compared.
+        self._same_gradients = job.point.mode.agree == "gradients"
         self._digests = hashlib.sha256()
         self._gradients: torch.Tensor | None = _NONE
 
@@ -87,50 +89,64 @@ class StepRecord:
             `gradients_reason` of `Measured`, the same on all ranks.
         """
         everyone: list[Any] = [None] * distributed.get_world_size()
-        parameters = _parameter_sums(self._model)
-        distributed.all_gather_object(
-            everyone, (self._digests.digest(), self._gradients, parameters, self._mode.part)
-        )
-        digests, sums, parameter_sums, parts = zip(*everyone, strict=True)
-        agree, reason = copies_judged(parts, parameter_sums, tolerances=_tolerances(self._model))
+        distributed.all_gather_object(everyone, self._sums())
+        groups = same_model_rank(everyone)
+        agree, reason = _of_all(groups, parameters_judged)
         fields: dict[str, Any] = {"parameters_agree": agree, "gradients_reason": reason}
         if not self._same_gradients:
             return fields
-        if any(of_rank is None for of_rank in sums):
-            agree, reason = None, "a worker has no memory to compare gradients"
-        else:
-            agree, reason = judged(digests, sums)
+        agree, reason = _of_all(groups, gradients_judged)
         fields["gradients_agree"] = agree
         # What is wrong with gradients makes parameters differ as well.
         if agree is False or fields["gradients_reason"] is None:
             fields["gradients_reason"] = reason
         return fields
 
+    def _sums(self) -> RankSums:
+        trained = trained_parameters(self._model)
+        return RankSums(
+            model_rank=self._job.model_rank,
+            digest=self._digests.digest(),
+            parts=[part_of(parameter, rank=self._job.rank) for parameter in trained],
+            gradients=self._gradients,
+            parameters=_parameter_sums(trained),
+            tolerances=[max(AGREE, 8 * torch.finfo(p.dtype).eps) for p in trained],
+        )
+
     def _record(self) -> None:
         self._gradients = _gradient_sums(self._model)
 
 
-def _tolerances(model: nn.Module) -> torch.Tensor:
-    """(parameters,) `AGREE`, or more where a type has few digits."""
-    return torch.tensor(
-        [max(AGREE, 8 * torch.finfo(p.dtype).eps) for p in trained_parameters(model)],
-        dtype=torch.float64,
-    )
+def _of_all(
+    groups: Sequence[Sequence[RankSums]], judge: Callable[[Sequence[RankSums]], Verdict]
+) -> Verdict:
+    """Verdict on the first group of ranks that does not agree, else on the last."""
+    verdict: Verdict = (None, None)
+    for ranks in groups:
+        verdict = judge(ranks)
+        if verdict[0] is False:
+            return verdict
+    return verdict
 
 
-def _parameter_sums(model: nn.Module) -> torch.Tensor | None:
+def _parameter_sums(trained: Sequence[nn.Parameter]) -> torch.Tensor | None:
     """`sums_and_norms` of a model's trained parameters; None if they can't be read.
 
     Frozen ones may be each worker's own, such as averages that a forward keeps.
     """
-    parameters = [p.detach() for p in trained_parameters(model)]
     try:
-        # Of a parameter in shards, of which any sum would need an exchange.
-        own = [p.to_local() if isinstance(p, DTensor) else p for p in parameters]
+        own = [_own(parameter.detach()) for parameter in trained]
         return sums_and_norms(own, counts=[p.numel() for p in own])
     except Exception:  # noqa: BLE001  # whatever a class of tensors may raise is no fault of the trial
         traceback.print_exc()
         return None
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor that this rank has; any sum of the whole would need an exchange."""
+    if isinstance(tensor, DTensor):
+        return tensor.to_local()
+    return tensor
 
 
 def _gradient_sums(model: nn.Module) -> torch.Tensor | None:
@@ -139,8 +155,9 @@ def _gradient_sums(model: nn.Module) -> torch.Tensor | None:
     Nothing is raised then, because a rank that fails alone would keep the others waiting.
     """
     try:
-        parameters = [p for p in model.parameters() if not is_ignored(p)]
-        return sums_and_norms([p.grad for p in parameters], counts=[p.numel() for p in parameters])
+        parameters = trained_parameters(model)
+        gradients = [None if p.grad is None else _own(p.grad) for p in parameters]
+        return sums_and_norms(gradients, counts=[p.numel() for p in parameters])
     except (RuntimeError, MemoryError) as error:
         if not oom_status(error):
             raise
@@ -175,107 +192,3 @@ def sums_and_norms(
     if rows:
         return torch.stack([row.cpu() for row in rows])
     return torch.zeros(0, 3, dtype=torch.float64)
-
-
-def judged(
-    digests: Sequence[bytes], sums: Sequence[torch.Tensor]
-) -> tuple[bool | None, str | None]:
-    """Compare what the ranks' optimizers were given in one step.
-
-    Args:
-        digests: of each rank's batches.
-        sums: of each rank: (parameters, 3) the sum, the norm and the number of elements of each
-            gradient.
-
-    Returns:
-        Whether they agree, None if that is unknown: batches are equal, or there was no
-        gradient; and why not.
-    """
-    first = sums[0]
-    if any(len(rank_sums) != len(first) for rank_sums in sums):
-        return (
-            None,
-            "workers have models of different numbers of parameters",
-        )
-    every = torch.nan_to_num(torch.stack(list(sums)))
-    totals, norms, counts = every.unbind(-1)
-    largest = norms.max(dim=0).values
-    if not len(first) or not bool(largest.any()):
-        return None, "the optimizer was given no gradient"
-    differences = torch.maximum(
-        _range(norms), _range(totals) / counts[0].clamp(min=1).sqrt()
-    ) / largest.clamp(min=1e-300)
-    different = int((differences > AGREE).sum())
-    if different:
-        most = float(f"{float(differences.max()) * 100:.2g}")
-        return False, (
-            f"gradients of {different} of {len(first)} parameters differ between workers by up to "
-            f"{most:g} %: "
-            "they were not exchanged; in loss, call model(...) itself, no method or module inside "
-            "it"
-        )
-    if len(set(digests)) == 1:
-        return None, "all workers have the same batch, as far as it can be read"
-    return True, None
-
-
-def copies_judged(
-    parts: Sequence[int], sums: Sequence[torch.Tensor | None], *, tolerances: torch.Tensor
-) -> tuple[bool | None, str | None]:
-    """`parameters_judged` of the ranks that have copies of the same part of the parameters.
-
-    Args:
-        parts: of each rank the number of its part.
-        sums: as there.
-        tolerances: as there.
-
-    Returns:
-        As there; None without a reason if no part has a copy.
-    """
-    found: tuple[bool | None, str | None] = (None, None)
-    for part in dict.fromkeys(parts):
-        copies = [rank_sums for rank_sums, own in zip(sums, parts, strict=True) if own == part]
-        if len(copies) == 1:
-            continue
-        found = parameters_judged(copies, tolerances=tolerances)
-        if not found[0]:
-            return found
-    return found
-
-
-def parameters_judged(
-    sums: Sequence[torch.Tensor | None], *, tolerances: torch.Tensor
-) -> tuple[bool | None, str | None]:
-    """Compare the ranks' parameters after an update or an exchange.
-
-    Args:
-        sums: of each rank: (parameters, 3) the sum, the norm and the number of elements of each
-            parameter; None where they can't be read.
-        tolerances: (parameters,) of sums and norms, as shares of the norm.
-
-    Returns:
-        Whether they agree, None if that is unknown, and why not.
-    """
-    known = [of_rank for of_rank in sums if of_rank is not None]
-    if len(known) < len(sums):
-        return None, "a worker's parameters can't be read"
-    if any(len(of_rank) != len(known[0]) for of_rank in known):
-        return None, "workers have models of different numbers of parameters"
-    totals, norms, _ = torch.nan_to_num(torch.stack(known)).unbind(-1)
-    scale = norms.max(dim=0).values.clamp(min=1e-300)
-    differences = torch.maximum(_range(norms), _range(totals)) / scale
-    different = int((differences > tolerances).sum())
-    if not different:
-        return True, None
-    most = float(f"{float(differences.max()) * 100:.2g}")
-    return False, (
-        f"{different} of {len(known[0])} parameters differ between workers by up to {most:g} %: "
-        "something other than the exchanged gradients changes them: a forward that writes to "
-        "parameters, an optimizer that draws random numbers, or a loss that did not always call "
-        "model(...) itself"
-    )
-
-
-def _range(values: torch.Tensor) -> torch.Tensor:
-    """From the smallest to the largest over the ranks."""
-    return values.max(dim=0).values - values.min(dim=0).values

@@ -16,7 +16,6 @@ from dtsweep.measure.device_idle import (
     most_idle_share,
 )
 from dtsweep.measure.isolated_exchange import max_over_ranks
-from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.task import Task
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.in_step import store_of_others, together
@@ -81,7 +80,7 @@ def queued_idle(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
     if most < LEAST:
         # The window's limits are close enough.
         return {"device_idle_reason": None}
-    if not mode_of(point.sync).can_restart:
+    if not point.mode.can_restart:
         return {"device_idle_reason": NO_STEPS}
     steps = math.ceil(QUEUED_STEPS / point.period) * point.period
     pauses_s = (len(OWN_PHASES) * point.accumulation + 2) * MORE_S
@@ -94,6 +93,7 @@ def queued_idle(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
         for _ in range(steps):
             loop.step(clock=clocks[0])
             clocks[0].end_step()
+        loop.end_run()
 
     with without_collector(keep=task.measure.gc):
         together(work, store=store_of_others(task, "queued"))

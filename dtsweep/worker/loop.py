@@ -6,7 +6,7 @@ import contextlib
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,17 +67,20 @@ class Loop:
             blocks: of the segment.
             lead: steps that go before, so that the first of the window follows one like it; they
                 are not kept.
-            drain: whether what is still under way then ends inside.
+            drain: whether what is still under way then ends inside the measured time.
 
         Returns:
             Seconds from start to end, the lead included.
         """
         losses = []
+        without: Collection[str] = ()
+        if name == "no_exchange":
+            without = self.job.point.mode.can_leave_out
         self.launched_ns = []
         self.clock.start()
         for _ in itertools.chain(range(lead), window):
             self.launched_ns.append(time.time_ns())
-            losses.append(self.step(exchange=name != "no_exchange"))
+            losses.append(self.step(without=without))
             self.clock.end_step()
         began_drain = time.perf_counter()
         if drain:
@@ -85,6 +88,8 @@ class Loop:
         self.drained_s = time.perf_counter() - began_drain
         seconds = self.clock.stop()
         self.launched_ns.append(time.time_ns())
+        if not drain:
+            self.end_run()
         self.segments.append(
             Segment(
                 name=name,
@@ -104,14 +109,19 @@ class Loop:
     def step(
         self,
         *,
-        exchange: bool = True,
+        without: Collection[str] = (),
         through: Callable[[Iterator[Any]], Iterator[Any]] = lambda batches: batches,
         clock: StepClock | None = None,
     ) -> Loss:
         """Do one step, whose batches go through a function, by the loop's clock or another."""
         self.steps_begun += 1
         batches = through(self.next_batches())
-        return self.mode.step(batches, clock or self.clock, exchange=exchange)
+        return self.mode.step(batches, clock or self.clock, without=without)
+
+    def end_run(self) -> None:
+        """End what is still under way after some steps, where others may follow."""
+        if self.job.point.mode.can_restart:
+            self.mode.drain()
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns of `steps`, segment after segment; starts count from the window's."""
@@ -124,11 +134,14 @@ class Loop:
         columns["start_s"] = _joined(
             segment.times["start_s"] + segment.began - window.began for segment in self.segments
         )
-        columns["loss"] = _joined(
-            _numbers(segment.losses) if segment.name in ("warmup", "window") else _unknown(segment)
-            for segment in self.segments
-            if len(segment.losses)
-        )
+        if self._has_loss():
+            columns["loss"] = _joined(
+                _numbers(segment.losses)
+                if segment.name in ("warmup", "window")
+                else _unknown(segment)
+                for segment in self.segments
+                if len(segment.losses)
+            )
         counts = [len(segment.losses) for segment in self.segments]
         columns["part"] = np.repeat([segment.name for segment in self.segments], counts)
         columns["block"] = _joined(
@@ -137,6 +150,21 @@ class Loop:
         )
         columns["step"] = np.arange(len(columns["part"]))
         return columns
+
+    def _has_loss(self) -> bool:
+        """True if this rank's steps have a loss.
+
+        Raises:
+            ValueError: only some of them have.
+        """
+        losses = [loss for segment in self.segments for loss in segment.losses]
+        without = sum(loss is None for loss in losses)
+        if without and without < len(losses):
+            raise ValueError(
+                f"{without} of {len(losses)} steps returned no loss on rank {self.job.rank}; "
+                "return one in each step, or None in each"
+            )
+        return not without
 
     def demote(self) -> None:
         """Count the last window as warm-up."""
@@ -170,7 +198,7 @@ def _numbers(losses: Iterable[Loss]) -> NDArray[np.float64]:
     on_device = [loss for loss in losses if isinstance(loss, torch.Tensor)]
     if on_device:
         return torch.stack(on_device).double().cpu().numpy()
-    return np.array(list(losses), dtype=np.float64)
+    return np.array([np.nan if loss is None else loss for loss in losses], dtype=np.float64)
 
 
 def _unknown(segment: Segment) -> NDArray[np.float64]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.worker.gradients import AGREE, IN_SHARDS
+from dtsweep.worker.copies import AGREE
+from dtsweep.worker.gradients import IN_SHARDS
 from dtsweep.worker.own_sums import Sums
 
 EQUAL = 1e-9

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from torch import distributed
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from dtsweep.sync.groups import position
+from dtsweep.worker.copies import is_flat, part_of
 from dtsweep.worker.gradients import sums_and_norms
 
 Sums = list[list[float]]
@@ -92,32 +93,8 @@ def _own(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return tensor
 
 
-def _is_flat(parameter: torch.Tensor) -> bool:
-    """True if it is a shard of FSDP1, or a view of one."""
-    return hasattr(parameter, "_fsdp_flattened") or hasattr(parameter, "_is_flat_param")
-
-
-def part_of(parameter: torch.Tensor, *, rank: int) -> str:
-    """Name the part of a parameter that this rank has; ranks with equal names have copies.
-
-    >>> part_of(torch.zeros(4), rank=1)
-    ''
-    """
-    if isinstance(parameter, DTensor):
-        places = parameter.device_mesh.get_coordinate() or ()
-        return ",".join(
-            str(place)
-            for place, placement in zip(places, parameter.placements, strict=True)
-            if not isinstance(placement, Replicate)
-        )
-    if _is_flat(parameter):
-        # Which ranks have copies of it is not known.
-        return f"rank {rank}"
-    return ""
-
-
 def _shape(parameter: torch.Tensor) -> str:
-    if _is_flat(parameter):
+    if is_flat(parameter):
         return "a shard"
     return f"{tuple(parameter.shape)} {parameter.dtype}"
 

@@ -26,7 +26,8 @@ from dtsweep.hardware.memory import (
 )
 from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.modes import mode_of
+from dtsweep.sweep.modes import OWN, declared
+from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sync.buckets import real_view
 from dtsweep.sync.mode import Job, SyncMode
@@ -76,7 +77,7 @@ class GradientCheck:
         self.expected: dict[str, torch.Tensor] = {}
         self._mode = mode
         self._model = model
-        self._gathers = mode_of(job.point.sync).shards
+        self._gathers = job.point.mode.shards or job.point.sync == OWN
         self._judges = job.rank == 0
         self._peak_before = peak_bytes(job.device)
         self._reserved_before = reserved_peak_bytes(job.device)
@@ -91,9 +92,9 @@ class GradientCheck:
                 gradients, self._sends_buffers = gradient_of_one_worker(
                     job, model, seeds=seeds, limit_s=limit_s
                 )
-            info = mode_of(job.point.sync)
+            info = job.point.mode
             # DDP sends buffers; other modes leave each rank its own, as the reference does.
-            self._sends_buffers &= info.can_skip_exchange and not info.shards
+            self._sends_buffers &= bool(info.can_leave_out) and not info.shards
             named = zip(model.named_parameters(), gradients, strict=True)
             # By name: a mode may put shards in the place of the parameters.
             self.expected = {name: gradient for (name, _), gradient in named}
@@ -128,7 +129,7 @@ class GradientCheck:
             self._give_up("gradients are not finite")
         elif not difference and not norm:
             self._give_up("gradients are zero")
-        elif self._sends_buffers and difference > job_tolerance(self._job) * norm:
+        elif self._sends_buffers and difference > tolerance_of(self._job.point) * norm:
             self._give_up(
                 "forward changes buffers, which DDP sends before each of its several calls"
             )
@@ -156,7 +157,8 @@ class GradientCheck:
     def _look(self) -> None:
         # The first step alone.
         del self._mode.before_update
-        for name, parameter in self._model.named_parameters():
+        trained = self._mode.trained or self._model
+        for name, parameter in trained.named_parameters():
             gathered = None
             if self._gathers:
                 # Each on all ranks in one order, also when rank 0 has given up: the others would
@@ -214,7 +216,7 @@ def gradient_of_one_worker(
     began = time.perf_counter()
     try:
         for done, seed in enumerate(seeds, start=1):
-            of_rank = _gradient_of_rank(job, model, rank=done - 1, seed=seed)
+            of_rank = _gradient_of_group(job, model, data_rank=done - 1, seed=seed)
             if done == 1:
                 began_again = time.perf_counter()
                 _refuse_unrepeatable(job, model, of_rank.gradients, seed=seed)
@@ -244,8 +246,8 @@ def gradient_of_one_worker(
     return [gradient / total_weight for gradient in total], changes_buffers
 
 
-def _gradient_of_rank(job: Job, model: nn.Module, *, rank: int, seed: int) -> _OfRank:
-    """Run a rank's passes of the first step on a copy of the model."""
+def _gradient_of_group(job: Job, model: nn.Module, *, data_rank: int, seed: int) -> _OfGroup:
+    """Run the first step's passes of a data-parallel group on a copy of the model."""
     replica = _copied(model)
     wrapper = _Wrapper(replica)
     buffers = [buffer.clone() for buffer in replica.buffers()]
@@ -255,12 +257,13 @@ def _gradient_of_rank(job: Job, model: nn.Module, *, rank: int, seed: int) -> _O
     total_weight = 0.0
     set_seed(seed)
     with _Alone():  # type: ignore[no-untyped-call]  # torch's own
-        batches: Iterable[Any] = next(batches_of_steps(replace(job, point=point, rank=rank)))
+        job_of_group = replace(job, point=point, rank=data_rank * point.grid.model)
+        batches: Iterable[Any] = next(batches_of_steps(job_of_group))
         if weight:
             # As `passes` loads them, so that the same random numbers are drawn.
             batches = list(batches)
         for batch in batches:
-            counts = 1 / point.accumulation
+            counts = 1 / job_of_group.divisor
             if weight:
                 counts = float(weight(batch))
             (loss(wrapper, batch) * counts).backward()
@@ -268,7 +271,7 @@ def _gradient_of_rank(job: Job, model: nn.Module, *, rank: int, seed: int) -> _O
     changes = any(
         not torch.equal(before, now) for before, now in zip(buffers, replica.buffers(), strict=True)
     )
-    return _OfRank(
+    return _OfGroup(
         gradients=[_dense_gradient(parameter) for parameter in replica.parameters()],
         weight=total_weight,
         changes_buffers=changes and wrapper.calls > point.accumulation,
@@ -283,19 +286,24 @@ def _refuse_unrepeatable(
     Raises:
         UncheckedError: they have another gradient.
     """
-    again = _gradient_of_rank(job, model, rank=0, seed=seed).gradients
+    again = _gradient_of_group(job, model, data_rank=0, seed=seed).gradients
     pairs = [squares(one, other) for one, other in zip(again, gradients, strict=True)]
     squared_error, squared_norm = map(sum, zip(*pairs, strict=True))
-    if squared_error > (job_tolerance(job) / 10) ** 2 * squared_norm:
+    if squared_error > (tolerance_of(job.point) / 10) ** 2 * squared_norm:
         apart = math.sqrt(squared_error / squared_norm) if squared_norm else math.inf
         raise UncheckedError(
             f"two passes of one worker from the same random states have gradients {apart:.2g} apart"
         )
 
 
-def job_tolerance(job: Job) -> float:
-    """Largest `gradient_error` at the trial's precision."""
-    return PRECISIONS[job.point.precision].gradient_tolerance
+def tolerance_of(point: Point) -> float:
+    """Largest `gradient_error` of an exact point: that of its precision, or the workload's own."""
+    own_mode = None
+    if point.sync == OWN:
+        own_mode = declared(point.workload)
+    if own_mode is not None and own_mode.gradient_tolerance is not None:
+        return own_mode.gradient_tolerance
+    return PRECISIONS[point.precision].gradient_tolerance
 
 
 def squares(gradient: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
@@ -311,8 +319,8 @@ def squares(gradient: torch.Tensor, expected: torch.Tensor) -> tuple[float, floa
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfRank:
-    """Passes of one rank."""
+class _OfGroup:
+    """Passes of one data-parallel group."""
 
     gradients: list[torch.Tensor]
     """Of each parameter the sum over the passes, weighted."""

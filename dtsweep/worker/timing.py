@@ -22,7 +22,6 @@ from dtsweep.measure.nccl_time import recorded_time
 from dtsweep.measure.stopping import WINDOWS, Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
@@ -109,7 +108,7 @@ def _windows(
     Also returns the seconds of the last one on the slowest rank.
     """
     job = loop.job
-    can_restart = mode_of(loop.job.point.sync).can_restart
+    can_restart = loop.job.point.mode.can_restart
     measure = window_limits(task.measure, job.device, counts_energy=context.telemetry.counts_energy)
     left_s = measure.max_seconds
     flags = list[str]()

@@ -15,7 +15,8 @@ from torch import distributed
 from torch.distributed import distributed_c10d
 
 from dtsweep.hardware.variables import variables_set
-from dtsweep.sync.groups import forget_groups, position, wait_up_to
+from dtsweep.sync.groups import forget_groups, position
+from dtsweep.sync.meshes import wait_up_to
 from dtsweep.worker.torchrun_variables import torchrun_variables
 
 FIRST = 0

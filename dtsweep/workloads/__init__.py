@@ -66,6 +66,13 @@ class Workload(Protocol):
       alike.
     - `exchanges: bool`: True if the model or its optimizer sends data to other workers by itself;
       else a trial that sends more than its mode does is `wrong_traffic`.
+    - `prepare(model, job) -> (model, optimizer)`: makes the model parallel, for `sync="own"`, which
+      is then the default. `job` is the trial as one rank sees it, with `job.point`, `job.device`
+      and `job.mesh()`. Needs `own_mode`.
+    - `own_mode: OwnMode`: what that trains: its semantics, and the workers that share a model.
+    - `train_step(model, optimizer, batches, mark) -> Tensor | None`: takes a step of `sync="own"`
+      in place of passes by `loss` and an update; then `loss` may be missing. It may call
+      `mark(phase)` at the end of each phase.
     - `samples_in(batch) -> int`: how many samples a batch has, where that is not the first
       dimension of its tensors.
     """

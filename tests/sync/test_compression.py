@@ -231,9 +231,9 @@ def train(case: Case, *, workers: int, rank: int) -> dict[str, Any]:
     wall_s = clock.stop()
     weights = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
     seen, times, alone = mode.seen(), clock.times(), None
-    if MODES[point.sync].can_skip_exchange:
+    if MODES[point.sync].can_leave_out:
         before = position()
-        mode.step(next(batches), clock, exchange=False)
+        mode.step(next(batches), clock, without=MODES[point.sync].can_leave_out)
         alone = position() - before
         mode.step(next(batches), clock)
     with Counting() as counting:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,8 @@ from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor
 
 from dtsweep.measure.clock import CpuClock
-from dtsweep.sweep.modes import MODES, SEMANTICS, ModeInfo
+from dtsweep.sweep.mode_info import SEMANTICS, Grid, ModeInfo
+from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sync.groups import forget_groups, messages, position
 from dtsweep.sync.mode import Job, load_mode
@@ -41,7 +42,7 @@ BACK = 3
 """Steps with the exchange after those without it; DDP rebuilds its buckets after the first."""
 CASES = ("plain", "accumulation", "between", "no_exchange")
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
-SKIPPING = [name for name in WITHOUT_RAY if MODES[name].can_skip_exchange]
+SKIPPING = [name for name in WITHOUT_RAY if MODES[name].can_leave_out]
 ALONE = [name for name in WITHOUT_RAY if MODES[name].can_exchange_alone]
 FARTHEST = {"exact": 0.0, "lossy": 0.1, "stale": 1.0, "local": 0.5}
 """Largest distance from the weights of plain training by semantics, as a share of its way."""
@@ -99,6 +100,13 @@ def weights(model: nn.Module) -> np.ndarray[Any, Any]:
     return nn.utils.parameters_to_vector(whole).detach().numpy().copy()
 
 
+def left_out(mode: str, case: str) -> Sequence[str]:
+    """Parts of the exchange that the steps of a case leave out."""
+    if case == "no_exchange":
+        return MODES[mode].can_leave_out
+    return ()
+
+
 def begun() -> int:
     """Number of collective operations and messages this process has begun, in all groups."""
     return position() + messages()
@@ -118,7 +126,7 @@ def train(mode: str, case: str, *, workers: int, rank: int) -> dict[str, Any]:
     clock.start()
     losses = []
     for _ in range(steps_of(case)):
-        losses.append(sync.step(next(steps), clock, exchange=case != "no_exchange"))
+        losses.append(sync.step(next(steps), clock, without=left_out(mode, case)))
         clock.end_step()
         counts.append(begun())
     sync.drain()
@@ -158,7 +166,7 @@ def train_all(rank: int, workers: int, folder: Path) -> None:
     results = {
         (mode, case): train(mode, case, workers=workers, rank=rank)
         for mode, case in itertools.product(WITHOUT_RAY, CASES)
-        if case != "no_exchange" or MODES[mode].can_skip_exchange
+        if case != "no_exchange" or MODES[mode].can_leave_out
     }
     torch.save(results, folder / f"{rank}.pt")
     distributed.barrier()
@@ -332,7 +340,7 @@ def test_without_the_exchange_every_worker_updates_its_share(
 def test_an_exchange_is_left_out_or_marked_so_that_its_cost_is_known(
     trained_by: TrainedBy, mode: str
 ) -> None:
-    if MODES[mode].can_skip_exchange:
+    if MODES[mode].can_leave_out:
         # Turns of steps with and without it are laid out for an exchange in every step.
         assert point_of(mode, workers=2).period == 1
     elif mode in WITHOUT_RAY:
@@ -482,11 +490,8 @@ def test_what_an_entry_leaves_out_has_its_default() -> None:
         reads={"sync_period": 8, "shards": 1},
     )
     assert info.servers({"shards": 2}) == 0
-    assert (info.needs_ray, info.can_skip_exchange, info.can_exchange_alone) == (
-        False,
-        False,
-        False,
-    )
+    assert (info.needs_ray, info.can_leave_out, info.can_exchange_alone) == (False, (), False)
+    assert (info.agree, info.grid({"workers": 4}), info.shares) == ("nothing", Grid(data=4), None)
     assert info.can_restart
 
 
@@ -506,13 +511,11 @@ def test_a_mode_can_be_closed_before_it_was_prepared(mode: str) -> None:
     sync.close()
 
 
-@pytest.mark.parametrize(
-    "mode", [name for name, info in MODES.items() if not info.can_skip_exchange]
-)
+@pytest.mark.parametrize("mode", [name for name, info in MODES.items() if not info.can_leave_out])
 def test_a_mode_that_can_not_skip_its_exchange_refuses_to(mode: str) -> None:
     job = job_of(point_of(mode, workers=1), 0)
     with pytest.raises(NotImplementedError, match="exchange"):
-        load_mode(mode)(job).step(next(batches_of_steps(job)), CpuClock(), exchange=False)
+        load_mode(mode)(job).step(next(batches_of_steps(job)), CpuClock(), without={"gradients"})
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +23,8 @@ from dtsweep.sync.mode import Job
 from dtsweep.worker import gradients
 from dtsweep.worker.attempt import _steps_alone, run_attempt
 from dtsweep.worker.batch_checks import BatchError, check_batch, digest_of, tensors_in
-from dtsweep.worker.gradients import judged, parameters_judged, sums_and_norms
+from dtsweep.worker.copies import RankSums, gradients_judged, parameters_judged
+from dtsweep.worker.gradients import sums_and_norms
 from dtsweep.worker.rank import become_rank
 from tests.ranks import spawn
 from tests.sharded import ShardedOptimizer
@@ -522,7 +523,8 @@ def test_steps_without_the_exchange_leave_none_to_the_next_that_ddp_asks_for(
 )
 def test_sums_and_norms_are_compared_parameter_by_parameter(other: Any, found: bool | None) -> None:
     sums = torch.tensor([[3.0, 2.0, 100], [-1.0, 0.5, 10]], dtype=torch.float64)
-    agree, reason = judged([b"a", b"b"], [sums, other(sums)])
+    ranks = [rank_sums(b"a", gradients=sums), rank_sums(b"b", gradients=other(sums))]
+    agree, reason = gradients_judged(ranks)
     assert agree is found
     assert (reason is None) is (found is True)
 
@@ -557,17 +559,58 @@ def test_sums_and_norms_are_exact_however_a_gradient_is_divided(
 )
 def test_parameters_are_compared_by_sums_and_norms(other: Any, found: bool | None) -> None:
     sums = torch.tensor([[3.0, 2.0, 100], [-1.0, 0.5, 10]], dtype=torch.float64)
-    tolerances = torch.full((2,), 1e-5, dtype=torch.float64)
-    agree, reason = parameters_judged([sums, other(sums)], tolerances=tolerances)
+    ranks = [rank_sums(parameters=sums), rank_sums(parameters=other(sums))]
+    agree, reason = parameters_judged(ranks)
     assert agree is found
     assert (reason is None) is (found is True)
 
 
 def test_without_a_gradient_nothing_can_be_told() -> None:
     none = torch.tensor([[0.0, 0.0, 4]], dtype=torch.float64)
-    assert judged([b"a", b"b"], [none, none]) == (None, "the optimizer was given no gradient")
+    ranks = [rank_sums(digest, gradients=none) for digest in (b"a", b"b")]
+    assert gradients_judged(ranks) == (None, "the optimizer was given no gradient")
     unknown = torch.full((1, 3), float("nan"), dtype=torch.float64)
-    assert judged([b"a", b"b"], [unknown, unknown])[0] is None
+    assert gradients_judged([rank_sums(d, gradients=unknown) for d in (b"a", b"b")])[0] is None
+
+
+def test_ranks_are_compared_where_they_have_the_same_part_of_a_parameter() -> None:
+    low = torch.tensor([[1.0, 2.0, 4], [5.0, 6.0, 8]], dtype=torch.float64)
+    high = torch.tensor([[3.0, 4.0, 4], [5.0, 6.0, 8]], dtype=torch.float64)
+    in_shards = [
+        rank_sums(parameters=sums, parts=[part, ""])
+        for part, sums in (("0", low), ("1", high), ("0", low), ("1", high))
+    ]
+    assert parameters_judged(in_shards) == (True, None)
+    assert gradients_judged([rank_sums(bytes(i), gradients=low, parts=[part, part])
+                             for i, part in enumerate("0123")])[0] is None  # fmt: skip
+    # The fourth rank has another copy of the second part.
+    agree, reason = parameters_judged([*in_shards[:3], rank_sums(parameters=low, parts=["1", ""])])
+    assert agree is False
+    assert str(reason).startswith("1 of 2 parameters differ between workers by up to 50 %")
+    alone = [
+        rank_sums(parameters=low, parts=["0", "0"]),
+        rank_sums(parameters=low, parts=["1", "1"]),
+    ]
+    assert parameters_judged(alone) == (None, None)
+
+
+def rank_sums(
+    digest: bytes = b"",
+    *,
+    gradients: torch.Tensor | None = None,
+    parameters: torch.Tensor | None = None,
+    parts: Sequence[str] = (),
+) -> RankSums:
+    sums = gradients if gradients is not None else parameters
+    count = 2 if sums is None else len(sums)
+    return RankSums(
+        model_rank=0,
+        digest=digest,
+        parts=parts or [""] * count,
+        gradients=gradients,
+        parameters=parameters,
+        tolerances=[1e-5] * 2,
+    )
 
 
 def job_of(workload: Any, **fields: Any) -> Job:

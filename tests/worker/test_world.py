@@ -23,7 +23,8 @@ from torch.distributed.nn import functional
 from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
-from dtsweep.sync.groups import all_groups, mesh_of_nodes
+from dtsweep.sync.groups import mesh_of_nodes
+from dtsweep.sync.meshes import all_groups
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, make_optimizer
 from dtsweep.worker.world import ProcessGroups, without_group

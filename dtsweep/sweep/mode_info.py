@@ -1,0 +1,177 @@
+"""Declaration of a sync mode, readable without torch, and what a workload declares of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dtsweep.errors import SweepError, quoted
+
+SEMANTICS = ("exact", "lossy", "stale", "local", "not_exchanged", "unknown")
+"""Semantics of an update, from the strongest to the weakest.
+
+The last two are those of training loops of the user: workers train models of their own, or what
+they exchange can't be seen.
+"""
+
+EXCHANGE_PARTS = ("gradients", "parameters")
+"""Parts of an exchange that a step may leave out, by what the messages carry."""
+
+AGREEMENTS = ("gradients", "parameters", "nothing")
+"""What ranks with copies of a parameter agree on.
+
+`gradients`: they give their optimizers equal gradients, and so have equal parameters. `parameters`:
+they have equal parameters at the end of a period.
+"""
+
+Fields = Mapping[str, Any]
+"""Fields of a point by name, and `workload`."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Division of a point's workers into models."""
+
+    data: int
+    """Data-parallel groups: each trains on samples of its own."""
+
+    model: int = 1
+    """Workers of a group, which share one model: tensor or pipeline parallel.
+
+    They are consecutive ranks and get the same samples.
+    """
+
+
+def all_data_parallel(fields: Fields) -> Grid:
+    """Each worker has a whole model."""
+    return Grid(data=fields["workers"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeInfo:
+    """Declaration of a mode; all fields but the first three have defaults."""
+
+    implementation: str
+    """`module:class` of the mode."""
+
+    semantics: Callable[[Fields], str]
+    """From the fields of a point to one of `SEMANTICS`."""
+
+    reads: Mapping[str, Any]
+    """The fields of a point that only some modes read, with this mode's own defaults."""
+
+    is_asynchronous: Callable[[Fields], bool] = lambda _: False
+    """From the fields of a point: True if a step waits for no step of another worker."""
+
+    grid: Callable[[Fields], Grid] = all_data_parallel
+    """From the fields of a point to the division of its workers."""
+
+    shares: Callable[[Fields], Sequence[int]] | None = None
+    """From the fields of a point to the samples per pass of each data-parallel group.
+
+    None where each has `micro_batch`.
+    """
+
+    needs_ray: bool = False
+    """True if it works in a Ray session alone."""
+
+    servers: Callable[[Fields], int] = lambda _: 0
+    """From the fields of a point to the server processes that its ranks need in addition."""
+
+    agree: str = "nothing"
+    """One of `AGREEMENTS`: a trial whose ranks don't is `wrong_gradient` or `wrong_parameters`."""
+
+    shards: bool = False
+    """True if a rank keeps a part of each parameter and gradient alone, as a `DTensor`."""
+
+    shards_optimizer: bool = False
+    """True if a rank keeps only its part of the optimizer's state; it may fit where `ddp` won't."""
+
+    exchanges_each_pass: bool = False
+    """True if each pass of a step exchanges, not the last alone."""
+
+    can_leave_out: tuple[str, ...] = ()
+    """Parts of the exchange, of `EXCHANGE_PARTS`, that a step can leave out.
+
+    Together they are the whole exchange: steps without them measure it although it is overlapped.
+    In a mode that has none, steps mark the time spent on the exchange as `sync`.
+    """
+
+    can_exchange_alone: bool = False
+    """True if `exchange_alone` works, which times the exchange by itself."""
+
+    carries: tuple[str, ...] = ()
+    """Ways to combine payloads of a compression in this mode, of `EXCHANGES`.
+
+    Empty where nothing can be compressed.
+    """
+
+    exchanges_pieces: bool = False
+    """True if what can be compressed are pieces of parameters, not whole ones."""
+
+    can_restart: bool = True
+    """True if steps can follow the window's last: another window, a profile."""
+
+    sends: str = "unknown"
+    """Bytes that a worker sends per step: a formula in the symbols of docs/sync-modes.md."""
+
+    memory: str = "unknown"
+    """Bytes that a worker holds at most, without activations: a formula like `sends`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnMode:
+    """Declaration of a workload with `prepare`: the attribute `own_mode`, read by `sync="own"`.
+
+    Raises:
+        SweepError: a value is not one of those allowed.
+    """
+
+    semantics: str
+    """`exact`, `lossy`, `stale` or `local`: the frontier on which its points stand."""
+
+    model_parallel: int = 1
+    """Consecutive workers that share one model and its samples: tensor or pipeline parallel."""
+
+    agree: str = "parameters"
+    """One of `AGREEMENTS`: what is compared between workers with copies of a parameter."""
+
+    gradient_tolerance: float | None = None
+    """Largest `gradient_error` of an exact point; None is that of its `precision`.
+
+    Give it where `prepare` computes in a type of its own.
+    """
+
+    reads: tuple[str, ...] = ()
+    """Fields of a point that `prepare` or `train_step` read, such as `optimizer`.
+
+    `workers`, `micro_batch`, `accumulation` and `learning_rate` need no declaration.
+    """
+
+    def __post_init__(self) -> None:
+        """Refuse values that can't be used."""
+        allowed = SEMANTICS[:4]
+        if self.semantics not in allowed:
+            raise SweepError(
+                f"OwnMode(semantics={quoted(self.semantics)}) is unknown; use one of "
+                f"{', '.join(allowed)}",
+                word="semantics",
+            )
+        if self.agree not in AGREEMENTS:
+            raise SweepError(
+                f"OwnMode(agree={quoted(self.agree)}) is unknown; use one of "
+                f"{', '.join(AGREEMENTS)}",
+                word="agree",
+            )
+        if not isinstance(self.reads, tuple):
+            raise SweepError(
+                f'OwnMode(reads={quoted(self.reads)}) is no tuple; write reads=("optimizer",)',
+                word="reads",
+            )
+        if not isinstance(self.model_parallel, int) or self.model_parallel < 1:
+            raise SweepError(
+                f"OwnMode(model_parallel={quoted(self.model_parallel)}) must be a whole number of "
+                "at least 1",
+                word="model_parallel",
+            )

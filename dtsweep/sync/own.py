@@ -1,0 +1,119 @@
+"""`own`: the workload makes its model parallel by itself, in `prepare`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from dtsweep.measure.clock import StepClock
+from dtsweep.sweep.modes import has_train_step
+from dtsweep.sync.clipping import clip
+from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
+from dtsweep.sync.passes import passes
+
+TrainStep = Callable[[Any, Any, Iterator[Any], Callable[[str], None]], Any]
+"""A workload's `train_step(model, optimizer, batches, mark)`, which returns the loss or None."""
+
+
+class Own(SyncMode):
+    """Mode on what the workload's `prepare` returns: a model and its optimizer, as they are.
+
+    Nothing is wrapped, no weights are sent, and no gradients are exchanged here.
+    """
+
+    def __init__(self, job: Job) -> None:
+        """Take the trial as one rank sees it."""
+        super().__init__(job)
+        self._train_step: TrainStep | None = None
+        if has_train_step(job.point.workload):
+            self._train_step = job.point.workload.train_step
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:  # noqa: ARG002  # the workload makes its own
+        """Have the workload prepare the model.
+
+        Raises:
+            TypeError: `prepare` returned anything but a module and an optimizer.
+        """
+        workload = self._job.point.workload
+        prepared = workload.prepare(model, self._job)
+        if not (isinstance(prepared, tuple) and len(prepared) == 2):
+            raise TypeError(_wrong_return(workload, prepared))
+        self._model, self._optimizer = prepared
+        if not isinstance(self._model, nn.Module):
+            raise TypeError(_wrong_return(workload, prepared))
+        if self._train_step is None and not callable(getattr(self._optimizer, "step", None)):
+            raise TypeError(
+                f"{type(workload).__name__}.prepare gave an optimizer without step(): "
+                f"{type(self._optimizer).__name__}; return one, or give the workload a train_step"
+            )
+        self.trained = _unwrapped(self._model)
+        self.optimizer_class = _names_of(self._optimizer)
+
+    def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
+        """Do the workload's `train_step`, or passes and an update."""
+        if without:
+            raise NotImplementedError(
+                "the exchange is the workload's: it is measured as what steps mark as sync"
+            )
+        if self._train_step is None:
+            return self._pass_and_update(batches, clock)
+        loss = self._train_step(self._model, self._optimizer, batches, clock.mark)
+        clock.mark("loop")
+        if loss is None:
+            return None
+        return self._number(loss.detach() if hasattr(loss, "detach") else loss)
+
+    def _number(self, loss: Any) -> Loss:
+        """A loss as the loop keeps it; on a GPU nobody waits for its number."""
+        if self._job.device.type == "cpu" or not hasattr(loss, "reshape"):
+            return float(loss)
+        copy: Loss = loss.float().reshape(()).clone()
+        return copy
+
+    def _pass_and_update(self, batches: Iterator[Any], clock: StepClock) -> Loss:
+        loss = passes(self._job, self._model, batches, clock)
+        self.before_update()
+        clip(self._model.parameters(), self._job.point.clip_norm)
+        self._optimizer.step()
+        self._model.zero_grad()
+        clock.mark("optimizer")
+        return loss
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The module in wrappers of torch's that keep it whole."""
+    if isinstance(model, DistributedDataParallel):
+        return _unwrapped(model.module)
+    # What `torch.compile` makes.
+    inner = getattr(model, "_orig_mod", None)
+    if isinstance(inner, nn.Module):
+        return _unwrapped(inner)
+    return model
+
+
+def _names_of(optimizer: Any) -> str:
+    """Class of an optimizer, or of each of several.
+
+    >>> _names_of([1, 2.0])
+    'int, float'
+    """
+    several = optimizer
+    if isinstance(optimizer, dict):
+        several = list(optimizer.values())
+    if isinstance(several, list | tuple):
+        return ", ".join(type(one).__name__ for one in several)
+    return type(optimizer).__name__
+
+
+def _wrong_return(workload: Any, prepared: Any) -> str:
+    """Message for anything but a model and an optimizer."""
+    kinds = type(prepared).__name__
+    if isinstance(prepared, tuple):
+        kinds = f"({', '.join(type(part).__name__ for part in prepared)})"
+    return (
+        f"{type(workload).__name__}.prepare gave {kinds}; return the model, a torch module, and "
+        "the optimizer"
+    )

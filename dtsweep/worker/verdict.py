@@ -1,0 +1,71 @@
+"""Status of an attempt whose window came to its end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dtsweep.metrics.rank_result import Measured, Steps
+from dtsweep.sweep.modes import AS_WRITTEN
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import Task
+from dtsweep.worker.reference import tolerance_of
+
+FEW_STEPS = 3
+"""A window that ran out of time with fewer steps is a `timeout`."""
+
+OTHER_GRADIENT = (
+    "gradient_error {error:.2g} is above {most:g}: the exchanged gradient is not one worker's with "
+    "the same samples; does loss depend on the rank, or do hooks exchange or scale gradients?"
+)
+"""Reason where `Measure(check=True)` found another gradient."""
+
+
+def verdict_on(measured: Measured, task: Task, point: Point) -> tuple[str, str | None]:
+    """Status and reason of an attempt at a point whose window came to its end."""
+    measure = task.measure
+    steps = measured.steps
+    # A window ends a little after its decision: steps that ended too late don't count here.
+    in_window = steps["part"] == "window"
+    in_time = int((in_window & (steps["start_s"] + steps["step_s"] <= measure.max_seconds)).sum())
+    if measured.stop_reason == "max_seconds" and in_time < FEW_STEPS:
+        return "timeout", f"{in_time} steps in max_seconds={measure.max_seconds:g}; raise it"
+    if measured.batch_fault:
+        return measured.batch_fault
+    if task.point.sync == AS_WRITTEN:
+        # Its losses are not known, and it trains what it says.
+        return "ok", None
+    if wrong := _other_training(measured, point):
+        return wrong
+    return _on_losses(steps)
+
+
+def _on_losses(steps: Steps) -> tuple[str, str | None]:
+    """`nan` with its reason if a loss of warm-up or window is not finite, else `ok`."""
+    if "loss" not in steps:
+        # Another rank of its model has it.
+        return "ok", None
+    finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
+    if finite.all():
+        return "ok", None
+    step = int(np.argmin(finite))
+    if step == 0:
+        return "nan", "the loss is not finite in the first step, before any update"
+    return "nan", f"the loss is not finite from step {step} on; lower learning_rate"
+
+
+def _other_training(measured: Measured, point: Point) -> tuple[str, str | None] | None:
+    """Status and reason of a trial that trained something else than its mode says."""
+    error = measured.gradient_error
+    if measured.gradients_agree is False:
+        detail = ""
+        if error is not None:
+            detail = f"; gradient_error {error:.2g}"
+        return "wrong_gradient", f"{measured.gradients_reason}{detail}"
+    most = tolerance_of(point)
+    if error is not None and error > most and point.semantics == "exact":
+        return "wrong_gradient", OTHER_GRADIENT.format(error=error, most=most)
+    if measured.parameters_agree is False:
+        return "wrong_parameters", measured.gradients_reason
+    if measured.traffic_reason is not None:
+        return "wrong_traffic", measured.traffic_reason
+    return None
