@@ -55,7 +55,7 @@ MODES: Mapping[str, ModeInfo] = {
     "fsdp_grad": ModeInfo(
         implementation="dtsweep.sync.fsdp:FsdpGrad",
         semantics=lambda _: "exact",
-        reads={},
+        reads={"shard_precision": None, "offload": False},
         agree="parameters",
         shards=True,
         shards_optimizer=True,
@@ -67,7 +67,7 @@ MODES: Mapping[str, ModeInfo] = {
     "fsdp": ModeInfo(
         implementation="dtsweep.sync.fsdp:Fsdp",
         semantics=lambda _: "exact",
-        reads={},
+        reads={"shard_precision": None, "reshard": None, "node_size": None, "offload": False},
         agree="parameters",
         shards=True,
         shards_optimizer=True,
@@ -79,7 +79,7 @@ MODES: Mapping[str, ModeInfo] = {
     "hsdp": ModeInfo(
         implementation="dtsweep.sync.fsdp:Hsdp",
         semantics=lambda _: "exact",
-        reads={"node_size": None},
+        reads={"node_size": None, "shard_precision": None, "reshard": None, "offload": False},
         agree="parameters",
         shards=True,
         shards_optimizer=True,

@@ -119,6 +119,26 @@ class Point:
         least=1,
         is_quiet=True,
     )
+    shard_precision: str | None = axis(
+        None,
+        "Type in which parameters in shards are gathered and computed with; gradients are summed "
+        "in fp32. None is their own.",
+        choices=("bf16",),
+        is_quiet=True,
+    )
+    reshard: str | None = axis(
+        None,
+        "A block's parameters after forward, if not freed: node keeps a share on each worker of "
+        "a node, never keeps them whole.",
+        choices=("node", "never"),
+        is_quiet=True,
+    )
+    offload: bool = axis(
+        default=False,
+        meaning="Whether parameters in shards, their gradients and optimizer state are in main "
+        "memory.",
+        is_quiet=True,
+    )
     compression: str | None = axis(
         None,
         "What travels in place of gradients or parameter changes; None is these themselves.",

@@ -3,7 +3,7 @@
 Random generators are seeded per step, pass and rank, so that dropout draws the same numbers and
 batch normalisation sees the same samples on both sides. One spawn per number of workers trains
 every exact mode of `MODES` that needs no Ray, with each of the fields that it reads set to
-something else once; every optimizer and every precision is tried in a mode of each kind.
+something else once, but for types of gathers (`test_shard_policies.py`); every optimizer and every precision is tried in a mode of each kind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor
 
 from dtsweep.measure.clock import CpuClock
-from dtsweep.sweep.modes import MODE_FIELDS, MODES
+from dtsweep.sweep.constraints import impossible
+from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sync import hierarchical
 from dtsweep.sync.checkpoints import checkpoint_blocks
@@ -53,13 +54,23 @@ bf16 autocast weights that differ in their last bit may be rounded to neighbouri
 next step, 0.4 % apart.
 """
 
-FIELDS: dict[str, list[Any]] = {
-    "overlap": [False],
-    "bucket_bytes": [64],
-    "node_size": [1, 2],
-    "checkpointing": ["blocks"],
+CHANGES: dict[int, list[dict[str, Any]]] = {
+    2: [
+        {"overlap": False},
+        {"bucket_bytes": 64},
+        {"node_size": 1},
+        {"node_size": 2},
+        {"checkpointing": "blocks"},
+        {"offload": True},
+        {"reshard": "never", "node_size": 2},
+    ],
+    4: [{"node_size": 1}, {"node_size": 2}, {"reshard": "node", "node_size": 2}],
 }
-"""Values that the fields of `MODES` are set to, one at a time."""
+"""Fields of a point that a mode gets besides, by the number of workers.
+
+Where there is one node, the sizes of nodes make no difference; other fields make the same one with
+any number of workers.
+"""
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "own")
 CASES: list[tuple[Any, ...]] = [
@@ -195,23 +206,13 @@ def cases_of(mode: str, workers: int) -> list[Case]:
 
 
 def variants(mode: str, workers: int) -> Iterator[tuple[dict[str, Any], Case]]:
-    """Yield the mode with each case, and with each of its fields changed.
-
-    Where there is one node, the sizes of nodes make no difference; other fields make the same one
-    with any number of workers.
-    """
+    """Yield the mode with each case, and with each change that it can have."""
     yield from (({"sync": mode}, case) for case in cases_of(mode, workers))
-    for field, values in FIELDS.items():
-        for value in values if is_read(field, mode) else []:
-            if workers == 2:
-                yield from (({"sync": mode, field: value}, case) for case in FEW)
-            elif workers == 4 and field == "node_size":
-                yield {"sync": mode, field: value}, ALL[0]
-
-
-def is_read(field: str, mode: str) -> bool:
-    """True if a mode reads a field of a point; all read those that are not of `MODE_FIELDS`."""
-    return field in MODES[mode].reads or field not in MODE_FIELDS
+    cases = FEW if workers == 2 else ALL[:1]
+    for change in CHANGES.get(workers, []):
+        fields = {"sync": mode, **change}
+        if impossible(Point(workers=workers, **fields)) is None:
+            yield from ((fields, case) for case in cases)
 
 
 def named(fields: dict[str, Any]) -> str:
