@@ -139,29 +139,60 @@ def of_hsdp(model: Blocks, workers: int) -> Memory:  # noqa: ARG001  # nodes are
     return of_fsdp(model, NODE)
 
 
+def of_fsdp_grad_bf16(model: Blocks, workers: int) -> Memory:
+    return Memory(kept=0, more=1)
+
+
+def of_fsdp_bf16(model: Blocks, workers: int) -> Memory:
+    return Memory(kept=0, more=1)
+
+
+def of_fsdp_node(model: Blocks, workers: int) -> Memory:
+    return Memory(kept=0, more=1)
+
+
+def of_hsdp_never(model: Blocks, workers: int) -> Memory:  # noqa: ARG001  # nodes are copies
+    """As `fsdp_grad` with the workers of a node."""
+    return of_fsdp_grad(model, NODE)
+
+
 ARITHMETIC: Mapping[str, Callable[[Blocks, int], Memory]] = {
     "ddp": of_ddp,
     "zero1": of_zero1,
     "fsdp_grad": of_fsdp_grad,
     "fsdp": of_fsdp,
     "hsdp": of_hsdp,
+    "fsdp_grad, bf16": of_fsdp_grad_bf16,
+    "fsdp, bf16": of_fsdp_bf16,
+    "fsdp, node": of_fsdp_node,
+    "hsdp, never": of_hsdp_never,
 }
-"""What a rank takes by the sync mode, from the model and the number of workers."""
+"""What a rank takes by variant, from the model and the number of workers."""
+
+AXES: Mapping[str, Mapping[str, Any]] = {
+    **{mode: {"sync": mode} for mode in ("ddp", "zero1", "fsdp_grad", "fsdp")},
+    "hsdp": {"sync": "hsdp", "node_size": NODE},
+    "fsdp_grad, bf16": {"sync": "fsdp_grad", "precision": "bf16", "shard_precision": "bf16"},
+    "fsdp, bf16": {"sync": "fsdp", "precision": "bf16", "shard_precision": "bf16"},
+    "fsdp, node": {"sync": "fsdp", "reshard": "node", "node_size": NODE},
+    "hsdp, never": {"sync": "hsdp", "reshard": "never", "node_size": NODE},
+}
+"""Axes of each variant."""
 
 
-def taken_bytes(context: RankContext, mode: str) -> int:
+def taken_bytes(context: RankContext, variant: str) -> int:
     """What a trial takes on this rank beside the process itself."""
-    peak_of(context, mode, FEW)
+    peak_of(context, variant, FEW)
     gc.collect()
     release_memory(context.device)
     base = peak_bytes(context.device)
-    return peak_of(context, mode, MODEL) - base
+    return peak_of(context, variant, MODEL) - base
 
 
-def peak_of(context: RankContext, mode: str, workload: Blocks) -> int:
+def peak_of(context: RankContext, variant: str, workload: Blocks) -> int:
     """`memory_peak_bytes` of a trial on this rank."""
     workers = distributed.get_world_size()
-    axes = {"workers": [workers], "sync": [mode], "optimizer": ["adamw"], "micro_batch": [1]}
+    axes = {"workers": [workers], "optimizer": ["adamw"], "micro_batch": [1]}
     steps = Measure(
         repeats=1,
         warmup_steps=2,
@@ -173,7 +204,7 @@ def peak_of(context: RankContext, mode: str, workload: Blocks) -> int:
     )
     sweep = Sweep(
         workload=workload,
-        axes=axes | ({"node_size": [NODE]} if mode == "hsdp" else {}),
+        axes=axes | {name: [value] for name, value in AXES[variant].items()},
         measure=steps,
     )
     tasks = [task_of(sweep, candidates(sweep)[0].point)]
@@ -214,7 +245,7 @@ def launched(modes: list[str], *, workers: int, threshold: str | None) -> dict[s
 
 def rows_of(workers: int) -> list[list[str]]:
     """A row of the table for each mode."""
-    modes = [mode for mode in ARITHMETIC if mode != "hsdp" or workers > NODE]
+    modes = [mode for mode in ARITHMETIC if "node_size" not in AXES[mode] or workers > NODE]
     given_back = launched(modes, workers=workers, threshold="65536")
     as_it_comes = launched(modes, workers=workers, threshold=None)
     rows = []

@@ -83,12 +83,13 @@ def kept_in(mesh: DeviceMesh | None) -> Iterator[None]:
         yield
         return
     info = HSDPMeshInfo(mesh, shard_mesh_dim=1, replicate_mesh_dim=0)
-    makes_mesh = _fully_shard._get_post_forward_mesh_info
-    _fully_shard._get_post_forward_mesh_info = lambda *_: info
+    torchs: Any = _fully_shard
+    makes_mesh = torchs._get_post_forward_mesh_info
+    torchs._get_post_forward_mesh_info = lambda *_: info
     try:
         yield
     finally:
-        _fully_shard._get_post_forward_mesh_info = makes_mesh
+        torchs._get_post_forward_mesh_info = makes_mesh
 
 
 def param_groups_of(block: nn.Module) -> Iterator[Any]:

@@ -85,7 +85,9 @@ def gradients(model: nn.Module, workload: Any) -> Gradients:
     model.zero_grad()
     torch.manual_seed(1)
     workload.loss(model, workload.batch(range(4), CPU)).backward()
-    return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    return [
+        parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None
+    ]
 
 
 def equal(first: Gradients, second: Gradients) -> bool:

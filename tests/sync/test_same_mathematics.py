@@ -2,8 +2,8 @@
 
 Random generators are seeded per step, pass and rank, so that dropout draws the same numbers and
 batch normalisation sees the same samples on both sides. One spawn per number of workers trains
-every exact mode of `MODES` that needs no Ray, with each of the fields that it reads set to
-something else once, but for types of gathers (`test_shard_policies.py`); every optimizer and every precision is tried in a mode of each kind.
+every exact mode of `MODES` that needs no Ray, with the changes of `CHANGES`; every optimizer and
+every precision is tried in a mode of each kind. For types of gathers see `test_shard_policies.py`.
 """
 
 from __future__ import annotations

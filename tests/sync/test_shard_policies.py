@@ -237,7 +237,9 @@ BF16 = [name for name in VARIANTS if "bf16" in name]
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variant_trains_as_one_process_does(ranks: Ranks, name: str) -> None:
     expected = by_one_process(point_of(name), casts=name in BF16)
-    assert max(distance(rank[name]["weights"], expected) for rank in ranks) < TOLERANCE[name in BF16]
+    assert (
+        max(distance(rank[name]["weights"], expected) for rank in ranks) < TOLERANCE[name in BF16]
+    )
 
 
 def test_the_tolerance_tells_rounded_parameters_from_whole_ones() -> None:
