@@ -40,6 +40,10 @@ ResultsByRank = Mapping[int, RankResult]
 """By rank: of those that answered."""
 
 
+_DECLARED = ("data_parallel", "model_parallel", "agree")
+"""Columns from the declaration of a mode, which training loops of the user don't have."""
+
+
 def point_row(sweep: Sweep, point: Point) -> Row:
     """The columns of a trial that are known before it runs."""
     global_batch = None
@@ -47,7 +51,7 @@ def point_row(sweep: Sweep, point: Point) -> Row:
         global_batch = point.global_batch
     of_loop = {}
     if point.sync == AS_WRITTEN:
-        of_loop = columns_of_loop(point)
+        of_loop = {**columns_of_loop(point), **dict.fromkeys(_DECLARED)}
     return {
         **point.columns(),
         # What would say so is not what runs.
@@ -57,6 +61,9 @@ def point_row(sweep: Sweep, point: Point) -> Row:
         "workload": type(point.workload).__name__,
         "seed": sweep.seed,
         "semantics": point.semantics,
+        "data_parallel": point.grid.data,
+        "model_parallel": point.grid.model,
+        "agree": point.mode.agree,
         "environment": json.dumps(
             hidden({**sweep.resources.environment, **point.environment}), sort_keys=True
         ),

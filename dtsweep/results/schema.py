@@ -225,6 +225,20 @@ TRIALS: tuple[Column, ...] = (
         "",
         "what an update means: exact, lossy, stale, local, not_exchanged or unknown",
     ),
+    Column(
+        "data_parallel",
+        INT,
+        "",
+        "groups of workers that each train on samples of their own; null for training loops of "
+        "the user",
+    ),
+    Column("model_parallel", INT, "workers", "that share a model: tensor or pipeline parallel"),
+    Column(
+        "agree",
+        TEXT,
+        "",
+        "what workers with copies of a parameter agree on: gradients, parameters or nothing",
+    ),
     *_axis_columns(),
     Column(
         "environment", TEXT, "", "JSON of the workers' variables by name; of secrets a short hash"

@@ -9,7 +9,7 @@ from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
 from dtsweep.sweep.arguments import check_arguments
-from dtsweep.sweep.modes import declared, has_train_step
+from dtsweep.sweep.modes import declaration_of, has_train_step
 from dtsweep.sweep.point import AXES
 from dtsweep.sweep.secret import has_credentials, is_secret, mark_in
 from dtsweep.sweep.values import ARGS, Scalar, is_own_loop, workload_fields
@@ -31,7 +31,7 @@ def check_workload(workload: Any) -> None:
         raise SweepError(
             f"workload {name} is not a dataclass; put @dataclass(frozen=True) above it", word=name
         )
-    declared(workload)
+    declaration_of(workload)
     check_arguments(getattr(workload, "arguments", ()) if is_own_loop(workload) else ())
     for field_name, value in workload_fields(workload).items():
         if not _is_json(value):

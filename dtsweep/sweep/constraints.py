@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtsweep.sweep.compressions import COMPRESSIONS, EXCHANGES
-from dtsweep.sweep.modes import MODES, OWN, declared, has_own_mode, has_train_step
+from dtsweep.sweep.modes import MODES, OWN, declaration_of, has_own_mode, has_train_step
 from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
 
@@ -64,7 +64,7 @@ def _unread_by_own_mode(point: Point) -> str | None:
     """The first field that is set although the workload's own mode does not read it."""
     own_mode = None
     if point.sync == OWN:
-        own_mode = declared(point.workload)
+        own_mode = declaration_of(point.workload)
     # Passes and update of `sync.own` read them.
     if own_mode is None or not has_train_step(point.workload):
         return None
@@ -89,8 +89,8 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     Constraint(
         applies=lambda point, _: _unread_by_own_mode(point) is not None,
-        reason="train_step of {point.workload.__class__.__name__} does not read {unread}; if it does, "
-        "name it in OwnMode(reads=…)",
+        reason="train_step of {point.workload.__class__.__name__} does not read {unread}; if it "
+        "does, name it in OwnMode(reads=…)",
     ),
     Constraint(
         applies=lambda point, _: point.unread_field is not None,

@@ -19,7 +19,7 @@ EXCHANGE_PARTS = ("gradients", "parameters")
 """Parts of an exchange that a step may leave out, by what the messages carry."""
 
 AGREEMENTS = ("gradients", "parameters", "nothing")
-"""What ranks with copies of a parameter agree on.
+"""Agreements of ranks that have copies of a parameter.
 
 `gradients`: they give their optimizers equal gradients, and so have equal parameters. `parameters`:
 they have equal parameters at the end of a period.

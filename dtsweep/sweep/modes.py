@@ -165,7 +165,7 @@ def has_train_step(workload: Any) -> bool:
     return has_own_mode(workload) and callable(getattr(workload, "train_step", None))
 
 
-def declared(workload: Any) -> OwnMode | None:
+def declaration_of(workload: Any) -> OwnMode | None:
     """Declaration of a workload with `prepare`; None without `prepare`.
 
     Raises:
@@ -191,14 +191,14 @@ def declared(workload: Any) -> OwnMode | None:
 
 
 def _own_semantics(fields: Fields) -> str:
-    own_mode = declared(fields["workload"])
+    own_mode = declaration_of(fields["workload"])
     if own_mode is None:
         return "unknown"
     return own_mode.semantics
 
 
 def _own_grid(fields: Fields) -> Grid:
-    own_mode = declared(fields["workload"])
+    own_mode = declaration_of(fields["workload"])
     if own_mode is None:
         return Grid(data=fields["workers"])
     size = own_mode.model_parallel
@@ -246,7 +246,7 @@ def mode_for(name: str, workload: Any) -> ModeInfo:
     info = mode_of(name)
     own_mode = None
     if name == OWN:
-        own_mode = declared(workload)
+        own_mode = declaration_of(workload)
     if own_mode is None:
         return info
     reads = {field: None for field in own_mode.reads if field in MODE_FIELDS}

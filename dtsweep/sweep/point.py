@@ -22,7 +22,7 @@ from dtsweep.sweep.modes import (
     MODE_FIELDS,
     MODES,
     OWN,
-    declared,
+    declaration_of,
     mode_for,
     modes_reading,
 )
@@ -337,7 +337,7 @@ class Point:
         """
         own_mode = None
         if self.sync == OWN:
-            own_mode = declared(self.workload)
+            own_mode = declaration_of(self.workload)
         if own_mode is not None:
             return "optimizer" not in own_mode.reads
         return callable(getattr(self.workload, "optimizer", None))

@@ -41,7 +41,5 @@ def checkpoint_blocks(model: nn.Module, workload: Any) -> Sequence[nn.Module]:
         raise ValueError(NO_BLOCKS)
     for block in blocks:
         # On the object: `deepcopy` binds the method to the copied block.
-        block.forward = functools.partial(
-            checkpoint, block.forward, use_reentrant=False
-        )
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
     return blocks

@@ -304,6 +304,9 @@ def _measure(
         servers=servers,
     )
     rates = _device_rates(context, task, point)
+    seed = _seed_of(task)
+    # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
+    seeds = range(seed + 1, seed + 1 + point.data_parallel)
     # The rates are those of the device, so they are measured before its power is limited.
     with (
         closing(load_mode(point.sync)(job)) as mode,
@@ -312,15 +315,12 @@ def _measure(
         # A workload of its own: this one travels to the parameter servers, without what `batch` has
         # cached.
         make = functools.partial(make_optimizer, point=task.point_of(context.workload))
-        seed = _seed_of(task)
         model, flags = _build(job, seed)
         flags += [*_precision_flags(context, point), *limit_flags]
         checkpointed = _checkpointed(model, point)
         # Before the mode takes the model over, which may leave a part of each parameter here.
         parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
         count = sum(p.numel() for p in model.parameters())
-        # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
-        seeds = range(seed + 1, seed + 1 + point.data_parallel)
         check = _gradient_check(job, mode, model, task, seeds=seeds)
         # What is counted of a model is counted of a whole one.
         product = {}
@@ -329,18 +329,13 @@ def _measure(
         flags += _prepare(mode, model, make)
         model = mode.trained or model
         set_seed(seeds[job.data_rank])
-        optimizer = mode.optimizer_class
-        blocks = mode.blocks or checkpointed
+        optimizer, blocks = mode.optimizer_class, mode.blocks or checkpointed
         began_warmup = time.perf_counter()
         loop = Loop(job, mode)
         if context.watch is not None:
             context.watch.follow(loop)
         measured = time_trial(loop, model, task, context=context, on_warm=on_warm, check=check)
-        if check:
-            measured = check.added_to(measured)
-        elif _lacks_check(task, point):
-            flags.append("unchecked")
-            measured = replace(measured, unchecked_reason=NO_CHECK)
+        measured = _with_check(measured, check, task, point)
         product = product or _product(point, model, parameters, context, rates, optimizer)
         fields = {
             **rates,
@@ -587,9 +582,15 @@ def _can_be_checked(point: Point) -> bool:
     return point.mode.agree == "gradients" or point.mode.shards
 
 
-def _lacks_check(task: Task, point: Point) -> bool:
-    """True if a check was asked for that a workload's own step can't have."""
-    return task.measure.check and point.sync == OWN and has_train_step(point.workload)
+def _with_check(
+    measured: Measured, check: GradientCheck | None, task: Task, point: Point
+) -> Measured:
+    """Measurements, with the results of the check of the first gradient, if there was one."""
+    if check is not None:
+        return check.added_to(measured)
+    if task.measure.check and point.sync == OWN and has_train_step(point.workload):
+        return replace(measured, flags=[*measured.flags, "unchecked"], unchecked_reason=NO_CHECK)
+    return measured
 
 
 def _set_precision(precision: str) -> None:

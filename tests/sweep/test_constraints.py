@@ -14,6 +14,7 @@ from dtsweep.sweep.compressions import (
     compressions_reading,
 )
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness, impossible
+from dtsweep.sweep.mode_info import OwnMode
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import AXES, DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
@@ -109,7 +110,12 @@ def test_buckets_of_an_exchange_that_begins_when_all_gradients_are_there(mode: s
 
 
 @pytest.mark.parametrize(
-    "mode", [name for name, mode in MODES.items() if mode.reads.get("node_size", 0) is None and name != "fsdp"]
+    "mode",
+    [
+        name
+        for name, mode in MODES.items()
+        if mode.reads.get("node_size", 0) is None and name != "fsdp"
+    ],
 )
 def test_nodes_that_are_not_all_full(mode: str) -> None:
     found = {
@@ -263,7 +269,31 @@ def test_the_first_constraint_that_applies_is_the_reason() -> None:
     assert impossible(point, harness) == "parameter_server has no sync_period"
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A workload of which two workers share a model."""
+
+    own_mode = OwnMode(semantics="exact", model_parallel=2)
+
+    def prepare(self, model: Any, job: Any) -> Any:
+        raise AssertionError
+
+
+@dataclass(frozen=True)
+class Stepping(Prepared):
+    """One with a step of its own, and no loss."""
+
+    own_mode = OwnMode(semantics="exact")
+
+    def train_step(self, model: Any, optimizer: Any, batches: Any, mark: Any) -> Any:
+        raise AssertionError
+
+
 ALONE: tuple[tuple[Point, Harness], ...] = (
+    (Point(sync="own"), Harness()),
+    (Point(sync="own", workers=3, workload=Prepared()), Harness()),
+    (Point(workload=Stepping()), Harness()),
+    (Point(sync="own", precision="bf16", workload=Stepping()), Harness()),
     (Point(sync="ddp", sync_period=8), Harness()),
     (Point(sync="fsdp", compression="topk"), Harness()),
     (Point(sync="tree", compression="int8", compression_coding="zstd"), Harness()),

@@ -50,8 +50,8 @@ class Counting(SyncMode):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         raise AssertionError
 
-    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Tensor:
-        self.exchanged = [*getattr(self, "exchanged", []), exchange]
+    def step(self, batches: Iterator[Any], clock: Clock, without: Any = ()) -> Tensor:
+        self.exchanged = [*getattr(self, "exchanged", []), not without]
         (batch,) = batches
         clock.mark("forward")
         return batch
@@ -87,7 +87,7 @@ class OnDevice(SyncMode):
     machine: Machine
     step_of = staticmethod(kernels(device_s=1e-5, host_s=4e-5))
 
-    def step(self, batches: Iterator[Any], clock: StepClock, exchange: bool = True) -> float:
+    def step(self, batches: Iterator[Any], clock: StepClock, without: Any = ()) -> float:
         self.step_of(self.machine, clock.mark)
         return 0.0
 

@@ -1,0 +1,479 @@
+"""Workloads that make their model parallel by themselves (`sync="own"`), on four ranks of gloo.
+
+Each is a whole attempt. What it trained is compared with plain PyTorch in this process.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from dtsweep import Measure, OwnMode, Sweep, SweepError
+from dtsweep.metrics.rank_result import RankResult
+from dtsweep.metrics.rows import step_columns, trial_row, with_warmup_marked
+from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.constraints import impossible
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import task_of
+from dtsweep.sync.groups import forget_groups
+from dtsweep.sync.mode import Job
+from dtsweep.worker.attempt import run_attempt
+from dtsweep.worker.rank import become_rank
+from tests.ranks import free_ports, spawn
+
+RANKS = 4
+STEPS = (0, 1, 2, 3, 4, 5, 7)
+"""Numbers of the steps that are trained: one batch after the window is looked at alone."""
+RATE = 0.05
+WIDTH = 8
+KEPT: dict[str, Any] = {}
+"""Of this rank: models after their window, by the name of the workload."""
+
+
+def rows_of(samples: range) -> Tensor:
+    numbers = torch.arange(samples.start, samples.stop, dtype=torch.float32)
+    return torch.stack([torch.sin(k * numbers + k) for k in range(1, WIDTH + 1)], dim=1)
+
+
+def weights(model: nn.Module) -> list[Tensor]:
+    """All parameters, whole; called on all ranks that have parts of them."""
+    whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
+    return [parameter.detach().float().clone() for parameter in whole]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Two layers, trained alike by each of `WAYS`."""
+
+    way: str
+    counted: list[int] = field(default_factory=list)
+
+    @property
+    def own_mode(self) -> OwnMode:
+        return WAYS[self.way][0]
+
+    def build(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.Tanh(), nn.Linear(2 * WIDTH, WIDTH))
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return rows_of(samples)
+
+    def loss(self, model: Any, batch: Tensor) -> Tensor:
+        mean: Tensor = (model(batch) - batch).square().mean()
+        return mean
+
+    def prepare(self, model: nn.Module, job: Job) -> Any:
+        KEPT[self.way] = model, copy.deepcopy(model)
+        return WAYS[self.way][1](model, job)
+
+
+def descent(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=RATE, foreach=False)
+
+
+def in_tensors(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Divide the first layer's outputs and the second layer's inputs."""
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+
+def tensor_parallel(model: nn.Module, job: Job) -> Any:
+    mesh = job.mesh()
+    in_tensors(model, mesh["model"])
+    if mesh["data"].size() > 1:
+        fully_shard(model, mesh=mesh["data"])
+    return model, descent(model)
+
+
+def bf16_shards(model: nn.Module, job: Job) -> Any:
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    fully_shard(model, mesh=job.mesh()["data"], mp_policy=policy)
+    return model, descent(model)
+
+
+def in_ddp(model: nn.Module, job: Job) -> Any:
+    return nn.parallel.DistributedDataParallel(model), descent(model)
+
+
+def alone(model: nn.Module, job: Job) -> Any:
+    return model, descent(model)
+
+
+class Pipeline(nn.Module):
+    """This rank's stage of two, which sends activations to the next rank and gradients back."""
+
+    def __init__(self, stage: nn.Module, job: Job) -> None:
+        super().__init__()
+        self.stage, self.rank = stage, job.rank
+        self.copies = job.mesh()["data"].get_group()
+
+    def average(self) -> None:
+        """Average the gradients over the pipelines."""
+        for parameter in self.parameters():
+            distributed.all_reduce(parameter.grad, group=self.copies)
+            parameter.grad /= 2
+
+    def train_on(self, batch: Tensor) -> Tensor | None:
+        """Forward and backward; the loss on the last stage."""
+        if self.rank % 2 == 0:
+            hidden = self.stage(batch)
+            distributed.send(hidden.detach(), self.rank + 1)
+            gradient = torch.empty_like(hidden)
+            distributed.recv(gradient, self.rank + 1)
+            hidden.backward(gradient)
+            return None
+        received = torch.empty(len(batch), 2 * WIDTH, requires_grad=True)
+        distributed.recv(received.data, self.rank - 1)
+        loss = (self.stage(received) - batch).square().mean()
+        loss.backward()
+        assert received.grad is not None
+        distributed.send(received.grad, self.rank - 1)
+        return loss
+
+
+@dataclass(frozen=True)
+class Staged(Layers):
+    """The same layers as a pipeline of two stages, with a step of its own."""
+
+    def prepare(self, model: Any, job: Job) -> Any:
+        stages = [model[:2], model[2:]]
+        stage = Pipeline(stages[job.model_rank], job)
+        KEPT[self.way] = stage, copy.deepcopy(model)
+        return stage, descent(stage)
+
+    def train_step(
+        self, model: Any, optimizer: Any, batches: Iterator[Any], mark: Callable[[str], None]
+    ) -> Any:
+        for batch in batches:
+            mark("data")
+            loss = model.train_on(batch)
+            mark("backward")
+        model.average()
+        mark("sync")
+        optimizer.step()
+        optimizer.zero_grad()
+        mark("optimizer")
+        return loss
+
+
+EXACT = OwnMode(semantics="exact")
+WAYS: dict[str, tuple[OwnMode, Callable[[nn.Module, Job], Any]]] = {
+    "tensors": (OwnMode(semantics="exact", model_parallel=2), tensor_parallel),
+    "stages": (OwnMode(semantics="exact", model_parallel=2), alone),
+    "bf16": (OwnMode(semantics="exact", gradient_tolerance=0.05), bf16_shards),
+    "strict bf16": (OwnMode(semantics="exact", gradient_tolerance=1e-4), bf16_shards),
+    "ddp": (OwnMode(semantics="exact", agree="gradients"), in_ddp),
+    "alone": (EXACT, alone),
+    "alone, by gradients": (OwnMode(semantics="exact", agree="gradients"), alone),
+    "alone, said so": (OwnMode(semantics="local", agree="nothing"), alone),
+    "nothing": (EXACT, lambda model, job: None),
+    "no optimizer": (EXACT, lambda model, job: (model, None)),
+}
+COMPARED = ("tensors", "stages", "bf16", "ddp")
+"""Ways whose weights are compared with those of one process."""
+CHECKED = ("tensors", "bf16", "strict bf16", "ddp")
+SHORT = Measure(
+    half_width=None,
+    warmup_steps=2,
+    min_steps=4,
+    max_steps=4,
+    min_seconds=0,
+    max_seconds=60,
+    exchange="off",
+)
+
+
+def point_of(way: str) -> Point:
+    kind = Staged if way == "stages" else Layers
+    return Point(workers=RANKS, micro_batch=4, sync="own", workload=kind(way))
+
+
+def sweep_of(way: str) -> Sweep:
+    measure = replace(SHORT, check=way in CHECKED or way == "stages")
+    return Sweep(workload=point_of(way).workload, axes={"workers": [RANKS]}, measure=measure)
+
+
+def measure_all(rank: int, folder: Path, port: int) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo",
+        init_method=f"tcp://127.0.0.1:{port}",
+        rank=rank,
+        world_size=RANKS,
+        timeout=timedelta(seconds=60),
+    )
+    point = point_of("tensors")
+    context = become_rank(rank, torch.device("cpu"), workload=point.workload, own_variables=())
+    results, trained = {}, {}
+    for number, way in enumerate(WAYS):
+        point = point_of(way)
+        task = replace(task_of(sweep_of(way), point), attempt_id=f"attempt{number}")
+        results[way] = run_attempt(replace(context, workload=point.workload), task)
+        if way in COMPARED:
+            model, built = KEPT[way]
+            trained[way] = weights(built), weights(model)
+    torch.save((context.facts, results, trained), folder / f"{rank}.pt")
+    distributed.barrier()
+    forget_groups()
+    distributed.destroy_process_group()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the ranks of all attempts have sent."""
+
+    facts: dict[int, Any]
+    results: dict[str, dict[int, RankResult]]
+    trained: dict[str, list[Any]]
+
+    def row(self, way: str) -> dict[str, Any]:
+        point, sweep = point_of(way), sweep_of(way)
+        task = task_of(sweep, point)
+        results = with_warmup_marked(point, self.results[way])
+        return trial_row(sweep, point, task, self.facts, results)
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    folder = tmp_path_factory.mktemp("own")
+    spawn(measure_all, args=(folder, *free_ports(1)), nprocs=RANKS)
+    saved = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(RANKS)]
+    facts, results, trained = zip(*saved, strict=True)
+    return Outcome(
+        facts=dict(enumerate(facts)),
+        results={way: {rank: of_rank[way] for rank, of_rank in enumerate(results)} for way in WAYS},
+        trained={way: [of_rank[way] for of_rank in trained] for way in COMPARED},
+    )
+
+
+def with_weights(values: list[Tensor]) -> nn.Module:
+    model = Layers("alone").build()
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), values, strict=True):
+            parameter.copy_(value)
+    return model
+
+
+def plain(built: list[Tensor], *, data_parallel: int, steps: Sequence[int]) -> list[Tensor]:
+    """Train in one process with the whole batches."""
+    model = with_weights(built)
+    optimizer = descent(model)
+    size = 4 * data_parallel
+    for step in steps:
+        optimizer.zero_grad()
+        Layers("alone").loss(model, rows_of(range(step * size, (step + 1) * size))).backward()
+        optimizer.step()
+    return weights(model)
+
+
+def distance(found: list[Tensor], expected: list[Tensor], built: list[Tensor]) -> float:
+    """Distance from the expected weights, as a share of the way that training went."""
+    error = sum(
+        float((one - other).square().sum()) for one, other in zip(found, expected, strict=True)
+    )
+    way = sum(
+        float((one - other).square().sum()) for one, other in zip(expected, built, strict=True)
+    )
+    return math.sqrt(error / way)
+
+
+@pytest.mark.parametrize(("way", "farthest"), [("tensors", 1e-5), ("bf16", 0.05), ("ddp", 1e-5)])
+def test_a_workload_of_its_own_trains_as_one_process_does(
+    outcome: Outcome, way: str, farthest: float
+) -> None:
+    groups = point_of(way).data_parallel
+    for built, found in outcome.trained[way]:
+        expected = plain(built, data_parallel=groups, steps=STEPS)
+        assert distance(found, expected, built) < farthest
+        fewer = plain(built, data_parallel=groups, steps=STEPS[:-1])
+        assert distance(found, fewer, built) > farthest
+
+
+def test_stages_of_a_pipeline_train_their_part_and_the_last_one_has_the_loss(
+    outcome: Outcome,
+) -> None:
+    stages = outcome.trained["stages"]
+    built = stages[0][0]
+    expected = plain(built, data_parallel=2, steps=STEPS)
+    for first, last in (stages[:2], stages[2:]):
+        assert distance([*first[1], *last[1]], expected, built) < 1e-5
+    ranks = [outcome.results["stages"][rank].measured for rank in range(RANKS)]
+    assert [rank is not None and "loss" in rank.steps for rank in ranks] == [False, True] * 2
+    row = outcome.row("stages")
+    # The window begins with the third step.
+    before = with_weights(plain(built, data_parallel=2, steps=STEPS[:2]))
+    loss = Layers("alone").loss(before, rows_of(range(16, 24)))
+    assert row["loss_first"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert row["comm_method"] is None
+    assert row["sync_s"] > 0
+    table = step_columns(outcome.results["stages"])
+    assert table is not None
+    in_window = table["part"] == "window"
+    known = ~table["loss"].mask[in_window]  # type: ignore[attr-defined]
+    assert known.tolist() == ([False] * 4 + [True] * 4) * 2
+
+
+def test_models_that_workers_share_count_their_samples_once(outcome: Outcome) -> None:
+    row = outcome.row("tensors")
+    assert (row["status"], row["global_batch"], row["optimizer"]) == ("ok", 8, None)
+    assert (row["data_parallel"], row["model_parallel"]) == (2, 2)
+    assert row["samples_per_s"] == pytest.approx(8 / row["step_mean_s"])
+    assert row["optimizer_class"] == "SGD"
+    # Of the whole model: 8 × 16 + 16 + 16 × 8 + 8.
+    assert row["parameters"] == 280
+
+
+def test_what_a_workload_sends_is_counted(outcome: Outcome) -> None:
+    # A pass of 4 samples sums (4, 8) activations in forward and nothing in backward, whose inputs
+    # need no gradient; then each worker's half of the model is gathered and reduced by FSDP2.
+    sent = outcome.row("tensors")["bytes_sent_per_step"]
+    activations = 4 * WIDTH * 4
+    # 8 × 16 + 16 × 8 + 16 values are divided, 8 are not.
+    half_bytes = ((280 - WIDTH) / 2 + WIDTH) * 4
+    gathered = half_bytes / 2
+    # gloo reduces and scatters as an all-reduce does.
+    assert sent == pytest.approx(activations + gathered + half_bytes, rel=0.02)
+
+
+@pytest.mark.parametrize("way", CHECKED)
+def test_the_first_gradient_of_an_exact_one_is_compared_with_one_process(
+    outcome: Outcome, way: str
+) -> None:
+    row = outcome.row(way)
+    error = row["gradient_error"]
+    if "bf16" in way:
+        assert 1e-4 < error < 0.05
+    else:
+        assert error < 1e-5
+    assert row["status"] == ("wrong_gradient" if way == "strict bf16" else "ok")
+
+
+def test_a_step_of_the_workload_is_not_checked_and_says_so(outcome: Outcome) -> None:
+    row = outcome.row("stages")
+    assert "unchecked" in row["flags"]
+    assert row["unchecked_reason"].startswith("train_step of the workload")
+
+
+def test_workers_that_exchange_nothing_are_found_where_it_is_declared_otherwise(
+    outcome: Outcome,
+) -> None:
+    assert outcome.row("ddp")["gradients_agree"] is True
+    assert outcome.row("alone")["status"] == "wrong_parameters"
+    assert outcome.row("alone, by gradients")["status"] == "wrong_gradient"
+    row = outcome.row("alone, said so")
+    assert (row["status"], row["semantics"], row["parameters_agree"]) == ("ok", "local", None)
+    assert row["agree"] == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        ("nothing", "Layers.prepare gave NoneType; return the model, a torch module"),
+        ("no optimizer", "Layers.prepare gave an optimizer without step(): NoneType; return one"),
+    ],
+)
+def test_what_prepare_returns_must_be_a_model_and_an_optimizer(
+    outcome: Outcome, way: str, words: str
+) -> None:
+    row = outcome.row(way)
+    assert row["status"] == "user_error"
+    assert words in row["reason"]
+
+
+@dataclass(frozen=True)
+class Undeclared(Layers):
+    own_mode = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class StepAlone:
+    """A workload without a loss."""
+
+    own_mode = EXACT
+
+    def build(self) -> nn.Module:
+        return nn.Linear(1, 1)
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return torch.zeros(len(samples), 1)
+
+    def prepare(self, model: nn.Module, job: Job) -> Any:
+        return model, None
+
+    def train_step(self, model: Any, optimizer: Any, batches: Any, mark: Any) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class ByGradients(StepAlone):
+    own_mode = OwnMode(semantics="exact", agree="gradients")
+
+
+def test_a_workload_with_prepare_is_trained_by_it_unless_the_sweep_says_otherwise() -> None:
+    (point,) = [c.point for c in candidates(Sweep(workload=StepAlone(), axes={"workers": [2]}))]
+    assert (point.sync, point.semantics) == ("own", "exact")
+    both = Sweep(workload=Layers("ddp"), axes={"sync": ["ddp", "own"]})
+    assert [c.point.sync for c in candidates(both)] == ["ddp", "own"]
+
+
+@pytest.mark.parametrize(
+    ("point", "reason"),
+    [
+        (Point(sync="own"), "NoneType has no prepare(model, job), which sync=own needs"),
+        (
+            Point(sync="own", workers=3, workload=Layers("tensors")),
+            "model_parallel=2 does not divide workers=3",
+        ),
+        (
+            Point(sync="ddp", workload=StepAlone()),
+            "StepAlone has no loss(model, batch), which ddp needs; sync=own calls its train_step",
+        ),
+        (
+            Point(sync="own", clip_norm=1.0, workload=StepAlone()),
+            "train_step of StepAlone does not read clip_norm; if it does, name it in "
+            "OwnMode(reads=…)",
+        ),
+        (
+            Point(sync="own", optimizer="adam", workload=Layers("alone")),
+            "Layers has an optimizer of its own, the point's is not read",
+        ),
+        (
+            Point(sync="own", node_size=2, workers=2, workload=Layers("alone")),
+            "own has no node_size",
+        ),
+    ],
+)
+def test_points_that_an_own_mode_can_not_train_have_a_reason(point: Point, reason: str) -> None:
+    assert impossible(point) == reason
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: Sweep(workload=Undeclared("alone"), axes={"workers": [1]}),
+            "Undeclared.own_mode is None",
+        ),
+        (lambda: Sweep(workload=ByGradients(), axes={"workers": [1]}), "agree='gradients'"),
+        (lambda: OwnMode(semantics="precise"), "use one of exact, lossy, stale, local"),
+        (lambda: OwnMode(semantics="exact", agree="weights"), "use one of gradients, parameters"),
+        (lambda: OwnMode(semantics="exact", model_parallel=0), "at least 1"),
+        (lambda: OwnMode(semantics="exact", reads="optimizer"), "is no tuple"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_declaration_that_can_not_be_used_is_refused(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(SweepError) as raised:
+        make()
+    assert words in str(raised.value)
