@@ -16,10 +16,15 @@ there:
   so that the quotient of the one before is still there.
 - `fsdp_grad`: 1/n of the parameters and averages stay. Most is there at the end of forward: all
   parameters whole, and the last block gathered as it travels, beside gloo's own copy of that.
+  With `shard_precision=bf16` parameters have half the size. Most is there when backward has come to
+  the second block: the gradients of the last one in fp32, and gloo's own copy of them.
 - `fsdp`, `hsdp`: the same stays, in `hsdp` by workers of a node. Most is there when backward has
   come to the second block: the gradients of all blocks behind it in shards, and four blocks: it
   itself, what the one behind it handed to the reduce-scatter, the first one as it is gathered
-  ahead, and gloo's copy of that.
+  ahead, and gloo's copy of that. With `shard_precision=bf16` gathered blocks have half the size.
+  With `reshard=node` blocks to which backward has not come have a node's share of their parameters,
+  so that most is there when backward has come to the second block from the end.
+- `hsdp` with `reshard=never`: as `fsdp_grad`, by workers of a node.
 
 glibc's allocator keeps what it was given back, by thresholds that grow with what a process asks
 for, so a peak of resident memory holds more than was in use at once. With
@@ -140,15 +145,22 @@ def of_hsdp(model: Blocks, workers: int) -> Memory:  # noqa: ARG001  # nodes are
 
 
 def of_fsdp_grad_bf16(model: Blocks, workers: int) -> Memory:
-    return Memory(kept=0, more=1)
+    """As `fsdp_grad` with parameters of half the size; two blocks of gradients are in fp32."""
+    whole = model.depth * model.block_bytes
+    return Memory(kept=3 * whole / workers, more=whole / 2 + 2 * model.block_bytes)
 
 
 def of_fsdp_bf16(model: Blocks, workers: int) -> Memory:
-    return Memory(kept=0, more=1)
+    """As `fsdp` with two of the four blocks of half the size."""
+    whole, block = model.depth * model.block_bytes, model.block_bytes
+    return Memory(kept=3 * whole / workers, more=(whole - 2 * block) / workers + 3 * block)
 
 
 def of_fsdp_node(model: Blocks, workers: int) -> Memory:
-    return Memory(kept=0, more=1)
+    """As `fsdp`, and a node's share of the blocks to which backward has not come."""
+    whole, block = model.depth * model.block_bytes, model.block_bytes
+    shares = (whole - 2 * block) / NODE + block / workers
+    return Memory(kept=3 * whole / workers, more=shares + 4 * block)
 
 
 def of_hsdp_never(model: Blocks, workers: int) -> Memory:  # noqa: ARG001  # nodes are copies

@@ -62,7 +62,8 @@ MODES: Mapping[str, ModeInfo] = {
         exchanges_each_pass=True,
         can_leave_out=EXCHANGE_PARTS,
         sends="2 (n−1)/n S per pass",
-        memory="(1 + (1 + k)/n) S + 2 B, or as `fsdp` if that is more",
+        memory="(1 + (1 + k)/n) S + 2 B, or as `fsdp` if that is more; with "
+        "`shard_precision=bf16` (1/2 + (1 + k)/n) S + 2 B",
     ),
     "fsdp": ModeInfo(
         implementation="dtsweep.sync.fsdp:Fsdp",
@@ -73,8 +74,9 @@ MODES: Mapping[str, ModeInfo] = {
         shards_optimizer=True,
         exchanges_each_pass=True,
         can_leave_out=EXCHANGE_PARTS,
-        sends="3 (n−1)/n S per pass",
-        memory="(2 + k)/n S + (4 − 2/n) B",
+        sends="3 (n−1)/n S per pass; with `reshard=node` (2 (n−1)/n + (m−1)/m) S",
+        memory="(2 + k)/n S + (4 − 2/n) B; with `shard_precision=bf16` (2 + k)/n S + (3 − 2/n) B, "
+        "with `reshard=node` ((1 + k)/n + 1/m) S + (4 − 2/m + 1/n) B",
     ),
     "hsdp": ModeInfo(
         implementation="dtsweep.sync.fsdp:Hsdp",
@@ -85,8 +87,9 @@ MODES: Mapping[str, ModeInfo] = {
         shards_optimizer=True,
         exchanges_each_pass=True,
         can_leave_out=EXCHANGE_PARTS,
-        sends="(3 (m−1) + 2 (1 − m/n)) S/m per pass",
-        memory="(2 + k)/m S + (4 − 2/m) B",
+        sends="(3 (m−1) + 2 (1 − m/n)) S/m per pass; with `reshard=never` 2 (m−1) in place of "
+        "3 (m−1)",
+        memory="(2 + k)/m S + (4 − 2/m) B; with `reshard=never` (1 + (1 + k)/m) S + 2 B",
     ),
     "hierarchical": ModeInfo(
         implementation="dtsweep.sync.hierarchical:Hierarchical",

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
+
 from dtsweep.sync.shard_policies import param_groups_of
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
