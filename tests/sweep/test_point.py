@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dtsweep.errors import SweepError
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
-from dtsweep.sweep.point import DEFAULTS, FIELD_TYPES, Point, identity
+from dtsweep.sweep.point import AXES, DEFAULTS, FIELD_TYPES, Point, identity
 
 
 @dataclass(frozen=True)
