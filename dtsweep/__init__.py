@@ -47,6 +47,10 @@ Views of results:
     report          views of results for people and programs                readers
     compare         run against run                                         readers
 
+What tests of packages use:
+
+    contract        what modes and compressions of packages promise         tests
+
 Callers of both:
 
     doctor          looks at every node before money is spent               driver, every node

@@ -17,6 +17,12 @@ class MixedGpt(workloads.Gpt):
 
     own_mode = OwnMode(semantics="exact", gradient_tolerance=0.05)
 
+    def optimizer(self, parameters: Any, learning_rate: float) -> Any:
+        """The update of all modes."""
+        import torch
+
+        return torch.optim.AdamW(parameters, lr=learning_rate)
+
     def prepare(self, model: Any, job: Any) -> Any:
         """Gather and compute in bf16, reduce gradients in fp32."""
         import torch
@@ -25,7 +31,7 @@ class MixedGpt(workloads.Gpt):
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         for module in (*model.blocks, model):
             fully_shard(module, mesh=job.mesh()["data"], mp_policy=policy)
-        return model, torch.optim.AdamW(model.parameters(), lr=job.point.learning_rate)
+        return model, self.optimizer(model.parameters(), job.point.learning_rate)
 
 
 sweep = Sweep(

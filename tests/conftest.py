@@ -12,6 +12,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+collect_ignore = ["package"]
+"""A package whose modules and tests need it installed; `test_package.py` runs them."""
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 

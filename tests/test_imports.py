@@ -23,7 +23,7 @@ PACKAGE = ROOT / "dtsweep"
 
 OWNERS = {
     "ray": "session driver doctor sync.parameter_server",
-    "torch": "worker measure hardware compression sync session doctor workloads",
+    "torch": "worker measure hardware compression sync contract session doctor workloads",
     "pyarrow": "results compare",
     "pandas": "results inference analysis report compare",
     "scipy": "measure inference analysis compare",

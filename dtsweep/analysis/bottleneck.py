@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dtsweep.analysis.next_axes import next_axes
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.spread import POINT
-from dtsweep.sweep.modes import mode_of
+from dtsweep.sweep.modes import mode_in_results
 from dtsweep.text import format_share
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def parts_of(row: Row) -> list[Part]:
     Args:
         row: of `over_launches`, unknown None, with `straggler` and `compute_share`.
     """
-    mode = mode_of(row["sync"])
+    mode = mode_in_results(row["sync"])
     is_alone = row["workers"] == 1 and not mode.servers({"shards": row["shards"] or 1})
     parts = [
         _part(row, "input", "data_share"),

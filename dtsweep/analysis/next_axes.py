@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dtsweep.sweep.mode_info import ModeInfo
-from dtsweep.sweep.modes import AS_WRITTEN, mode_of
+from dtsweep.sweep.modes import AS_WRITTEN, mode_in_results
 
 MOST = 3
 """Axes that are named."""
@@ -65,7 +65,7 @@ _OF_OWN_MODES = ("sync", "compression")
 
 
 def _of_exchange(row: Row) -> Iterator[NextAxis]:
-    mode = mode_of(row["sync"])
+    mode = mode_in_results(row["sync"])
     share = row["exchange_share"]
     if "overlap" in mode.reads and row["overlap"] is False:
         yield NextAxis("overlap", share, "begin the exchange while backward still runs")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dtsweep.sweep.compressions import COMPRESSIONS
+from dtsweep.provenance.installed import entry_of, load_class
+from dtsweep.sweep.compressions import COMPRESSIONS, compression_of
 from dtsweep.sweep.point import Point
 
 
@@ -91,6 +92,21 @@ class Compression:
 def compression_for(point: Point, layout: Layout) -> Compression:
     """Make the object of a point's compression for one tensor."""
     assert point.compression is not None
-    module, kind = COMPRESSIONS[point.compression].implementation.split(":")
-    compression: Compression = getattr(importlib.import_module(module), kind)(layout, point)
+    compression: Compression = load_compression(point.compression)(layout, point)
+    return compression
+
+
+def load_compression(name: str) -> type[Compression]:
+    """Import the class of a compression.
+
+    Raises:
+        DeclarationError: it is an installed package's, and can't be imported here.
+    """
+    place = compression_of(name).implementation
+    if name not in COMPRESSIONS:
+        one = entry_of("compression", name)
+        installed: type[Compression] = load_class(one, place, Compression)
+        return installed
+    module, kind = place.split(":")
+    compression: type[Compression] = getattr(importlib.import_module(module), kind)
     return compression

@@ -64,8 +64,9 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder, supply: Sup
 
     session = f"{time.strftime('%Y%m%dT%H%M%S')}-in-process-{os.urandom(3).hex()}"
     is_measuring = threading.Event()
+    declaring = {name for point in planned.batches.points for name in point.packages}
     with (
-        only_rank(planned.sweep) as rank,
+        only_rank(planned.sweep, declaring) as rank,
         signals_noted(is_measuring.is_set) as signals,
         StepWatch(planned.progress.say) as watch,
     ):

@@ -45,7 +45,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
     if planned.sweep.file:
         folder = planned.sweep.file.parent
     # Before anything starts: a workload that can't travel is refused in a moment.
-    code = pickled_workload(planned.sweep)
+    code = pickled_workload(planned.sweep, planned.batches.points)
     for_train = train_settings(planned.options.node_timeout_s, cluster=None)
     if warning := slow_import():
         planned.progress.say(warning)
@@ -78,7 +78,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
             for note in (f"using {cluster.described()}", *cluster.notes):
                 planned.progress.say(note)
             if not cluster.is_private:
-                refuse_other_versions(cluster, tell=planned.progress.say)
+                refuse_other_versions(cluster, needed=code.needed, tell=planned.progress.say)
             prepared = prepare(planned.sweep, planned.plan, cluster)
             settings = _slot_settings(planned, prepared, cluster, code=code, storage=str(storage))
             watch = Watch(

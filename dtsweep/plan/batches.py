@@ -9,6 +9,7 @@ from dtsweep.plan.plan import PLANNED_BY, InRun, Plan, make_plan
 from dtsweep.plan.policy import NOTHING_SPENT, Grid, Policy, Rows, Spent
 from dtsweep.plan.settle import policy_of
 from dtsweep.sweep.axes import Candidate
+from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 
 
@@ -44,6 +45,11 @@ class Batches:
         self._policy = policy or policy_of(sweep)
         self._over: set[str] = set()
         self._first: Plan | None = None
+
+    @property
+    def points(self) -> list[Point]:
+        """Points that may be measured, now or in a later round."""
+        return [candidate.point for candidate in self._candidates if candidate.reason is None]
 
     def next(self, rows: Rows = (), *, spent: Spent = NOTHING_SPENT) -> Plan:
         """Plan what is to run now; nothing is where the policy asks for no more.

@@ -16,13 +16,13 @@ from dtsweep.plan.policy import NOTHING_SPENT, Policy, Round, Spent
 from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.settle import policy_of
 from dtsweep.plan.trial import Trial
-from dtsweep.provenance.sources import sources_of
+from dtsweep.provenance.sources import Sources, sources_of
 from dtsweep.provenance.versions import versions
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, by_world
 from dtsweep.sweep.goal import Question
-from dtsweep.sweep.point import DEFAULTS, Point, World, identity
+from dtsweep.sweep.point import DECLARED_AXES, DEFAULTS, Point, World, identity, packages_of
 from dtsweep.sweep.secret import hidden
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import trial_name
@@ -42,6 +42,7 @@ PLANNED_BY = frozenset(
             "workload_digest",
             "sources",
         ),
+        *DECLARED_AXES,
         *("environment", "measure", "devices", "cpus_per_worker", "gpus_per_worker"),
         "row_number",
         *("window_s", "startup_s", "nodes_wait_s", "trial_s", "overhead_s"),
@@ -250,35 +251,25 @@ def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
             ways out.
     """
     sources = sources_of(sweep.workload, file=sweep.file)
-    settings = {
-        "workload": type(sweep.workload).__name__,
-        "cpus_per_worker": sweep.resources.cpus_per_worker,
-        "gpus_per_worker": sweep.resources.gpus_per_worker,
-        **{name: value for name, value in versions().items() if name != "python_version"},
-    }
-    differ: dict[str, str] = {}
+    # Of thousands of rows few have other packages.
+    of_values = cache(lambda *values: packages_of(dict(zip(DECLARED_AXES, values, strict=True))))
+
+    def packages(row: Mapping[str, Any]) -> Mapping[str, str]:
+        return of_values(*(row.get(name) for name in DECLARED_AXES))
+
     measured = [row for row in current if row["status"] == "ok"]
-    for row in measured:
-        now = {**settings, **_environment(sweep, row)}
-        changes = sources.differ_from(row)
-        if setting := _other_setting(row, now):
-            differ[row["trial_id"]] = f"with {setting}"
-        elif changes:
-            differ[row["trial_id"]] = f"before {changes}"
-    newest = None
-    if measured:
-        newest = measured[-1]["trial_id"]
-    if newest in differ:
-        # Under another name the old rows stay next to the new ones.
-        keep = "keep both with another --results"
-        again = "measure everything again with --rerun all, or "
-        if differ[newest].startswith("with workload "):
-            ways = keep
-        else:
-            ways = again + keep
-        raise SweepError(f"these results were measured {differ[newest]}; {ways}")
+    differ = _differences(sweep, sources, measured, packages)
+    newest = {tuple(packages(row)): row["trial_id"] for row in measured}
+    newest_of_all = [row["trial_id"] for row in measured[-1:]]
+    # A package may have changed that the newest trial of all does not need.
+    for trial_id in (*newest_of_all, *newest.values()):
+        difference = differ.get(trial_id)
+        if difference and (trial_id in newest_of_all or difference.is_of_package):
+            raise SweepError(f"these results were measured {difference}; {_ways_out(difference)}")
     failed = [row for row in current if row["status"] in FINAL - {"ok"}]
-    mended = {row["trial_id"]: (row["status"], sources.differ_from(row)) for row in failed}
+    mended = {
+        row["trial_id"]: (row["status"], sources.differ_from(row, packages(row))) for row in failed
+    }
     return {
         **{
             trial_id: f"was {status} before {changes}"
@@ -287,6 +278,50 @@ def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
         },
         **{trial_id: f"measured {difference}" for trial_id, difference in differ.items()},
     }
+
+
+class _Difference(NamedTuple):
+    """Difference between a trial and what the sweep would add."""
+
+    words: str
+    is_of_package: bool = False
+    """True if it is the version of a package that declares its mode or compression, and no more."""
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def _differences(
+    sweep: Sweep,
+    sources: Sources,
+    measured: Rows,
+    packages: Callable[[Mapping[str, Any]], Mapping[str, str]],
+) -> dict[str, _Difference]:
+    """Find the trials that differ from what the sweep would add."""
+    settings = {
+        "workload": type(sweep.workload).__name__,
+        "cpus_per_worker": sweep.resources.cpus_per_worker,
+        "gpus_per_worker": sweep.resources.gpus_per_worker,
+        **{name: value for name, value in versions().items() if name != "python_version"},
+    }
+    differ = {}
+    for row in measured:
+        now = {**settings, **_environment(sweep, row)}
+        changes = sources.differ_from(row, packages(row))
+        if setting := _other_setting(row, now):
+            differ[row["trial_id"]] = _Difference(f"with {setting}")
+        elif changes:
+            is_of_package = sources.differ_from(row) is None
+            differ[row["trial_id"]] = _Difference(f"before {changes}", is_of_package)
+    return differ
+
+
+def _ways_out(difference: _Difference) -> str:
+    # Under another name the old rows stay next to the new ones.
+    keep = "keep both with another --results"
+    if difference.words.startswith("with workload "):
+        return keep
+    return f"measure everything again with --rerun all, or {keep}"
 
 
 def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

@@ -77,6 +77,24 @@ def mismatches(node_versions: Mapping[str, str], driver_versions: Mapping[str, s
     ]
 
 
+def lacking_packages(
+    node_packages: Mapping[str, str], driver_packages: Mapping[str, str]
+) -> list[str]:
+    """List the packages of the driver that a node does not have, or in another version.
+
+    >>> lacking_packages({"timm": "1.0", "numpy": "2"}, {"timm": "1.1", "numpy": "2"})
+    ['timm 1.0, but 1.1 where dtsweep runs; install the same on all nodes']
+    >>> lacking_packages({}, {"timm": "1.1"})
+    ['timm is not installed, but 1.1 where dtsweep runs; install the same on all nodes']
+    """
+    return [
+        f"{name} {node_packages.get(name, 'is not installed')}, but {ours} where dtsweep runs; "
+        "install the same on all nodes"
+        for name, ours in driver_packages.items()
+        if node_packages.get(name) != ours
+    ]
+
+
 def slow_import() -> str | None:
     """Name the package that slows every start of Ray down, with the way out; None without it.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _FRONTIER_TITLES = {
     "exact": "exact updates",
     "lossy": "lossy updates",
-    "stale": "stale updates, a step is one worker's push",
+    "stale": "stale updates, by gradients of earlier weights",
     "local": "local updates, latency is the mean step",
     "not_exchanged": "nothing exchanged, each worker has a model of its own",
     "unknown": "what workers exchange is unknown",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
-from dtsweep.sweep.modes import MODE_FIELDS, mode_of
+from dtsweep.sweep.modes import MODE_FIELDS, UNDECLARED, mode_in_results
 from dtsweep.sweep.point import AXES, is_left_out
 from dtsweep.sweep.values import ARGS
 
@@ -95,7 +95,12 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     import pandas as pd
 
     mode = str(row["sync"])
-    values = {name: row[name] if pd.notna(row[name]) else None for name in mode_of(mode).reads}
+    info = mode_in_results(mode)
+    read: Iterable[str] = info.reads
+    if info is UNDECLARED:
+        # What it reads is stored, what it does not read is null.
+        read = [name for name in MODE_FIELDS if pd.notna(row[name])]
+    values = {name: row[name] if pd.notna(row[name]) else None for name in read}
     mode_settings = " ".join(
         f"{name}={value}" for name, value in values.items() if not is_left_out(name, value)
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.report.code import comment, on_environment, on_workload, settings_of
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.mode_info import ModeInfo
-from dtsweep.sweep.modes import AS_WRITTEN, mode_of
+from dtsweep.sweep.modes import AS_WRITTEN, OWN, mode_in_results
 from dtsweep.sweep.point import AXES, DEFAULTS
 
 if TYPE_CHECKING:
@@ -155,6 +155,8 @@ def why_no_training(row: pd.Series[Any]) -> str | None:
     settings = settings_of(row)
     if settings.get("sync") == AS_WRITTEN:
         return f"sync='{AS_WRITTEN}': the training loop is your own, and runs as it is written"
+    if settings.get("sync") == OWN:
+        return f"sync='{OWN}': prepare of the workload makes the model parallel by itself"
     unexpressed = _unexpressed(settings)
     if not any(name in unexpressed for name in INDISPENSABLE):
         return None
@@ -168,7 +170,7 @@ def why_no_training(row: pd.Series[Any]) -> str | None:
 
 
 def _mode_of(settings: Mapping[str, Any]) -> ModeInfo:
-    return mode_of(settings.get("sync", DEFAULTS["sync"]))
+    return mode_in_results(settings.get("sync", DEFAULTS["sync"]))
 
 
 def _unneeded(settings: Mapping[str, Any]) -> list[str]:

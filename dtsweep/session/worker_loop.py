@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from dtsweep.provenance.versions import package_versions
 from dtsweep.session.children import close_in_children
 from dtsweep.session.deadlines import collective_timeout_s
 from dtsweep.session.logs import LOG_BYTES, keep_bounded, open_log
@@ -51,6 +52,7 @@ def serve(config: Mapping[str, Any]) -> None:
         workload=settings.workload(),
         own_variables=config["variables"],
         packages=settings.code.packages,
+        mode_packages=package_versions(settings.code.needed.keys() - settings.code.packages),
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log),
     )

@@ -4,6 +4,7 @@ Any process; imports the standard library, and NumPy in a function of `axes`. In
 
     compressions    the list of compressions, readable without torch
     mode_info       what the declaration of a sync mode says, and that of a workload's own mode
+    declared_modes  modes that installed packages declare, checked
     modes           the list of sync modes, readable without torch
     precision       the table of precisions: what each sets; ranks, FLOP counts and doctor read it
     secret          which environment variables are secret, and what is stored in their place

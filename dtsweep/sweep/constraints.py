@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dtsweep.sweep.compressions import COMPRESSIONS, EXCHANGES
+from dtsweep.sweep.compressions import EXCHANGES, compression_of
 from dtsweep.sweep.modes import MODES, OWN, declaration_of, has_own_mode, has_train_step
 from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
@@ -104,7 +104,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         applies=lambda point, _: (
             point.compression is not None
-            and COMPRESSIONS[point.compression].exchange not in (point.mode.carries or EXCHANGES)
+            and compression_of(point.compression).exchange not in (point.mode.carries or EXCHANGES)
         ),
         reason="{point.sync} adds up what travels on its way, "
         "which payloads of {point.compression} can't be",
@@ -112,7 +112,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         applies=lambda point, _: (
             point.compression is not None
-            and COMPRESSIONS[point.compression].needs_matrices
+            and compression_of(point.compression).needs_matrices
             and point.mode.exchanges_pieces
         ),
         reason="{point.compression} needs whole matrices, {point.sync} exchanges pieces of them",

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from dtsweep.errors import SweepError, quoted
+from dtsweep.provenance.installed import is_declared
 from dtsweep.sweep.compressions import EXCHANGES
+from dtsweep.sweep.declared_modes import installed_mode
 from dtsweep.sweep.mode_info import EXCHANGE_PARTS, Fields, Grid, ModeInfo, OwnMode
 
 
@@ -230,14 +233,44 @@ OF_THE_USER = tuple(_OF_THE_USER)
 
 
 def mode_of(name: str) -> ModeInfo:
-    """Declaration of one of `MODES`, of `AS_WRITTEN` or of `OWN`.
+    """Declaration of one of `MODES`, of an installed package, or of `AS_WRITTEN` or `OWN`.
+
+    Raises:
+        SweepError: nobody declares it here, or the declaration can't be used.
 
     >>> mode_of("ddp").agree, mode_of("as_written").agree
     ('gradients', 'nothing')
     """
     if name in _OF_THE_USER:
         return _OF_THE_USER[name]
-    return MODES[name]
+    if name in MODES:
+        return MODES[name]
+    try:
+        return installed_mode(name, MODE_FIELDS)
+    except LookupError:
+        raise SweepError(
+            f"no package that is installed here declares the mode {name!r}; install the one that "
+            "does",
+            word=name,
+        ) from None
+
+
+@cache
+def mode_in_results(name: str) -> ModeInfo:
+    """Declaration of a mode that results name; of a package that isn't here, `UNDECLARED`.
+
+    Results can be read without the package that measured them.
+
+    >>> mode_in_results("of_a_package_elsewhere") is UNDECLARED
+    True
+    """
+    if name in MODES or name in _OF_THE_USER or is_declared("mode", name):
+        return mode_of(name)
+    return UNDECLARED
+
+
+UNDECLARED = ModeInfo(implementation="", semantics=lambda _: "unknown", reads={})
+"""What is known of a mode whose package is not installed here."""
 
 
 def mode_for(name: str, workload: Any) -> ModeInfo:
@@ -246,11 +279,10 @@ def mode_for(name: str, workload: Any) -> ModeInfo:
     Raises:
         SweepError: the workload declares nothing.
     """
+    if name in MODES:
+        return MODES[name]
     info = mode_of(name)
-    own_mode = None
-    if name == OWN:
-        own_mode = declaration_of(workload)
-    if own_mode is None:
+    if name != OWN or (own_mode := declaration_of(workload)) is None:
         return info
     reads = {field: None for field in own_mode.reads if field in MODE_FIELDS}
     return replace(info, agree=own_mode.agree, reads=reads)

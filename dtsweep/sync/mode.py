@@ -14,7 +14,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from dtsweep.compression.exchange import Mean
 from dtsweep.measure.clock import StepClock
-from dtsweep.sweep.modes import mode_of
+from dtsweep.provenance.installed import entry_of, load_class
+from dtsweep.sweep.modes import MODES, OF_THE_USER, mode_of
 from dtsweep.sweep.point import Point
 from dtsweep.sync.meshes import mesh_of
 
@@ -188,7 +189,15 @@ class SyncMode:
 
 
 def load_mode(name: str) -> type[SyncMode]:
-    """Import a mode of `MODES`."""
-    module, kind = mode_of(name).implementation.split(":")
+    """Import the class of a mode.
+
+    Raises:
+        DeclarationError: it is an installed package's, and can't be imported here.
+    """
+    place = mode_of(name).implementation
+    if name not in (*MODES, *OF_THE_USER):
+        installed: type[SyncMode] = load_class(entry_of("mode", name), place, SyncMode)
+        return installed
+    module, kind = place.split(":")
     mode: type[SyncMode] = getattr(importlib.import_module(module), kind)
     return mode

@@ -154,7 +154,8 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
                     else:
                         loop.step()
                 loop.clock.end_step()
-        loop.end_run()
+            # A mode whose exchange is under way between steps makes its last update here.
+            loop.end_run()
 
     with calls_counted(model) as calls:
         together(work, store=store_of(task, "inspected"))

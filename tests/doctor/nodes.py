@@ -43,6 +43,7 @@ def gpu_row(**changes: Any) -> Row:
         "rapl": False,
         "clock_source": "tsc",
         "versions": HERE,
+        "packages": {},
         "gpus": [],
         "unexamined": [],
     }

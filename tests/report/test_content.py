@@ -107,8 +107,8 @@ def test_there_is_a_frontier_for_each_semantics_in_each_environment() -> None:
     ] == [
         "Frontier · exact updates · ddp · env_id a",
         "Frontier · exact updates · ddp · env_id b",
-        "Frontier · stale updates, a step is one worker's push · ddp · env_id a",
-        "Frontier · stale updates, a step is one worker's push · ddp · env_id b",
+        "Frontier · stale updates, by gradients of earlier weights · ddp · env_id a",
+        "Frontier · stale updates, by gradients of earlier weights · ddp · env_id b",
     ]
 
 

@@ -59,7 +59,7 @@ def test_each_semantics_has_a_table_named_with_its_mode() -> None:
     titles = [line for line in printed(swept()).splitlines() if line.startswith("Frontier")]
     assert titles == [
         "Frontier · exact updates",
-        "Frontier · stale updates, a step is one worker's push · "
+        "Frontier · stale updates, by gradients of earlier weights · "
         "parameter_server staleness=None shards=2",
         "Frontier · local updates, latency is the mean step · local_sgd sync_period=8",
     ]

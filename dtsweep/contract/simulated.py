@@ -13,7 +13,7 @@ from torch import Tensor
 from dtsweep.compression.exchange import Wait
 
 LONGEST_S = 20
-"""Who waits longer for the others has left step with them."""
+"""A worker that waits longer for the others is out of step with them."""
 
 Result = TypeVar("Result")
 
@@ -24,19 +24,30 @@ class Simulated:
     def __init__(
         self, rank: int, ranks: int, slots: list[Tensor], barrier: threading.Barrier
     ) -> None:
+        """Take what the workers share.
+
+        Args:
+            rank: this worker's index.
+            ranks: number of workers.
+            slots: (ranks,) what each brings.
+            barrier: of all workers.
+        """
         self.rank, self.ranks, self._slots, self._barrier = rank, ranks, slots, barrier
         self.sent: list[tuple[str, int]] = []
 
     def all_reduce(self, values: Tensor) -> Wait:
+        """Add values up, in place."""
         rows = self._everyones("all_reduce", values)
         values.copy_(torch.stack(rows).sum(dim=0))
         return lambda: values
 
     def all_gather(self, payload: Tensor) -> Wait:
+        """Bring every payload everywhere."""
         rows = torch.stack(self._everyones("all_gather", payload))
         return lambda: rows
 
     def all_to_all(self, payloads: Tensor) -> Wait:
+        """Bring row i of all payloads to rank i."""
         rows = torch.stack([given[self.rank] for given in self._everyones("all_to_all", payloads)])
         return lambda: rows
 
@@ -50,7 +61,7 @@ class Simulated:
 
 
 def on_ranks(ranks: int, work: Callable[[Simulated], Result]) -> list[Result]:
-    """Do the same on as many workers, all at once; by rank what came of it."""
+    """Run a function on as many workers, all at once; its results by rank."""
     slots, barrier = [torch.empty(0)] * ranks, threading.Barrier(ranks)
     with ThreadPoolExecutor(ranks) as pool:
         return list(

@@ -1,0 +1,358 @@
+"""Promises of every mode, each of which yields a sentence for each case that breaks it.
+
+What a mode promises follows from its declaration: a new one is held to it by that alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dtsweep.contract.regression import (
+    STEPS,
+    Regression,
+    distance,
+    job_of,
+    model_of,
+    plain,
+    point_of,
+    replicas,
+    same,
+    weights,
+)
+from dtsweep.contract.training import RUNS, Alone, OfRank, Outcome, cases_of
+from dtsweep.measure.clock import CpuClock
+from dtsweep.sweep.mode_info import ModeInfo
+from dtsweep.sweep.point import Point
+from dtsweep.sync.mode import load_mode
+from dtsweep.sync.passes import batches_of_steps
+
+WORLDS = (1, 2, 4)
+"""Numbers of workers."""
+
+FARTHEST: Mapping[str, float] = {"exact": 0.0, "lossy": 0.1, "stale": 1.0, "local": 0.5}
+"""Largest distance from the weights of plain training by semantics, as a share of its way."""
+
+COUNTERS = frozenset({"bytes_sent", "messages_sent", "staleness"})
+"""Counters that the common loop knows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A mode, and what ranks have trained with it."""
+
+    mode: str
+    fields: Mapping[str, Any]
+    """Fields of all points, beyond those of the cases."""
+
+    by_workers: Callable[[int], Sequence[OfRank]]
+    """Outcomes on each rank of a world of so many workers."""
+
+    @property
+    def info(self) -> ModeInfo:
+        """Declaration of the mode."""
+        return self.point(2).mode
+
+    @property
+    def semantics(self) -> str:
+        """Semantics of its points."""
+        return self.point(2).semantics
+
+    @property
+    def cases(self) -> list[str]:
+        """Cases with the exchange."""
+        return [case for case in cases_of(self.mode) if case != "no_exchange"]
+
+    def point(self, workers: int, case: str = "plain") -> Point:
+        """The point of a case."""
+        return point_of(self.mode, workers=workers, case=case, fields=self.fields)
+
+    def outcomes(self, workers: int, case: str) -> list[Outcome]:
+        """Outcomes of a case by rank."""
+        return [of_rank[self.mode, case] for of_rank in self.by_workers(workers)]
+
+
+Promise = Callable[[Trained], Iterator[str]]
+
+
+def trains_like_plain_pytorch_with_one_worker(trained: Trained) -> Iterator[str]:
+    """No update is late or another worker's then; but what is sent may still be rounded."""
+    farthest = FARTHEST["lossy"] if trained.semantics == "lossy" else 0.0
+    yield from _far(trained, 1, farthest)
+
+
+def trains_as_near_to_the_whole_batch_as_its_semantics_say(trained: Trained) -> Iterator[str]:
+    """Reference is one worker with the samples of all."""
+    for workers in WORLDS[1:]:
+        yield from _far(trained, workers, FARTHEST[trained.semantics])
+
+
+def _far(trained: Trained, workers: int, farthest: float) -> Iterator[str]:
+    for case in trained.cases:
+        expected = plain(trained.point(workers, case), sum(RUNS[case]))
+        for rank, outcome in enumerate(trained.outcomes(workers, case)):
+            apart = distance(outcome.weights, expected)
+            if apart > farthest:
+                yield (
+                    f"{case}, {workers} workers: weights of rank {rank} are {apart:.2g} of the way "
+                    f"from those of plain PyTorch; {trained.semantics} allows {farthest:g}"
+                )
+
+
+def workers_agree_as_it_declares(trained: Trained) -> Iterator[str]:
+    """Modes that exchange in each step always agree, others at the end of a period."""
+    exchanges_each_step = trained.semantics in ("exact", "lossy")
+    if trained.info.agree == "nothing" and not exchanges_each_step:
+        return
+    for workers in WORLDS[1:]:
+        for case in trained.cases:
+            if case == "between" and not exchanges_each_step and trained.point(2).period > 1:
+                continue
+            first, *others = trained.outcomes(workers, case)
+            if not all(same(first.weights, other.weights) for other in others):
+                yield f"{case}, {workers} workers: ranks have other weights than rank 0 at the end"
+
+
+def workers_of_a_local_mode_part_between_exchanges(trained: Trained) -> Iterator[str]:
+    """Weights that agree in all steps are not those of local updates."""
+    if trained.semantics != "local":
+        return
+    for workers in WORLDS[1:]:
+        first, *others = trained.outcomes(workers, "between")
+        if any(same(first.weights, other.weights) for other in others):
+            yield f"{workers} workers: ranks have the same weights although an exchange is due"
+
+
+def every_worker_trains_alone_without_the_exchange(trained: Trained) -> Iterator[str]:
+    """Of a mode that can leave the exchange out and shards nothing."""
+    if not trained.info.can_leave_out or trained.info.shards_optimizer:
+        return
+    for workers in WORLDS:
+        expected = replicas(trained.point(workers), STEPS, period=None)
+        found = trained.outcomes(workers, "no_exchange")
+        for rank, (outcome, alone) in enumerate(zip(found, expected, strict=True)):
+            if not same(outcome.weights, alone):
+                yield f"{workers} workers: without the exchange rank {rank} does not train alone"
+
+
+def every_worker_updates_its_share_without_the_exchange(trained: Trained) -> Iterator[str]:
+    """Of a mode that can leave the exchange out and shards the optimizer alone."""
+    info = trained.info
+    if not info.can_leave_out or not info.shards_optimizer or info.shards:
+        return
+    start = weights(model_of(0))
+    for workers in WORLDS:
+        moved = [of.weights != start for of in trained.outcomes(workers, "no_exchange")]
+        if np.sum(moved, axis=0).tolist() != [1] * len(start):
+            yield f"{workers} workers: a parameter is updated by none of them, or by several"
+
+
+def its_exchange_is_left_out_or_marked(trained: Trained) -> Iterator[str]:
+    """The cost of the exchange is known by steps without it, or by marks `sync`."""
+    period = trained.point(2).period
+    if trained.info.can_leave_out:
+        # Turns of steps with and without it are laid out for an exchange in every step.
+        if period > 1:
+            yield "it can leave out an exchange that not every step has (sync_period)"
+        return
+    expected = [(step + 1) % period == 0 for step in range(STEPS)]
+    for rank, outcome in enumerate(trained.outcomes(2, "plain")):
+        seconds = outcome.times.get("sync_s", np.zeros(STEPS))
+        if (seconds > 0).tolist() != expected:
+            yield f"rank {rank} marks `sync` in other steps than those that exchange, or not at all"
+
+
+def an_exchange_alone_is_one_of_a_step_or_a_period(trained: Trained) -> Iterator[str]:
+    """As many collectives, and the number of steps that share it."""
+    period = trained.point(2).period
+    # Exchanges that one training has more than the other.
+    more = STEPS // period - sum(RUNS["between"]) // period
+    for case in ("plain", "between") if trained.info.can_exchange_alone else ():
+        plain_runs, between = (trained.outcomes(2, name) for name in ("plain", "between"))
+        for one, other, after in zip(plain_runs, between, trained.outcomes(2, case), strict=True):
+            each = (sum(one.exchanges) - sum(other.exchanges)) / more
+            alone = _alone(after)
+            if list(alone.shared_by) != [period] * 2:
+                yield f"{case}: exchange_alone returns {alone.shared_by[0]}, not {period} (steps)"
+            if not 0 < alone.exchanges == 2 * each:
+                yield (
+                    f"{case}: exchange_alone begins {alone.exchanges / 2:g} collectives, the "
+                    f"exchange of a step or period {each:g}"
+                )
+
+
+def an_exchange_alone_leaves_an_exact_model_as_it_was(trained: Trained) -> Iterator[str]:
+    """Later steps train on."""
+    if not trained.info.can_exchange_alone or trained.semantics != "exact":
+        return
+    for rank, outcome in enumerate(trained.outcomes(2, "plain")):
+        if not same(_alone(outcome).weights, outcome.weights):
+            yield f"exchange_alone changes the weights of rank {rank}"
+
+
+def _alone(outcome: Outcome) -> Alone:
+    assert outcome.alone is not None
+    return outcome.alone
+
+
+def accumulation_adds_exchanges_only_where_each_pass_has_them(trained: Trained) -> Iterator[str]:
+    """By `exchanges_each_pass`."""
+    passes = 1
+    if trained.info.exchanges_each_pass:
+        passes = trained.point(2, "accumulation").accumulation
+    plain_runs, several = (trained.outcomes(2, case) for case in ("plain", "accumulation"))
+    for rank, (one, other) in enumerate(zip(plain_runs, several, strict=True)):
+        # What a mode finds out in its first step it may tell the others then.
+        counts = sum(one.exchanges[1:]), sum(other.exchanges[1:])
+        if not 0 < passes * counts[0] == counts[1]:
+            yield (
+                f"rank {rank} begins {counts[1]} collectives with accumulation and {counts[0]} "
+                "without; with exchanges_each_pass each pass has them, else none but the last"
+            )
+
+
+def without_the_exchange_there_is_none_and_then_it_is_as_before(trained: Trained) -> Iterator[str]:
+    """What is in shards is gathered once more, and then stays whole."""
+    if not trained.info.can_leave_out:
+        return
+    silent, plain_runs = (trained.outcomes(2, case) for case in ("no_exchange", "plain"))
+    for rank, (without, usual) in enumerate(zip(silent, plain_runs, strict=True)):
+        first, *others = without.exchanges
+        if any(others) or (first and not trained.info.shards):
+            yield f"rank {rank} begins {without.exchanges} collectives in steps without exchange"
+        if without.exchanges_back[-1] != usual.exchanges[-1]:
+            yield f"after steps without exchange rank {rank} does not exchange as before"
+
+
+def ranks_begin_as_many_collectives(trained: Trained) -> Iterator[str]:
+    """Else the next trial of the session would hang."""
+    for workers in WORLDS[1:]:
+        for case in cases_of(trained.mode):
+            positions = {outcome.position for outcome in trained.outcomes(workers, case)}
+            if len(positions) > 1:
+                yield f"{case}, {workers} workers: ranks have begun {sorted(positions)} collectives"
+
+
+def a_step_returns_its_part_of_the_mean_loss(trained: Trained) -> Iterator[str]:
+    """On a CPU as a number, of the passes of the step."""
+    for workers in WORLDS:
+        point = trained.point(workers, "accumulation")
+        for rank, outcome in enumerate(trained.outcomes(workers, "accumulation")):
+            if point.grid.model > 1 and outcome.losses[0] is None:
+                continue
+            if {type(loss) for loss in outcome.losses} != {float}:
+                yield f"{workers} workers: a loss of rank {rank} is not a float"
+                continue
+            job, model = job_of(point, rank), model_of(0)
+            batches = next(batches_of_steps(job))
+            losses = [float(Regression().loss(model, batch).detach()) for batch in batches]
+            expected = sum(losses) / job.divisor
+            if not np.isclose(float(outcome.losses[0] or 0), expected, rtol=1e-5):
+                yield (
+                    f"{workers} workers: the first loss of rank {rank} is {outcome.losses[0]}, "
+                    f"that of its samples {expected:.6g}"
+                )
+
+
+def the_phases_that_it_marks_make_up_its_steps(trained: Trained) -> Iterator[str]:
+    """Data, forward and backward are among them."""
+    for workers in WORLDS:
+        for rank, outcome in enumerate(trained.outcomes(workers, "accumulation")):
+            times = outcome.times
+            phases = {name for name in times if name not in ("start_s", "step_s")}
+            if lacking := {"data_s", "forward_s", "backward_s"} - phases:
+                yield f"{workers} workers: rank {rank} does not mark {', '.join(sorted(lacking))}"
+            total = np.sum([times[name] for name in phases], axis=0)
+            if not np.allclose(total, times["step_s"], rtol=0, atol=1e-9):
+                yield f"{workers} workers: the phases of rank {rank} do not make up its steps"
+
+
+def it_counts_nothing_but_what_the_loop_knows(trained: Trained) -> Iterator[str]:
+    """Other counters would be lost."""
+    for rank, outcome in enumerate(trained.outcomes(2, "plain")):
+        if unknown := set(outcome.counters) - COUNTERS:
+            yield f"counters() of rank {rank} has {', '.join(sorted(unknown))}"
+
+
+def a_run_of_steps_ends_all_its_updates(trained: Trained) -> Iterator[str]:
+    """Twice as many steps make twice as many updates: `drain` ends what is under way."""
+    if not trained.info.can_restart:
+        return
+    for workers in WORLDS:
+        plain_runs, restarted = (trained.outcomes(workers, case) for case in ("plain", "restarted"))
+        for rank, (one, two) in enumerate(zip(plain_runs, restarted, strict=True)):
+            counts = [*one.updates, two.updates[1], 2 * two.updates[0]]
+            if len({*counts}) > 1:
+                yield (
+                    f"{workers} workers: rank {rank} makes {one.updates[0]} updates in a run of "
+                    f"{STEPS} steps, and {two.updates[0]} in one of {STEPS // 2}; does drain end "
+                    "the last ones?"
+                )
+
+
+def it_can_be_closed_before_it_was_prepared(trained: Trained) -> Iterator[str]:
+    """And again, as after a failure."""
+    sync = load_mode(trained.mode)(job_of(trained.point(1), 0))
+    try:
+        sync.close()
+        sync.close()
+    except Exception as error:  # noqa: BLE001  # a mode of a package may raise anything
+        yield f"close() fails: {error!r}"
+
+
+def it_refuses_to_leave_out_what_it_does_not_declare(trained: Trained) -> Iterator[str]:
+    """A step with another exchange than asked for would be measured as one without."""
+    if trained.info.can_leave_out:
+        return
+    job = job_of(trained.point(1), 0)
+    sync, batches = load_mode(trained.mode)(job), next(batches_of_steps(job))
+    yield from _not_refused(
+        "step(without={'gradients'})",
+        lambda: sync.step(batches, CpuClock(), without={"gradients"}),
+    )
+
+
+def it_refuses_an_exchange_alone_that_it_does_not_declare(trained: Trained) -> Iterator[str]:
+    """By `can_exchange_alone`."""
+    if not trained.info.can_exchange_alone:
+        sync = load_mode(trained.mode)(job_of(trained.point(1), 0))
+        yield from _not_refused("exchange_alone()", sync.exchange_alone)
+
+
+def _not_refused(what: str, call: Callable[[], object]) -> Iterator[str]:
+    try:
+        call()
+    except NotImplementedError as error:
+        if "exchange" not in str(error):
+            yield f"{what} raises NotImplementedError without a word of the exchange"
+    except Exception as error:  # noqa: BLE001  # a mode of a package may raise anything
+        yield f"{what} raises {error!r}, not NotImplementedError"
+    else:
+        yield f"{what} does not raise NotImplementedError"
+
+
+PROMISES: Collection[Promise] = (
+    trains_like_plain_pytorch_with_one_worker,
+    trains_as_near_to_the_whole_batch_as_its_semantics_say,
+    workers_agree_as_it_declares,
+    workers_of_a_local_mode_part_between_exchanges,
+    every_worker_trains_alone_without_the_exchange,
+    every_worker_updates_its_share_without_the_exchange,
+    its_exchange_is_left_out_or_marked,
+    an_exchange_alone_is_one_of_a_step_or_a_period,
+    an_exchange_alone_leaves_an_exact_model_as_it_was,
+    accumulation_adds_exchanges_only_where_each_pass_has_them,
+    without_the_exchange_there_is_none_and_then_it_is_as_before,
+    ranks_begin_as_many_collectives,
+    a_step_returns_its_part_of_the_mean_loss,
+    the_phases_that_it_marks_make_up_its_steps,
+    it_counts_nothing_but_what_the_loop_knows,
+    a_run_of_steps_ends_all_its_updates,
+    it_can_be_closed_before_it_was_prepared,
+    it_refuses_to_leave_out_what_it_does_not_declare,
+    it_refuses_an_exchange_alone_that_it_does_not_declare,
+)
+"""All promises of a mode; those of what it does not declare hold by themselves."""

@@ -1,0 +1,85 @@
+"""Modes that installed packages declare, loaded and checked once in each process that needs one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from dtsweep.errors import error_line, quoted
+from dtsweep.provenance.installed import (
+    DeclarationError,
+    Declared,
+    check_reads,
+    entry_of,
+    load,
+)
+from dtsweep.sweep.compressions import EXCHANGES
+from dtsweep.sweep.mode_info import AGREEMENTS, EXCHANGE_PARTS, SEMANTICS, Fields, Grid, ModeInfo
+
+OF_A_POINT = ("semantics", "is_asynchronous", "grid", "shares", "servers")
+"""Functions of a declaration that are called with the fields of a point."""
+
+
+@cache
+def installed_mode(name: str, mode_fields: tuple[str, ...]) -> ModeInfo:
+    """Declaration of a mode by an installed package.
+
+    Args:
+        name: value of the axis `sync`.
+        mode_fields: fields of a point that a mode can read.
+
+    Raises:
+        LookupError: no package that is installed here declares it.
+        DeclarationError: the declaration can't be used.
+    """
+    info: ModeInfo = load("mode", name, ModeInfo)
+    one = entry_of("mode", name)
+    check_reads(one, info.reads, mode_fields)
+    _check_words(one, "agree", [info.agree], AGREEMENTS)
+    _check_words(one, "can_leave_out", info.can_leave_out, EXCHANGE_PARTS)
+    _check_words(one, "carries", info.carries, EXCHANGES)
+    functions: dict[str, Any] = {
+        field: _guarded(one, field, function)
+        for field in OF_A_POINT
+        if (function := getattr(info, field)) is not None
+    }
+    return replace(info, **functions)
+
+
+def _check_words(
+    one: Declared, field: str, words: Collection[str], allowed: Collection[str]
+) -> None:
+    """Refuse words that dtsweep does not know.
+
+    Raises:
+        DeclarationError: it names the first.
+    """
+    for word in words:
+        if word not in allowed:
+            raise DeclarationError(
+                f"{one} has {field}={quoted(word)}; allowed: {', '.join(allowed)} ({one.again})",
+                word=one.name,
+            )
+
+
+def _guarded(one: Declared, field: str, function: Callable[[Fields], Any]) -> Callable[..., Any]:
+    """A function of a declaration whose failures, and values of no use, name the package."""
+
+    def value_of(fields: Fields) -> Any:
+        try:
+            value = function(fields)
+        except Exception as error:  # a package's own code may raise anything
+            raise DeclarationError(
+                f"{field} of {one} failed: {error_line(error)}; {one.again}", word=one.name
+            ) from error
+        if field == "semantics":
+            _check_words(one, field, [value], SEMANTICS)
+        if field == "grid" and not isinstance(value, Grid):
+            raise DeclarationError(
+                f"{one} has grid={quoted(value)}, no Grid; {one.again}", word=one.name
+            )
+        return value
+
+    return value_of

@@ -1,0 +1,158 @@
+"""Modes and compressions that break one promise each, and what the contract says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dtsweep.contract import check_compression, check_mode
+from dtsweep.errors import SweepError
+from tests.installed import describe, install
+
+MODES = '''\
+"""Modes that are each wrong in one thing."""
+
+
+
+from torch import distributed
+
+from dtsweep_delayed.delayed import Delayed
+
+
+class Undrained(Delayed):
+    def drain(self):
+        self._exchanged()
+
+
+class Unmarked(Delayed):
+    def step(self, batches, clock, without=()):
+        return super().step(batches, Renaming(clock), without)
+
+
+class Renaming:
+    def __init__(self, clock):
+        self._clock = clock
+
+    def mark(self, phase):
+        self._clock.mark("optimizer" if phase == "sync" else phase)
+
+
+class Forgetful(Delayed):
+    def _update(self, mean):
+        super()._update(self._gradients() if mean is not None else None)
+
+
+class Failing(Delayed):
+    def step(self, batches, clock, without=()):
+        raise RuntimeError("no step today")
+'''
+
+INFOS = """\
+from dataclasses import replace
+
+from dtsweep_delayed.declared import DELAYED, FP8
+
+undrained, unmarked, forgetful, failing = (
+    replace(DELAYED, implementation=f"broken.modes:{name}")
+    for name in ("Undrained", "Unmarked", "Forgetful", "Failing")
+)
+drawing, longer = (
+    replace(FP8, implementation=f"broken.compressions:{name}") for name in ("Drawing", "Longer")
+)
+"""
+
+COMPRESSIONS = '''\
+"""Compressions that are each wrong in one thing."""
+
+import torch
+
+from dtsweep_delayed.fp8 import Fp8
+
+
+class Drawing(Fp8):
+    def compress(self, values):
+        return super().compress(values * (1 + 1e-3 * torch.rand_like(values)))
+
+
+class Longer(Fp8):
+    def add_to(self, values, payload, scale=1.0):
+        super().add_to(values, payload)
+'''
+
+
+@pytest.fixture(autouse=True, scope="module")
+def broken_package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Install them for this process and those that it starts."""
+    folder = install(tmp_path_factory.mktemp("site"))
+    (folder / "broken").mkdir()
+    for name, source in {
+        "__init__": "",
+        "modes": MODES,
+        "compressions": COMPRESSIONS,
+        "infos": INFOS,
+    }.items():
+        (folder / "broken" / f"{name}.py").write_text(source)
+    groups = {
+        "dtsweep.modes": ("undrained", "unmarked", "forgetful", "failing"),
+        "dtsweep.compressions": ("drawing", "longer"),
+    }
+    entry_points = {
+        group: {name: f"broken.infos:{name}" for name in names} for group, names in groups.items()
+    }
+    describe(folder, "broken", version="1.0", entry_points=entry_points)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield
+
+
+def broken_by(mode: str) -> list[str]:
+    with pytest.raises(ExceptionGroup, match=f"mode '{mode}' breaks what it promises") as caught:
+        check_mode(mode)
+    assert all(isinstance(error, AssertionError) for error in caught.value.exceptions)
+    return [str(error) for error in caught.value.exceptions]
+
+
+def test_updates_that_are_never_made_are_missed() -> None:
+    (line,) = broken_by("undrained")
+    assert line.startswith("a run of steps ends all its updates: 2 workers: rank 0 makes 5 updates")
+    assert "does drain end the last ones?" in line
+
+
+def test_an_exchange_that_is_not_marked_is_missed() -> None:
+    (line,) = broken_by("unmarked")
+    assert line.startswith("its exchange is left out or marked: rank 0 marks `sync` in other steps")
+
+
+def test_workers_that_apply_their_own_gradients_do_not_agree() -> None:
+    assert any(
+        line.startswith("workers agree as it declares: plain, 2 workers: ranks have other weights")
+        for line in broken_by("forgetful")
+    )
+
+
+def test_a_mode_that_fails_is_said_once_with_its_reason() -> None:
+    assert broken_by("failing") == ["its training by 1 worker fails: RuntimeError: no step today"]
+
+
+def test_a_mode_that_needs_ray_is_not_checked() -> None:
+    with pytest.raises(SweepError, match="'parameter_server' needs Ray, and the contract runs"):
+        check_mode("parameter_server")
+
+
+@pytest.mark.parametrize(
+    ("name", "promise"),
+    [
+        ("drawing", "random numbers of the workload are left alone: compress draws from torch's"),
+        ("longer", "adding with a scale is adding so much of it: add_to with scale=0.25 does not"),
+    ],
+)
+def test_a_compression_that_breaks_a_promise_is_named_with_it(name: str, promise: str) -> None:
+    with pytest.raises(ExceptionGroup, match=f"compression '{name}' breaks") as caught:
+        check_compression(name)
+    assert any(str(error).startswith(promise) for error in caught.value.exceptions)
+
+
+def test_dtsweep_s_own_keep_their_promises() -> None:
+    check_mode("ddp")
+    check_compression("int8")

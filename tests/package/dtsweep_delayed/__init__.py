@@ -1,0 +1,1 @@
+"""A sync mode, a compression and a workload for dtsweep."""

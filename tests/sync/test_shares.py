@@ -1,0 +1,167 @@
+"""Data-parallel groups with unequal samples train as one process with the whole batch."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+
+from dtsweep.measure.clock import CpuClock
+from dtsweep.sweep.mode_info import Fields, ModeInfo
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import Point
+from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.worker.batch_checks import BatchError, check_samples
+from dtsweep.worker.reference import gradient_of_one_worker
+from tests.ranks import free_ports, spawn
+
+CPU = torch.device("cpu")
+WORKERS, STEPS = 2, 3
+CASES = {
+    (mode, accumulation, is_weighted): f"{mode} {accumulation} {is_weighted}"
+    for mode in ("ddp", "ring", "fsdp")
+    for accumulation in (1, 3)
+    for is_weighted in (False, True)
+}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A line through points whose places follow from their numbers."""
+
+    def build(self) -> nn.Module:
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        numbers = torch.arange(samples.start, samples.stop, dtype=torch.float64)
+        return torch.stack([torch.sin(numbers), torch.cos(2 * numbers), numbers % 5 / 5], dim=1)
+
+    def errors(self, model: Any, batch: Tensor) -> Tensor:
+        errors: Tensor = (model(batch[:, :2]).squeeze(1) - batch[:, 2]).square()
+        return errors
+
+    def loss(self, model: Any, batch: Tensor) -> Tensor:
+        return self.errors(model, batch).mean()
+
+
+@dataclass(frozen=True)
+class Weighted(Fit):
+    """The same, each point by a weight that follows from its number."""
+
+    def weight(self, batch: Tensor) -> Tensor:
+        return (1 + batch[:, 2]).sum()
+
+    def loss(self, model: Any, batch: Tensor) -> Tensor:
+        weights = 1 + batch[:, 2]
+        return (weights * self.errors(model, batch)).sum() / weights.sum()
+
+
+def one_and_more(fields: Fields) -> list[int]:
+    """One sample for the first group, the others for the rest."""
+    groups = fields["workers"]
+    return [1] + [(fields["micro_batch"] * groups - 1) // (groups - 1)] * (groups - 1)
+
+
+class Uneven(Point):
+    """A point of a mode that deals samples out unevenly."""
+
+    @property
+    def mode(self) -> ModeInfo:
+        return replace(MODES[self.sync], shares=one_and_more)
+
+
+def point_of(case: tuple[str, int, bool]) -> Point:
+    mode, accumulation, is_weighted = case
+    return Uneven(
+        workers=WORKERS,
+        micro_batch=3,
+        accumulation=accumulation,
+        sync=mode,
+        learning_rate=0.1,
+        workload=Weighted() if is_weighted else Fit(),
+    )
+
+
+def job_of(case: tuple[str, int, bool], rank: int) -> Job:
+    point = point_of(case)
+    return Job(point=point, rank=rank, device=CPU, loss=loss_in_precision(point, CPU))
+
+
+def whole(parameters: Any) -> list[Tensor]:
+    parts = (p.full_tensor() if hasattr(p, "full_tensor") else p for p in parameters)
+    return [part.detach().clone() for part in parts]
+
+
+def train_all(rank: int, folder: Path, port: int) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORKERS
+    )
+    trained = {}
+    for case, name in CASES.items():
+        job = job_of(case, rank)
+        mode, model = load_mode(case[0])(job), job.point.workload.build()
+        mode.prepare(model, functools.partial(make_optimizer, point=job.point))
+        clock, steps = CpuClock(), batches_of_steps(job)
+        clock.start()
+        losses = [mode.step(next(steps), clock) for _ in range(STEPS)]
+        trained[name] = losses, whole(model.parameters())
+        mode.close()
+    torch.save(trained, folder / f"{rank}.pt")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("shares")
+    spawn(train_all, args=(folder, *free_ports(1)), nprocs=WORKERS)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(WORKERS)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=CASES.get)
+def test_unequal_shares_train_on_each_sample_alike(
+    trained: list[dict[str, Any]], case: tuple[str, int, bool]
+) -> None:
+    point = point_of(case)
+    assert (point.shares, point.global_batch) == ([1, 5], 6 * case[1])
+    workload = point.workload
+    model = workload.build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(STEPS):
+        samples = range(step * point.global_batch, (step + 1) * point.global_batch)
+        loss = workload.loss(model, workload.batch(samples, CPU))
+        mean = sum(rank[CASES[case]][0][step] for rank in trained) / WORKERS
+        assert mean == pytest.approx(float(loss.detach()), rel=1e-9)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    for rank in trained:
+        for found, expected in zip(rank[CASES[case]][1], model.parameters(), strict=True):
+            assert torch.allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_the_gradient_of_one_worker_weighs_unequal_shares(is_weighted: bool) -> None:
+    job = job_of(("ddp", 2, is_weighted), 0)
+    workload = job.point.workload
+    model = workload.build()
+    found, _ = gradient_of_one_worker(job, model, seeds=range(WORKERS), limit_s=60)
+    workload.loss(model, workload.batch(range(job.point.global_batch), CPU)).backward()
+    for gradient, parameter in zip(found, model.parameters(), strict=True):
+        assert parameter.grad is not None
+        assert torch.allclose(gradient.double(), parameter.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_a_batch_has_as_many_samples_as_the_share_of_its_worker() -> None:
+    job = job_of(("ddp", 1, False), 1)
+    check_samples(job, Fit().batch(range(5), CPU))
+    with pytest.raises(BatchError, match="3 samples where the share of worker 1 asked for 5"):
+        check_samples(job, Fit().batch(range(3), CPU))
