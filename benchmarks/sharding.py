@@ -16,10 +16,15 @@ there:
   so that the quotient of the one before is still there.
 - `fsdp_grad`: 1/n of the parameters and averages stay. Most is there at the end of forward: all
   parameters whole, and the last block gathered as it travels, beside gloo's own copy of that.
+  With `shard_precision=bf16` parameters have half the size. Most is there when backward has come to
+  the second block: the gradients of the last one in fp32, and gloo's own copy of them.
 - `fsdp`, `hsdp`: the same stays, in `hsdp` by workers of a node. Most is there when backward has
   come to the second block: the gradients of all blocks behind it in shards, and four blocks: it
   itself, what the one behind it handed to the reduce-scatter, the first one as it is gathered
-  ahead, and gloo's copy of that.
+  ahead, and gloo's copy of that. With `shard_precision=bf16` gathered blocks have half the size.
+  With `reshard=node` blocks to which backward has not come have a node's share of their parameters,
+  so that most is there when backward has come to the second block from the end.
+- `hsdp` with `reshard=never`: as `fsdp_grad`, by workers of a node.
 
 glibc's allocator keeps what it was given back, by thresholds that grow with what a process asks
 for, so a peak of resident memory holds more than was in use at once. With
@@ -139,29 +144,67 @@ def of_hsdp(model: Blocks, workers: int) -> Memory:  # noqa: ARG001  # nodes are
     return of_fsdp(model, NODE)
 
 
+def of_fsdp_grad_bf16(model: Blocks, workers: int) -> Memory:
+    """As `fsdp_grad` with parameters of half the size; two blocks of gradients are in fp32."""
+    whole = model.depth * model.block_bytes
+    return Memory(kept=3 * whole / workers, more=whole / 2 + 2 * model.block_bytes)
+
+
+def of_fsdp_bf16(model: Blocks, workers: int) -> Memory:
+    """As `fsdp` with two of the four blocks of half the size."""
+    whole, block = model.depth * model.block_bytes, model.block_bytes
+    return Memory(kept=3 * whole / workers, more=(whole - 2 * block) / workers + 3 * block)
+
+
+def of_fsdp_node(model: Blocks, workers: int) -> Memory:
+    """As `fsdp`, and a node's share of the blocks to which backward has not come."""
+    whole, block = model.depth * model.block_bytes, model.block_bytes
+    shares = (whole - 2 * block) / NODE + block / workers
+    return Memory(kept=3 * whole / workers, more=shares + 4 * block)
+
+
+def of_hsdp_never(model: Blocks, workers: int) -> Memory:  # noqa: ARG001  # nodes are copies
+    """As `fsdp_grad` with the workers of a node."""
+    return of_fsdp_grad(model, NODE)
+
+
 ARITHMETIC: Mapping[str, Callable[[Blocks, int], Memory]] = {
     "ddp": of_ddp,
     "zero1": of_zero1,
     "fsdp_grad": of_fsdp_grad,
     "fsdp": of_fsdp,
     "hsdp": of_hsdp,
+    "fsdp_grad, bf16": of_fsdp_grad_bf16,
+    "fsdp, bf16": of_fsdp_bf16,
+    "fsdp, node": of_fsdp_node,
+    "hsdp, never": of_hsdp_never,
 }
-"""What a rank takes by the sync mode, from the model and the number of workers."""
+"""What a rank takes by variant, from the model and the number of workers."""
+
+AXES: Mapping[str, Mapping[str, Any]] = {
+    **{mode: {"sync": mode} for mode in ("ddp", "zero1", "fsdp_grad", "fsdp")},
+    "hsdp": {"sync": "hsdp", "node_size": NODE},
+    "fsdp_grad, bf16": {"sync": "fsdp_grad", "precision": "bf16", "shard_precision": "bf16"},
+    "fsdp, bf16": {"sync": "fsdp", "precision": "bf16", "shard_precision": "bf16"},
+    "fsdp, node": {"sync": "fsdp", "reshard": "node", "node_size": NODE},
+    "hsdp, never": {"sync": "hsdp", "reshard": "never", "node_size": NODE},
+}
+"""Axes of each variant."""
 
 
-def taken_bytes(context: RankContext, mode: str) -> int:
+def taken_bytes(context: RankContext, variant: str) -> int:
     """What a trial takes on this rank beside the process itself."""
-    peak_of(context, mode, FEW)
+    peak_of(context, variant, FEW)
     gc.collect()
     release_memory(context.device)
     base = peak_bytes(context.device)
-    return peak_of(context, mode, MODEL) - base
+    return peak_of(context, variant, MODEL) - base
 
 
-def peak_of(context: RankContext, mode: str, workload: Blocks) -> int:
+def peak_of(context: RankContext, variant: str, workload: Blocks) -> int:
     """`memory_peak_bytes` of a trial on this rank."""
     workers = distributed.get_world_size()
-    axes = {"workers": [workers], "sync": [mode], "optimizer": ["adamw"], "micro_batch": [1]}
+    axes = {"workers": [workers], "optimizer": ["adamw"], "micro_batch": [1]}
     steps = Measure(
         repeats=1,
         warmup_steps=2,
@@ -173,7 +216,7 @@ def peak_of(context: RankContext, mode: str, workload: Blocks) -> int:
     )
     sweep = Sweep(
         workload=workload,
-        axes=axes | ({"node_size": [NODE]} if mode == "hsdp" else {}),
+        axes=axes | {name: [value] for name, value in AXES[variant].items()},
         measure=steps,
     )
     tasks = [task_of(sweep, candidates(sweep)[0].point)]
@@ -214,7 +257,7 @@ def launched(modes: list[str], *, workers: int, threshold: str | None) -> dict[s
 
 def rows_of(workers: int) -> list[list[str]]:
     """A row of the table for each mode."""
-    modes = [mode for mode in ARITHMETIC if mode != "hsdp" or workers > NODE]
+    modes = [mode for mode in ARITHMETIC if "node_size" not in AXES[mode] or workers > NODE]
     given_back = launched(modes, workers=workers, threshold="65536")
     as_it_comes = launched(modes, workers=workers, threshold=None)
     rows = []

@@ -85,6 +85,16 @@ def test_sharding_has_the_stages_of_zero_at_two_sizes() -> None:
     assert {candidate.point.optimizer for candidate in points} == {"adamw"}
 
 
+def test_memory_has_each_saving_where_it_can_be() -> None:
+    _, points = possible("memory.py")
+    settings = {(p.point.sync, p.point.shard_precision, p.point.checkpointing) for p in points}
+    assert settings == {
+        (sync, gathered, again)
+        for sync, gathered in (("ddp", None), ("fsdp", None), ("fsdp", "bf16"))
+        for again in (None, "blocks")
+    }
+
+
 def test_sync_modes_has_all_modes_and_goes_from_exact_to_unbounded() -> None:
     _, points = possible("sync_modes.py")
     assert {candidate.point.sync for candidate in points} == set(MODES)

@@ -55,11 +55,16 @@ class _Counted:
     operations: PassOperations | None = None
 
 
-_counted: dict[tuple[type, str, str], _Counted] = {}
+_counted: dict[tuple[type, str, str, str | None], _Counted] = {}
 
 
 def count_flops(
-    workload: Any, *, model: nn.Module, precision: str, device: torch.device
+    workload: Any,
+    *,
+    model: nn.Module,
+    precision: str,
+    device: torch.device,
+    checkpointing: str | None = None,
 ) -> Flops | None:
     """Count what a sample of a workload takes, once per process for each of its settings.
 
@@ -84,6 +89,7 @@ def count_flops(
         model: what the workload built, as a mode trains it: whole, on `device`.
         precision: of the point.
         device: where the trial computes.
+        checkpointing: of the point, as the model has it.
 
     Returns:
         None where it can't be counted, because the model can't be copied or its loss needs numbers,
@@ -92,7 +98,7 @@ def count_flops(
     Raises:
         SweepError: `flops_per_sample` is not a positive number.
     """
-    counted = _count_once(workload, model, precision, device).flops
+    counted = _count_once(workload, model, precision, device, checkpointing).flops
     model_flops = given_flops(workload)
     if model_flops is None:
         return counted
@@ -102,7 +108,12 @@ def count_flops(
 
 
 def count_operations(
-    workload: Any, *, model: nn.Module, precision: str, device: torch.device
+    workload: Any,
+    *,
+    model: nn.Module,
+    precision: str,
+    device: torch.device,
+    checkpointing: str | None = None,
 ) -> PassOperations | None:
     """List the operations of a forward and backward pass, as `count_flops` sees them.
 
@@ -112,12 +123,19 @@ def count_operations(
     Returns:
         None where they can't be counted, or their number depends on the number of samples.
     """
-    return _count_once(workload, model, precision, device).operations
+    return _count_once(workload, model, precision, device, checkpointing).operations
 
 
-def _count_once(workload: Any, model: nn.Module, precision: str, device: torch.device) -> _Counted:
+def _count_once(
+    workload: Any,
+    model: nn.Module,
+    precision: str,
+    device: torch.device,
+    checkpointing: str | None,
+) -> _Counted:
     """Count the operations of a workload's setting once; say on stderr why that fails."""
-    key = (type(workload), json.dumps(workload_fields(workload), sort_keys=True), precision)
+    settings = json.dumps(workload_fields(workload), sort_keys=True)
+    key = (type(workload), settings, precision, checkpointing)
     if key not in _counted:
         counted = _Counted()
         try:

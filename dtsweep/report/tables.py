@@ -46,6 +46,9 @@ _BATCH_HEADERS = {
 _OTHER_HEADERS = ("sync", "mark", "caution")
 """Headers that an argument of a user's loop must not take."""
 
+RECOMPUTED = 0.001
+"""Least share of work that is computed again for a column of `hfu` next to `mfu`."""
+
 _SIZE_COLUMNS = {"worker": "workers", "node": "hosts"}
 
 
@@ -172,6 +175,9 @@ def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
         columns["wait\n%"] = [_format_percent(value) for value in rows["wait_share"]]
     if rows["mfu"].notna().any():
         columns["mfu\n%"] = [_format_percent(value) for value in rows["mfu"]]
+    # Without recomputation they are the same.
+    if (rows["hfu"] > rows["mfu"] * (1 + RECOMPUTED)).any():
+        columns["hfu\n%"] = [_format_percent(value) for value in rows["hfu"]]
     return columns
 
 

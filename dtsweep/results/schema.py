@@ -215,7 +215,8 @@ TRIALS: tuple[Column, ...] = (
         "blocks",
         TEXT,
         "",
-        "what a mode in shards gathers in one go, as `4 Block`; null of the others",
+        "what a mode in shards gathers in one go, or `checkpointing` computes again, as `4 Block`; "
+        "null of the others",
     ),
     Column("seed", INT, "", "seed of the sweep"),
     Column(

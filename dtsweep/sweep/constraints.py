@@ -47,6 +47,13 @@ def _leaves_parameters_out(workload: Any) -> bool:
     return bool(dict(getattr(workload, "ddp_options", {})).get("find_unused_parameters"))
 
 
+def _can_have_nodes(point: Point) -> bool:
+    """True if there may be several nodes of several workers; real nodes are not known yet."""
+    if point.node_size is None:
+        return point.workers > 3
+    return 1 < point.node_size < point.workers
+
+
 def _lacks_loss(point: Point) -> bool:
     """True if a mode of dtsweep is to train a workload that has only a step of its own."""
     has_loss = callable(getattr(point.workload, "loss", None))
@@ -120,6 +127,35 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             point.node_size is not None and point.workers % point.node_size > 0
         ),
         reason="node_size={point.node_size} does not divide workers={point.workers}",
+    ),
+    Constraint(
+        applies=lambda point, _: point.sync == "fsdp" and point.reshard == "never",
+        reason="fsdp that never reshards is sync=fsdp_grad",
+    ),
+    Constraint(
+        applies=lambda point, _: point.sync == "hsdp" and point.reshard == "node",
+        reason="hsdp has its shards inside nodes already; reshard=node belongs to fsdp",
+    ),
+    Constraint(
+        applies=lambda point, _: (
+            point.sync == "fsdp" and point.node_size is not None and point.reshard is None
+        ),
+        reason="fsdp reads node_size with reshard=node alone",
+    ),
+    Constraint(
+        applies=lambda point, _: point.reshard == "node" and not _can_have_nodes(point),
+        reason="reshard=node needs several nodes of several workers, so at least 4 workers",
+    ),
+    Constraint(
+        applies=lambda point, _: (
+            point.shard_precision is not None and point.precision != point.shard_precision
+        ),
+        reason="shard_precision={point.shard_precision} also computes in that type; set "
+        "precision={point.shard_precision}",
+    ),
+    Constraint(
+        applies=lambda point, harness: point.offload and harness.has_gpus is False,
+        reason="offload needs GPUs: on a CPU everything is in main memory",
     ),
     Constraint(
         applies=lambda point, _: point.mode.shards and _leaves_parameters_out(point.workload),

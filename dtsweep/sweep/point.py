@@ -124,6 +124,26 @@ class Point:
         least=1,
         is_quiet=True,
     )
+    shard_precision: str | None = axis(
+        None,
+        "Type in which parameters in shards are gathered and computed with; gradients are summed "
+        "in fp32. None is their own.",
+        choices=("bf16",),
+        is_quiet=True,
+    )
+    reshard: str | None = axis(
+        None,
+        "A block's parameters after forward, if not freed: node keeps a share on each worker of "
+        "a node, never keeps them whole.",
+        choices=("node", "never"),
+        is_quiet=True,
+    )
+    offload: bool = axis(
+        default=False,
+        meaning="Whether parameters in shards, their gradients and optimizer state are in main "
+        "memory.",
+        is_quiet=True,
+    )
     compression: str | None = axis(
         None,
         "What travels in place of gradients or parameter changes; None is these themselves.",
@@ -164,6 +184,13 @@ class Point:
         "fp32 and tf32 (on GPUs) set the matrix products, bf16 is autocast; parameters stay in "
         "fp32.",
         choices=tuple(PRECISIONS),
+    )
+    checkpointing: str | None = axis(
+        None,
+        "Activations that are computed again in backward: blocks keeps the input of each block of "
+        "the model alone; None keeps all.",
+        choices=("blocks",),
+        is_quiet=True,
     )
     power_limit: float | None = axis(
         None,

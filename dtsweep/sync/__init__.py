@@ -9,7 +9,9 @@ reading order:
     passes          a step's passes, loss in the point's precision and optimizer, for all modes
     clipping        gradients clipped by their norm over the model
     groups          process groups of a part of the ranks, and what ranks have begun in them
-    model_blocks    the blocks of a model that shards parameters, the workload's own or found
+    model_blocks    the blocks of a model, the workload's own or found
+    checkpoints     activations of those blocks computed again in backward
+    shard_policies  types of gathers, what is kept after forward, and where shards are
     block_order     the order in which ranks call those blocks, compared
     buckets         values of some parameters in one tensor
     comm_hook       DDP's buckets averaged compressed

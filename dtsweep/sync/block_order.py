@@ -8,14 +8,15 @@ error; others wait for each other without end.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import distributed, nn
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
-from torch.distributed.fsdp import FSDPModule
+
+from dtsweep.sync.shard_policies import param_groups_of
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
 """A workload's loss."""
@@ -75,7 +76,7 @@ class BlockOrder:
         for name, block in blocks.items():
             # Before the hook of `fully_shard`, which gathers the block.
             block.register_forward_pre_hook(functools.partial(self._called, name), prepend=True)
-            for group in _groups_of(block):
+            for group in param_groups_of(block):
                 if name in gathered_again:
                     gather = functools.partial(_gather, name=name)
                     self._follow_method(group, "pre_backward", gather)
@@ -205,15 +206,6 @@ def _reduction(group: Any, *, name: str) -> str:
         for parameter in group.fsdp_params
     ]
     return f"{event} {''.join('1' if has else '0' for has in has_gradient)}"
-
-
-def _groups_of(block: nn.Module) -> Iterator[Any]:
-    """FSDP's groups of parameters of a module, which torch has no public name for."""
-    if isinstance(block, FSDPModule):
-        state = block._get_fsdp_state()
-        groups = getattr(state, "_fsdp_param_groups", None)
-        # Before torch 2.13 a module had one.
-        yield from [state._fsdp_param_group] if groups is None else groups
 
 
 def _own_keys(rank: int) -> Store:

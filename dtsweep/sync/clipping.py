@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 EPSILON = 1e-6
 """Added to a norm before it divides, as `torch.nn.utils.clip_grad_norm_` does."""
@@ -34,6 +34,27 @@ def clip_alone(gradients: list[Tensor], limit: float | None) -> None:
     if limit is not None and gradients:
         norm = nn.utils.get_total_norm(gradients)
         torch._foreach_mul_(gradients, (limit / (norm + EPSILON)).clamp(max=1.0))
+
+
+def clip_offloaded(
+    gradients: list[Tensor],
+    limit: float,
+    *,
+    group: distributed.ProcessGroup,
+    device: torch.device,
+) -> None:
+    """As `clip`, for a rank's parts of gradients in main memory.
+
+    Args:
+        gradients: of this rank.
+        limit: of the norm over all ranks.
+        group: of the ranks that share the model.
+        device: of its backend, which may not exchange what is in main memory.
+    """
+    squared_norm = nn.utils.get_total_norm(gradients).square().to(device)
+    distributed.all_reduce(squared_norm, group=group)
+    factor = (limit / (squared_norm.sqrt() + EPSILON)).clamp(max=1.0)
+    torch._foreach_mul_(gradients, factor.cpu())
 
 
 def clip_factor(squared_norm: float, limit: float) -> float:

@@ -13,14 +13,16 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 
 from dtsweep.measure.clock import StepClock
 from dtsweep.sync.block_order import BlockOrder
-from dtsweep.sync.clipping import clip, clip_alone
+from dtsweep.sync.clipping import clip, clip_alone, clip_offloaded
 from dtsweep.sync.groups import mesh_of_all, mesh_of_nodes
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.model_blocks import blocks_of, described
 from dtsweep.sync.passes import make_contiguous, passes, share_weights
+from dtsweep.sync.shard_policies import kept_in, node_mesh, param_groups_of, policies, whole_bytes
 
 FREED = (
     "backward needs parameters that were freed after forward, for example of a block that returns "
@@ -32,8 +34,8 @@ FREED = (
 class Fsdp(SyncMode):
     """Mode on torch's `fully_shard`: a block's parameters are whole only while it computes."""
 
-    reshards = True
-    """True if a block frees parameters after forward and gathers them again in backward."""
+    frees = True
+    """True if blocks free parameters after forward, where the point has no other `reshard`."""
 
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
@@ -41,13 +43,17 @@ class Fsdp(SyncMode):
         self._without: frozenset[str] = frozenset()
         self._order: BlockOrder | None = None
 
+    @property
+    def reshards(self) -> bool:
+        """True if a block gathers its parameters again in backward."""
+        return self.frees and self._job.point.reshard != "never"
+
     def mesh(self) -> DeviceMesh:
         """Mesh of the ranks that share the shards; rows of a second dimension are replicas."""
         return mesh_of_all(self._job)
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Shard the blocks, and what is left of the model by itself."""
-        mesh = self.mesh()
         _refuse_unshardable(model)
         make_contiguous(model)
         share_weights(model)
@@ -57,12 +63,14 @@ class Fsdp(SyncMode):
         # own.
         named = described(blocks)
         names = {module: name for name, module in model.named_modules()}
-        for block in blocks:
-            fully_shard(block, mesh=mesh, reshard_after_forward=self.reshards)
-        # What the model's own forward needs is gathered first and let go of last.
-        root = fully_shard(model, mesh=mesh, reshard_after_forward=False)
+        root = self._shard(model, blocks)
         self._model = model
         self._sharded = [module for module in (*blocks, model) if isinstance(module, FSDPModule)]
+        self._kept_in = {
+            group: group.post_forward_mesh_info
+            for block in blocks
+            for group in param_groups_of(block)
+        }
         if hasattr(root, "set_reduce_scatter_unused_params"):
             # Missing in torch before 2.13. A parameter may be used on another rank.
             root.set_reduce_scatter_unused_params(reduce_scatter_unused_params=True)
@@ -79,6 +87,20 @@ class Fsdp(SyncMode):
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer_class = type(self._optimizer).__name__
         self.blocks = named
+
+    def _shard(self, model: nn.Module, blocks: Sequence[nn.Module]) -> FSDPModule:
+        """Shard the blocks and the rest of the model, which comes back."""
+        mesh, arguments = self.mesh(), policies(self._job)
+        in_node = None
+        after_forward: bool | int = self.reshards
+        if self._job.point.reshard == "node":
+            in_node = node_mesh(self._job)
+            after_forward = in_node.size(1)
+        with kept_in(in_node):
+            for block in blocks:
+                fully_shard(block, mesh=mesh, reshard_after_forward=after_forward, **arguments)
+        # What the model's own forward needs is gathered first and let go of last.
+        return fully_shard(model, mesh=mesh, reshard_after_forward=False, **arguments)
 
     def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
         """Pass, each with gathers and a reduce-scatter behind its work; update the own shards."""
@@ -97,7 +119,7 @@ class Fsdp(SyncMode):
             self._give_shards()
         self.before_update()
         if exchange:
-            clip(self._parameters, self._job.point.clip_norm)
+            self._clip()
         self._optimizer.step()
         self._optimizer.zero_grad()
         # Also of parameters that the optimizer does not have.
@@ -107,12 +129,7 @@ class Fsdp(SyncMode):
 
     def bytes_without_exchange(self) -> int:
         """Whole gradients, and whole parameters unless other steps have them as well."""
-        parameters_bytes = gradients_bytes = 0
-        for parameter in self._model.parameters():
-            # A shard has the size of the whole parameter.
-            parameters_bytes += parameter.numel() * parameter.element_size()
-            if parameter.requires_grad:
-                gradients_bytes += parameter.numel() * parameter.element_size()
+        parameters_bytes, gradients_bytes = whole_bytes(self._model, self._job)
         if self.reshards:
             return parameters_bytes + gradients_bytes
         return gradients_bytes
@@ -130,10 +147,28 @@ class Fsdp(SyncMode):
         root.set_requires_gradient_sync("gradients" not in without)
         root.set_reshard_after_backward(shards)
         for module in blocks:
-            module.set_reshard_after_forward(shards and self.reshards, recurse=False)
+            module.set_reshard_after_forward(False, recurse=False)
+        for group, mesh_info in self._kept_in.items():
+            if shards:
+                group.post_forward_mesh_info = mesh_info
         for module in self._sharded:
             if shards:
                 module.reshard()
+
+    def _clip(self) -> None:
+        """Clip the gradients by the norm of whole ones."""
+        limit = self._job.point.clip_norm
+        if limit is None or not self._job.point.offload:
+            clip(self._parameters, limit)
+            return
+        mesh = self.mesh()
+        gradients = [parameter.grad for parameter in self._parameters]
+        clip_offloaded(
+            [gradient.to_local() for gradient in gradients if isinstance(gradient, DTensor)],
+            limit,
+            group=mesh.get_group(mesh.ndim - 1),
+            device=self._job.device,
+        )
 
     def _give_shards(self) -> None:
         """Give the optimizer zero gradients of this rank's shards, which need no exchange.
@@ -142,6 +177,11 @@ class Fsdp(SyncMode):
         """
         for parameter in self._model.parameters():
             parameter.grad = None
+        for module in self._sharded:
+            for group in param_groups_of(module):
+                for parameter in group.fsdp_params:
+                    # In another type than that of the parameter.
+                    parameter.unsharded_accumulated_grad = None
         gradients: list[Any] = [torch.zeros_like(parameter) for parameter in self._parameters]
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
@@ -201,7 +241,7 @@ def _refuse_mixed_types(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
 class FsdpGrad(Fsdp):
     """As `fsdp`, but parameters stay whole from forward to backward."""
 
-    reshards = False
+    frees = False
 
 
 class Hsdp(Fsdp):

@@ -42,8 +42,9 @@ from dtsweep.sweep.modes import AS_WRITTEN, OWN, has_train_step
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.task import Task
+from dtsweep.sync.checkpoints import checkpoint_blocks
 from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode, load_mode
-from dtsweep.sync.model_blocks import WHOLE, has_repeated_modules
+from dtsweep.sync.model_blocks import WHOLE, described, has_repeated_modules
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
 from dtsweep.sync.weights import weight_of
 from dtsweep.worker.batch_checks import check_batch
@@ -316,6 +317,7 @@ def _measure(
         make = functools.partial(make_optimizer, point=task.point_of(context.workload))
         model, flags = _build(job, seed)
         flags += [*_precision_flags(context, point), *limit_flags]
+        checkpointed = _checkpointed(model, point)
         # Before the mode takes the model over, which may leave a part of each parameter here.
         parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
         count = sum(p.numel() for p in model.parameters())
@@ -327,7 +329,7 @@ def _measure(
         flags += _prepare(mode, model, make)
         model = mode.trained or model
         set_seed(seeds[job.data_rank])
-        optimizer, blocks = mode.optimizer_class, mode.blocks
+        optimizer, blocks = mode.optimizer_class, mode.blocks or checkpointed
         began_warmup = time.perf_counter()
         loop = Loop(job, mode)
         if context.watch is not None:
@@ -428,7 +430,11 @@ def _product(
     if context.rank:
         return {}
     counted = count_flops(
-        point.workload, model=model, precision=point.precision, device=context.device
+        point.workload,
+        model=model,
+        precision=point.precision,
+        device=context.device,
+        checkpointing=point.checkpointing,
     )
     flops = None
     if counted:
@@ -467,7 +473,13 @@ def _step_work(
         for m in model.modules()
     ):
         return None
-    passes = count_operations(point.workload, model=model, precision=point.precision, device=device)
+    passes = count_operations(
+        point.workload,
+        model=model,
+        precision=point.precision,
+        device=device,
+        checkpointing=point.checkpointing,
+    )
     sizes = [p.numel() for p in model.parameters() if p.requires_grad]
     try:
         update = update_operations(
@@ -531,6 +543,13 @@ def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         raise ValueError(OWN_WRAPPER)
     return model, check_batch(job, seed=seed)
+
+
+def _checkpointed(model: nn.Module, point: Point) -> str | None:
+    """Checkpoint what the point says; return the blocks in words, or None."""
+    if point.checkpointing is None:
+        return None
+    return described(checkpoint_blocks(model, point.workload))
 
 
 def _precision_flags(context: RankContext, point: Point) -> list[str]:

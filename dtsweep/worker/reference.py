@@ -409,7 +409,8 @@ def _gathered(parameter: nn.Parameter) -> torch.Tensor:
         shard: Any = torch.zeros_like(parameter)
     else:
         shard = parameter.grad
-    gradient: torch.Tensor = shard.detach().full_tensor()
+    # A shard that is kept in main memory can't be exchanged there.
+    gradient: torch.Tensor = shard.detach().to(shard.device_mesh.device_type).full_tensor()
     return gradient
 
 

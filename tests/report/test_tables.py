@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from dtsweep.report.tables import batch_columns
+from dtsweep.report.tables import batch_columns, share_columns
 
 
 def test_arguments_of_a_script_have_columns_that_hide_no_other() -> None:
@@ -17,3 +17,16 @@ def test_arguments_of_a_script_have_columns_that_hide_no_other() -> None:
     assert columns["workers"] == ["1", "2"]
     assert columns["lr"] == ["0.1", "0.05"]
     assert columns["args.--lr"] == ["1", ""]
+
+
+def test_hfu_is_shown_where_work_is_done_again() -> None:
+    unknown = [float("nan")] * 2
+    rows = pd.DataFrame(
+        {"comm_share": unknown, "wait_share": unknown, "mfu": [0.3, 0.31], "hfu": [0.3, 0.31]}
+    )
+    assert share_columns(rows) == {"mfu\n%": ["30.0", "31.0"]}
+    assert share_columns(rows.assign(hfu=[0.3, 0.4])) == {
+        "mfu\n%": ["30.0", "31.0"],
+        "hfu\n%": ["30.0", "40.0"],
+    }
+    assert list(share_columns(rows.assign(hfu=float("nan")))) == ["mfu\n%"]

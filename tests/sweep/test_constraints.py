@@ -16,7 +16,7 @@ from dtsweep.sweep.compressions import (
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness, impossible
 from dtsweep.sweep.mode_info import OwnMode
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
-from dtsweep.sweep.point import DEFAULTS, Point
+from dtsweep.sweep.point import AXES, DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
 
 HARNESSES = ("ray", "torchrun", "in_process")
@@ -41,21 +41,27 @@ class Forked:
 
 
 def other_than_default(field: str) -> Any:
+    if AXES[field].choices:
+        return AXES[field].choices[0]
     return not DEFAULTS[field] if isinstance(DEFAULTS[field], bool) else 4
 
 
 def test_a_field_that_the_mode_does_not_read() -> None:
-    reasons = {
-        mode: [
-            impossible(Point(sync=mode, workers=4, **{field: other_than_default(field)}))
-            for field in MODE_FIELDS
-        ]  # type: ignore[arg-type]
-        for mode in MODES
-    }
-    assert reasons == {
-        mode: [None if field in info.reads else f"{mode} has no {field}" for field in MODE_FIELDS]
+    unread = {
+        (mode, field): Point(sync=mode, workers=4, **{field: other_than_default(field)})
         for mode, info in MODES.items()
+        for field in MODE_FIELDS
+        if field not in info.reads
     }
+    assert {key: impossible(point) for key, point in unread.items()} == {
+        (mode, field): f"{mode} has no {field}" for mode, field in unread
+    }
+    read = [
+        Point(sync=mode, workers=4, **{field: other_than_default(field)})
+        for mode, info in MODES.items()
+        for field in info.reads
+    ]
+    assert [point.unread_field for point in read] == [None] * len(read)
 
 
 SETTINGS = {"compression_coding": "zstd", "compression_ratio": 0.5, "compression_rank": 2}
@@ -104,7 +110,12 @@ def test_buckets_of_an_exchange_that_begins_when_all_gradients_are_there(mode: s
 
 
 @pytest.mark.parametrize(
-    "mode", [name for name, mode in MODES.items() if "node_size" in mode.reads]
+    "mode",
+    [
+        name
+        for name, mode in MODES.items()
+        if mode.reads.get("node_size", 0) is None and name != "fsdp"
+    ],
 )
 def test_nodes_that_are_not_all_full(mode: str) -> None:
     found = {
@@ -115,6 +126,51 @@ def test_nodes_that_are_not_all_full(mode: str) -> None:
         3: "node_size=3 does not divide workers=4",
         8: "node_size=8 does not divide workers=4",
     }
+
+
+def test_blocks_that_stay_inside_nodes_need_several_nodes_of_several_workers() -> None:
+    reason = "reshard=node needs several nodes of several workers, so at least 4 workers"
+    found = {
+        (workers, size): impossible(
+            Point(sync="fsdp", reshard="node", workers=workers, node_size=size)
+        )
+        for workers, size in ((2, None), (3, None), (4, None), (4, 1), (4, 2), (4, 4))
+    }
+    assert {key for key, found_reason in found.items() if found_reason == reason} == {
+        *((2, None), (3, None)),
+        *((4, 1), (4, 4)),
+    }
+    assert found[4, None] is found[4, 2] is None
+
+
+def test_a_measurement_has_one_name() -> None:
+    found = {
+        (mode, reshard): impossible(Point(sync=mode, workers=4, reshard=reshard))
+        for mode in ("fsdp", "hsdp")
+        for reshard in ("node", "never")
+    }
+    assert found == {
+        ("fsdp", "node"): None,
+        ("fsdp", "never"): "fsdp that never reshards is sync=fsdp_grad",
+        ("hsdp", "node"): "hsdp has its shards inside nodes already; reshard=node belongs to fsdp",
+        ("hsdp", "never"): None,
+    }
+    assert impossible(Point(sync="fsdp", workers=4, node_size=2)) == (
+        "fsdp reads node_size with reshard=node alone"
+    )
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_what_is_gathered_in_a_type_is_computed_in_it(precision: str) -> None:
+    point = Point(sync="fsdp", shard_precision="bf16", precision=precision)
+    reason = "shard_precision=bf16 also computes in that type; set precision=bf16"
+    assert impossible(point) == (None if precision == "bf16" else reason)
+
+
+@pytest.mark.parametrize("has_gpus", [False, None, True])
+def test_main_memory_is_another_one_where_there_are_gpus(has_gpus: bool | None) -> None:
+    reason = impossible(Point(sync="fsdp", offload=True), Harness(has_gpus=has_gpus))
+    assert (reason is not None) == (has_gpus is False)
 
 
 def test_passes_that_leave_parameters_out_where_these_are_in_shards() -> None:
@@ -244,6 +300,12 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="hierarchical", compression="powersgd"), Harness()),
     (Point(overlap=False, bucket_bytes=1), Harness()),
     (Point(sync="hsdp", node_size=2), Harness()),
+    (Point(sync="fsdp", reshard="never"), Harness()),
+    (Point(sync="hsdp", workers=4, reshard="node"), Harness()),
+    (Point(sync="fsdp", workers=4, node_size=2), Harness()),
+    (Point(sync="fsdp", workers=2, reshard="node"), Harness()),
+    (Point(sync="fsdp", shard_precision="bf16"), Harness()),
+    (Point(sync="fsdp", offload=True), Harness(has_gpus=False)),
     (Point(sync="hsdp", workload=Forked()), Harness()),
     (Point(optimizer="adam", workload=Own()), Harness()),
     (Point(precision="tf32"), Harness(has_gpus=False)),

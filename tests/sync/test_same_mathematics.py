@@ -2,8 +2,8 @@
 
 Random generators are seeded per step, pass and rank, so that dropout draws the same numbers and
 batch normalisation sees the same samples on both sides. One spawn per number of workers trains
-every exact mode of `MODES` that needs no Ray, with each of the fields that it reads set to
-something else once; every optimizer and every precision is tried in a mode of each kind.
+every exact mode of `MODES` that needs no Ray, with the changes of `CHANGES`; every optimizer and
+every precision is tried in a mode of each kind. For types of gathers see `test_shard_policies.py`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor
 
 from dtsweep.measure.clock import CpuClock
+from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sync import hierarchical
+from dtsweep.sync.checkpoints import checkpoint_blocks
 from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
@@ -52,8 +54,23 @@ bf16 autocast weights that differ in their last bit may be rounded to neighbouri
 next step, 0.4 % apart.
 """
 
-FIELDS: dict[str, list[Any]] = {"overlap": [False], "bucket_bytes": [64], "node_size": [1, 2]}
-"""Values that the fields of `MODES` are set to, one at a time."""
+CHANGES: dict[int, list[dict[str, Any]]] = {
+    2: [
+        {"overlap": False},
+        {"bucket_bytes": 64},
+        {"node_size": 1},
+        {"node_size": 2},
+        {"checkpointing": "blocks"},
+        {"offload": True},
+        {"reshard": "never", "node_size": 2},
+    ],
+    4: [{"node_size": 1}, {"node_size": 2}, {"reshard": "node", "node_size": 2}],
+}
+"""Fields of a point that a mode gets besides, by the number of workers.
+
+Where there is one node, the sizes of nodes make no difference; other fields make the same one with
+any number of workers.
+"""
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "own")
 CASES: list[tuple[Any, ...]] = [
@@ -189,18 +206,13 @@ def cases_of(mode: str, workers: int) -> list[Case]:
 
 
 def variants(mode: str, workers: int) -> Iterator[tuple[dict[str, Any], Case]]:
-    """Yield the mode with each case, and with each of its fields changed.
-
-    Where there is one node, the sizes of nodes make no difference; other fields make the same one
-    with any number of workers.
-    """
+    """Yield the mode with each case, and with each change that it can have."""
     yield from (({"sync": mode}, case) for case in cases_of(mode, workers))
-    for field, values in FIELDS.items():
-        for value in values if field in MODES[mode].reads else []:
-            if workers == 2:
-                yield from (({"sync": mode, field: value}, case) for case in FEW)
-            elif workers == 4 and field == "node_size":
-                yield {"sync": mode, field: value}, ALL[0]
+    cases = FEW if workers == 2 else ALL[:1]
+    for change in CHANGES.get(workers, []):
+        fields = {"sync": mode, **change}
+        if impossible(Point(workers=workers, **fields)) is None:
+            yield from ((fields, case) for case in cases)
 
 
 def named(fields: dict[str, Any]) -> str:
@@ -237,6 +249,8 @@ def by_mode(point: Point, rank: int) -> Weights:
     """Train as one rank of a mode."""
     job, model, clock = seeded(job_of(point, rank)), model_of(point), CpuClock()
     mode, steps = load_mode(point.sync)(job), batches_of_steps(job)
+    if point.checkpointing:
+        checkpoint_blocks(model, point.workload)
     mode.prepare(model, functools.partial(make_optimizer, point=point))
     clock.start()
     for _ in range(STEPS):

@@ -24,6 +24,7 @@ from dtsweep import Measure, Resources, Sweep
 from dtsweep.hardware.backend_flags import read_flags
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.store_group import GaveUpError
+from dtsweep.metrics.breakdown import flops_columns
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.metrics.rows import point_row
 from dtsweep.sweep.point import Point
@@ -32,6 +33,7 @@ from dtsweep.worker import attempt as attempt_module
 from dtsweep.worker import timing as timing_module
 from dtsweep.worker.attempt import run_attempt, status_of
 from dtsweep.worker.rank import RankContext
+from dtsweep.workloads import Gpt
 from tests.stand_in_nvml import GPU, StandInNvml, torch_sees_a_gpu
 
 __all__ = ["torch_sees_a_gpu"]
@@ -518,6 +520,33 @@ def test_rank_0_counts_the_flops_of_a_sample() -> None:
     # none.
     measured = measured_in(tried(Line()))
     assert (measured.flops_per_sample, measured.hardware_flops_per_sample) == (64, 64)
+
+
+def test_what_checkpoints_compute_again_is_work_of_the_hardware_alone() -> None:
+    gpt = Gpt(layers=3, width=16, heads=2, sequence=8)
+    plain, checkpointed = (
+        measured_in(tried(gpt, checkpointing=setting)) for setting in (None, "blocks")
+    )
+    assert (plain.blocks, checkpointed.blocks) == (None, "3 Block")
+    assert plain.hardware_flops_per_sample == plain.flops_per_sample
+    assert checkpointed.flops_per_sample == plain.flops_per_sample
+    assert checkpointed.model_digest == plain.model_digest
+    # Of each token and block the matrices, 12 squares of the width, but for the last one, of 4:
+    # its output is not needed in backward. And the two products of attention.
+    again = 8 * 3 * (2 * 8 * 16**2 + 2 * 2 * 16 * 8)
+    assert checkpointed.hardware_flops_per_sample == checkpointed.flops_per_sample + again
+    rows = [
+        flops_columns(Point(), [replace(measured, peak_flops_per_s=1e9)], 100.0)
+        for measured in (plain, checkpointed)
+    ]
+    assert rows[0]["mfu"] == rows[0]["hfu"] == rows[1]["mfu"]
+    assert rows[1]["hfu"] - rows[1]["mfu"] == pytest.approx(again * 100.0 / 1e9)
+
+
+def test_checkpoints_of_a_model_without_blocks_are_refused_in_a_line() -> None:
+    result = tried(Line(), checkpointing="blocks")
+    assert result.status == "user_error"
+    assert "found no block made of several layers in the model" in result.reason
 
 
 def test_rank_0_lists_the_operations_of_a_step_and_what_they_take() -> None:

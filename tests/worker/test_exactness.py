@@ -464,6 +464,10 @@ HONEST: dict[str, tuple[Subject, dict[str, Any]]] = {
     "side outputs": (Subject(Sides, sides_by_data), {}),
     "blocks in turns": (Subject(lambda: Stack("in turns")), {}),
     "checkpoints": (Subject(lambda: Stack("checkpoints")), {}),
+    "checkpointed blocks": (
+        Subject(lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), Stack(), nn.Dropout(0.3))),
+        {"checkpointing": "blocks", "accumulation": 2},
+    ),
     # A forward reads parameters of another module.
     "teacher": (Subject(lambda: Stack("teacher"), cannot=SHARDED), {}),
     "lstm": (Subject(Recurrent), {}),

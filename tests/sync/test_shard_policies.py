@@ -1,0 +1,331 @@
+"""Types of gathers, and what is kept after forward: mathematics, messages, memory and groups."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, distributed, nn
+from torch.distributed import distributed_c10d
+from torch.distributed.tensor import DTensor
+
+from dtsweep.measure.clock import CpuClock
+from dtsweep.measure.traffic import Counting
+from dtsweep.sweep.point import Point
+from dtsweep.sync.checkpoints import checkpoint_blocks
+from dtsweep.sync.groups import forget_groups
+from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from tests.ranks import spawn
+
+CPU = torch.device("cpu")
+WIDTH, DEPTH = 16, 4
+STEPS = 3
+BLOCKS_BYTES = 4 * DEPTH * (WIDTH * WIDTH + 2 * WIDTH)
+REST_BYTES = 4 * 2 * (WIDTH * WIDTH + WIDTH)
+"""Parameters of the blocks and of the rest, in fp32; they divide by 4."""
+
+Weights = NDArray[np.float64]
+Seen = dict[str, Any]
+
+
+class Block(nn.Module):
+    """A layer around which its input goes, and a factor that autocast leaves alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        self.factor = nn.Parameter(torch.linspace(0.9, 1.1, WIDTH))
+        self.types: list[tuple[torch.dtype, torch.dtype]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.types.append((x.dtype, self.layer.weight.dtype))
+        return x + self.factor * self.layer(x).tanh()
+
+
+@dataclass(frozen=True)
+class Net:
+    """Blocks between two layers of the same size."""
+
+    def build(self) -> nn.Sequential:
+        blocks = nn.ModuleList(Block() for _ in range(DEPTH))
+        return nn.Sequential(nn.Linear(WIDTH, WIDTH), *blocks, nn.Linear(WIDTH, WIDTH))
+
+    def blocks(self, model: nn.Sequential) -> list[nn.Module]:
+        return list(model[1:-1])
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        numbers = torch.arange(samples.start, samples.stop, dtype=torch.float32)
+        return torch.stack([torch.sin(k * numbers + k) for k in range(1, WIDTH + 1)], dim=1)
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        wrong: Tensor = model(batch) - batch.cos()
+        return wrong.square().mean()
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "fsdp": {"sync": "fsdp"},
+    "fsdp bf16": {"sync": "fsdp", "shard_precision": "bf16"},
+    "fsdp_grad bf16": {"sync": "fsdp_grad", "shard_precision": "bf16"},
+    "fsdp node": {"sync": "fsdp", "reshard": "node", "node_size": 2},
+    "hsdp never": {"sync": "hsdp", "reshard": "never", "node_size": 2},
+    "fsdp bf16 checkpointed": {
+        "sync": "fsdp",
+        "shard_precision": "bf16",
+        "checkpointing": "blocks",
+    },
+}
+WORKERS = 4
+
+
+def point_of(name: str) -> Point:
+    return Point(
+        workers=WORKERS,
+        micro_batch=4,
+        accumulation=2,
+        learning_rate=0.5,
+        precision="bf16" if "bf16" in name else "fp32",
+        workload=Net(),
+        **VARIANTS[name],
+    )
+
+
+def model_of() -> Any:
+    torch.manual_seed(0)
+    return Net().build()
+
+
+def weights(model: nn.Module) -> Weights:
+    whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
+    return nn.utils.parameters_to_vector(whole).detach().double().numpy()
+
+
+def local_bytes(model: nn.Module) -> int:
+    """Bytes of the parameters that this rank has."""
+    local = [p.to_local() if isinstance(p, DTensor) else p for p in model.parameters()]
+    return sum(parameter.nbytes for parameter in local)
+
+
+def trained(name: str, rank: int) -> Seen:
+    """Train as a rank of a variant; note what there is after forward, and what a step sends."""
+    point, model, clock = point_of(name), model_of(), CpuClock()
+    groups = len(distributed_c10d._world.pg_map)
+    after_forward = []
+    plain = loss_in_precision(point, CPU)
+
+    def loss(whole: nn.Module, batch: Tensor) -> Tensor:
+        value = plain(whole, batch)
+        after_forward.append(local_bytes(model))
+        return value
+
+    job = Job(point=point, rank=rank, device=CPU, loss=loss)
+    mode, steps = load_mode(point.sync)(job), batches_of_steps(job)
+    if point.checkpointing:
+        checkpoint_blocks(model, point.workload)
+    mode.prepare(model, functools.partial(make_optimizer, point=point))
+    clock.start()
+    seen: Seen = {"kept": local_bytes(model)}
+    for _ in range(STEPS - 1):
+        mode.step(next(steps), clock)
+    with Counting() as counting:
+        mode.step(next(steps), clock)
+    seen["sent"] = float(counting.bytes_sent or 0)
+    seen |= {
+        "weights": weights(model),
+        "after_forward": after_forward[-1],
+        "types": set(itertools.chain(*(block.types for block in model[1:-1]))),
+        "without_exchange": mode.bytes_without_exchange(),
+        "groups": len(distributed_c10d._world.pg_map) - groups,
+    }
+    for _ in range(2):
+        mode.step(next(steps), clock, without=("gradients", "parameters"))
+    seen["left_over"] = [
+        parameter.unsharded_accumulated_grad
+        for module in mode._sharded  # type: ignore[attr-defined]
+        for parameter in module._get_fsdp_state()._fsdp_param_group.fsdp_params
+    ]
+    mode.step(next(steps), clock)
+    mode.step(next(steps), clock)
+    seen["after_forward_again"] = after_forward[-1]
+    mode.close()
+    return seen
+
+
+def train_all(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS
+    )
+    torch.save({name: trained(name, rank) for name in VARIANTS}, folder / f"{rank}.pt")
+    distributed.barrier()
+    forget_groups()
+    distributed.destroy_process_group()
+
+
+Ranks = list[dict[str, Seen]]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    folder = tmp_path_factory.mktemp("policies")
+    spawn(train_all, args=(folder,), nprocs=WORKERS)
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
+
+
+def shares(point: Point) -> Iterator[list[Tensor]]:
+    """The batches of each step, of all ranks and passes."""
+    jobs = [
+        Job(point=point, rank=rank, device=CPU, loss=point.workload.loss)
+        for rank in range(point.workers)
+    ]
+    return (
+        [batch for own in step for batch in own]
+        for step in zip(*(batches_of_steps(job) for job in jobs), strict=True)
+    )
+
+
+def by_one_process(point: Point, *, casts: bool) -> Weights:
+    """Run all passes one after another.
+
+    Args:
+        point: what is trained.
+        casts: True computes with parameters, and inputs of blocks, that are rounded to bf16.
+    """
+    model = model_of()
+    optimizer = make_optimizer(model.parameters(), point=point)
+    loss = loss_in_precision(point, CPU)
+    for batches in itertools.islice(shares(point), STEPS):
+        for batch in batches:
+            rounded = copy.deepcopy(model)
+            if casts:
+                rounded.to(torch.bfloat16)
+                for module in (rounded, *rounded[1:-1]):
+                    module.register_forward_pre_hook(lambda _, x: x[0].to(torch.bfloat16))
+            (loss(rounded, batch) / len(batches)).backward()
+            for parameter, own in zip(model.parameters(), rounded.parameters(), strict=True):
+                gradient = own.grad.float()
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+        optimizer.step()
+        optimizer.zero_grad()
+    return weights(model)
+
+
+def distance(found: Weights, expected: Weights) -> float:
+    """From weights to the expected ones, as a share of the way that training went."""
+    start = weights(model_of())
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected - start))
+
+
+TOLERANCE = {True: 1e-3, False: 1e-5}
+"""Largest distance, by whether parameters are rounded.
+
+Weights that differ in their last bit may be rounded to neighbouring numbers in bf16.
+"""
+
+BF16 = [name for name in VARIANTS if "bf16" in name]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_trains_as_one_process_does(ranks: Ranks, name: str) -> None:
+    expected = by_one_process(point_of(name), casts=name in BF16)
+    assert (
+        max(distance(rank[name]["weights"], expected) for rank in ranks) < TOLERANCE[name in BF16]
+    )
+
+
+def test_the_tolerance_tells_rounded_parameters_from_whole_ones() -> None:
+    point = point_of("fsdp bf16")
+    rounded, whole = (by_one_process(point, casts=casts) for casts in (True, False))
+    assert distance(whole, rounded) > 2 * TOLERANCE[True]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_blocks_compute_in_the_type_in_which_their_parameters_are_gathered(
+    ranks: Ranks, name: str
+) -> None:
+    kind = torch.bfloat16 if name in BF16 else torch.float32
+    assert {types for rank in ranks for types in rank[name]["types"]} == {(kind, kind)}
+
+
+WHOLE = BLOCKS_BYTES + REST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks", "rest"),
+    [
+        ("fsdp", 1 / 4, 1),
+        ("fsdp bf16", 1 / 4, 1 / 2),
+        ("fsdp_grad bf16", 1 / 2, 1 / 2),
+        ("fsdp node", 1 / 2, 1),
+        ("hsdp never", 1, 1),
+    ],
+)
+def test_parameters_after_forward_are_what_the_point_says(
+    ranks: Ranks, name: str, blocks: float, rest: float
+) -> None:
+    for rank in ranks:
+        expected = blocks * BLOCKS_BYTES + rest * REST_BYTES
+        assert rank[name]["after_forward"] == expected
+        # Also when steps without the exchange have kept all of them whole.
+        assert rank[name]["after_forward_again"] == expected
+
+
+def sent_by(name: str) -> float:
+    """Bytes that a worker sends in a step of two passes, by the formulas of the modes.
+
+    Blocks are gathered once or twice, the rest of the model once. gloo reduces by an all-reduce,
+    which sends twice as much.
+    """
+    n, m = WORKERS, 2
+    gathered = {
+        "fsdp": 2 * (n - 1) / n * BLOCKS_BYTES,
+        "fsdp bf16": (n - 1) / n * BLOCKS_BYTES,
+        "fsdp bf16 checkpointed": (n - 1) / n * BLOCKS_BYTES,
+        "fsdp_grad bf16": (n - 1) / n * BLOCKS_BYTES / 2,
+        "fsdp node": ((n - 1) / n + (m - 1) / m) * BLOCKS_BYTES,
+        "hsdp never": (m - 1) / m * BLOCKS_BYTES,
+    }[name]
+    size = 2 if name in BF16 else 4
+    if name == "hsdp never":
+        rest = (m - 1) / m * REST_BYTES
+        reduced = 2 * (m - 1) / m * WHOLE + 2 * (n / m - 1) / (n / m) * WHOLE / m
+    else:
+        rest = (n - 1) / n * REST_BYTES * size / 4
+        reduced = 2 * (n - 1) / n * WHOLE
+    return 2 * (gathered + rest + reduced)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_step_sends_what_the_formulas_say(ranks: Ranks, name: str) -> None:
+    for rank in ranks:
+        assert rank[name]["sent"] == pytest.approx(sent_by(name), rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("fsdp", 1), ("fsdp bf16", 1 / 2), ("fsdp node", 1), ("hsdp never", 0)]
+)
+def test_a_step_without_the_exchange_needs_whole_gradients_in_fp32_and_gathered_parameters(
+    ranks: Ranks, name: str, parameters: float
+) -> None:
+    assert {rank[name]["without_exchange"] for rank in ranks} == {(1 + parameters) * WHOLE}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_steps_without_the_exchange_leave_no_gradients_to_later_ones(
+    ranks: Ranks, name: str
+) -> None:
+    assert {each for rank in ranks for each in rank[name]["left_over"]} == {None}
+
+
+def test_all_blocks_share_the_groups_of_a_node(ranks: Ranks) -> None:
+    # One for the nodes, one inside; the mesh of all ranks has the world's.
+    assert {rank["fsdp node"]["groups"] for rank in ranks} == {2}
