@@ -103,6 +103,12 @@ class SyncMode:
     trained: nn.Module | None = None
     """Module whose parameters it trains, if that is not the one it was given; set by `prepare`."""
 
+    counts_periods: bool = False
+    """True if it counts the steps of a period itself, from its first: `begin_period` does nothing.
+
+    Nothing then ends or begins inside a period.
+    """
+
     means: Sequence[Mean] = ()
     """Averager of its compressed tensors."""
 
