@@ -22,8 +22,8 @@ def test_arguments_of_a_script_have_columns_that_hide_no_other() -> None:
 
 
 def test_fields_that_a_mode_of_the_workload_reads_are_in_its_label() -> None:
-    row = pd.Series({name: None for name in (*MODE_FIELDS, "compression")}, dtype=object)
-    row["sync"], row["sync_period"] = "own", 4
+    unread = dict.fromkeys((*MODE_FIELDS, "compression"))
+    row = pd.Series({**unread, "sync": "own", "sync_period": 4})
     assert point_label(row, ["sync_period"]) == "own sync_period=4"
 
 
