@@ -89,7 +89,7 @@ def plausibility_columns(
         {rank: _memory(measured, results[rank].device_bytes) for rank, measured in ranks.items()},
         {rank: _cpu_time(measured, facts[rank]) for rank, measured in ranks.items()},
         {
-            rank: _cpu_flops(point, measured, list(ranks.values()), facts[rank])
+            rank: _cpu_flops(point, rank, list(ranks.values()), facts[rank])
             for rank, measured in ranks.items()
         },
     )
@@ -179,16 +179,19 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured], rate: float) -> 
     ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
     began = max(start[0] for start in starts)
     ended = min(end[-1] for end in ends)
-    spans = list(zip(starts, ends, strict=True))
-    inside = sum(np.sum((start >= began) & (end <= ended)) for start, end in spans)
-    touching = sum(np.sum((end > began) & (start < ended)) for start, end in spans)
-    done = rate * (ended - began) / point.samples_per_worker_step
+    samples = [point.samples_of(rank) for rank in range(len(ranks))]
+    # In steps of mean size.
+    sizes = [number / float(np.mean(samples)) for number in samples]
+    spans = list(zip(sizes, starts, ends, strict=True))
+    inside = sum(size * np.sum((start >= began) & (end <= ended)) for size, start, end in spans)
+    touching = sum(size * np.sum((end > began) & (start < ended)) for size, start, end in spans)
+    done = rate * (ended - began) / float(np.mean(samples))
     if not done < inside * (1 - ROUNDING) and not done > touching * (1 + ROUNDING):
         return None
     return (
         f"samples_per_s of {rate:.4g} is {done:.4g} steps in the {ended - began:.4g} s in which "
         "all workers had steps, "
-        f"and these were {inside} to {touching}"
+        f"and these were {inside:g} to {touching:g}"
     )
 
 
@@ -247,9 +250,15 @@ def _cpu_time(measured: Measured, facts: RankFacts) -> str | None:
 
 
 def _cpu_flops(
-    point: Point, measured: Measured, ranks: Sequence[Measured], facts: RankFacts
+    point: Point, rank: int, ranks: Sequence[Measured], facts: RankFacts
 ) -> str | None:
-    """Check that the window's arithmetic fits into its CPU time, unless a GPU does it."""
+    """Check that a rank's arithmetic fits into its CPU time, unless a GPU does it.
+
+    Nothing is known of a rank that has a part of a model.
+    """
+    if point.grid.model > 1:
+        return None
+    measured = ranks[rank]
     used_s = _cpu_s(measured)
     limit = CORE_FLOPS_PER_S.get(point.precision)
     model_flops = ranks[0].flops_per_sample or 0.0
@@ -258,7 +267,7 @@ def _cpu_flops(
         return None
     best = max(rank.matmul_flops_per_s or 0.0 for rank in ranks) / facts.threads
     limit = max(limit, OVER_MATMUL * best)
-    done = flops_per_sample * point.samples_per_worker_step * measured.window_steps
+    done = flops_per_sample * point.samples_of(rank) * measured.window_steps
     if not done > limit * (used_s + CPU_CLOCK_S):
         return None
     return (

@@ -273,6 +273,15 @@ class Point:
         """
         return self.micro_batch * self.accumulation
 
+    def samples_of(self, rank: int) -> float:
+        """Samples per step that count as a worker's: its part of its group's.
+
+        >>> Point(workers=4, micro_batch=8, accumulation=2).samples_of(3)
+        16.0
+        """
+        sharing = self.grid.model
+        return self.shares[rank // sharing] * self.accumulation / sharing
+
     @property
     def global_batch(self) -> int:
         """Samples per step, over all data-parallel groups.
