@@ -249,9 +249,7 @@ def _cpu_time(measured: Measured, facts: RankFacts) -> str | None:
     return f"{used_s:.4g} s of CPU time in a window of {measured.window_s:.4g} s on {cpus} CPUs"
 
 
-def _cpu_flops(
-    point: Point, rank: int, ranks: Sequence[Measured], facts: RankFacts
-) -> str | None:
+def _cpu_flops(point: Point, rank: int, ranks: Sequence[Measured], facts: RankFacts) -> str | None:
     """Check that a rank's arithmetic fits into its CPU time, unless a GPU does it.
 
     Nothing is known of a rank that has a part of a model.

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from dtsweep.compression.exchange import Mean
 from dtsweep.measure.clock import StepClock
 from dtsweep.provenance.installed import entry_of, load_class
-from dtsweep.sweep.modes import MODES, OF_THE_USER, mode_of
+from dtsweep.sweep.modes import MODES, OF_THE_USER, OWN, mode_of
 from dtsweep.sweep.point import Point
 from dtsweep.sync.meshes import mesh_of
 
@@ -55,6 +55,12 @@ class Job:
     def data_rank(self) -> int:
         """Index of this worker's data-parallel group: its samples, and the seed of its passes."""
         return self.rank // self.point.grid.model
+
+    @property
+    def divides_model(self) -> bool:
+        """True if a worker may have only a part of each parameter, once its mode is prepared."""
+        point = self.point
+        return point.mode.shards or point.sync == OWN or point.grid.model > 1
 
     @property
     def model_rank(self) -> int:

@@ -96,7 +96,7 @@ def _note_failure(fields: dict[str, Any], loop: Loop, reason: str) -> None:
     if "device_idle_low" in fields:
         fields.setdefault("device_idle_reason", reason)
     compares = point.workers > 1 and info.agree != "nothing"
-    if compares and "gradients_agree" not in fields:
+    if compares and "parameters_agree" not in fields:
         fields["gradients_reason"] = reason
     # Whole rounds that came before it stay.
     has_turns = any(segment.name == "no_exchange" for segment in loop.segments)
@@ -166,7 +166,7 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     if record:
         fields |= record.compared()
     if info.shards:
-        fields["gradients_reason"] = fields["gradients_reason"] or IN_SHARDS
+        fields["gradients_reason"] = fields.get("gradients_reason") or IN_SHARDS
     sent = _sent_in_window(counts, period=point.period, window_steps=window_steps)
     per_step = None
     if sent:

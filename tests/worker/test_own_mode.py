@@ -259,9 +259,7 @@ SHORT = Measure(
 def point_of(way: str) -> Point:
     kind = KINDS.get(way, Layers)
     period = PERIOD if way == "local" else None
-    return Point(
-        workers=RANKS, micro_batch=4, sync="own", sync_period=period, workload=kind(way)
-    )
+    return Point(workers=RANKS, micro_batch=4, sync="own", sync_period=period, workload=kind(way))
 
 
 def sweep_of(way: str) -> Sweep:
