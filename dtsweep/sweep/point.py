@@ -222,7 +222,7 @@ class Point:
                 object.__setattr__(self, name, default)
         if self.sync not in AXES["sync"].choices:
             # What is wrong with a package's declaration is said before anything is measured.
-            _ = (self.semantics, self.is_asynchronous, self.shares, self.servers)
+            _ = (self.semantics, self.is_asynchronous, self.grid, self.shares, self.servers)
 
     @property
     def mode(self) -> ModeInfo:

@@ -257,7 +257,7 @@ class Halves(Point):
 def test_workers_apart_with_unequal_shares_have_the_rate_of_all_their_samples(pace: int) -> None:
     # The small share is as fast, or twice so.
     point = Uneven(workers=2, sync="parameter_server", micro_batch=4)
-    energy = {"telemetry": {"energy_j": 100.0}}
+    energy: dict[str, Any] = {"telemetry": {"energy_j": 100.0}}
     ranks = [outcome([0.1 / pace] * 40 * pace, **energy), outcome(STEADY, **energy)]
     known, results = marked(ranks, sync="parameter_server")
     measured = [of_rank.measured for of_rank in results.values() if of_rank.measured is not None]

@@ -472,6 +472,11 @@ def test_what_prepare_returns_must_be_a_model_and_an_optimizer(
 
 
 @dataclass(frozen=True)
+class Misspelt(Layers):
+    own_mode = OwnMode(semantics="exact", reads=("clip_norn",))
+
+
+@dataclass(frozen=True)
 class Undeclared(Layers):
     own_mode = None  # type: ignore[assignment]
 
@@ -546,6 +551,10 @@ def test_points_that_an_own_mode_can_not_train_have_a_reason(point: Point, reaso
             "Undeclared.own_mode is None",
         ),
         (lambda: Sweep(workload=ByGradients(), axes={"workers": [1]}), "agree='gradients'"),
+        (
+            lambda: Sweep(workload=Misspelt("alone"), axes={"workers": [1]}),
+            "Misspelt.own_mode reads 'clip_norn', no field of a point; did you mean 'clip_norm'?",
+        ),
         (lambda: OwnMode(semantics="precise"), "use one of exact, lossy, stale, local"),
         (lambda: OwnMode(semantics="exact", agree="weights"), "use one of gradients, parameters"),
         (lambda: OwnMode(semantics="exact", model_parallel=0), "at least 1"),
