@@ -15,6 +15,7 @@ import numpy as np
 
 from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
+from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point
 
 ROUNDING = 0.01
@@ -49,7 +50,7 @@ JUDGED_COLUMNS = (
         "samples_per_s",
         "step_mean_s",
         "global_batch",
-        "semantics",
+        "sync",
         "flags",
         "measured_steps",
         "window_s",
@@ -144,16 +145,21 @@ def _window(row: Mapping[str, Any]) -> str | None:
     steps, mean_s, window_s, longest_s = numbers
     late_s = EDGE_S + 2 * longest_s + window_s * ROUNDING
     # Workers with steps of their own: it is the number of the slowest one's.
-    is_short = row.get("semantics") != "stale" and window_s - steps * mean_s > late_s
+    is_short = not _is_asynchronous(row) and window_s - steps * mean_s > late_s
     if not is_short and steps * mean_s <= window_s * (1 + ROUNDING):
         return None
     return f"{steps:.0f} steps of {mean_s:.4g} s in a window of {window_s:.4g} s"
 
 
+def _is_asynchronous(row: Mapping[str, Any]) -> bool:
+    """True if a step is one worker's own: then there is no global batch."""
+    return row.get("sync") != AS_WRITTEN and _numbers_of(row, "global_batch") is None
+
+
 def _utilization(row: Mapping[str, Any], name: str) -> str | None:
     """Check a share of the device's peak, unless the peak is only measured."""
     numbers = _numbers_of(row, name, "peak_flops_per_s")
-    is_mixed = row.get("semantics") == "stale" and ", " in str(row.get("devices"))
+    is_mixed = _is_asynchronous(row) and ", " in str(row.get("devices"))
     # Where fast devices do more of the work, their work is not the weakest one's.
     if (
         numbers is None

@@ -23,7 +23,7 @@ HONEST: dict[str, Any] = {
     "samples_per_s": 640.0,
     "step_mean_s": 0.1,
     "global_batch": 64,
-    "semantics": "exact",
+    "sync": "ddp",
     "flags": ["spiky"],
     "measured_steps": 30,
     "window_s": 3.01,
@@ -69,6 +69,11 @@ def with_memory(sent: Sent, device_bytes: int | None) -> Sent:
         # Both were changed alike: the window knows better.
         ({"samples_per_s": 320.0, "step_mean_s": 0.2}, "30 steps of 0.2 s in a window of 3.01 s"),
         ({"measured_steps": 1000, "window_s": 400.0}, "1000 steps of 0.1 s in a window of 400 s"),
+        # Updates are late, but all workers make each.
+        (
+            {"semantics": "stale", "measured_steps": 1000, "window_s": 400.0},
+            "1000 steps of 0.1 s in a window of 400 s",
+        ),
         ({"window_s": 2.0}, "30 steps of 0.1 s in a window of 2 s"),
         (
             {"mfu": 1.37, "hfu": None},
@@ -94,7 +99,7 @@ def test_a_row_that_contradicts_itself_is_named_with_the_numbers(
         # A worker's last step is followed by its leave of the servers, on a busy machine.
         {"window_s": 8.1},
         # Each worker has steps of its own, the slowest one few.
-        {"semantics": "stale", "global_batch": None, "measured_steps": 3},
+        {"global_batch": None, "measured_steps": 3},
         # Clocks go beyond that of the sheet.
         {"mfu": 1.02},
         # A product beside other work is slower than a step without it.
@@ -102,7 +107,6 @@ def test_a_row_that_contradicts_itself_is_named_with_the_numbers(
         # The fast half does most of the work, and the slow half is the measure.
         {
             "mfu": 1.3,
-            "semantics": "stale",
             "global_batch": None,
             "devices": "NVIDIA A100, NVIDIA H100",
         },
@@ -115,7 +119,7 @@ def test_an_honest_row_is_not_named(truth: dict[str, Any]) -> None:
 @pytest.mark.parametrize("unknown", [None, math.nan, math.inf])
 @pytest.mark.parametrize("column", JUDGED_COLUMNS)
 def test_what_is_unknown_contradicts_nothing(column: str, unknown: Any) -> None:
-    value = None if column in ("flags", "semantics", "devices", "peak_source") else unknown
+    value = None if column in ("flags", "sync", "devices", "peak_source") else unknown
     assert contradictions(HONEST | {column: value}) == []
     assert contradictions(dict.fromkeys(JUDGED_COLUMNS)) == contradictions({}) == []
 
