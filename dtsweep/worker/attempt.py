@@ -491,10 +491,10 @@ def _step_work(
         return None
     if passes is None:
         return None
-    # A worker updates its part of the parameters, and none where servers do.
+    # A worker's device updates its part of the parameters, and none where servers or its host do.
     info = point.mode
     operations, moved_bytes = update
-    if point.servers:
+    if point.servers or point.offload:
         operations = operations * 0
         moved_bytes = 0
     elif info.shards_optimizer:
