@@ -199,12 +199,17 @@ def parts_of(row: Row) -> list[Part]:
             Part("exchange", "exposed exchange", 0.0, 0.0, 0.0),
             Part("wait", "waiting", 0.0, 0.0, 0.0),
         ]
-    elif row["semantics"] == "stale" and row["comm_share"] is not None:
+    elif _is_asynchronous(row) and row["comm_share"] is not None:
         # A step is a worker's own push: what it waits for others, by the bound, is in the same
         # number.
         exchange = _part(row | {"exchange_share": row["comm_share"]}, "exchange", "comm_share")
         parts[1:] = [exchange, Part("wait", "waiting", 0.0, 0.0, 0.0)]
     return _with_work(parts, row)
+
+
+def _is_asynchronous(row: Row) -> bool:
+    """True if a step is a worker's own push: then there is no global batch."""
+    return row["semantics"] == "stale" and row.get("global_batch") is None
 
 
 def _part(row: Row, name: str, column: str) -> Part:

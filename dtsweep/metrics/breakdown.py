@@ -101,7 +101,9 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
     if power := _all(ranks, "power_w"):
         row["power_w"] = sum(power)
     # Of the whole window, as its energy is.
-    samples = sum(rank.window_steps for rank in ranks) * point.global_batch / point.workers
+    samples = sum(
+        measured.window_steps * point.samples_of(rank) for rank, measured in enumerate(ranks)
+    )
     if energy := _all(ranks, "energy_j"):
         row["energy_j"] = sum(energy)
         row["energy_j_per_sample"] = sum(energy) / samples

@@ -15,6 +15,7 @@ import numpy as np
 
 from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
+from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point
 
 ROUNDING = 0.01
@@ -49,7 +50,7 @@ JUDGED_COLUMNS = (
         "samples_per_s",
         "step_mean_s",
         "global_batch",
-        "semantics",
+        "sync",
         "flags",
         "measured_steps",
         "window_s",
@@ -89,7 +90,7 @@ def plausibility_columns(
         {rank: _memory(measured, results[rank].device_bytes) for rank, measured in ranks.items()},
         {rank: _cpu_time(measured, facts[rank]) for rank, measured in ranks.items()},
         {
-            rank: _cpu_flops(point, measured, list(ranks.values()), facts[rank])
+            rank: _cpu_flops(point, rank, list(ranks.values()), facts[rank])
             for rank, measured in ranks.items()
         },
     )
@@ -144,16 +145,21 @@ def _window(row: Mapping[str, Any]) -> str | None:
     steps, mean_s, window_s, longest_s = numbers
     late_s = EDGE_S + 2 * longest_s + window_s * ROUNDING
     # Workers with steps of their own: it is the number of the slowest one's.
-    is_short = row.get("semantics") != "stale" and window_s - steps * mean_s > late_s
+    is_short = not _is_asynchronous(row) and window_s - steps * mean_s > late_s
     if not is_short and steps * mean_s <= window_s * (1 + ROUNDING):
         return None
     return f"{steps:.0f} steps of {mean_s:.4g} s in a window of {window_s:.4g} s"
 
 
+def _is_asynchronous(row: Mapping[str, Any]) -> bool:
+    """True if a step is one worker's own: then there is no global batch."""
+    return row.get("sync") != AS_WRITTEN and _numbers_of(row, "global_batch") is None
+
+
 def _utilization(row: Mapping[str, Any], name: str) -> str | None:
     """Check a share of the device's peak, unless the peak is only measured."""
     numbers = _numbers_of(row, name, "peak_flops_per_s")
-    is_mixed = row.get("semantics") == "stale" and ", " in str(row.get("devices"))
+    is_mixed = _is_asynchronous(row) and ", " in str(row.get("devices"))
     # Where fast devices do more of the work, their work is not the weakest one's.
     if (
         numbers is None
@@ -179,16 +185,19 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured], rate: float) -> 
     ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
     began = max(start[0] for start in starts)
     ended = min(end[-1] for end in ends)
-    spans = list(zip(starts, ends, strict=True))
-    inside = sum(np.sum((start >= began) & (end <= ended)) for start, end in spans)
-    touching = sum(np.sum((end > began) & (start < ended)) for start, end in spans)
-    done = rate * (ended - began) / point.samples_per_worker_step
+    samples = [point.samples_of(rank) for rank in range(len(ranks))]
+    # In steps of mean size.
+    sizes = [number / float(np.mean(samples)) for number in samples]
+    spans = list(zip(sizes, starts, ends, strict=True))
+    inside = sum(size * np.sum((start >= began) & (end <= ended)) for size, start, end in spans)
+    touching = sum(size * np.sum((end > began) & (start < ended)) for size, start, end in spans)
+    done = rate * (ended - began) / float(np.mean(samples))
     if not done < inside * (1 - ROUNDING) and not done > touching * (1 + ROUNDING):
         return None
     return (
         f"samples_per_s of {rate:.4g} is {done:.4g} steps in the {ended - began:.4g} s in which "
         "all workers had steps, "
-        f"and these were {inside} to {touching}"
+        f"and these were {inside:g} to {touching:g}"
     )
 
 
@@ -246,10 +255,14 @@ def _cpu_time(measured: Measured, facts: RankFacts) -> str | None:
     return f"{used_s:.4g} s of CPU time in a window of {measured.window_s:.4g} s on {cpus} CPUs"
 
 
-def _cpu_flops(
-    point: Point, measured: Measured, ranks: Sequence[Measured], facts: RankFacts
-) -> str | None:
-    """Check that the window's arithmetic fits into its CPU time, unless a GPU does it."""
+def _cpu_flops(point: Point, rank: int, ranks: Sequence[Measured], facts: RankFacts) -> str | None:
+    """Check that a rank's arithmetic fits into its CPU time, unless a GPU does it.
+
+    Nothing is known of a rank that has a part of a model.
+    """
+    if point.grid.model > 1:
+        return None
+    measured = ranks[rank]
     used_s = _cpu_s(measured)
     limit = CORE_FLOPS_PER_S.get(point.precision)
     model_flops = ranks[0].flops_per_sample or 0.0
@@ -258,7 +271,7 @@ def _cpu_flops(
         return None
     best = max(rank.matmul_flops_per_s or 0.0 for rank in ranks) / facts.threads
     limit = max(limit, OVER_MATMUL * best)
-    done = flops_per_sample * point.samples_per_worker_step * measured.window_steps
+    done = flops_per_sample * point.samples_of(rank) * measured.window_steps
     if not done > limit * (used_s + CPU_CLOCK_S):
         return None
     return (

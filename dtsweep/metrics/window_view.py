@@ -198,9 +198,10 @@ def _asynchronous_rate(
     ended = min(float(span.ends[-1]) for span in spans)
     edges = np.array([began, ended])
     counts = np.array([np.diff(span.steps_until(edges))[0] for span in spans])
-    rate = float(counts.sum()) * point.samples_per_worker_step / (ended - began)
+    samples = np.array([point.samples_of(rank) for rank in range(len(spans))])
+    rate = float(counts @ samples) / (ended - began)
     edges = np.linspace(began, ended, max(1, int(counts.min())) + 1)
-    bins = np.sum([np.diff(span.steps_until(edges)) for span in spans], axis=0)
+    bins = samples @ [np.diff(span.steps_until(edges)) for span in spans]
     half = mean_half_width(bins)
     error = standard_error(bins)
     mean = float(bins.mean())

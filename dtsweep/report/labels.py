@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import setting_columns
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
-from dtsweep.sweep.modes import MODE_FIELDS, UNDECLARED, mode_in_results
+from dtsweep.sweep.modes import MODE_FIELDS, OWN, UNDECLARED, mode_in_results
 from dtsweep.sweep.point import AXES, is_left_out
 from dtsweep.sweep.values import ARGS
 
@@ -97,8 +97,8 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     mode = str(row["sync"])
     info = mode_in_results(mode)
     read: Iterable[str] = info.reads
-    if info is UNDECLARED:
-        # What it reads is stored, what it does not read is null.
+    if info is UNDECLARED or mode == OWN:
+        # Results have no declaration of it. What it reads is stored, what it does not read is null.
         read = [name for name in MODE_FIELDS if pd.notna(row[name])]
     values = {name: row[name] if pd.notna(row[name]) else None for name in read}
     mode_settings = " ".join(

@@ -178,6 +178,8 @@ def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
         per_pass = sum(point.shares)
         if point.asked % per_pass:
             passes = f"{point.data_parallel} workers × {point.micro_batch} samples"
+            if per_pass != point.workers * point.micro_batch:
+                passes = f"{per_pass} samples per pass"
             reason = f"global_batch {point.asked} is not a multiple of {passes}"
             overrides = {"global_batch": point.asked, "accumulation": None}
             return Candidate(

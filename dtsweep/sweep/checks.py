@@ -31,7 +31,7 @@ def check_workload(workload: Any) -> None:
         raise SweepError(
             f"workload {name} is not a dataclass; put @dataclass(frozen=True) above it", word=name
         )
-    declaration_of(workload)
+    _check_own_mode(workload)
     check_arguments(getattr(workload, "arguments", ()) if is_own_loop(workload) else ())
     for field_name, value in workload_fields(workload).items():
         if not _is_json(value):
@@ -80,6 +80,19 @@ def _check_methods(workload: Any) -> None:
             if near:
                 hint = f"did you call it {near!r}?"
             raise SweepError(f"workload {name} has no method {method}(); {hint}", word=name)
+
+
+def _check_own_mode(workload: Any) -> None:
+    """Refuse a declaration that can't be used, or that names what is no field of a point."""
+    own_mode = declaration_of(workload)
+    for field in own_mode.reads if own_mode else ():
+        if field not in AXES:
+            name = type(workload).__name__
+            raise SweepError(
+                f"{name}.own_mode reads {quoted(field)}, no field of a point; "
+                f"{did_you_mean(field, AXES)}",
+                word=name,
+            )
 
 
 def _is_json(value: Any) -> bool:

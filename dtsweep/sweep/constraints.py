@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtsweep.sweep.compressions import EXCHANGES, compression_of
-from dtsweep.sweep.modes import MODES, OWN, declaration_of, has_own_mode, has_train_step
+from dtsweep.sweep.modes import (
+    OF_THE_USER,
+    OWN,
+    declaration_of,
+    has_own_mode,
+    has_train_step,
+)
 from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
 
@@ -55,9 +61,9 @@ def _can_have_nodes(point: Point) -> bool:
 
 
 def _lacks_loss(point: Point) -> bool:
-    """True if a mode of dtsweep is to train a workload that has only a step of its own."""
+    """True if another mode is to train a workload that has only a step of its own."""
     has_loss = callable(getattr(point.workload, "loss", None))
-    return point.sync in MODES and has_train_step(point.workload) and not has_loss
+    return point.sync not in OF_THE_USER and has_train_step(point.workload) and not has_loss
 
 
 def _unread_by_own_mode(point: Point) -> str | None:
@@ -81,6 +87,10 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         applies=lambda point, _: point.workers % point.grid.model > 0,
         reason="model_parallel={point.grid.model} does not divide workers={point.workers}",
+    ),
+    Constraint(
+        applies=lambda point, _: point.mode.shares is not None and 0 in point.shares,
+        reason="{point.sync} has no samples for a worker with micro_batch={point.micro_batch}",
     ),
     Constraint(
         applies=lambda point, _: _lacks_loss(point),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -45,7 +45,45 @@ def installed_mode(name: str, mode_fields: tuple[str, ...]) -> ModeInfo:
         for field in OF_A_POINT
         if (function := getattr(info, field)) is not None
     }
-    return replace(info, **functions)
+    return _with_checked_workers(one, replace(info, **functions))
+
+
+def _with_checked_workers(one: Declared, info: ModeInfo) -> ModeInfo:
+    """The declaration, whose grids and shares are refused where they don't fit the workers."""
+
+    def grid(fields: Fields) -> Grid:
+        value, workers = info.grid(fields), fields["workers"]
+        if value.model < 1:
+            raise DeclarationError(f"{one} has {value}; {one.again}", word=one.name)
+        if workers % value.model:
+            # Such a point is impossible.
+            return Grid(data=max(1, workers // value.model), model=value.model)
+        if value.data * value.model != workers:
+            raise DeclarationError(
+                f"{one} has {value} for workers={workers}; data × model must be {workers} "
+                f"({one.again})",
+                word=one.name,
+            )
+        return value
+
+    def shares(fields: Fields) -> Sequence[int]:
+        assert info.shares is not None
+        value, groups = info.shares(fields), grid(fields).data
+        # A share of 0 makes the point impossible.
+        is_right = isinstance(value, Sequence) and len(value) == groups
+        if (
+            is_right
+            and all(isinstance(share, int) and share >= 0 for share in value)
+            and any(value)
+        ):
+            return value
+        raise DeclarationError(
+            f"{one} has shares={quoted(value)}; give a list of {groups} numbers of samples "
+            f"({one.again})",
+            word=one.name,
+        )
+
+    return replace(info, grid=grid, shares=info.shares and shares)
 
 
 def _check_words(

@@ -222,7 +222,7 @@ class Point:
                 object.__setattr__(self, name, default)
         if self.sync not in AXES["sync"].choices:
             # What is wrong with a package's declaration is said before anything is measured.
-            _ = (self.semantics, self.is_asynchronous, self.shares, self.servers)
+            _ = (self.semantics, self.is_asynchronous, self.grid, self.shares, self.servers)
 
     @property
     def mode(self) -> ModeInfo:
@@ -272,6 +272,15 @@ class Point:
         16
         """
         return self.micro_batch * self.accumulation
+
+    def samples_of(self, rank: int) -> float:
+        """Samples per step that count as a worker's: its part of its group's.
+
+        >>> Point(workers=4, micro_batch=8, accumulation=2).samples_of(3)
+        16.0
+        """
+        sharing = self.grid.model
+        return self.shares[rank // sharing] * self.accumulation / sharing
 
     @property
     def global_batch(self) -> int:

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from dtsweep.compression.exchange import Mean
 from dtsweep.measure.clock import StepClock
 from dtsweep.provenance.installed import entry_of, load_class
-from dtsweep.sweep.modes import MODES, OF_THE_USER, mode_of
+from dtsweep.sweep.modes import MODES, OF_THE_USER, OWN, mode_of
 from dtsweep.sweep.point import Point
 from dtsweep.sync.meshes import mesh_of
 
@@ -55,6 +55,12 @@ class Job:
     def data_rank(self) -> int:
         """Index of this worker's data-parallel group: its samples, and the seed of its passes."""
         return self.rank // self.point.grid.model
+
+    @property
+    def divides_model(self) -> bool:
+        """True if a worker may have only a part of each parameter, once its mode is prepared."""
+        point = self.point
+        return point.mode.shards or point.sync == OWN or point.grid.model > 1
 
     @property
     def model_rank(self) -> int:
@@ -102,6 +108,12 @@ class SyncMode:
 
     trained: nn.Module | None = None
     """Module whose parameters it trains, if that is not the one it was given; set by `prepare`."""
+
+    counts_periods: bool = False
+    """True if it counts the steps of a period itself, from its first: `begin_period` does nothing.
+
+    Nothing then ends or begins inside a period.
+    """
 
     means: Sequence[Mean] = ()
     """Averager of its compressed tensors."""

@@ -24,6 +24,8 @@ class Own(SyncMode):
     Nothing is wrapped, no weights are sent, and no gradients are exchanged here.
     """
 
+    counts_periods = True
+
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         super().__init__(job)

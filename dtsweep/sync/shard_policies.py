@@ -97,5 +97,7 @@ def param_groups_of(block: nn.Module) -> Iterator[Any]:
     if isinstance(block, FSDPModule):
         state = block._get_fsdp_state()
         groups = getattr(state, "_fsdp_param_groups", None)
-        # Before torch 2.13 a module had one.
-        yield from [state._fsdp_param_group] if groups is None else groups
+        if groups is None:
+            # Before torch 2.13 a module had one, or None if all parameters are in its blocks.
+            groups = filter(None, [state._fsdp_param_group])
+        yield from groups

@@ -96,7 +96,7 @@ def _note_failure(fields: dict[str, Any], loop: Loop, reason: str) -> None:
     if "device_idle_low" in fields:
         fields.setdefault("device_idle_reason", reason)
     compares = point.workers > 1 and info.agree != "nothing"
-    if compares and "gradients_agree" not in fields:
+    if compares and "parameters_agree" not in fields:
         fields["gradients_reason"] = reason
     # Whole rounds that came before it stay.
     has_turns = any(segment.name == "no_exchange" for segment in loop.segments)
@@ -120,7 +120,8 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     """Do one more step; count what it sends, and compare the gradients that ranks then have.
 
     In modes with a sync period two steps: one without an exchange of the mode's own, which stands
-    for all of them, and the last one of the period.
+    for all of them, and the last one of the period. Where the workload counts the steps of a period
+    itself, all of them.
 
     Args:
         loop: after its window.
@@ -137,7 +138,10 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     """
     point = loop.job.point
     info = point.mode
-    counts = [Counting() for _ in range(min(point.period, 2))]
+    steps = point.period
+    if not loop.mode.counts_periods:
+        steps = min(steps, 2)
+    counts = [Counting() for _ in range(steps)]
     record = None
     if info.agree != "nothing":
         record = StepRecord(loop.job, loop.mode, model)
@@ -162,7 +166,7 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     if record:
         fields |= record.compared()
     if info.shards:
-        fields["gradients_reason"] = fields["gradients_reason"] or IN_SHARDS
+        fields["gradients_reason"] = fields.get("gradients_reason") or IN_SHARDS
     sent = _sent_in_window(counts, period=point.period, window_steps=window_steps)
     per_step = None
     if sent:
@@ -172,14 +176,13 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
 
 
 def _sent_in_window(counts: list[Counting], *, period: int, window_steps: int) -> dict[str, Any]:
-    """`bytes_sent` and `messages_sent` of a window, from counts of the last steps of a period."""
+    """`bytes_sent` and `messages_sent` of a window, from counts of a period, or of its ends."""
     if unknown := sorted({call for counting in counts for call in counting.unknown}):
         print(f"bytes and messages sent are unknown: {', '.join(unknown)}", file=sys.stderr)  # noqa: T201  # the rank's log
         return {}
+    times = [1] * len(counts)
     # The first of two stands for all steps of the period but the last.
-    if len(counts) == 1:
-        times = [1]
-    else:
+    if len(counts) < period:
         times = [period - 1, 1]
     sent_bytes, messages = Fraction(0), 0
     for counting, count in zip(counts, times, strict=True):

@@ -324,7 +324,7 @@ def _measure(
         check = _gradient_check(job, mode, model, task, seeds=seeds)
         # What is counted of a model is counted of a whole one.
         product = {}
-        if point.mode.shards or point.sync == OWN:
+        if job.divides_model:
             product = _product(point, model, parameters, context, rates)
         flags += _prepare(mode, model, make)
         model = mode.trained or model
@@ -441,8 +441,9 @@ def _product(
         flops = counted.model_per_sample
     tokens = getattr(point.workload, "tokens_per_sample", None)
     work = None
-    # How a workload divides its own model is not known.
-    if point.sync != OWN and _steps_alone(point, optimizer):
+    # How workers divide a model is not known.
+    is_divided = point.sync == OWN or point.grid.model > 1
+    if not is_divided and _steps_alone(point, optimizer):
         work = _step_work(point, model, context.device, rates)
     return {
         "model_digest": model_digest(parameters, flops_per_sample=flops, tokens_per_sample=tokens),
@@ -490,10 +491,10 @@ def _step_work(
         return None
     if passes is None:
         return None
-    # A worker updates its part of the parameters, and none where servers do.
+    # A worker's device updates its part of the parameters, and none where servers or its host do.
     info = point.mode
     operations, moved_bytes = update
-    if point.servers:
+    if point.servers or point.offload:
         operations = operations * 0
         moved_bytes = 0
     elif info.shards_optimizer:
@@ -563,12 +564,11 @@ def _gradient_check(
     job: Job, mode: SyncMode, model: nn.Module, task: Task, *, seeds: Sequence[int]
 ) -> GradientCheck | None:
     """Check the first step's gradient if the sweep asks for it and the mode supports it."""
-    info = job.point.mode
     # A canary is a point of the sweep too, and is checked as that.
     if not task.measure.check or task.is_canary or not _can_be_checked(job.point):
         return None
-    # Of shards rank 0 needs those of all ranks.
-    if job.rank and not info.shards and job.point.sync != OWN:
+    # Of a divided model rank 0 needs the parts of all ranks.
+    if job.rank and not job.divides_model:
         return None
     return GradientCheck(
         job, mode, model, seeds=seeds, limit_s=min(LIMIT_S, task.measure.max_warmup_seconds / 2)

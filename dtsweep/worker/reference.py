@@ -77,7 +77,7 @@ class GradientCheck:
         self.expected: dict[str, torch.Tensor] = {}
         self._mode = mode
         self._model = model
-        self._gathers = job.point.mode.shards or job.point.sync == OWN
+        self._gathers = job.divides_model
         self._judges = job.rank == 0
         self._peak_before = peak_bytes(job.device)
         self._reserved_before = reserved_peak_bytes(job.device)
@@ -172,10 +172,15 @@ class GradientCheck:
         expected = self.expected.pop(name, None)
         if expected is None or is_ignored(parameter):
             return
+        if gathered is None:
+            gathered = _dense_gradient(parameter)
+        if gathered.shape != expected.shape:
+            # Divided by the workload's or the mode's own code, which alone knows how.
+            shapes = f"{tuple(gathered.shape)}, not {tuple(expected.shape)}"
+            self._give_up(f"the gradient of {name} has the shape {shapes}")
+            return
         try:
-            self._squared_errors[name], squared_norm = squares(
-                _dense_gradient(parameter) if gathered is None else gathered, expected
-            )
+            self._squared_errors[name], squared_norm = squares(gathered, expected)
             self._squared_norm += squared_norm
         except (RuntimeError, MemoryError) as error:
             if not oom_status(error):

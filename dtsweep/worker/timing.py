@@ -137,8 +137,12 @@ def _warm_up(loop: Loop, task: Task) -> tuple[float, float]:
     Returns the time of the slowest step and of a sync period in seconds, equal on all ranks.
     """
     # The last of them ends a period, and the window begins with one.
-    loop.mode.begin_period(-task.measure.warmup_steps % loop.job.point.period)
-    loop.run("warmup", range(task.measure.warmup_steps))
+    steps, period = task.measure.warmup_steps, loop.job.point.period
+    if loop.mode.counts_periods:
+        steps += -steps % period
+    else:
+        loop.mode.begin_period(-steps % period)
+    loop.run("warmup", range(steps))
     return _agree(loop.job, loop.segments[-1].times)
 
 

@@ -237,7 +237,8 @@ def test_a_measured_exchange_is_not_blamed_for_what_is_unknown_of_data_loading()
 
 def test_pushes_of_an_asynchronous_worker_are_its_exchange() -> None:
     shares = known("comm_share", 0.7)
-    stale = {"sync": "parameter_server", "shards": 1, "semantics": "stale", "overlap": None}
+    stale: dict[str, Any] = {"sync": "parameter_server", "shards": 1, "semantics": "stale"}
+    stale |= {"overlap": None, "global_batch": None}
     found = judged(alone(workers=2, **stale, **shares))
     assert (found["bound"], found["exchange_share"], found["waiting_share"]) == (
         "exchange",
@@ -245,6 +246,9 @@ def test_pushes_of_an_asynchronous_worker_are_its_exchange() -> None:
         0.0,
     )
     assert axes(found) == ["accumulation", "compression", "shards"]
+    # Late updates that all workers make together have a wait of their own.
+    together_late = together(0.3, 0.4) | {"semantics": "stale", "global_batch": 8}
+    assert judged(together_late)["waiting_share"] > 0
     # With one worker there is a server as well.
     assert judged(alone(workers=1, **stale, **shares))["bound"] == "exchange"
 

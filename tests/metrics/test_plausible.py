@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtsweep.metrics.plausible import JUDGED_COLUMNS, contradictions, plausibility_columns
+from dtsweep.metrics.summary import trial_columns
 from dtsweep.results.schema import TRIALS
+from dtsweep.sweep.mode_info import Grid, ModeInfo
+from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.point import Point
 from tests.outcomes import PASS, Sent, facts, marked, outcome, row_of
 
@@ -20,7 +23,7 @@ HONEST: dict[str, Any] = {
     "samples_per_s": 640.0,
     "step_mean_s": 0.1,
     "global_batch": 64,
-    "semantics": "exact",
+    "sync": "ddp",
     "flags": ["spiky"],
     "measured_steps": 30,
     "window_s": 3.01,
@@ -66,6 +69,11 @@ def with_memory(sent: Sent, device_bytes: int | None) -> Sent:
         # Both were changed alike: the window knows better.
         ({"samples_per_s": 320.0, "step_mean_s": 0.2}, "30 steps of 0.2 s in a window of 3.01 s"),
         ({"measured_steps": 1000, "window_s": 400.0}, "1000 steps of 0.1 s in a window of 400 s"),
+        # Updates are late, but all workers make each.
+        (
+            {"semantics": "stale", "measured_steps": 1000, "window_s": 400.0},
+            "1000 steps of 0.1 s in a window of 400 s",
+        ),
         ({"window_s": 2.0}, "30 steps of 0.1 s in a window of 2 s"),
         (
             {"mfu": 1.37, "hfu": None},
@@ -91,7 +99,7 @@ def test_a_row_that_contradicts_itself_is_named_with_the_numbers(
         # A worker's last step is followed by its leave of the servers, on a busy machine.
         {"window_s": 8.1},
         # Each worker has steps of its own, the slowest one few.
-        {"semantics": "stale", "global_batch": None, "measured_steps": 3},
+        {"global_batch": None, "measured_steps": 3},
         # Clocks go beyond that of the sheet.
         {"mfu": 1.02},
         # A product beside other work is slower than a step without it.
@@ -99,7 +107,6 @@ def test_a_row_that_contradicts_itself_is_named_with_the_numbers(
         # The fast half does most of the work, and the slow half is the measure.
         {
             "mfu": 1.3,
-            "semantics": "stale",
             "global_batch": None,
             "devices": "NVIDIA A100, NVIDIA H100",
         },
@@ -112,7 +119,7 @@ def test_an_honest_row_is_not_named(truth: dict[str, Any]) -> None:
 @pytest.mark.parametrize("unknown", [None, math.nan, math.inf])
 @pytest.mark.parametrize("column", JUDGED_COLUMNS)
 def test_what_is_unknown_contradicts_nothing(column: str, unknown: Any) -> None:
-    value = None if column in ("flags", "semantics", "devices", "peak_source") else unknown
+    value = None if column in ("flags", "sync", "devices", "peak_source") else unknown
     assert contradictions(HONEST | {column: value}) == []
     assert contradictions(dict.fromkeys(JUDGED_COLUMNS)) == contradictions({}) == []
 
@@ -230,6 +237,51 @@ def test_throughput_of_workers_apart_is_that_of_their_steps(factor: float) -> No
     rate = f"{80 * factor:.4g}"
     wrong = f"samples_per_s of {rate} is {rate} steps in the 4 s in which all workers had steps"
     assert words == (None if factor == 1 else f"{wrong}, and these were 80 to 80")
+
+
+class Uneven(Point):
+    """A point whose workers step apart, rank 1 with three times the samples of rank 0."""
+
+    @property
+    def mode(self) -> ModeInfo:
+        return replace(
+            mode_of("parameter_server"), shares=lambda _: [2, 6], semantics=lambda _: "stale"
+        )
+
+
+class Halves(Point):
+    """A point of two workers that share a model."""
+
+    @property
+    def mode(self) -> ModeInfo:
+        return replace(mode_of("ddp"), grid=lambda _: Grid(data=1, model=2))
+
+
+@pytest.mark.parametrize("pace", [1, 2])
+def test_workers_apart_with_unequal_shares_have_the_rate_of_all_their_samples(pace: int) -> None:
+    # The small share is as fast, or twice so.
+    point = Uneven(workers=2, sync="parameter_server", micro_batch=4)
+    energy: dict[str, Any] = {"telemetry": {"energy_j": 100.0}}
+    ranks = [outcome([0.1 / pace] * 40 * pace, **energy), outcome(STEADY, **energy)]
+    known, results = marked(ranks, sync="parameter_server")
+    measured = [of_rank.measured for of_rank in results.values() if of_rank.measured is not None]
+    row = trial_columns(point, measured, nodes=["a", "a"], half_width=None)
+    assert row["samples_per_s"] == pytest.approx(20 * pace + 60)
+    assert row["energy_j_per_sample"] == pytest.approx(200 / (4 * (20 * pace + 60)))
+    row["semantics"] = "stale"
+    assert plausibility_columns(point, row, known, results)["implausible"] is None
+
+
+def test_the_arithmetic_of_a_worker_with_a_part_of_a_model_is_not_judged() -> None:
+    whole = 1.5 * 396.8e9 * 4 / 160
+    known, results = marked([computing(whole)] * 2)
+    row = {"samples_per_s": 40.0, "semantics": "exact", "flags": []}
+    judged = [
+        plausibility_columns(kind(workers=2, micro_batch=4), row, known, results)["implausible"]
+        for kind in (Point, Halves)
+    ]
+    assert "FLOP in 4 s of CPU time" in judged[0]
+    assert judged[1] is None
 
 
 def computing(flops: float, *, cpus: float = 1.0, where: Any = MACHINE, **other: Any) -> Sent:

@@ -14,7 +14,7 @@ from tests.installed import describe
 from tests.pages import ROOT
 
 GOOD = """\
-from dtsweep.sweep.mode_info import ModeInfo
+from dtsweep.sweep.mode_info import Grid, ModeInfo
 
 INFO = ModeInfo(
     implementation="dtsweep.sync.ring:Ring", semantics=lambda _: "exact", reads={"bucket_bytes": 7}
@@ -24,7 +24,7 @@ INFO = ModeInfo(
 SWEEP = """\
 from dtsweep import Sweep, workloads
 
-sweep = Sweep(workload=workloads.Gpt(), axes={"workers": [1], "sync": ["MODE"]})
+sweep = Sweep(workload=workloads.Gpt(), axes={"workers": [2], "sync": ["MODE"]})
 """
 
 SCAN_SEEN = """\
@@ -95,6 +95,16 @@ def test_a_name_near_that_of_a_package_is_told(tmp_path: Path) -> None:
             GOOD.replace("reads", 'agree="all", reads'),
             "bad:INFO",
             "has agree='all'; allowed: gradients, parameters, nothing",
+        ),
+        (
+            GOOD.replace("reads", "grid=lambda p: Grid(data=p['workers'], model=2), reads"),
+            "bad:INFO",
+            "has Grid(data=2, model=2) for workers=2; data × model must be 2",
+        ),
+        (
+            GOOD.replace("reads", "shares=lambda p: [1], reads"),
+            "bad:INFO",
+            "has shares=[1]; give a list of 2 numbers of samples",
         ),
         ("import torch\n" + GOOD, "bad:INFO", "imports torch with its declaration bad:INFO"),
     ],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from dtsweep.report.labels import point_label
 from dtsweep.report.tables import batch_columns, share_columns
+from dtsweep.sweep.modes import MODE_FIELDS
 
 
 def test_arguments_of_a_script_have_columns_that_hide_no_other() -> None:
@@ -17,6 +19,12 @@ def test_arguments_of_a_script_have_columns_that_hide_no_other() -> None:
     assert columns["workers"] == ["1", "2"]
     assert columns["lr"] == ["0.1", "0.05"]
     assert columns["args.--lr"] == ["1", ""]
+
+
+def test_fields_that_a_mode_of_the_workload_reads_are_in_its_label() -> None:
+    unread = dict.fromkeys((*MODE_FIELDS, "compression"))
+    row = pd.Series({**unread, "sync": "own", "sync_period": 4})
+    assert point_label(row, ["sync_period"]) == "own sync_period=4"
 
 
 def test_hfu_is_shown_where_work_is_done_again() -> None:

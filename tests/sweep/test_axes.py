@@ -13,6 +13,7 @@ from ray import tune
 
 from dtsweep.errors import SweepError
 from dtsweep.sweep.axes import by_world, candidates, narrow, parse_setting
+from dtsweep.sweep.mode_info import OwnMode
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Measure, Resources, Sweep
 
@@ -30,6 +31,15 @@ class Net:
     def build(self) -> Any: ...
     def batch(self, samples: range, device: Any) -> Any: ...
     def loss(self, model: Any, batch: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Shared(Net):
+    """One of which two workers share a model."""
+
+    own_mode = OwnMode(semantics="exact", model_parallel=2)
+
+    def prepare(self, model: Any, job: Any) -> Any: ...
 
 
 def sweep(axes: dict[str, Any], **settings: Any) -> Sweep:
@@ -156,6 +166,14 @@ def test_impossible_points_are_skipped_with_their_reason_and_so_are_those_that_s
     assert reasons({"workers": [3], "micro_batch": [4], "global_batch": [100]}) == [
         "global_batch 100 is not a multiple of 3 workers × 4 samples"
     ]
+    assert (
+        candidates(
+            Sweep(
+                workload=Shared(), axes={"workers": [4], "micro_batch": [4], "global_batch": [12]}
+            )
+        )[0].reason
+        == "global_batch 12 is not a multiple of 8 samples per pass"
+    )
     assert reasons({"sync": ["ddp", "parameter_server"], "staleness": [None, 2]}) == [
         "ddp has no staleness"
     ]

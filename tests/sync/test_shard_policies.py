@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 from torch.distributed import distributed_c10d
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from dtsweep.measure.clock import CpuClock
@@ -25,6 +27,7 @@ from dtsweep.sync.checkpoints import checkpoint_blocks
 from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.sync.shard_policies import param_groups_of
 from tests.ranks import spawn
 
 CPU = torch.device("cpu")
@@ -329,3 +332,17 @@ def test_steps_without_the_exchange_leave_no_gradients_to_later_ones(
 def test_all_blocks_share_the_groups_of_a_node(ranks: Ranks) -> None:
     # One for the nodes, one inside; the mesh of all ranks has the world's.
     assert {rank["fsdp node"]["groups"] for rank in ranks} == {2}
+
+
+@pytest.mark.parametrize(("group", "groups"), [(None, []), ("its own", ["its own"])])
+def test_a_module_has_one_group_of_parameters_or_none_before_torch_2_13(
+    group: str | None, groups: list[str]
+) -> None:
+    class Old(FSDPModule, nn.Module):
+        def __new__(cls) -> Any:
+            return object.__new__(cls)
+
+        def _get_fsdp_state(self) -> Any:
+            return SimpleNamespace(_fsdp_param_group=group)
+
+    assert list(param_groups_of(Old())) == groups

@@ -562,6 +562,15 @@ def test_rank_0_lists_the_operations_of_a_step_and_what_they_take() -> None:
     assert work.operations < twice.operations < 2 * work.operations
 
 
+def test_an_update_in_main_memory_is_no_work_of_the_device() -> None:
+    def moved(**fields: Any) -> float:
+        work = measured_in(tried(Line(), sync="fsdp", optimizer="adam", **fields)).work
+        assert work is not None
+        return work.moved_bytes
+
+    assert moved(offload=True) < moved()
+
+
 def test_what_a_compiler_makes_of_operations_is_unknown() -> None:
     class Compiled(Line):
         def build(self) -> nn.Module:

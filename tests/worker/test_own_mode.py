@@ -111,6 +111,35 @@ def alone(model: nn.Module, job: Job) -> Any:
     return model, descent(model)
 
 
+class Summed(torch.autograd.Function):
+    """Sum of all ranks' parts, each of which has the gradient of the sum."""
+
+    @staticmethod
+    def forward(context: Any, part: Tensor) -> Tensor:
+        whole = part.clone()
+        distributed.all_reduce(whole)
+        return whole
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        return gradients
+
+
+def by_hand(model: Any, job: Job) -> Any:
+    """Divide the layers without `DTensor`: a parameter keeps its name and not its shape."""
+
+    def part(parameter: Tensor, dim: int) -> nn.Parameter:
+        return nn.Parameter(parameter.detach().chunk(RANKS, dim)[job.model_rank].clone())
+
+    first, _, second = model
+    first.weight, first.bias = part(first.weight, 0), part(first.bias, 0)
+    second.weight = part(second.weight, 1)
+    second.register_forward_hook(
+        lambda layer, _, result: Summed.apply(result - layer.bias) + layer.bias  # type: ignore[no-untyped-call]  # torch's own
+    )
+    return model, descent(model)
+
+
 class Pipeline(nn.Module):
     """This rank's stage of two, which sends activations to the next rank and gradients back."""
 
@@ -168,6 +197,34 @@ class Staged(Layers):
         return loss
 
 
+PERIOD = 3
+
+
+@dataclass(frozen=True)
+class Local(Layers):
+    """The same layers, whose parameters are averaged after every `sync_period` steps."""
+
+    def prepare(self, model: nn.Module, job: Job) -> Any:
+        return model, (descent(model), [job.point.sync_period, 0])
+
+    def train_step(
+        self, model: Any, optimizer: Any, batches: Iterator[Any], mark: Callable[[str], None]
+    ) -> Any:
+        update, count = optimizer
+        for batch in batches:
+            loss = self.loss(model, batch)
+            loss.backward()
+        update.step()
+        update.zero_grad()
+        period, done = count
+        count[1] = done + 1
+        if count[1] % period == 0:
+            for parameter in model.parameters():
+                distributed.all_reduce(parameter.data)
+                parameter.data /= RANKS
+        return loss
+
+
 EXACT = OwnMode(semantics="exact")
 WAYS: dict[str, tuple[OwnMode, Callable[[nn.Module, Job], Any]]] = {
     "tensors": (OwnMode(semantics="exact", model_parallel=2), tensor_parallel),
@@ -178,12 +235,16 @@ WAYS: dict[str, tuple[OwnMode, Callable[[nn.Module, Job], Any]]] = {
     "alone": (EXACT, alone),
     "alone, by gradients": (OwnMode(semantics="exact", agree="gradients"), alone),
     "alone, said so": (OwnMode(semantics="local", agree="nothing"), alone),
+    "by hand": (OwnMode(semantics="exact", model_parallel=RANKS), by_hand),
+    "local": (OwnMode(semantics="local", reads=("sync_period",)), alone),
     "nothing": (EXACT, lambda model, job: None),
     "no optimizer": (EXACT, lambda model, job: (model, None)),
 }
 COMPARED = ("tensors", "stages", "bf16", "ddp")
 """Ways whose weights are compared with those of one process."""
 CHECKED = ("tensors", "bf16", "strict bf16", "ddp")
+KINDS = {"stages": Staged, "local": Local}
+"""Kinds of workloads that have a step of their own, by the ways that they train."""
 SHORT = Measure(
     half_width=None,
     warmup_steps=2,
@@ -196,12 +257,13 @@ SHORT = Measure(
 
 
 def point_of(way: str) -> Point:
-    kind = Staged if way == "stages" else Layers
-    return Point(workers=RANKS, micro_batch=4, sync="own", workload=kind(way))
+    kind = KINDS.get(way, Layers)
+    period = PERIOD if way == "local" else None
+    return Point(workers=RANKS, micro_batch=4, sync="own", sync_period=period, workload=kind(way))
 
 
 def sweep_of(way: str) -> Sweep:
-    measure = replace(SHORT, check=way in CHECKED or way == "stages")
+    measure = replace(SHORT, check=way in (*CHECKED, "stages", "by hand"))
     return Sweep(workload=point_of(way).workload, axes={"workers": [RANKS]}, measure=measure)
 
 
@@ -366,6 +428,23 @@ def test_a_step_of_the_workload_is_not_checked_and_says_so(outcome: Outcome) -> 
     assert row["unchecked_reason"].startswith("train_step of the workload")
 
 
+def test_a_parameter_in_parts_that_torch_does_not_know_is_not_compared(outcome: Outcome) -> None:
+    row = outcome.row("by hand")
+    assert row["status"] == "ok", row["reason"]
+    assert "unchecked" in row["flags"]
+    assert "0.weight has the shape (4, 8), not (16, 8)" in row["unchecked_reason"]
+
+
+def test_a_period_of_the_workload_is_measured_from_one_exchange_to_the_next(
+    outcome: Outcome,
+) -> None:
+    row = outcome.row("local")
+    assert (row["status"], row["reason"]) == ("ok", None)
+    assert row["parameters_agree"] is True
+    parameters = (WIDTH + 1) * 2 * WIDTH + (2 * WIDTH + 1) * WIDTH
+    assert row["bytes_sent_per_step"] == 2 * (RANKS - 1) / RANKS * 4 * parameters / PERIOD
+
+
 def test_workers_that_exchange_nothing_are_found_where_it_is_declared_otherwise(
     outcome: Outcome,
 ) -> None:
@@ -390,6 +469,11 @@ def test_what_prepare_returns_must_be_a_model_and_an_optimizer(
     row = outcome.row(way)
     assert row["status"] == "user_error"
     assert words in row["reason"]
+
+
+@dataclass(frozen=True)
+class Misspelt(Layers):
+    own_mode = OwnMode(semantics="exact", reads=("clip_norn",))
 
 
 @dataclass(frozen=True)
@@ -467,6 +551,10 @@ def test_points_that_an_own_mode_can_not_train_have_a_reason(point: Point, reaso
             "Undeclared.own_mode is None",
         ),
         (lambda: Sweep(workload=ByGradients(), axes={"workers": [1]}), "agree='gradients'"),
+        (
+            lambda: Sweep(workload=Misspelt("alone"), axes={"workers": [1]}),
+            "Misspelt.own_mode reads 'clip_norn', no field of a point; did you mean 'clip_norm'?",
+        ),
         (lambda: OwnMode(semantics="precise"), "use one of exact, lossy, stale, local"),
         (lambda: OwnMode(semantics="exact", agree="weights"), "use one of gradients, parameters"),
         (lambda: OwnMode(semantics="exact", model_parallel=0), "at least 1"),
