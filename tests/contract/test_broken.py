@@ -43,6 +43,20 @@ class Forgetful(Delayed):
         super()._update(self._gradients() if mean is not None else None)
 
 
+class Unseen(Delayed):
+    def _update(self, mean):
+        before_update, self.before_update = self.before_update, lambda: None
+        super()._update(mean)
+        self.before_update = before_update
+
+
+class Wordless(Delayed):
+    def step(self, batches, clock, without=()):
+        if without:
+            raise NotImplementedError("no")
+        return super().step(batches, clock)
+
+
 class Failing(Delayed):
     def step(self, batches, clock, without=()):
         raise RuntimeError("no step today")
@@ -53,9 +67,9 @@ from dataclasses import replace
 
 from dtsweep_delayed.declared import DELAYED, FP8
 
-undrained, unmarked, forgetful, failing = (
+undrained, unmarked, forgetful, failing, unseen, wordless = (
     replace(DELAYED, implementation=f"broken.modes:{name}")
-    for name in ("Undrained", "Unmarked", "Forgetful", "Failing")
+    for name in ("Undrained", "Unmarked", "Forgetful", "Failing", "Unseen", "Wordless")
 )
 drawing, longer = (
     replace(FP8, implementation=f"broken.compressions:{name}") for name in ("Drawing", "Longer")
@@ -94,7 +108,7 @@ def broken_package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     }.items():
         (folder / "broken" / f"{name}.py").write_text(source)
     groups = {
-        "dtsweep.modes": ("undrained", "unmarked", "forgetful", "failing"),
+        "dtsweep.modes": ("undrained", "unmarked", "forgetful", "failing", "unseen", "wordless"),
         "dtsweep.compressions": ("drawing", "longer"),
     }
     entry_points = {
@@ -128,6 +142,18 @@ def test_workers_that_apply_their_own_gradients_do_not_agree() -> None:
     assert any(
         line.startswith("workers agree as it declares: plain, 2 workers: ranks have other weights")
         for line in broken_by("forgetful")
+    )
+
+
+def test_gradients_that_no_check_sees_are_missed() -> None:
+    (line,) = broken_by("unseen")
+    assert line.startswith("its gradients can be seen before each update: rank 0 calls")
+
+
+def test_a_refusal_needs_a_word_of_the_exchange() -> None:
+    (line,) = broken_by("wordless")
+    assert line.endswith(
+        "raises NotImplementedError('no'), whose message lacks the word 'exchange'"
     )
 
 
