@@ -31,7 +31,7 @@ def check_workload(workload: Any) -> None:
         raise SweepError(
             f"workload {name} is not a dataclass; put @dataclass(frozen=True) above it", word=name
         )
-    declaration_of(workload)
+    _check_own_mode(workload)
     check_arguments(getattr(workload, "arguments", ()) if is_own_loop(workload) else ())
     for field_name, value in workload_fields(workload).items():
         if not _is_json(value):
@@ -80,6 +80,33 @@ def _check_methods(workload: Any) -> None:
             if near:
                 hint = f"did you call it {near!r}?"
             raise SweepError(f"workload {name} has no method {method}(); {hint}", word=name)
+
+
+def _check_own_mode(workload: Any) -> None:
+    """Refuse a declaration that can't be used, and parts of an own mode that nothing would call."""
+    name = type(workload).__name__
+    own_mode = declaration_of(workload)
+    if own_mode is not None:
+        for read in own_mode.reads:
+            if read not in AXES:
+                raise SweepError(
+                    f"OwnMode(reads={quoted(own_mode.reads)}) has {quoted(read)}, which is not a "
+                    f"field of a point; {did_you_mean(str(read), AXES)}",
+                    word="reads",
+                )
+        return
+    if is_own_loop(workload):
+        return
+    for part in ("own_mode", "train_step"):
+        if hasattr(type(workload), part):
+            others = {known for known in dir(workload) if not known.startswith("_")} - {"prepare"}
+            near = nearest("prepare", sorted(others))
+            hint = f"did you call it {near!r}?" if near else f"add it, or leave {part} out"
+            raise SweepError(
+                f"workload {name} has {part} but no method prepare(model, job), without which it "
+                f"has no effect; {hint}",
+                word=name,
+            )
 
 
 def _is_json(value: Any) -> bool:

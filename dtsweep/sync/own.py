@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -35,9 +36,12 @@ class Own(SyncMode):
         """Have the workload prepare the model.
 
         Raises:
-            TypeError: `prepare` returned anything but a module and an optimizer.
+            TypeError: `prepare` returned anything but a module and an optimizer, or an optimizer
+                of parameters that the model no longer has.
         """
         workload = self._job.point.workload
+        # Weak, so that what `prepare` divides can be freed.
+        built = [weakref.ref(parameter) for parameter in model.parameters()]
         prepared = workload.prepare(model, self._job)
         if not (isinstance(prepared, tuple) and len(prepared) == 2):
             raise TypeError(_wrong_return(workload, prepared))
@@ -48,6 +52,15 @@ class Own(SyncMode):
             raise TypeError(
                 f"{type(workload).__name__}.prepare gave an optimizer without step(): "
                 f"{type(self._optimizer).__name__}; return one, or give the workload a train_step"
+            )
+        present = {id(one) for module in (model, self._model) for one in module.parameters()}
+        replaced = {id(one) for ref in built if (one := ref()) is not None} - present
+        updated = {id(one) for one in _parameters_of(self._optimizer)}
+        if stale := replaced & updated:
+            raise TypeError(
+                f"{type(workload).__name__}.prepare gave an optimizer of {len(stale)} parameters "
+                "that the model no longer has, so they would not be trained; make the optimizer "
+                "after fully_shard, parallelize_module or the like"
             )
         self.trained = _unwrapped(self._model)
         self.optimizer_class = _names_of(self._optimizer)
@@ -94,18 +107,30 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     return model
 
 
+def _each(optimizer: Any) -> list[Any]:
+    """An optimizer, or each of several, in a list."""
+    several = optimizer
+    if isinstance(optimizer, dict):
+        several = list(optimizer.values())
+    if isinstance(several, list | tuple):
+        return list(several)
+    return [optimizer]
+
+
+def _parameters_of(optimizer: Any) -> Iterator[Any]:
+    """Parameters of one optimizer or of several; none of one without `param_groups`."""
+    for one in _each(optimizer):
+        for group in getattr(one, "param_groups", None) or ():
+            yield from group["params"]
+
+
 def _names_of(optimizer: Any) -> str:
     """Class of an optimizer, or of each of several.
 
     >>> _names_of([1, 2.0])
     'int, float'
     """
-    several = optimizer
-    if isinstance(optimizer, dict):
-        several = list(optimizer.values())
-    if isinstance(several, list | tuple):
-        return ", ".join(type(one).__name__ for one in several)
-    return type(optimizer).__name__
+    return ", ".join(type(one).__name__ for one in _each(optimizer))
 
 
 def _wrong_return(workload: Any, prepared: Any) -> str:

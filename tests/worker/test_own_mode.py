@@ -103,6 +103,12 @@ def bf16_shards(model: nn.Module, job: Job) -> Any:
     return model, descent(model)
 
 
+def too_early(model: nn.Module, job: Job) -> Any:
+    optimizer = descent(model)
+    fully_shard(model, mesh=job.mesh()["data"])
+    return model, optimizer
+
+
 def in_ddp(model: nn.Module, job: Job) -> Any:
     return nn.parallel.DistributedDataParallel(model), descent(model)
 
@@ -178,6 +184,7 @@ WAYS: dict[str, tuple[OwnMode, Callable[[nn.Module, Job], Any]]] = {
     "alone": (EXACT, alone),
     "alone, by gradients": (OwnMode(semantics="exact", agree="gradients"), alone),
     "alone, said so": (OwnMode(semantics="local", agree="nothing"), alone),
+    "too early": (EXACT, too_early),
     "nothing": (EXACT, lambda model, job: None),
     "no optimizer": (EXACT, lambda model, job: (model, None)),
 }
@@ -370,8 +377,9 @@ def test_workers_that_exchange_nothing_are_found_where_it_is_declared_otherwise(
     outcome: Outcome,
 ) -> None:
     assert outcome.row("ddp")["gradients_agree"] is True
-    assert outcome.row("alone")["status"] == "wrong_parameters"
-    assert outcome.row("alone, by gradients")["status"] == "wrong_gradient"
+    for way, status in (("alone", "wrong_parameters"), ("alone, by gradients", "wrong_gradient")):
+        assert outcome.row(way)["status"] == status
+        assert "with sync=own dtsweep exchanges nothing" in outcome.row(way)["reason"]
     row = outcome.row("alone, said so")
     assert (row["status"], row["semantics"], row["parameters_agree"]) == ("ok", "local", None)
     assert row["agree"] == "nothing"
@@ -382,6 +390,11 @@ def test_workers_that_exchange_nothing_are_found_where_it_is_declared_otherwise(
     [
         ("nothing", "Layers.prepare gave NoneType; return the model, a torch module"),
         ("no optimizer", "Layers.prepare gave an optimizer without step(): NoneType; return one"),
+        (
+            "too early",
+            "Layers.prepare gave an optimizer of 4 parameters that the model no longer has, so "
+            "they would not be trained; make the optimizer after fully_shard",
+        ),
     ],
 )
 def test_what_prepare_returns_must_be_a_model_and_an_optimizer(
@@ -395,6 +408,39 @@ def test_what_prepare_returns_must_be_a_model_and_an_optimizer(
 @dataclass(frozen=True)
 class Undeclared(Layers):
     own_mode = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Misnamed(Layers):
+    own_mode = None  # type: ignore[assignment]
+    own_mod = EXACT
+
+
+@dataclass(frozen=True)
+class NoProperty(Layers):
+    def own_mode(self) -> OwnMode:  # type: ignore[override]
+        return EXACT
+
+
+@dataclass(frozen=True)
+class FailingProperty(Layers):
+    @property
+    def own_mode(self) -> OwnMode:
+        return OwnMode(semantics="exact", model_parallel=self.parallel)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Misread(Layers):
+    own_mode = OwnMode(semantics="exact", reads=("optimiser",))  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Unprepared(Layers):
+    own_mode = EXACT  # type: ignore[assignment]
+    prepare = None  # type: ignore[assignment]
+
+    def prepare_model(self, model: nn.Module, job: Job) -> Any:
+        return model, None
 
 
 @dataclass(frozen=True)
@@ -447,7 +493,8 @@ def test_a_workload_with_prepare_is_trained_by_it_unless_the_sweep_says_otherwis
         ),
         (
             Point(sync="own", optimizer="adam", workload=Layers("alone")),
-            "Layers has an optimizer of its own, the point's is not read",
+            "Layers has an optimizer of its own, the point's is not read; if prepare reads it, "
+            'declare OwnMode(reads=("optimizer",))',
         ),
         (
             Point(sync="own", node_size=2, workers=2, workload=Layers("alone")),
@@ -465,6 +512,27 @@ def test_points_that_an_own_mode_can_not_train_have_a_reason(point: Point, reaso
         (
             lambda: Sweep(workload=Undeclared("alone"), axes={"workers": [1]}),
             "Undeclared.own_mode is None",
+        ),
+        (
+            lambda: Sweep(workload=Misnamed("alone"), axes={"workers": [1]}),
+            "did you call it 'own_mod'?",
+        ),
+        (
+            lambda: Sweep(workload=NoProperty("alone"), axes={"workers": [1]}),
+            "NoProperty.own_mode is a method; put @property above it",
+        ),
+        (
+            lambda: Sweep(workload=FailingProperty("alone"), axes={"workers": [1]}),
+            "FailingProperty.own_mode fails: AttributeError: 'FailingProperty' object has no",
+        ),
+        (
+            lambda: Sweep(workload=Misread("alone"), axes={"workers": [1]}),
+            "has 'optimiser', which is not a field of a point; did you mean 'optimizer'?",
+        ),
+        (
+            lambda: Sweep(workload=Unprepared("alone"), axes={"workers": [1]}),
+            "workload Unprepared has own_mode but no method prepare(model, job), without which it "
+            "has no effect; did you call it 'prepare_model'?",
         ),
         (lambda: Sweep(workload=ByGradients(), axes={"workers": [1]}), "agree='gradients'"),
         (lambda: OwnMode(semantics="precise"), "use one of exact, lossy, stale, local"),
