@@ -21,7 +21,7 @@ OTHER_GRADIENT = (
 
 
 OWN_EXCHANGES_NOTHING = (
-    "; with sync=own dtsweep exchanges nothing: do prepare and train_step exchange all gradients?"
+    " (with sync=own dtsweep exchanges nothing: do prepare and train_step exchange all gradients?)"
 )
 """Added to a reason for other training where the workload makes its model parallel by itself."""
 
