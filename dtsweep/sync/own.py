@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from dtsweep.errors import quoted
 from dtsweep.measure.clock import StepClock
 from dtsweep.sweep.modes import has_train_step
 from dtsweep.sync.clipping import clip
@@ -17,6 +19,10 @@ from dtsweep.sync.passes import passes
 
 TrainStep = Callable[[Any, Any, Iterator[Any], Callable[[str], None]], Any]
 """A workload's `train_step(model, optimizer, batches, mark)`, which returns the loss or None."""
+
+
+MARKED = ("data", "forward", "backward", "sync", "optimizer")
+"""Phases that a `train_step` may mark."""
 
 
 class Own(SyncMode):
@@ -73,10 +79,23 @@ class Own(SyncMode):
             )
         if self._train_step is None:
             return self._pass_and_update(batches, clock)
-        loss = self._train_step(self._model, self._optimizer, batches, clock.mark)
+
+        def mark(phase: str) -> None:
+            if phase not in MARKED:
+                raise ValueError(
+                    f"mark({phase!r}): train_step marks the end of one of {', '.join(MARKED)}"
+                )
+            clock.mark(phase)
+
+        loss = self._train_step(self._model, self._optimizer, batches, mark)
         clock.mark("loop")
         if loss is None:
             return None
+        if not isinstance(loss, numbers.Real) and getattr(loss, "numel", lambda: 0)() != 1:
+            name = type(self._job.point.workload).__name__
+            raise TypeError(
+                f"{name}.train_step gave {quoted(loss)}; return the loss, a scalar, or None"
+            )
         return self._number(loss.detach() if hasattr(loss, "detach") else loss)
 
     def _number(self, loss: Any) -> Loss:

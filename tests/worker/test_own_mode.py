@@ -22,6 +22,8 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from dtsweep import Measure, OwnMode, Sweep, SweepError
+from dtsweep.contract.regression import job_of
+from dtsweep.measure.clock import CpuClock
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import step_columns, trial_row, with_warmup_marked
 from dtsweep.sweep.axes import candidates
@@ -30,6 +32,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
 from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import Job
+from dtsweep.sync.own import Own
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank
 from tests.ranks import free_ports, spawn
@@ -465,6 +468,44 @@ class StepAlone:
 @dataclass(frozen=True)
 class ByGradients(StepAlone):
     own_mode = OwnMode(semantics="exact", agree="gradients")
+
+
+@dataclass(frozen=True)
+class WrongStep(StepAlone):
+    phase: str = "forward"
+    gives: Any = None
+
+    def train_step(self, model: Any, optimizer: Any, batches: Any, mark: Any) -> Any:
+        mark(self.phase)
+        return self.gives
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        (WrongStep(phase="backwards"), r"mark\('backwards'\): train_step marks the end of one of"),
+        (WrongStep(gives="x"), "WrongStep.train_step gave 'x'; return the loss, a scalar, or None"),
+        (WrongStep(gives=torch.zeros(2)), "return the loss, a scalar, or None"),
+    ],
+)
+def test_a_train_step_says_what_it_marks_and_returns_by_name(workload: Any, words: str) -> None:
+    job = job_of(Point(sync="own", workload=workload), 0)
+    mode = Own(job)
+    mode.prepare(workload.build(), lambda parameters: None)  # type: ignore[arg-type, return-value]
+    clock = CpuClock()
+    clock.start()
+    with pytest.raises((TypeError, ValueError), match=words):
+        mode.step(iter(()), clock)
+
+
+@pytest.mark.parametrize("loss", [1, 0.5, torch.tensor(0.5), torch.ones(1, 1), None])
+def test_a_train_step_may_return_any_scalar(loss: Any) -> None:
+    workload = WrongStep(gives=loss)
+    mode = Own(job_of(Point(sync="own", workload=workload), 0))
+    mode.prepare(workload.build(), lambda parameters: None)  # type: ignore[arg-type, return-value]
+    clock = CpuClock()
+    clock.start()
+    assert mode.step(iter(()), clock) == (None if loss is None else float(loss))
 
 
 def test_a_workload_with_prepare_is_trained_by_it_unless_the_sweep_says_otherwise() -> None:
