@@ -56,8 +56,13 @@ def next_axes(bound: str | None, row: Row) -> list[NextAxis]:
     }[bound](row)
     if row["sync"] == AS_WRITTEN:
         axes = (axis for axis in axes if axis.axis not in _OF_OWN_MODES)
+    first: dict[str, NextAxis] = {}
+    for axis in axes:
+        # One axis may have several reasons: the first is the best.
+        first.setdefault(axis.axis, axis)
     # A difference that can't be told from nothing may leave more than the step to its work.
-    return [axis._replace(at_most_share=min(axis.at_most_share, 1.0)) for axis in axes][:MOST]
+    named = [axis._replace(at_most_share=min(axis.at_most_share, 1.0)) for axis in first.values()]
+    return named[:MOST]
 
 
 _OF_OWN_MODES = ("sync", "compression")

@@ -293,6 +293,19 @@ def a_run_of_steps_ends_all_its_updates(trained: Trained) -> Iterator[str]:
                 )
 
 
+def its_gradients_can_be_seen_before_each_update(trained: Trained) -> Iterator[str]:
+    """Otherwise no check of gradients sees them, and a wrong one would pass."""
+    for rank, outcome in enumerate(trained.outcomes(2, "plain")):
+        # Updates of anything but optimizers of torch are not counted: there is one in a step.
+        updates = min(STEPS, outcome.updates[-1] or STEPS)
+        if outcome.looks < updates:
+            yield (
+                f"rank {rank} calls before_update {outcome.looks} times in {updates} updates; call "
+                "self.before_update() when gradients are exchanged, before they are clipped"
+            )
+            return
+
+
 def it_can_be_closed_before_it_was_prepared(trained: Trained) -> Iterator[str]:
     """And again, as after a failure."""
     sync = load_mode(trained.mode)(job_of(trained.point(1), 0))
@@ -322,16 +335,19 @@ def it_refuses_an_exchange_alone_that_it_does_not_declare(trained: Trained) -> I
         yield from _not_refused("exchange_alone()", sync.exchange_alone)
 
 
+_REFUSAL = "NotImplementedError with the word 'exchange' in its message"
+
+
 def _not_refused(what: str, call: Callable[[], object]) -> Iterator[str]:
     try:
         call()
     except NotImplementedError as error:
         if "exchange" not in str(error):
-            yield f"{what} raises NotImplementedError without a word of the exchange"
+            yield f"{what} raises {error!r}, whose message lacks the word 'exchange'"
     except Exception as error:  # noqa: BLE001  # a mode of a package may raise anything
-        yield f"{what} raises {error!r}, not NotImplementedError"
+        yield f"{what} raises {error!r}, not {_REFUSAL}"
     else:
-        yield f"{what} does not raise NotImplementedError"
+        yield f"{what} does not raise {_REFUSAL}"
 
 
 PROMISES: Collection[Promise] = (
@@ -351,6 +367,7 @@ PROMISES: Collection[Promise] = (
     the_phases_that_it_marks_make_up_its_steps,
     it_counts_nothing_but_what_the_loop_knows,
     a_run_of_steps_ends_all_its_updates,
+    its_gradients_can_be_seen_before_each_update,
     it_can_be_closed_before_it_was_prepared,
     it_refuses_to_leave_out_what_it_does_not_declare,
     it_refuses_an_exchange_alone_that_it_does_not_declare,

@@ -105,8 +105,15 @@ def plain(point: Point, steps: int) -> Weights:
     for batch in whole_batches(point, steps):
         optimizer.zero_grad()
         Regression().loss(model, batch).backward()
+        _clip(model, point)
         optimizer.step()
     return weights(model)
+
+
+def _clip(model: nn.Module, point: Point) -> None:
+    """Clip gradients as PyTorch does, where the point says so."""
+    if point.clip_norm is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), point.clip_norm)
 
 
 def replicas(point: Point, steps: int, *, period: int | None) -> list[Weights]:
@@ -122,6 +129,7 @@ def replicas(point: Point, steps: int, *, period: int | None) -> list[Weights]:
             optimizer.zero_grad()
             for batch in next(steps_of_rank):
                 Regression().loss(model, batch).backward()
+            _clip(model, point)
             optimizer.step()
         if period and step % period == 0:
             mean = torch.from_numpy(np.mean([weights(model) for model in models], axis=0))

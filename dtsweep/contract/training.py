@@ -81,6 +81,9 @@ class Outcome:
     updates: Sequence[int]
     """Calls of optimizers until the end of each run."""
 
+    looks: int
+    """Calls of `before_update` until the end of the last run."""
+
     alone: Alone | None
     """None of a mode without `can_exchange_alone`."""
 
@@ -127,6 +130,8 @@ def train(mode: str, case: str, *, rank: int, workers: int, fields: Mapping[str,
     sync.prepare(model, functools.partial(make_optimizer, point=point))
     without = point.mode.can_leave_out if case == "no_exchange" else ()
     losses, updates, counts = [], [], [begun()]
+    looks: list[None] = []
+    sync.before_update = lambda: looks.append(None)
     with _updates_counted() as calls:
         clock.start()
         for run in RUNS[case]:
@@ -138,6 +143,7 @@ def train(mode: str, case: str, *, rank: int, workers: int, fields: Mapping[str,
             sync.drain()
             updates.append(len(calls))
         clock.stop()
+    seen = len(looks)
     counters, trained, back = dict(sync.counters()), weights(model), [begun()]
     for _ in range(BACK if case == "no_exchange" else 0):
         sync.step(next(steps), clock)
@@ -156,6 +162,7 @@ def train(mode: str, case: str, *, rank: int, workers: int, fields: Mapping[str,
         exchanges=np.diff(counts).tolist(),
         exchanges_back=np.diff(back).tolist(),
         updates=updates,
+        looks=seen,
         alone=alone,
         position=position(),
     )

@@ -83,14 +83,28 @@ def _check_methods(workload: Any) -> None:
 
 
 def _check_own_mode(workload: Any) -> None:
-    """Refuse a declaration that can't be used, or that names what is no field of a point."""
+    """Refuse a declaration that can't be used, and parts of an own mode that nothing would call."""
+    name = type(workload).__name__
     own_mode = declaration_of(workload)
-    for field in own_mode.reads if own_mode else ():
-        if field not in AXES:
-            name = type(workload).__name__
+    if own_mode is not None:
+        for read in own_mode.reads:
+            if read not in AXES:
+                raise SweepError(
+                    f"OwnMode(reads={quoted(own_mode.reads)}) has {quoted(read)}, which is not a "
+                    f"field of a point; {did_you_mean(str(read), AXES)}",
+                    word="reads",
+                )
+        return
+    if is_own_loop(workload):
+        return
+    for part in ("own_mode", "train_step"):
+        if hasattr(type(workload), part):
+            others = {known for known in dir(workload) if not known.startswith("_")} - {"prepare"}
+            near = nearest("prepare", sorted(others))
+            hint = f"did you call it {near!r}?" if near else f"add it, or leave {part} out"
             raise SweepError(
-                f"{name}.own_mode reads {quoted(field)}, no field of a point; "
-                f"{did_you_mean(field, AXES)}",
+                f"workload {name} has {part} but no method prepare(model, job), without which it "
+                f"has no effect; {hint}",
                 word=name,
             )
 

@@ -177,7 +177,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             point.optimizer != DEFAULTS["optimizer"] and point.has_own_optimizer
         ),
         reason="{point.workload.__class__.__name__} has an optimizer of its own, "
-        "the point's is not read",
+        "the point's is not read{how_to_read}",
     ),
     Constraint(
         applies=lambda point, harness: (
@@ -233,4 +233,9 @@ def impossible(point: Point, harness: Harness = Harness()) -> str | None:  # fro
         precision=PRECISIONS[point.precision],
         harness=harness,
         unread=_unread_by_own_mode(point),
+        how_to_read=(
+            '; if prepare reads it, declare OwnMode(reads=("optimizer",))'
+            if point.sync == OWN
+            else ""
+        ),
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from dtsweep.errors import SweepError, quoted
+from dtsweep.errors import SweepError, nearest, quoted, without_credentials
 from dtsweep.provenance.installed import is_declared
 from dtsweep.sweep.compressions import EXCHANGES
 from dtsweep.sweep.declared_modes import installed_mode
@@ -179,12 +179,16 @@ def declaration_of(workload: Any) -> OwnMode | None:
     """
     if not has_own_mode(workload):
         return None
-    own_mode = getattr(workload, "own_mode", None)
     name = type(workload).__name__
+    own_mode = _declared_own(workload)
+    if callable(own_mode) and not isinstance(own_mode, type):
+        raise SweepError(f"{name}.own_mode is a method; put @property above it", word=name)
     if not isinstance(own_mode, OwnMode):
+        near = nearest("own_mode", [known for known in dir(workload) if known != "own_mode"])
         raise SweepError(
             f"{name}.own_mode is {quoted(own_mode)}; with prepare declare what it trains: "
-            'own_mode = dtsweep.OwnMode(semantics="exact")',
+            'own_mode = dtsweep.OwnMode(semantics="exact")'
+            f"{f' (did you call it {near!r}?)' if near else ''}",
             word=name,
         )
     if own_mode.agree == "gradients" and has_train_step(workload):
@@ -194,6 +198,26 @@ def declaration_of(workload: Any) -> OwnMode | None:
             word=name,
         )
     return own_mode
+
+
+def _declared_own(workload: Any) -> Any:
+    """The attribute `own_mode`; None without one.
+
+    Raises:
+        SweepError: it is a property that fails.
+    """
+    if not hasattr(type(workload), "own_mode"):
+        return getattr(workload, "own_mode", None)
+    try:
+        return workload.own_mode
+    except SweepError:
+        raise
+    except Exception as error:  # a property of the user may raise anything
+        name = type(workload).__name__
+        raise SweepError(
+            f"{name}.own_mode fails: {type(error).__name__}: {without_credentials(str(error))}",
+            word=name,
+        ) from error
 
 
 def _own_semantics(fields: Fields) -> str:

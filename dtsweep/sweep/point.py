@@ -437,6 +437,8 @@ def _check(name: str, value: Any, declared: Axis) -> None:
     problem = ""
     if declared.choices and not _is_choice(value, declared):
         problem = f"is unknown; {did_you_mean(value, _all_choices(declared))}"
+        if declared.declared_as and not problem.endswith("?"):
+            problem += ", or one of a package that is installed"
     elif declared.least is not None and value < declared.least:
         problem = f"must be at least {declared.least}"
     elif declared.above is not None and value <= declared.above:

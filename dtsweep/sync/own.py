@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numbers
+import weakref
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from dtsweep.errors import quoted
 from dtsweep.measure.clock import StepClock
 from dtsweep.sweep.modes import has_train_step
 from dtsweep.sync.clipping import clip
@@ -16,6 +19,10 @@ from dtsweep.sync.passes import passes
 
 TrainStep = Callable[[Any, Any, Iterator[Any], Callable[[str], None]], Any]
 """A workload's `train_step(model, optimizer, batches, mark)`, which returns the loss or None."""
+
+
+MARKED = ("data", "forward", "backward", "sync", "optimizer")
+"""Phases that a `train_step` may mark."""
 
 
 class Own(SyncMode):
@@ -37,9 +44,12 @@ class Own(SyncMode):
         """Have the workload prepare the model.
 
         Raises:
-            TypeError: `prepare` returned anything but a module and an optimizer.
+            TypeError: `prepare` returned anything but a module and an optimizer, or an optimizer
+                of parameters that the model no longer has.
         """
         workload = self._job.point.workload
+        # Weak, so that what `prepare` divides can be freed.
+        built = [weakref.ref(parameter) for parameter in model.parameters()]
         prepared = workload.prepare(model, self._job)
         if not (isinstance(prepared, tuple) and len(prepared) == 2):
             raise TypeError(_wrong_return(workload, prepared))
@@ -50,6 +60,15 @@ class Own(SyncMode):
             raise TypeError(
                 f"{type(workload).__name__}.prepare gave an optimizer without step(): "
                 f"{type(self._optimizer).__name__}; return one, or give the workload a train_step"
+            )
+        present = {id(one) for module in (model, self._model) for one in module.parameters()}
+        replaced = {id(one) for ref in built if (one := ref()) is not None} - present
+        updated = {id(one) for one in _parameters_of(self._optimizer)}
+        if stale := replaced & updated:
+            raise TypeError(
+                f"{type(workload).__name__}.prepare gave an optimizer of {len(stale)} parameters "
+                "that the model no longer has, so they would not be trained; make the optimizer "
+                "after fully_shard, parallelize_module or the like"
             )
         self.trained = _unwrapped(self._model)
         self.optimizer_class = _names_of(self._optimizer)
@@ -62,10 +81,23 @@ class Own(SyncMode):
             )
         if self._train_step is None:
             return self._pass_and_update(batches, clock)
-        loss = self._train_step(self._model, self._optimizer, batches, clock.mark)
+
+        def mark(phase: str) -> None:
+            if phase not in MARKED:
+                raise ValueError(
+                    f"mark({phase!r}): train_step marks the end of one of {', '.join(MARKED)}"
+                )
+            clock.mark(phase)
+
+        loss = self._train_step(self._model, self._optimizer, batches, mark)
         clock.mark("loop")
         if loss is None:
             return None
+        if not isinstance(loss, numbers.Real) and getattr(loss, "numel", lambda: 0)() != 1:
+            name = type(self._job.point.workload).__name__
+            raise TypeError(
+                f"{name}.train_step gave {quoted(loss)}; return the loss, a scalar, or None"
+            )
         return self._number(loss.detach() if hasattr(loss, "detach") else loss)
 
     def _number(self, loss: Any) -> Loss:
@@ -96,18 +128,30 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     return model
 
 
+def _each(optimizer: Any) -> list[Any]:
+    """An optimizer, or each of several, in a list."""
+    several = optimizer
+    if isinstance(optimizer, dict):
+        several = list(optimizer.values())
+    if isinstance(several, list | tuple):
+        return list(several)
+    return [optimizer]
+
+
+def _parameters_of(optimizer: Any) -> Iterator[Any]:
+    """Parameters of one optimizer or of several; none of one without `param_groups`."""
+    for one in _each(optimizer):
+        for group in getattr(one, "param_groups", None) or ():
+            yield from group["params"]
+
+
 def _names_of(optimizer: Any) -> str:
     """Class of an optimizer, or of each of several.
 
     >>> _names_of([1, 2.0])
     'int, float'
     """
-    several = optimizer
-    if isinstance(optimizer, dict):
-        several = list(optimizer.values())
-    if isinstance(several, list | tuple):
-        return ", ".join(type(one).__name__ for one in several)
-    return type(optimizer).__name__
+    return ", ".join(type(one).__name__ for one in _each(optimizer))
 
 
 def _wrong_return(workload: Any, prepared: Any) -> str:

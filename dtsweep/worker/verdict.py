@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dtsweep.metrics.rank_result import Measured, Steps
-from dtsweep.sweep.modes import AS_WRITTEN
+from dtsweep.sweep.modes import AS_WRITTEN, OWN
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task
 from dtsweep.worker.reference import tolerance_of
@@ -18,6 +18,12 @@ OTHER_GRADIENT = (
     "the same samples; does loss depend on the rank, or do hooks exchange or scale gradients?"
 )
 """Reason where `Measure(check=True)` found another gradient."""
+
+
+OWN_EXCHANGES_NOTHING = (
+    " (with sync=own dtsweep exchanges nothing: do prepare and train_step exchange all gradients?)"
+)
+"""Added to a reason for other training where the workload makes its model parallel by itself."""
 
 
 def verdict_on(measured: Measured, task: Task, point: Point) -> tuple[str, str | None]:
@@ -56,16 +62,17 @@ def _on_losses(steps: Steps) -> tuple[str, str | None]:
 def _other_training(measured: Measured, point: Point) -> tuple[str, str | None] | None:
     """Status and reason of a trial that trained something else than its mode says."""
     error = measured.gradient_error
+    hint = OWN_EXCHANGES_NOTHING if point.sync == OWN and point.workers > 1 else ""
     if measured.gradients_agree is False:
         detail = ""
         if error is not None:
             detail = f"; gradient_error {error:.2g}"
-        return "wrong_gradient", f"{measured.gradients_reason}{detail}"
+        return "wrong_gradient", f"{measured.gradients_reason}{detail}{hint}"
     most = tolerance_of(point)
     if error is not None and error > most and point.semantics == "exact":
-        return "wrong_gradient", OTHER_GRADIENT.format(error=error, most=most)
+        return "wrong_gradient", f"{OTHER_GRADIENT.format(error=error, most=most)}{hint}"
     if measured.parameters_agree is False:
-        return "wrong_parameters", measured.gradients_reason
+        return "wrong_parameters", f"{measured.gradients_reason}{hint}"
     if measured.traffic_reason is not None:
         return "wrong_traffic", measured.traffic_reason
     return None

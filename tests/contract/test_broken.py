@@ -43,6 +43,20 @@ class Forgetful(Delayed):
         super()._update(self._gradients() if mean is not None else None)
 
 
+class Unseen(Delayed):
+    def _update(self, mean):
+        before_update, self.before_update = self.before_update, lambda: None
+        super()._update(mean)
+        self.before_update = before_update
+
+
+class Wordless(Delayed):
+    def step(self, batches, clock, without=()):
+        if without:
+            raise NotImplementedError("no")
+        return super().step(batches, clock)
+
+
 class Failing(Delayed):
     def step(self, batches, clock, without=()):
         raise RuntimeError("no step today")
@@ -53,9 +67,9 @@ from dataclasses import replace
 
 from dtsweep_delayed.declared import DELAYED, FP8
 
-undrained, unmarked, forgetful, failing = (
+undrained, unmarked, forgetful, failing, unseen, wordless = (
     replace(DELAYED, implementation=f"broken.modes:{name}")
-    for name in ("Undrained", "Unmarked", "Forgetful", "Failing")
+    for name in ("Undrained", "Unmarked", "Forgetful", "Failing", "Unseen", "Wordless")
 )
 drawing, longer = (
     replace(FP8, implementation=f"broken.compressions:{name}") for name in ("Drawing", "Longer")
@@ -94,7 +108,7 @@ def broken_package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     }.items():
         (folder / "broken" / f"{name}.py").write_text(source)
     groups = {
-        "dtsweep.modes": ("undrained", "unmarked", "forgetful", "failing"),
+        "dtsweep.modes": ("undrained", "unmarked", "forgetful", "failing", "unseen", "wordless"),
         "dtsweep.compressions": ("drawing", "longer"),
     }
     entry_points = {
@@ -131,6 +145,18 @@ def test_workers_that_apply_their_own_gradients_do_not_agree() -> None:
     )
 
 
+def test_gradients_that_no_check_sees_are_missed() -> None:
+    (line,) = broken_by("unseen")
+    assert line.startswith("its gradients can be seen before each update: rank 0 calls")
+
+
+def test_a_refusal_needs_a_word_of_the_exchange() -> None:
+    (line,) = broken_by("wordless")
+    assert line.endswith(
+        "raises NotImplementedError('no'), whose message lacks the word 'exchange'"
+    )
+
+
 def test_a_mode_that_fails_is_said_once_with_its_reason() -> None:
     assert broken_by("failing") == ["its training by 1 worker fails: RuntimeError: no step today"]
 
@@ -155,4 +181,6 @@ def test_a_compression_that_breaks_a_promise_is_named_with_it(name: str, promise
 
 def test_dtsweep_s_own_keep_their_promises() -> None:
     check_mode("ddp")
+    check_mode("ring", clip_norm=0.1)
+    check_mode("local_sgd", clip_norm=0.1)
     check_compression("int8")

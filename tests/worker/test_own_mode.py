@@ -22,6 +22,8 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from dtsweep import Measure, OwnMode, Sweep, SweepError
+from dtsweep.contract.regression import job_of
+from dtsweep.measure.clock import CpuClock
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import step_columns, trial_row, with_warmup_marked
 from dtsweep.sweep.axes import candidates
@@ -30,6 +32,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
 from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import Job
+from dtsweep.sync.own import Own
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank
 from tests.ranks import free_ports, spawn
@@ -101,6 +104,12 @@ def bf16_shards(model: nn.Module, job: Job) -> Any:
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     fully_shard(model, mesh=job.mesh()["data"], mp_policy=policy)
     return model, descent(model)
+
+
+def too_early(model: nn.Module, job: Job) -> Any:
+    optimizer = descent(model)
+    fully_shard(model, mesh=job.mesh()["data"])
+    return model, optimizer
 
 
 def in_ddp(model: nn.Module, job: Job) -> Any:
@@ -237,6 +246,7 @@ WAYS: dict[str, tuple[OwnMode, Callable[[nn.Module, Job], Any]]] = {
     "alone, said so": (OwnMode(semantics="local", agree="nothing"), alone),
     "by hand": (OwnMode(semantics="exact", model_parallel=RANKS), by_hand),
     "local": (OwnMode(semantics="local", reads=("sync_period",)), alone),
+    "too early": (EXACT, too_early),
     "nothing": (EXACT, lambda model, job: None),
     "no optimizer": (EXACT, lambda model, job: (model, None)),
 }
@@ -449,8 +459,9 @@ def test_workers_that_exchange_nothing_are_found_where_it_is_declared_otherwise(
     outcome: Outcome,
 ) -> None:
     assert outcome.row("ddp")["gradients_agree"] is True
-    assert outcome.row("alone")["status"] == "wrong_parameters"
-    assert outcome.row("alone, by gradients")["status"] == "wrong_gradient"
+    for way, status in (("alone", "wrong_parameters"), ("alone, by gradients", "wrong_gradient")):
+        assert outcome.row(way)["status"] == status
+        assert "with sync=own dtsweep exchanges nothing" in outcome.row(way)["reason"]
     row = outcome.row("alone, said so")
     assert (row["status"], row["semantics"], row["parameters_agree"]) == ("ok", "local", None)
     assert row["agree"] == "nothing"
@@ -461,6 +472,11 @@ def test_workers_that_exchange_nothing_are_found_where_it_is_declared_otherwise(
     [
         ("nothing", "Layers.prepare gave NoneType; return the model, a torch module"),
         ("no optimizer", "Layers.prepare gave an optimizer without step(): NoneType; return one"),
+        (
+            "too early",
+            "Layers.prepare gave an optimizer of 4 parameters that the model no longer has, so "
+            "they would not be trained; make the optimizer after fully_shard",
+        ),
     ],
 )
 def test_what_prepare_returns_must_be_a_model_and_an_optimizer(
@@ -472,13 +488,41 @@ def test_what_prepare_returns_must_be_a_model_and_an_optimizer(
 
 
 @dataclass(frozen=True)
-class Misspelt(Layers):
-    own_mode = OwnMode(semantics="exact", reads=("clip_norn",))
+class Undeclared(Layers):
+    own_mode = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
-class Undeclared(Layers):
+class Misnamed(Layers):
     own_mode = None  # type: ignore[assignment]
+    own_mod = EXACT
+
+
+@dataclass(frozen=True)
+class NoProperty(Layers):
+    def own_mode(self) -> OwnMode:  # type: ignore[override]
+        return EXACT
+
+
+@dataclass(frozen=True)
+class FailingProperty(Layers):
+    @property
+    def own_mode(self) -> OwnMode:
+        return OwnMode(semantics="exact", model_parallel=self.parallel)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Misread(Layers):
+    own_mode = OwnMode(semantics="exact", reads=("optimiser",))  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Unprepared(Layers):
+    own_mode = EXACT  # type: ignore[assignment]
+    prepare = None  # type: ignore[assignment]
+
+    def prepare_model(self, model: nn.Module, job: Job) -> Any:
+        return model, None
 
 
 @dataclass(frozen=True)
@@ -503,6 +547,44 @@ class StepAlone:
 @dataclass(frozen=True)
 class ByGradients(StepAlone):
     own_mode = OwnMode(semantics="exact", agree="gradients")
+
+
+@dataclass(frozen=True)
+class WrongStep(StepAlone):
+    phase: str = "forward"
+    gives: Any = None
+
+    def train_step(self, model: Any, optimizer: Any, batches: Any, mark: Any) -> Any:
+        mark(self.phase)
+        return self.gives
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        (WrongStep(phase="backwards"), r"mark\('backwards'\): train_step marks the end of one of"),
+        (WrongStep(gives="x"), "WrongStep.train_step gave 'x'; return the loss, a scalar, or None"),
+        (WrongStep(gives=torch.zeros(2)), "return the loss, a scalar, or None"),
+    ],
+)
+def test_a_train_step_says_what_it_marks_and_returns_by_name(workload: Any, words: str) -> None:
+    job = job_of(Point(sync="own", workload=workload), 0)
+    mode = Own(job)
+    mode.prepare(workload.build(), lambda parameters: None)  # type: ignore[arg-type, return-value]
+    clock = CpuClock()
+    clock.start()
+    with pytest.raises((TypeError, ValueError), match=words):
+        mode.step(iter(()), clock)
+
+
+@pytest.mark.parametrize("loss", [1, 0.5, torch.tensor(0.5), torch.ones(1, 1), None])
+def test_a_train_step_may_return_any_scalar(loss: Any) -> None:
+    workload = WrongStep(gives=loss)
+    mode = Own(job_of(Point(sync="own", workload=workload), 0))
+    mode.prepare(workload.build(), lambda parameters: None)  # type: ignore[arg-type, return-value]
+    clock = CpuClock()
+    clock.start()
+    assert mode.step(iter(()), clock) == (None if loss is None else float(loss))
 
 
 def test_a_workload_with_prepare_is_trained_by_it_unless_the_sweep_says_otherwise() -> None:
@@ -531,7 +613,8 @@ def test_a_workload_with_prepare_is_trained_by_it_unless_the_sweep_says_otherwis
         ),
         (
             Point(sync="own", optimizer="adam", workload=Layers("alone")),
-            "Layers has an optimizer of its own, the point's is not read",
+            "Layers has an optimizer of its own, the point's is not read; if prepare reads it, "
+            'declare OwnMode(reads=("optimizer",))',
         ),
         (
             Point(sync="own", node_size=2, workers=2, workload=Layers("alone")),
@@ -550,11 +633,28 @@ def test_points_that_an_own_mode_can_not_train_have_a_reason(point: Point, reaso
             lambda: Sweep(workload=Undeclared("alone"), axes={"workers": [1]}),
             "Undeclared.own_mode is None",
         ),
-        (lambda: Sweep(workload=ByGradients(), axes={"workers": [1]}), "agree='gradients'"),
         (
-            lambda: Sweep(workload=Misspelt("alone"), axes={"workers": [1]}),
-            "Misspelt.own_mode reads 'clip_norn', no field of a point; did you mean 'clip_norm'?",
+            lambda: Sweep(workload=Misnamed("alone"), axes={"workers": [1]}),
+            "did you call it 'own_mod'?",
         ),
+        (
+            lambda: Sweep(workload=NoProperty("alone"), axes={"workers": [1]}),
+            "NoProperty.own_mode is a method; put @property above it",
+        ),
+        (
+            lambda: Sweep(workload=FailingProperty("alone"), axes={"workers": [1]}),
+            "FailingProperty.own_mode fails: AttributeError: 'FailingProperty' object has no",
+        ),
+        (
+            lambda: Sweep(workload=Misread("alone"), axes={"workers": [1]}),
+            "has 'optimiser', which is not a field of a point; did you mean 'optimizer'?",
+        ),
+        (
+            lambda: Sweep(workload=Unprepared("alone"), axes={"workers": [1]}),
+            "workload Unprepared has own_mode but no method prepare(model, job), without which it "
+            "has no effect; did you call it 'prepare_model'?",
+        ),
+        (lambda: Sweep(workload=ByGradients(), axes={"workers": [1]}), "agree='gradients'"),
         (lambda: OwnMode(semantics="precise"), "use one of exact, lossy, stale, local"),
         (lambda: OwnMode(semantics="exact", agree="weights"), "use one of gradients, parameters"),
         (lambda: OwnMode(semantics="exact", model_parallel=0), "at least 1"),
