@@ -165,6 +165,10 @@ class GradientCheck:
                 # wait for it. A pass has just had a whole block of them.
                 gathered = _gathered(parameter)
             self._compare(name, parameter, gathered)
+        if self.expected:
+            name, *others = self.expected
+            more = f" and {len(others)} others" if others else ""
+            self._give_up(f"the trained model has no parameter of the name {name}{more}")
 
     def _compare(
         self, name: str, parameter: nn.Parameter, gathered: torch.Tensor | None = None

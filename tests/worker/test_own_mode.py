@@ -116,6 +116,23 @@ def in_ddp(model: nn.Module, job: Job) -> Any:
     return nn.parallel.DistributedDataParallel(model), descent(model)
 
 
+class Inside(nn.Module):
+    """A model in another one, which gives its parameters other names."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.first = nn.Sequential(*list(model)[:2])  # type: ignore[call-overload]  # a Sequential
+        self.add_module("2", model[2])  # type: ignore[index]  # the same
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        output: Tensor = self.get_submodule("2")(self.first(inputs))
+        return output
+
+
+def renamed(model: nn.Module, job: Job) -> Any:
+    return in_ddp(Inside(model), job)
+
+
 def alone(model: nn.Module, job: Job) -> Any:
     return model, descent(model)
 
@@ -247,6 +264,7 @@ WAYS: dict[str, tuple[OwnMode, Callable[[nn.Module, Job], Any]]] = {
     "by hand": (OwnMode(semantics="exact", model_parallel=RANKS), by_hand),
     "local": (OwnMode(semantics="local", reads=("sync_period",)), alone),
     "too early": (EXACT, too_early),
+    "renamed": (OwnMode(semantics="exact", agree="gradients"), renamed),
     "nothing": (EXACT, lambda model, job: None),
     "no optimizer": (EXACT, lambda model, job: (model, None)),
 }
@@ -273,7 +291,7 @@ def point_of(way: str) -> Point:
 
 
 def sweep_of(way: str) -> Sweep:
-    measure = replace(SHORT, check=way in (*CHECKED, "stages", "by hand"))
+    measure = replace(SHORT, check=way in (*CHECKED, "stages", "by hand", "renamed"))
     return Sweep(workload=point_of(way).workload, axes={"workers": [RANKS]}, measure=measure)
 
 
@@ -430,6 +448,15 @@ def test_the_first_gradient_of_an_exact_one_is_compared_with_one_process(
     else:
         assert error < 1e-5
     assert row["status"] == ("wrong_gradient" if way == "strict bf16" else "ok")
+
+
+def test_parameters_of_other_names_leave_the_gradient_unchecked(outcome: Outcome) -> None:
+    row = outcome.row("renamed")
+    assert (row["status"], row["gradient_error"]) == ("ok", None)
+    assert "unchecked" in row["flags"]
+    assert row["unchecked_reason"] == (
+        "the trained model has no parameter of the name 0.weight and 1 others"
+    )
 
 
 def test_a_step_of_the_workload_is_not_checked_and_says_so(outcome: Outcome) -> None:
