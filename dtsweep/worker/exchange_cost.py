@@ -33,7 +33,7 @@ from dtsweep.measure.turns import (
     quick_steps,
     turns,
 )
-from dtsweep.sweep.modes import OWN
+from dtsweep.sweep.modes import OWN, has_train_step
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.worker.in_step import FIRST_PATIENCE_S, StepError, store_of, together
@@ -53,11 +53,11 @@ NO_ROOM = (
 """Reason where steps without the exchange are not tried."""
 
 
-NOT_MARKED = (
-    "the workload exchanges by itself; a train_step can mark the end of an exchange by "
-    "mark('sync'), and a profile (--profile) shows it"
-)
+NOT_MARKED = "the workload exchanges by itself; a profile (--profile) shows it"
 """Reason where a workload's own mode does not say what its exchange costs."""
+
+UNMARKED_STEP = "train_step does not mark its exchange; call mark('sync') at its end"
+"""The same where a step of the workload could say so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,8 @@ def time_exchange(
         return {"exchange_reason": "Measure(exchange='off')"}
     fields: dict[str, Any] = {}
     if job.point.sync == OWN and not _marks_exchange(loop):
-        fields["exchange_reason"] = NOT_MARKED
+        has_step = has_train_step(job.point.workload)
+        fields["exchange_reason"] = UNMARKED_STEP if has_step else NOT_MARKED
     if info.can_leave_out:
         if reason := _no_room(loop):
             fields["exchange_reason"] = reason
