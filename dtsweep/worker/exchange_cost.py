@@ -57,7 +57,7 @@ NOT_MARKED = "the workload exchanges by itself; a profile (--profile) shows it"
 """Reason where a workload's own mode does not say what its exchange costs."""
 
 UNMARKED_STEP = "train_step does not mark its exchange; call mark('sync') at its end"
-"""The same where a step of the workload could say so."""
+"""Reason where a step of the workload could say so."""
 
 
 @dataclass(frozen=True, kw_only=True)
