@@ -179,7 +179,7 @@ ARITHMETIC: Mapping[str, Callable[[Blocks, int], Memory]] = {
     "fsdp, node": of_fsdp_node,
     "hsdp, never": of_hsdp_never,
 }
-"""What a rank takes by variant, from the model and the number of workers."""
+"""Memory of a rank by variant, from the model and the number of workers."""
 
 AXES: Mapping[str, Mapping[str, Any]] = {
     **{mode: {"sync": mode} for mode in ("ddp", "zero1", "fsdp_grad", "fsdp")},

@@ -14,11 +14,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
+from torch import distributed
 from torch.multiprocessing.spawn import start_processes
+
+from dtsweep.sync.groups import forget_groups
 
 PRELOADED = ["tests.preloaded"]
 
@@ -30,6 +35,25 @@ def spawn(function: Callable[..., None], *, args: tuple[Any, ...], nprocs: int) 
     """
     multiprocessing.set_forkserver_preload(PRELOADED)
     start_processes(function, args=args, nprocs=nprocs, start_method="forkserver")
+
+
+def join(rank: int, *, workers: int, port: int) -> None:
+    """Be one of the ranks that meet at this port, on one thread; a vain wait ends in a minute."""
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo",
+        init_method=f"tcp://127.0.0.1:{port}",
+        rank=rank,
+        world_size=workers,
+        timeout=timedelta(seconds=60),
+    )
+
+
+def leave() -> None:
+    """End the world, when all ranks have come here."""
+    distributed.barrier()
+    forget_groups()
+    distributed.destroy_process_group()
 
 
 def torchrun_variables(rank: int, *, workers: int, port: int) -> dict[str, str]:

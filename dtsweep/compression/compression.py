@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from dtsweep.provenance.installed import entry_of, load_class
+from dtsweep.provenance.installed import class_of
 from dtsweep.sweep.compressions import COMPRESSIONS, compression_of
 from dtsweep.sweep.point import Point
 
@@ -103,10 +102,7 @@ def load_compression(name: str) -> type[Compression]:
         DeclarationError: it is an installed package's, and can't be imported here.
     """
     place = compression_of(name).implementation
-    if name not in COMPRESSIONS:
-        one = entry_of("compression", name)
-        installed: type[Compression] = load_class(one, place, Compression)
-        return installed
-    module, kind = place.split(":")
-    compression: type[Compression] = getattr(importlib.import_module(module), kind)
+    compression: type[Compression] = class_of(
+        "compression", name, place, Compression, built_in=COMPRESSIONS
+    )
     return compression

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dtsweep.compression.compression import Compression, Layout, compression_for
 from dtsweep.compression.exchange import mean_for, unmarked
-from dtsweep.contract.mode_check import declaration_errors, raise_broken
+from dtsweep.contract.mode_check import broken, declaration_errors, raise_broken
 from dtsweep.contract.regression import CPU
 from dtsweep.contract.simulated import Simulated, on_ranks
 from dtsweep.sweep.compressions import COMPRESSIONS, CompressionInfo, compression_of
@@ -206,11 +206,7 @@ def check_compression(name: str, **fields: Any) -> None:
         SweepError: the compression can't be found.
     """
     codec = Codec(name, fields)
-    errors = []
-    for promise in PROMISES:
-        if sentences := list(promise(codec)):
-            title = promise.__name__.replace("_", " ")
-            errors.append(AssertionError(f"{title}: {'; '.join(sentences)}"))
+    errors = broken(PROMISES, codec)
     if name not in COMPRESSIONS:
         errors += declaration_errors("compression", name)
     raise_broken(f"compression {name!r}", errors)

@@ -6,13 +6,13 @@ import functools
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
-from dtsweep.contract.promises import PROMISES, WORLDS, Promise, Trained
+from dtsweep.contract.promises import PROMISES, WORLDS, Trained
 from dtsweep.contract.training import OfRank, train_in_processes
 from dtsweep.errors import SweepError
 from dtsweep.provenance.installed import entry_of
@@ -55,7 +55,7 @@ def check_mode(name: str, **fields: Any) -> None:
         trained = Trained(mode=name, fields=fields, by_workers=by_workers)
         errors = _failures(by_workers)
         if not errors:
-            errors = [error for promise in PROMISES for error in _broken(promise, trained)]
+            errors = broken(PROMISES, trained)
     if name not in MODES:
         errors += declaration_errors("mode", name)
     raise_broken(f"mode {name!r}", errors)
@@ -91,9 +91,13 @@ def _failures(by_workers: Callable[[int], object]) -> list[AssertionError]:
     return []
 
 
-def _broken(promise: Promise, trained: Trained) -> list[AssertionError]:
-    """The promise's broken cases, joined to one error; none where it is kept."""
-    title = promise.__name__.replace("_", " ")
-    if sentences := list(promise(trained)):
-        return [AssertionError(f"{title}: {'; '.join(sentences)}")]
-    return []
+def broken(
+    promises: Iterable[Callable[[Any], Iterator[str]]], subject: Any
+) -> list[AssertionError]:
+    """An error for each promise that the subject breaks, with all its broken cases."""
+    errors = []
+    for promise in promises:
+        if sentences := list(promise(subject)):
+            title = promise.__name__.replace("_", " ")
+            errors.append(AssertionError(f"{title}: {'; '.join(sentences)}"))
+    return errors

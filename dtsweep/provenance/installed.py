@@ -149,6 +149,15 @@ def package_of(kind: str, name: str) -> dict[str, str]:
     return {one.package: one.version}
 
 
+def undeclared(kind: str, name: str) -> SweepError:
+    """Error for a name that no package here declares."""
+    return SweepError(
+        f"no package that is installed here declares the {kind} {name!r}; install the one that "
+        "does",
+        word=name,
+    )
+
+
 def load(kind: str, name: str, expected: type) -> Any:
     """Import a declaration, which has to be of the expected type.
 
@@ -195,6 +204,25 @@ def import_place(one: Declared, place: str) -> Any:
             word=one.name,
         ) from error
     return value
+
+
+def class_of(kind: str, name: str, place: str, base: type, *, built_in: Collection[str]) -> Any:
+    """Import the class that implements a name, in a process that has torch.
+
+    Args:
+        kind: one of `GROUPS`.
+        name: of dtsweep's own, or of an installed package.
+        place: `module:class`.
+        base: that the class extends.
+        built_in: names of dtsweep's own.
+
+    Raises:
+        DeclarationError: an installed package's can't be imported, or is another kind of class.
+    """
+    if name not in built_in:
+        return load_class(entry_of(kind, name), place, base)
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def load_class(one: Declared, place: str, base: type) -> Any:

@@ -10,8 +10,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from dtsweep.errors import SweepError
-from dtsweep.provenance.installed import DeclarationError, check_reads, entry_of, load
+from dtsweep.provenance.installed import (
+    DeclarationError,
+    check_reads,
+    entry_of,
+    load,
+    undeclared,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,11 +139,7 @@ def compression_of(name: str) -> CompressionInfo:
     try:
         return _installed(name)
     except LookupError:
-        raise SweepError(
-            f"no package that is installed here declares the compression {name!r}; install the one "
-            "that does",
-            word=name,
-        ) from None
+        raise undeclared("compression", name) from None
 
 
 @cache

@@ -14,7 +14,6 @@ from dtsweep.sweep.compressions import EXCHANGES, compression_of
 from dtsweep.sweep.modes import (
     OF_THE_USER,
     OWN,
-    declaration_of,
     has_own_mode,
     has_train_step,
 )
@@ -68,9 +67,7 @@ def _lacks_loss(point: Point) -> bool:
 
 def _unread_by_own_mode(point: Point) -> str | None:
     """The first field that is set although the workload's own mode does not read it."""
-    own_mode = None
-    if point.sync == OWN:
-        own_mode = declaration_of(point.workload)
+    own_mode = point.own_mode
     # Passes and update of `sync.own` read them.
     if own_mode is None or not has_train_step(point.workload):
         return None

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from dtsweep.errors import SweepError, nearest, quoted, without_credentials
-from dtsweep.provenance.installed import is_declared
+from dtsweep.provenance.installed import is_declared, undeclared
 from dtsweep.sweep.compressions import EXCHANGES
 from dtsweep.sweep.declared_modes import installed_mode
 from dtsweep.sweep.mode_info import EXCHANGE_PARTS, Fields, Grid, ModeInfo, OwnMode
@@ -272,11 +272,7 @@ def mode_of(name: str) -> ModeInfo:
     try:
         return installed_mode(name, MODE_FIELDS)
     except LookupError:
-        raise SweepError(
-            f"no package that is installed here declares the mode {name!r}; install the one that "
-            "does",
-            word=name,
-        ) from None
+        raise undeclared("mode", name) from None
 
 
 @cache

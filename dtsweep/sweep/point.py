@@ -17,7 +17,7 @@ from dtsweep.sweep.compressions import (
     compressions_reading,
     reads_of,
 )
-from dtsweep.sweep.mode_info import SEMANTICS, Fields, Grid, ModeInfo
+from dtsweep.sweep.mode_info import SEMANTICS, Fields, Grid, ModeInfo, OwnMode
 from dtsweep.sweep.modes import (
     AS_WRITTEN,
     MODE_FIELDS,
@@ -234,6 +234,13 @@ class Point:
         return mode_for(self.sync, self.workload)
 
     @property
+    def own_mode(self) -> OwnMode | None:
+        """Declaration of its workload, if that makes its model parallel by itself."""
+        if self.sync != OWN:
+            return None
+        return declaration_of(self.workload)
+
+    @property
     def grid(self) -> Grid:
         """Division of its workers into models.
 
@@ -354,11 +361,8 @@ class Point:
         >>> Point(workload=object()).has_own_optimizer
         False
         """
-        own_mode = None
-        if self.sync == OWN:
-            own_mode = declaration_of(self.workload)
-        if own_mode is not None:
-            return "optimizer" not in own_mode.reads
+        if self.own_mode is not None:
+            return "optimizer" not in self.own_mode.reads
         return callable(getattr(self.workload, "optimizer", None))
 
     @property

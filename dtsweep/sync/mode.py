@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from dtsweep.compression.exchange import Mean
 from dtsweep.measure.clock import StepClock
-from dtsweep.provenance.installed import entry_of, load_class
+from dtsweep.provenance.installed import class_of
 from dtsweep.sweep.modes import MODES, OF_THE_USER, OWN, mode_of
 from dtsweep.sweep.point import Point
 from dtsweep.sync.meshes import mesh_of
@@ -207,9 +206,5 @@ def load_mode(name: str) -> type[SyncMode]:
         DeclarationError: it is an installed package's, and can't be imported here.
     """
     place = mode_of(name).implementation
-    if name not in (*MODES, *OF_THE_USER):
-        installed: type[SyncMode] = load_class(entry_of("mode", name), place, SyncMode)
-        return installed
-    module, kind = place.split(":")
-    mode: type[SyncMode] = getattr(importlib.import_module(module), kind)
+    mode: type[SyncMode] = class_of("mode", name, place, SyncMode, built_in=(*MODES, *OF_THE_USER))
     return mode

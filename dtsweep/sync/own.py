@@ -15,7 +15,7 @@ from dtsweep.measure.clock import StepClock
 from dtsweep.sweep.modes import has_train_step
 from dtsweep.sync.clipping import clip
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
-from dtsweep.sync.passes import passes
+from dtsweep.sync.passes import kept_loss, passes
 
 TrainStep = Callable[[Any, Any, Iterator[Any], Callable[[str], None]], Any]
 """A workload's `train_step(model, optimizer, batches, mark)`, which returns the loss or None."""
@@ -98,14 +98,7 @@ class Own(SyncMode):
             raise TypeError(
                 f"{name}.train_step gave {quoted(loss)}; return the loss, a scalar, or None"
             )
-        return self._number(loss.detach() if hasattr(loss, "detach") else loss)
-
-    def _number(self, loss: Any) -> Loss:
-        """A loss as the loop keeps it; on a GPU nobody waits for its number."""
-        if self._job.device.type == "cpu" or not hasattr(loss, "reshape"):
-            return float(loss)
-        copy: Loss = loss.float().reshape(()).clone()
-        return copy
+        return kept_loss(loss, self._job.device)
 
     def _pass_and_update(self, batches: Iterator[Any], clock: StepClock) -> Loss:
         loss = passes(self._job, self._model, batches, clock)

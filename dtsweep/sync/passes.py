@@ -77,11 +77,7 @@ def passes(
                 loss.backward()
             except Exception as error:
                 raise _loss_error(job.point.workload, loss) or error from error
-        # A copy: compiled models may write the next loss into the same memory. On a GPU nobody
-        # waits for its number.
-        losses.append(
-            loss.item() if on_cpu else loss.detach().to(torch.float32, copy=True).reshape(())
-        )
+        losses.append(kept_loss(loss, job.device))
         clock.mark("backward")
     if on_cpu:
         return float(sum(losses))
@@ -89,6 +85,16 @@ def passes(
     if count > 1:
         total = torch.stack(losses).sum()
     return total
+
+
+def kept_loss(loss: torch.Tensor | float, device: torch.device) -> torch.Tensor | float:
+    """A loss as the loop keeps it: a number on a CPU, on a GPU a scalar that nobody waits for."""
+    if not isinstance(loss, torch.Tensor):
+        return float(loss)
+    if device.type == "cpu":
+        return loss.item()
+    # A copy: compiled models may write the next loss into the same memory.
+    return loss.detach().to(torch.float32, copy=True).reshape(())
 
 
 def _loss_error(workload: Any, loss: Any) -> LossError | None:

@@ -66,6 +66,16 @@ def part_of(parameter: torch.Tensor, *, rank: int) -> str:
     return ""
 
 
+def own_part(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """The part of a tensor that this rank has; any sum of the whole would need an exchange."""
+    if tensor is None:
+        return None
+    tensor = tensor.detach()
+    if isinstance(tensor, DTensor):
+        return tensor.to_local()
+    return tensor
+
+
 def is_flat(parameter: torch.Tensor) -> bool:
     """True if it is a shard of FSDP1, or a view of one."""
     return hasattr(parameter, "_fsdp_flattened") or hasattr(parameter, "_is_flat_param")
@@ -168,12 +178,32 @@ def _differences(
     """
     largest = np.zeros(parts.shape[1])
     for part in np.unique(parts):
-        has_part = parts == part
-        totals, norms = (_spread(values[..., column], has_part) for column in (0, 1))
-        norm = np.where(has_part, values[..., 1], 0.0).max(axis=0)
-        spread = np.maximum(norms, totals / scale_of_totals) / np.maximum(norm, 1e-300)
-        largest = np.maximum(largest, spread)
+        of_part = differences_of_part(values, parts == part, scale_of_totals=scale_of_totals)
+        largest = np.maximum(largest, of_part)
     return largest
+
+
+def differences_of_part(
+    values: NDArray[np.float64],
+    has_part: NDArray[np.bool_],
+    *,
+    scale_of_totals: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Difference of each tensor between the ranks that have a part, by its largest norm there.
+
+    Args:
+        values: (ranks, tensors, 3) of `sums_and_norms`.
+        has_part: (ranks, tensors).
+        scale_of_totals: (tensors,) by which differences of sums are divided.
+
+    Returns:
+        (tensors,), 0 where fewer than two ranks have the part.
+    """
+    totals, norms, _ = np.moveaxis(values, -1, 0)
+    largest = np.where(has_part, norms, 0.0).max(axis=0)
+    spreads = np.maximum(_spread(norms, has_part), _spread(totals, has_part) / scale_of_totals)
+    differences: NDArray[np.float64] = spreads / np.maximum(largest, 1e-300)
+    return differences
 
 
 def _spread(column: NDArray[np.float64], has_part: NDArray[np.bool_]) -> NDArray[np.float64]:

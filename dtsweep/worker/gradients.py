@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import distributed, nn
-from torch.distributed.tensor import DTensor
 
 from dtsweep.hardware.memory import oom_status
 from dtsweep.sync.buckets import real_view
@@ -21,6 +20,7 @@ from dtsweep.worker.copies import (
     RankSums,
     Verdict,
     gradients_judged,
+    own_part,
     parameters_judged,
     part_of,
     same_model_rank,
@@ -135,18 +135,11 @@ def _parameter_sums(trained: Sequence[nn.Parameter]) -> torch.Tensor | None:
     Frozen ones may be each worker's own, such as averages that a forward keeps.
     """
     try:
-        own = [_own(parameter.detach()) for parameter in trained]
-        return sums_and_norms(own, counts=[p.numel() for p in own])
+        own = [own_part(parameter) for parameter in trained]
+        return sums_and_norms(own, counts=[0 if p is None else p.numel() for p in own])
     except Exception:  # noqa: BLE001  # whatever a class of tensors may raise is no fault of the trial
         traceback.print_exc()
         return None
-
-
-def _own(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a tensor that this rank has; any sum of the whole would need an exchange."""
-    if isinstance(tensor, DTensor):
-        return tensor.to_local()
-    return tensor
 
 
 def _gradient_sums(model: nn.Module) -> torch.Tensor | None:
@@ -156,7 +149,7 @@ def _gradient_sums(model: nn.Module) -> torch.Tensor | None:
     """
     try:
         parameters = trained_parameters(model)
-        gradients = [None if p.grad is None else _own(p.grad) for p in parameters]
+        gradients = [own_part(p.grad) for p in parameters]
         return sums_and_norms(gradients, counts=[p.numel() for p in parameters])
     except (RuntimeError, MemoryError) as error:
         if not oom_status(error):

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dtsweep.worker.copies import AGREE
+from dtsweep.worker.copies import AGREE, differences_of_part
 from dtsweep.worker.gradients import IN_SHARDS
 from dtsweep.worker.own_sums import Sums
 
@@ -84,31 +83,14 @@ def likeness(of_ranks: Sequence[Sums], parts: Sequence[Sequence[str]], *, most: 
         is_shared = has_part.sum(axis=0) > 1
         has_part &= is_shared
         compared |= is_shared & (np.where(has_part, values[..., 1], 0.0).max(axis=0) > 0)
-        different[is_shared] |= _differences(values[:, is_shared], has_part[:, is_shared]) > most
+        elements = np.where(has_part, values[..., 2], 0.0).max(axis=0)
+        differences = differences_of_part(values, has_part, scale_of_totals=np.sqrt(elements + 1))
+        different |= is_shared & (differences > most)
     return Likeness(
         compared=int(compared.sum()),
         different=int((different & compared).sum()),
         is_empty=not values[..., 1].any(),
     )
-
-
-def _differences(values: NDArray[np.float64], has_part: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Largest difference of each tensor between the ranks that have it, as a share of its norm.
-
-    Args:
-        values: (ranks, tensors, 3) of `sums_and_norms`.
-        has_part: (ranks, tensors).
-    """
-
-    def spread(column: NDArray[np.float64]) -> NDArray[np.float64]:
-        high = np.where(has_part, column, -np.inf).max(axis=0)
-        return np.asarray(high - np.where(has_part, column, np.inf).min(axis=0))
-
-    totals, norms, counts = np.moveaxis(values, -1, 0)
-    largest = np.where(has_part, norms, 0.0).max(axis=0)
-    elements = np.where(has_part, counts, 0.0).max(axis=0)
-    spreads = np.maximum(spread(norms), spread(totals) / np.sqrt(elements + 1))
-    return np.asarray(spreads / np.maximum(largest, 1e-300))
 
 
 @dataclass

@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 from torch import distributed
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from dtsweep.sync.groups import position
-from dtsweep.worker.copies import is_flat, part_of
+from dtsweep.worker.copies import is_flat, own_part, part_of
 from dtsweep.worker.gradients import sums_and_norms
 
 Sums = list[list[float]]
@@ -57,15 +56,15 @@ class StepSums:
 
     def begin(self, optimizer: Optimizer) -> None:
         """Note the parameters of an optimizer before its step."""
-        self.before = _joined(self.before, [_own(p) for p in _parameters(optimizer)])
+        self.before = _joined(self.before, [own_part(p) for p in _parameters(optimizer)])
 
     def end(self, optimizer: Optimizer) -> None:
         """Note the gradients that it applied, and its parameters after that."""
         parameters = _parameters(optimizer)
         self.parts += [part_of(p, rank=self.rank) for p in parameters]
         self.shapes += [_shape(p) for p in parameters]
-        self.gradients = _joined(self.gradients, [_own(p.grad) for p in parameters], parameters)
-        self.after = _joined(self.after, [_own(p) for p in parameters])
+        self.gradients = _joined(self.gradients, [own_part(p.grad) for p in parameters], parameters)
+        self.after = _joined(self.after, [own_part(p) for p in parameters])
 
     def as_json(self) -> dict[str, Any]:
         """Values for the other ranks."""
@@ -81,16 +80,6 @@ class StepSums:
 
 def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def _own(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    """The part of a tensor that this rank has: no exchange is needed."""
-    if tensor is None:
-        return None
-    tensor = tensor.detach()
-    if isinstance(tensor, DTensor):
-        return tensor.to_local()
-    return tensor
 
 
 def _shape(parameter: torch.Tensor) -> str:

@@ -26,7 +26,6 @@ from dtsweep.hardware.memory import (
 )
 from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.modes import OWN, declaration_of
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sync.buckets import real_view
@@ -307,9 +306,7 @@ def _refuse_unrepeatable(
 
 def tolerance_of(point: Point) -> float:
     """Largest `gradient_error` of an exact point: that of its precision, or the workload's own."""
-    own_mode = None
-    if point.sync == OWN:
-        own_mode = declaration_of(point.workload)
+    own_mode = point.own_mode
     if own_mode is not None and own_mode.gradient_tolerance is not None:
         return own_mode.gradient_tolerance
     return PRECISIONS[point.precision].gradient_tolerance

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.mode_info import Fields, ModeInfo
@@ -19,7 +19,7 @@ from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
 from dtsweep.worker.batch_checks import BatchError, check_samples
 from dtsweep.worker.reference import gradient_of_one_worker
-from tests.ranks import free_ports, spawn
+from tests.ranks import free_ports, join, leave, spawn
 
 CPU = torch.device("cpu")
 WORKERS, STEPS = 2, 3
@@ -53,7 +53,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Weighted(Fit):
-    """The same, each point by a weight that follows from its number."""
+    """Points of the line, each by a weight that follows from its number."""
 
     def weight(self, batch: Tensor) -> Tensor:
         return (1 + batch[:, 2]).sum()
@@ -100,10 +100,7 @@ def whole(parameters: Any) -> list[Tensor]:
 
 
 def train_all(rank: int, folder: Path, port: int) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORKERS
-    )
+    join(rank, workers=WORKERS, port=port)
     trained = {}
     for case, name in CASES.items():
         job = job_of(case, rank)
@@ -115,8 +112,7 @@ def train_all(rank: int, folder: Path, port: int) -> None:
         trained[name] = losses, whole(model.parameters())
         mode.close()
     torch.save(trained, folder / f"{rank}.pt")
-    distributed.barrier()
-    distributed.destroy_process_group()
+    leave()
 
 
 @pytest.fixture(scope="module")

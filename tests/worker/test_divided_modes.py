@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import distributed, nn
+from torch import nn
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from dtsweep import Measure, Point, Sweep
@@ -19,13 +18,12 @@ from dtsweep.measure.clock import StepClock
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.sweep.mode_info import Grid, ModeInfo
 from dtsweep.sweep.task import task_of
-from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank
 from tests.installed import describe
-from tests.ranks import free_ports, spawn
+from tests.ranks import free_ports, join, leave, spawn
 from tests.worker.test_own_mode import SHORT, WIDTH, Layers
 
 RANKS = 2
@@ -70,15 +68,8 @@ def point_of(mode: str) -> Point:
 
 
 def measure_all(rank: int, folder: Path, port: int) -> None:
-    torch.set_num_threads(1)
     sys.path.insert(0, str(folder))
-    distributed.init_process_group(
-        "gloo",
-        init_method=f"tcp://127.0.0.1:{port}",
-        rank=rank,
-        world_size=RANKS,
-        timeout=timedelta(seconds=60),
-    )
+    join(rank, workers=RANKS, port=port)
     workload = Layers("ddp")
     context = become_rank(rank, torch.device("cpu"), workload=workload, own_variables=())
     sweep = Sweep(workload=workload, axes={"workers": [RANKS]}, measure=SETTINGS)
@@ -87,9 +78,7 @@ def measure_all(rank: int, folder: Path, port: int) -> None:
         task = replace(task_of(sweep, point_of(mode)), attempt_id=mode)
         results[mode] = run_attempt(context, task)
     torch.save((context.facts, results), folder / f"{rank}.pt")
-    distributed.barrier()
-    forget_groups()
-    distributed.destroy_process_group()
+    leave()
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,11 @@ from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
-from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import Job
 from dtsweep.sync.own import Own
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank
-from tests.ranks import free_ports, spawn
+from tests.ranks import free_ports, join, leave, spawn
 
 RANKS = 4
 STEPS = (0, 1, 2, 3, 4, 5, 7)
@@ -200,7 +198,7 @@ class Pipeline(nn.Module):
 
 @dataclass(frozen=True)
 class Staged(Layers):
-    """The same layers as a pipeline of two stages, with a step of its own."""
+    """Layers as a pipeline of two stages, with a step of its own."""
 
     def prepare(self, model: Any, job: Job) -> Any:
         stages = [model[:2], model[2:]]
@@ -228,7 +226,7 @@ PERIOD = 3
 
 @dataclass(frozen=True)
 class Local(Layers):
-    """The same layers, whose parameters are averaged after every `sync_period` steps."""
+    """Layers, whose parameters are averaged after every `sync_period` steps."""
 
     def prepare(self, model: nn.Module, job: Job) -> Any:
         return model, (descent(model), [job.point.sync_period, 0])
@@ -296,14 +294,7 @@ def sweep_of(way: str) -> Sweep:
 
 
 def measure_all(rank: int, folder: Path, port: int) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo",
-        init_method=f"tcp://127.0.0.1:{port}",
-        rank=rank,
-        world_size=RANKS,
-        timeout=timedelta(seconds=60),
-    )
+    join(rank, workers=RANKS, port=port)
     point = point_of("tensors")
     context = become_rank(rank, torch.device("cpu"), workload=point.workload, own_variables=())
     results, trained = {}, {}
@@ -315,14 +306,12 @@ def measure_all(rank: int, folder: Path, port: int) -> None:
             model, built = KEPT[way]
             trained[way] = weights(built), weights(model)
     torch.save((context.facts, results, trained), folder / f"{rank}.pt")
-    distributed.barrier()
-    forget_groups()
-    distributed.destroy_process_group()
+    leave()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the ranks of all attempts have sent."""
+    """Results of the ranks of all attempts."""
 
     facts: dict[int, Any]
     results: dict[str, dict[int, RankResult]]
