@@ -30,6 +30,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "no_nodes": "the machines did not come in time",
         "timeout": "too few steps within the allowed time",
         "cancelled": "interrupted by the user",
+        "budget": "cut, because the money or the time of the run was spent",
         "storage": "measured, but its numbers could not be stored",
         "launch_failed": "the workers could not be started: an import, or the group in which they "
         "exchange",

@@ -249,6 +249,12 @@ class Sweep:
     skip: Callable[[Point], str | None] | None = None
     """Says why a point should be left out, or None."""
 
+    priority: Callable[[Point], float] | None = None
+    """Priority of a point: sessions of points with a higher one begin first.
+
+    None: all points have the same one.
+    """
+
     measure: Measure = field(default_factory=Measure)
     """Length and number of measurements."""
 
@@ -301,6 +307,12 @@ class Sweep:
             raise SweepError(
                 f"skip={quoted(self.skip)} must be a function of the point: lambda p: …",
                 word="skip",
+            )
+        if self.priority is not None and not callable(self.priority):
+            raise SweepError(
+                f"priority={quoted(self.priority)} must be a function of the point: "
+                "lambda p: -p.workers",
+                word="priority",
             )
         for name, kind in {"measure": Measure, "resources": Resources}.items():
             if not isinstance(value := getattr(self, name), kind):

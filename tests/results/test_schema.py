@@ -99,7 +99,7 @@ def test_a_workload_field_can_not_take_the_name_of_a_column() -> None:
 def test_what_is_final_is_not_retried() -> None:
     assert STATUSES >= FINAL | RETRIED
     assert not FINAL & RETRIED
-    assert len(STATUSES) == 23
+    assert len(STATUSES) == 24
 
 
 def test_every_flag_says_what_it_means_and_some_module_raises_it() -> None:

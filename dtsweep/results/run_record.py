@@ -1,0 +1,118 @@
+"""Record of a run: how far it is, what runs, which nodes it has used, and what they cost.
+
+A run writes one JSON file into the folder `runs` of its results, again and again while it lives,
+and a last time at its end. So another machine can say how a campaign stands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+FOLDER = "runs"
+
+SUFFIX = ".json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeUse:
+    """Node-seconds of a run by what the nodes did; together the lifetimes of its nodes."""
+
+    measuring_s: float = 0.0
+    """Nodes whose workers ran an attempt that ended with a result."""
+
+    starting_s: float = 0.0
+    """Nodes on which a session started."""
+
+    idle_s: float = 0.0
+    """Nodes without a session, or with one that waited for its next attempt."""
+
+    lost_s: float = 0.0
+    """Nodes whose attempt ended without a result of its own: lost, preempted, cut or cancelled."""
+
+    @property
+    def total_s(self) -> float:
+        """Node-seconds in all.
+
+        >>> NodeUse(measuring_s=60.0, starting_s=15.0, idle_s=20.0, lost_s=5.0).total_s
+        100.0
+        """
+        return self.measuring_s + self.starting_s + self.idle_s + self.lost_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningTrial:
+    """An attempt that is under way."""
+
+    trial_id: str
+    name: str
+    """Its point in words."""
+
+    since: float
+    """Unix time in seconds at which it was handed out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """State of a run at one time."""
+
+    run_id: str
+    """Name of its file, without the ending."""
+
+    sweep: str
+    host: str
+    pid: int
+    started_at: float
+    """Unix time in seconds, as all times here."""
+
+    updated_at: float
+    ended_at: float | None = None
+    ended_as: str | None = None
+    """`done`, `budget`, `interrupted` or `failed`; None while it lives, or if it was killed."""
+
+    total: int = 0
+    """Trials that the run plans to measure, those of later rounds as far as they are known."""
+
+    statuses: Mapping[str, int] = field(default_factory=dict)
+    """Trials that have ended, by status."""
+
+    running: Sequence[RunningTrial] = ()
+    expected_left_s: float | None = None
+    """Time that the rest should take; None is unknown."""
+
+    max_hours: float | None = None
+    max_cost_usd: float | None = None
+    node_use: Mapping[str, NodeUse] | None = None
+    """By node type; None where nodes are not counted, as in a run without Ray."""
+
+    usd_per_hour: Mapping[str, float] = field(default_factory=dict)
+    """Price of a node by node type, as far as prices are given."""
+
+    cost_usd: float | None = None
+    """Cost so far of all nodes of the run; None without prices."""
+
+    expected_left_usd: float | None = None
+
+    def to_json(self) -> bytes:
+        """Content of the record's file."""
+        return json.dumps(asdict(self), indent=2).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> RunRecord:
+        """Read the content of a record's file.
+
+        Raises:
+            ValueError: it is not a record.
+        """
+        fields: dict[str, Any] = json.loads(text)
+        try:
+            fields["running"] = tuple(RunningTrial(**trial) for trial in fields["running"])
+            if fields["node_use"] is not None:
+                fields["node_use"] = {
+                    node_type: NodeUse(**use) for node_type, use in fields["node_use"].items()
+                }
+            return cls(**fields)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not the record of a run: {error}") from error
