@@ -22,7 +22,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     prepare         a plan laid out on a cluster; pure
     slots           the actors of the slots: started, watched, ended, replaced
     idle            how long an autoscaler's nodes stand idle
-    neighbours      slots that share nodes: which may begin an attempt; pure
+    allotments      nodes of sessions that run at the same time
     scheduler       gives Ray Tune the queue's attempts, fetches results from slots, has them stored
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a slot run each attempt
     on_ray          a run on a Ray, private or not: connects, has `prepare` and `tuner` do the rest

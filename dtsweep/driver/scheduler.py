@@ -16,15 +16,16 @@ from typing import Any
 import ray
 from ray.tune.search import Searcher
 
+from dtsweep.driver.allotments import HOLD_BACK_S, Allotments, Failures, merged
 from dtsweep.driver.idle import NodeLifetimes
-from dtsweep.driver.neighbours import may_begin, neighbours_of
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
-from dtsweep.driver.slots import OwnTime, close_slots, start_slot, stop_slots
+from dtsweep.driver.slots import OwnTime, SlotActor, close_slots, start_slot, stop_slots
 from dtsweep.driver.supply import Supply
 from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
+from dtsweep.plan.allotment import WaitingSession
 from dtsweep.plan.trial import Trial
 from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.session.session_settings import Settings
@@ -57,7 +58,7 @@ class Running:
     """True if nothing may run next to it."""
 
     concurrent_trials: int = 0
-    """Most attempts that ran at the same time on its nodes."""
+    """Most other attempts that ran at the same time."""
 
     stuck: str | None = None
     """Reason for which its slot was killed."""
@@ -72,13 +73,14 @@ class Running:
 class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     """Ray Tune's search algorithm: what it suggests is the next attempt of a slot that is free."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         queue: Queue,
         settings: Sequence[Settings],
         recorder: Recorder,
         *,
         supply: Supply | None = None,
+        allotments: Allotments | None = None,
         nodes: NodeLifetimes | None = None,
         head_answers: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -89,6 +91,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             settings: of the sessions of each slot.
             recorder: stores each attempt that ended.
             supply: fills the queue again; None where it has all trials.
+            allotments: gives sessions their nodes; None where each may use all of them.
             nodes: those of an autoscaler; None where nodes stay.
             head_answers: whether the cluster's head does, asked when an attempt has ended.
         """
@@ -96,21 +99,22 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         self._queue = queue
         self._recorder = recorder
         self._supply = supply
+        self._allotments = allotments
         self._nodes = nodes
         self._head_answers = head_answers
         self._slots = [
             start_slot(index, slot_settings) for index, slot_settings in enumerate(settings)
         ]
-        self._neighbours = neighbours_of([slot_settings.nodes for slot_settings in settings])
-        for slot, (group, world) in zip(self._slots, queue.first_sessions(), strict=False):
-            # While Tune starts.
-            slot.actor.prepare.remote(group, world)
-            slot.is_prepared = True
         self._handed_out = 0
         self._own_time = OwnTime()
         self.running: dict[str, Running] = {}
         self.failure: BaseException | None = None
         self._unfetched: list[Running] = []
+        self._begin_sessions()
+        for slot in self._slots:
+            if queue.has_work(slot.index):
+                # While Tune starts.
+                slot.actor.prepare.remote(*queue.first_of(slot.index), slot.places)
 
     def __getstate__(self) -> dict[str, Any]:
         """Be pickled empty: a Tuner writes a copy of its settings that nobody reads."""
@@ -168,7 +172,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         return {
             "task": task,
             "slot": self._slots[index].name,
-            "after": self._starting_next_to(index) if is_alone else (),
+            "places": self._slots[index].places,
             "namespace": ray.get_runtime_context().namespace,
         }
 
@@ -184,32 +188,105 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def _next_slot(self) -> int | None:
         """The first free slot that may begin an attempt now."""
-        free: list[int] = []
-        wants_alone: set[int] = set()
-        for index, slot in enumerate(self._slots):
-            if slot.is_busy or not self._queue.has_work(index):
-                continue
-            free.append(index)
-            # It takes the trials of a session, so that the slots that follow may have no work.
+        if any(attempt.is_alone for attempt in self.running.values()):
+            return None
+        self._begin_sessions()
+        ready = [
+            slot.index
+            for slot in self._slots
+            if not slot.is_busy and slot.has_nodes and self._queue.has_work(slot.index)
+        ]
+        for index in ready:
             if self._queue.wants_alone(index):
-                wants_alone.add(index)
-        running = {attempt.slot: attempt.is_alone for attempt in self.running.values()}
-        for index in free:
-            neighbours = self._neighbours[index]
-            if may_begin(index, neighbours=neighbours, running=running, wants_alone=wants_alone):
-                return index
-        return None
+                # The others wait for it, and it waits for those that run.
+                return None if self.running else index
+        return ready[0] if ready else None
 
-    def _starting_next_to(self, index: int) -> tuple[str, ...]:
-        """Names of the neighbours of a slot whose first session was begun to start."""
-        neighbours = (self._slots[other] for other in sorted(self._neighbours[index]))
-        return tuple(slot.name for slot in neighbours if slot.is_prepared)
+    def _begin_sessions(self) -> None:
+        """Give sessions to slots that have none, as far as there are nodes."""
+        if self._allotments is None:
+            for slot in self._slots:
+                slot.has_nodes = True
+                if not self._queue.has_work(slot.index) and self._queue.has_waiting:
+                    self._queue.begin(slot.index)
+            return
+        self._free_nodes(self._allotments)
+        while self._begin_one(self._allotments):
+            pass
+        self._recorder.say(self._allotments.take_notes())
+
+    def _free_nodes(self, allotments: Allotments) -> None:
+        """Free the nodes of sessions that have ended, and those of sessions that need others."""
+        for slot in self._slots:
+            if slot.has_ended_session():
+                allotments.release(slot.index)
+                slot.places, slot.has_nodes = None, False
+            is_idle = not slot.is_busy and slot.has_nodes and slot.ending is None
+            if not is_idle:
+                continue
+            if not self._queue.has_work(slot.index):
+                slot.ending = slot.actor.end_session.remote()
+            elif not allotments.stay(slot.index, failures=self._failures()):
+                # The next attempt ends what is left of the session, and starts another one.
+                allotments.release(slot.index)
+                slot.places, slot.has_nodes = None, False
+
+    def _begin_one(self, allotments: Allotments) -> bool:
+        """Give nodes to the next session that may have some; True if one got them."""
+        without_nodes = [slot for slot in self._slots if not slot.has_nodes and not slot.is_busy]
+        # A session that has begun and lost its nodes comes before those that have not begun.
+        begun = [slot for slot in without_nodes if self._queue.has_work(slot.index)]
+        empty = [slot for slot in without_nodes if not self._queue.has_work(slot.index)]
+        is_held_back = any(slot.waits_s > HOLD_BACK_S for slot in self._slots)
+        waiting = [self._queue.session_of(slot.index) for slot in begun]
+        if empty and not is_held_back:
+            waiting += self._queue.waiting_sessions()
+        if not waiting:
+            return False
+        now = time.monotonic()
+        begin = allotments.next(waiting, failures=self._failures(), now=now)
+        if begin is None:
+            return self._refuse_misfits(allotments, waiting, begun)
+        if begin.index < len(begun):
+            slot = begun[begin.index]
+        else:
+            slot = empty[0]
+            self._queue.begin(slot.index, begin.index - len(begun))
+        expected_s = waiting[begin.index].expected_s
+        allotments.take(slot.index, begin.places, expected_s=expected_s, now=now)
+        slot.has_nodes = True
+        if not slot.settings.is_autoscaled:
+            slot.places = begin.places
+        return True
+
+    def _refuse_misfits(
+        self,
+        allotments: Allotments,
+        waiting: Sequence[WaitingSession],
+        begun: Sequence[SlotActor],
+    ) -> bool:
+        """Give sessions up that the nodes can't hold any more; True if there was one."""
+        misfits = allotments.misfits(waiting, failures=self._failures())
+        # From the last one on: the others keep their places.
+        for index, reason in sorted(misfits.items(), reverse=True):
+            if index < len(begun):
+                refused = self._queue.refuse_rest(begun[index].index)
+            else:
+                refused = self._queue.refuse(index - len(begun))
+            self._recorder.store_unmeasured(
+                Unmeasured(trial=trial, task=task, status="infeasible", reason=reason)
+                for trial, task in refused
+            )
+        return bool(misfits)
+
+    def _failures(self) -> Failures:
+        """Nodes on which trials lost processes, as all slots have counted them."""
+        return merged([slot.failure_counts or {} for slot in self._slots])
 
     def _count_concurrent(self) -> None:
-        """Note of each running attempt how many run on its nodes, if that is the most so far."""
-        busy = {attempt.slot for attempt in self.running.values()}
+        """Note of each running attempt how many others run, if that is the most so far."""
+        others = len(self.running) - 1
         for attempt in self.running.values():
-            others = len(self._neighbours[attempt.slot] & busy)
             attempt.concurrent_trials = max(attempt.concurrent_trials, others)
 
     def _ask_ahead(self, index: int) -> None:
@@ -217,7 +294,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
         It does so during the last trials of this session.
         """
-        if self._nodes is None:
+        if self._nodes is None or self._allotments is not None:
             return
         slot = self._slots[index]
         world = self._queue.next_world(index)
@@ -272,6 +349,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             session_has_ended=result.session_has_ended,
             session_workers=result.session_workers,
         )
+        if status == "ok":
+            self._note_ok(ended, result, wall_s=wall_s)
         # Their session would not come up, as that of this attempt did not.
         self._recorder.store_unmeasured(
             [
@@ -285,6 +364,12 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
                 for trial, task in given_up
             ]
         )
+
+    def _note_ok(self, ended: Running, result: AttemptResult, *, wall_s: float) -> None:
+        if not ended.trial.is_canary:
+            self._queue.took(wall_s - (result.startup_s or 0.0))
+        elif ended.concurrent_trials and not result.session_has_ended:
+            self._queue.ran_with_others(ended.slot, ended.trial, ended.task)
 
     def _collect(self, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:
         """Fetch an attempt's result; make one where the slot's process has ended or hangs.

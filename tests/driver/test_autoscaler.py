@@ -279,7 +279,7 @@ class Slot:
     async def come(self, workers, placement="pack"):
         world = World(workers=workers, placement=placement, environment=())
         try:
-            return sorted(await self.requests.come(world))
+            return sorted((await self.requests.come(world, None)).without)
         except SessionError as error:
             return f"{error.status}: {error}"
 
