@@ -185,7 +185,14 @@ def show_plan(
     if as_json:
         print_json(plan_json(planned, misfits))
     else:
-        print_plan(planned, misfits, console=console(), where=str(store), axes=sweep.axes)
+        print_plan(
+            planned,
+            misfits,
+            console=console(),
+            where=str(store),
+            axes=sweep.axes,
+            concurrent=sweep.resources.concurrent,
+        )
 
 
 @click.command()

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.analysis.interference import interference_over
 from dtsweep.driver.progress import short_name
 from dtsweep.plan.plan import Plan, counts, reasons, unread_everywhere
+from dtsweep.report.doubts import interference_words
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.values import workload_fields
@@ -27,6 +29,7 @@ def print_plan(
     console: Console,
     where: str,
     axes: Iterable[str],
+    concurrent: int = 1,
 ) -> None:
     """Print what a run would do: counts, reasons, order and expected time.
 
@@ -36,6 +39,7 @@ def print_plan(
         console: where to.
         where: the results.
         axes: what the points differ in.
+        concurrent: sessions that may run at the same time.
     """
     counted = counts(plan)
     say(
@@ -75,6 +79,11 @@ def print_plan(
         say(console, _rounds(plan, plan.question))
     elif plan.question is not None and plan.done:
         say(console, "no round follows; a run prints the answer")
+    if concurrent > 1:
+        zone = plan.question.indifference if plan.question else Question().indifference
+        interference = interference_over(plan.rows, zone=zone)
+        if interference is not None and interference.advised < concurrent:
+            say(console, interference_words(interference, zone=zone))
     if misfits is None:
         say(console, "feasibility not checked: --address asks a cluster")
     else:

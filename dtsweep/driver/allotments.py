@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
+
+import ray
 
 from dtsweep.plan.allotment import Begin, NodePool, Places, RunningSession, WaitingSession
 from dtsweep.session.node_choice import STRIKES, FailureCounts, NodeNow, nodes_now, room_for
@@ -66,7 +69,9 @@ class StayingNodes:
         """
         now = time.monotonic()
         if now - self._looked_at >= LOOK_EVERY_S:
-            self._nodes = nodes_now()
+            # A head that does not answer now may do so at the next look.
+            with suppress(ray.exceptions.RayError):
+                self._nodes = nodes_now()
             self._looked_at = now
         staying = [node for node in self._nodes if node.leaves_at is None]
         leaving = [node for node in self._nodes if node.leaves_at is not None]

@@ -274,9 +274,7 @@ class Queue:
                 place = 0
             queue.group.insert(place, (trial, task.attempt + 1))
         if queue.alone_attempt == task.attempt_id and status != "ok":
-            self._failed_alone[self._alone_key(task)] += 1
-            if self._failed_alone[self._alone_key(task)] < ATTEMPTS:
-                self._alone.discard(self._alone_key(task))
+            self._alone_failed(task)
         if trial.is_canary and status == "oom_device":
             self._watch_smaller(queue, trial.point)
         # A session that was started in between may be too small for the canary of the one before.
@@ -302,6 +300,13 @@ class Queue:
         queue = self._slots[slot]
         queue.group.appendleft((canary, 1))
         queue.wants_alone = True
+
+    def _alone_failed(self, canary: Task) -> None:
+        """Have a later canary measured alone in the place of one that could not be."""
+        key = self._alone_key(canary)
+        self._failed_alone[key] += 1
+        if self._failed_alone[key] < ATTEMPTS:
+            self._alone.discard(key)
 
     def _alone_key(self, canary: Task) -> str:
         """Key of a canary that is measured alone."""
@@ -339,6 +344,13 @@ class Queue:
                     given_up.append((trial, attempt))
         self._waiting = [group for group in self._waiting if group]
         return [(trial, self._task_of(trial, attempt)) for trial, attempt in given_up]
+
+    def not_alone(self, slot: int) -> None:
+        """Drop the canary that a slot was to measure alone; a later one is asked for again."""
+        queue = self._slots[slot]
+        canary, attempt = queue.group.popleft()
+        queue.wants_alone = False
+        self._alone_failed(self._task_of(canary, attempt))
 
     def prune(self, trial: Trial, status: str) -> list[tuple[Trial, str]]:
         """Take out the trials that would run out of device memory as a trial has.

@@ -37,6 +37,9 @@ TRIALS_PER_TUNER = 500
 COLLECT_S = 60.0
 """Time limit for a slot to hand over a result that it has."""
 
+ALONE_WITHIN_S = 60.0
+"""Time limit for what runs to end, where a canary is to be measured alone."""
+
 NOT_BEGUN = "Ray Tune's process ended before it had begun the trial"
 
 RUNNER_ANSWERS_S = 60.0
@@ -107,6 +110,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         ]
         self._handed_out = 0
         self._own_time = OwnTime()
+        self._alone_since: float | None = None
+        """Time from which on a canary waits until nothing else runs, by the monotonic clock."""
         self.running: dict[str, Running] = {}
         self.failure: BaseException | None = None
         self._unfetched: list[Running] = []
@@ -198,9 +203,24 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         ]
         for index in ready:
             if self._queue.wants_alone(index):
-                # The others wait for it, and it waits for those that run.
-                return None if self.running else index
+                return self._when_alone(index)
         return ready[0] if ready else None
+
+    def _when_alone(self, index: int) -> int | None:
+        """The slot of a canary that is to be measured alone, once nothing else runs.
+
+        The others wait for it, and it waits for those that run, unless that takes long: an attempt
+        may wait for nodes.
+        """
+        now = time.monotonic()
+        if not self.running:
+            self._alone_since = None
+            return index
+        self._alone_since = self._alone_since or now
+        if now - self._alone_since > ALONE_WITHIN_S:
+            self._alone_since = None
+            self._queue.not_alone(index)
+        return None
 
     def _begin_sessions(self) -> None:
         """Give sessions to slots that have none, as far as there are nodes."""

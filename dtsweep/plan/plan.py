@@ -44,7 +44,7 @@ PLANNED_BY = frozenset(
         ),
         *DECLARED_AXES,
         *("environment", "measure", "devices", "cpus_per_worker", "gpus_per_worker"),
-        *("row_number", "interference"),
+        *("row_number", "interference", "interference_low", "concurrent_trials"),
         *("window_s", "startup_s", "nodes_wait_s", "trial_s", "overhead_s"),
         *("dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"),
     }

@@ -203,7 +203,7 @@ class NodeRequests:
         self._ahead: NodeRequest | None = None
         self._kept_alive: PlacementGroup | None = None
         self._filled: PlacementGroup | None = None
-        """Parts of its nodes that the session does not need, taken so that no other one gets them."""
+        """Holds the parts of its nodes that its ranks leave."""
         self._wait: tuple[float, float] | None = None
         """From when until when nodes were waited for last, by the monotonic clock."""
         self._waits_since: float | None = None

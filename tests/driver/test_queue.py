@@ -507,6 +507,19 @@ def test_a_canary_is_measured_alone_in_another_session_if_that_failed_but_not_fo
     assert alone == ATTEMPTS
 
 
+def test_a_canary_that_waited_too_long_to_be_alone_is_dropped_and_a_later_one_asked_for() -> None:
+    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
+    canary, task = take(queue)
+    queue.ended(0, canary, task, "ok", session_has_ended=False)
+    queue.ran_with_others(0, canary, task)
+    queue.not_alone(0)
+    assert [take(queue)[0].role for _ in range(2)] == ["trial", "trial"]
+    canary, task = take(queue)
+    queue.ended(0, canary, task, "ok", session_has_ended=False)
+    queue.ran_with_others(0, canary, task)
+    assert queue.wants_alone(0)
+
+
 def test_what_results_know_of_interference_is_not_measured_again() -> None:
     queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
     queue.knows_interference()
