@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,18 +54,25 @@ class Outcome:
 
 
 def sessions(
-    count: int, *, nodes: int, load: float | None, error: float, rng: np.random.Generator
+    count: int,
+    *,
+    nodes: int,
+    load: float | None,
+    error: float,
+    rng: np.random.Generator,
+    largest: float = 1.0,
 ) -> list[SimulatedSession]:
-    """Draw sessions: worlds of 1, 2, 4, … workers up to the whole cluster, equally often.
+    """Draw sessions: worlds of 1, 2, 4, … workers up to the largest, equally often.
 
     Args:
         count: how many.
         nodes: of the cluster.
+        largest: share of the cluster that the largest world takes.
         load: arriving work as a share of what the cluster can do; None: all arrive at once.
         error: standard deviation of the logarithm of the expected over the true time.
         rng: source of all draws.
     """
-    most = nodes * ROOM
+    most = round(largest * nodes * ROOM)
     sizes = [*(2**power for power in range(int(np.log2(most)))), most]
     workers = rng.choice(sizes, count)
     lasts_s = rng.lognormal(np.log(120.0), 0.8, count)
@@ -150,14 +158,21 @@ def main() -> None:
     pool = NodePool(rooms={f"node{index}": ROOM for index in range(arguments.nodes)})
     print(heading("how full is a cluster with backfill, and how long do large worlds wait?"))
     rows = []
-    for load, error in ((None, 0.0), (None, 0.5), (0.9, 0.0), (0.9, 0.5)):
-        rng = np.random.default_rng(arguments.seed)
-        drawn = sessions(arguments.sessions, nodes=arguments.nodes, load=load, error=error, rng=rng)
+    for largest, load, error in itertools.product((1.0, 0.25), (None, 0.9), (0.0, 0.5)):
+        drawn = sessions(
+            arguments.sessions,
+            nodes=arguments.nodes,
+            load=load,
+            error=error,
+            rng=np.random.default_rng(arguments.seed),
+            largest=largest,
+        )
         first = simulate(drawn, pool, backfills=False)
         filled = simulate(drawn, pool, backfills=True)
         arrivals = "all at once" if load is None else f"load {load:.0%}"
         rows.append(
             [
+                f"{largest:.0%}",
                 arrivals,
                 f"{error:g}",
                 f"{first.utilisation:.1%}",
@@ -169,7 +184,13 @@ def main() -> None:
                 f"{filled.longest_wait_s / first.longest_wait_s:.2f}",
             ]
         )
-    headers = ["arrivals", "error of expected times", "used, FCFS", "used, backfill"]
+    headers = [
+        "largest world, of the cluster",
+        "arrivals",
+        "error of expected times",
+        "used, FCFS",
+        "used, backfill",
+    ]
     headers += ["makespan s, FCFS", "backfill", "longest wait of a large world s, FCFS", "backfill"]
     print(table([*headers, "ratio"], rows))
 

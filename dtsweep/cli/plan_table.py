@@ -79,15 +79,21 @@ def print_plan(
         say(console, _rounds(plan, plan.question))
     elif plan.question is not None and plan.done:
         say(console, "no round follows; a run prints the answer")
-    if concurrent > 1:
-        zone = plan.question.indifference if plan.question else Question().indifference
-        interference = interference_over(plan.rows, zone=zone)
-        if interference is not None and interference.advised < concurrent:
-            say(console, interference_words(interference, zone=zone))
+    if advice := _advice_on_concurrent(plan, concurrent):
+        say(console, advice)
     if misfits is None:
         say(console, "feasibility not checked: --address asks a cluster")
     else:
         say(console, f"{len(misfits)} trials don't fit")
+
+
+def _advice_on_concurrent(plan: Plan, concurrent: int) -> str:
+    """Advise fewer sessions at the same time if trials slowed each other down; else empty."""
+    zone = (plan.question or Question()).indifference
+    interference = interference_over(plan.rows, zone=zone)
+    if interference is None or interference.advised >= concurrent:
+        return ""
+    return interference_words(interference, zone=zone)
 
 
 def _rounds(plan: Plan, question: Question) -> str:

@@ -595,6 +595,48 @@ def test_two_sweeps_share_an_autoscaler_and_one_that_loses_a_node_waits_for_the_
     assert attempts["other"]["nodes_wait_s"].iloc[0] > 20
 
 
+TOGETHER = (
+    SWEEP.replace('"workers": [1, 2, 3, 5]', '"workers": [1, 6]')
+    .replace('["strict_spread", "strict_pack"]', '["pack"]')
+    .replace("canary=False, ", "")
+    .replace("repeats=1", "repeats=2")
+    .replace("(p.workers, p.placement, p.micro_batch) in SHAPES", "p.workers")
+    .replace("cpus_per_worker=1", "cpus_per_worker=1, concurrent=3")
+)
+"""A world of all nodes that can be added, and small ones that run at the same time."""
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("v2", [False, True])
+def test_sessions_that_run_at_the_same_time_have_nodes_of_their_own_which_come_and_go(
+    v2: bool, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    (tmp_path / "sweep.py").write_text(TOGETHER)
+    small = {**TYPES["small"], "resources": {"CPU": 2}}
+    types = {"ray.head.default": TYPES["ray.head.default"], "small": small}
+    with growing_head(tmp_path / "cluster.yaml", v2=v2, most=3, types=types) as address:
+        arguments = [tmp_path / "sweep.py", "--address", address, "--results", tmp_path / "r"]
+        done = dtsweep_command("run", *arguments, folder=tmp_path, RAY_AUTH_MODE="disabled")
+        assert done.returncode == 0, done.stderr
+        lives = json.loads(told_by(LIVES, address))
+    rows = pd.read_parquet(tmp_path / "r" / "trials").sort_values("started_at")
+    # What the figures of docs/log/ are taken from; pytest shows it with -s.
+    print(lives, rows[[*SHOWN, "concurrent_trials", "interference"]].to_string(), sep="\n")
+    assert rows["status"].unique().tolist() == ["ok"]
+    assert rows.query("role == 'trial'")["trial_id"].nunique() == 8
+    # The world of all nodes came first, alone; then the small ones, each on a node of its own.
+    large, small_ones = rows.query("workers == 6"), rows.query("workers == 1")
+    assert large["concurrent_trials"].max() == 0
+    assert small_ones.query("role == 'trial'")["concurrent_trials"].max() == 1
+    ranks = pd.read_parquet(tmp_path / "r" / "ranks").merge(rows[["attempt_id", "session"]])
+    hosts = ranks.groupby("session")["node_id"].agg(frozenset)
+    used = [hosts[session] for session in small_ones["session"].unique()]
+    assert [len(nodes) for nodes in used] == [1, 1]
+    assert used[0] != used[1]
+    assert small_ones["interference"].notna().any()
+    assert all(gone > 0 for _, gone, _ in lives)
+
+
 @contextmanager
 def growing_head(
     configuration: Path, *, v2: bool, most: int = 4, types: object = TYPES
