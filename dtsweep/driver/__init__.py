@@ -23,6 +23,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     slots           the actors of the slots: started, watched, ended, replaced
     idle            how long an autoscaler's nodes stand idle
     allotments      nodes of sessions that run at the same time
+    placement       gives waiting sessions to slots: when each begins, and on which nodes
     scheduler       gives Ray Tune the queue's attempts, fetches results from slots, has them stored
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a slot run each attempt
     on_ray          a run on a Ray, private or not: connects, has `prepare` and `tuner` do the rest
