@@ -81,8 +81,8 @@ def lay_out(prepared: Prepared, plan: Plan) -> Layout:
     groups = sessions_of(groups, nests=prepared.nests, slots=sweep.resources.concurrent)
     full = {row["trial_id"] for row in plan.rows if row["status"] == "oom_device"}
     planned = list(groups)
-    if cluster.autoscaler is not None:
-        groups = _growing_once(groups, cluster, sweep)
+    if cluster.autoscaler is not None or sweep.resources.concurrent > 1:
+        groups = _largest_first(groups, cluster, sweep)
     groups = _by_priority(groups, sweep)
     # Of each point once, however many rounds it has come through: the middle stays the same.
     watched = [
@@ -115,12 +115,13 @@ def _by_room(prepared: Prepared, plan: Plan) -> tuple[list[Trial], list[tuple[Tr
     return fitting, [(trial, reason) for trial, reason in reasons if reason is not None]
 
 
-def _growing_once(
+def _largest_first(
     groups: Sequence[Sequence[Trial]], cluster: Cluster, sweep: Sweep
 ) -> list[Sequence[Trial]]:
-    """Sort sessions so that nodes are requested once and then released: most nodes first.
+    """Sort sessions by their nodes, most first; repeats of a world are neighbours.
 
-    Repeats of a world are neighbours.
+    So an autoscaler adds nodes once and then removes them. Sessions that run at the same time leave
+    fewer nodes idle before one that needs all of them.
     """
     worlds = [group[0].point.world for group in groups]
     least = cache(partial(cluster.least_nodes, per_worker=resources_of_worker(sweep)))

@@ -255,13 +255,16 @@ def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_if_a_start_is_lo
 
 def test_lanes_share_the_worlds_of_a_launch() -> None:
     axes: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}
-    made = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2), concurrent=2)
+    nodes = [{"CPU": 1.0}, {"CPU": 1.0}]
+    made = prepared(cluster_of(nodes), axes, measure=Measure(repeats=2), concurrent=2)
+    # The world of both nodes first, then the small ones side by side.
     assert [(g[0].point.workers, g[0].repeat) for g in made.groups] == [
         (2, 1),
-        (1, 1),
         (2, 2),
+        (1, 1),
         (1, 2),
     ]
+    assert made.flags == ("adjacent_launches",)
 
 
 def test_a_world_may_use_all_nodes_also_where_several_sessions_run_at_the_same_time() -> None:
