@@ -95,7 +95,7 @@ def test_small_worlds_run_at_the_same_time_and_a_large_one_has_all_nodes(
                 together += 1
                 attempts = rows["attempt_id"]
                 assert nodes_of[attempts[one]].isdisjoint(nodes_of[attempts[other]])
-    assert together >= 3
+    assert together >= 2
     assert {len(nodes_of[row.attempt_id]) for row in rows.query("workers == 3").itertuples()} == {3}
     # One canary was measured next to others, and again alone.
     assert rows["interference"].notna().any()
