@@ -321,3 +321,15 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def usd(amount: float) -> str:
+    """Write an amount of money; small ones with two digits that count.
+
+    >>> usd(4.123), usd(0.004567), usd(1234.5), usd(0.0)
+    ('$4.12', '$0.0046', '$1,234.50', '$0.00')
+    """
+    if 0 < amount < 0.1:
+        digits = 1 - math.floor(math.log10(amount))
+        return f"${amount:.{digits}f}"
+    return f"${amount:,.2f}"

@@ -16,8 +16,9 @@ from typing import Any
 import ray
 from ray.tune.search import Searcher
 
-from dtsweep.driver.idle import NodeLifetimes
+from dtsweep.driver.charge import NO_CHARGE
 from dtsweep.driver.neighbours import may_begin, neighbours_of
+from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.slots import OwnTime, close_slots, start_slot, stop_slots
@@ -79,7 +80,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         recorder: Recorder,
         *,
         supply: Supply | None = None,
-        nodes: NodeLifetimes | None = None,
+        account: NodeAccount | None = None,
         head_answers: Callable[[], bool] = lambda: True,
     ) -> None:
         """Start the slots.
@@ -89,14 +90,15 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             settings: of the sessions of each slot.
             recorder: stores each attempt that ended.
             supply: fills the queue again; None where it has all trials.
-            nodes: those of an autoscaler; None where nodes stay.
+            account: of the nodes; None counts none.
             head_answers: whether the cluster's head does, asked when an attempt has ended.
         """
         super().__init__()
         self._queue = queue
         self._recorder = recorder
         self._supply = supply
-        self._nodes = nodes
+        self._account = account
+        self._grows = any(slot_settings.is_autoscaled for slot_settings in settings)
         self._head_answers = head_answers
         self._slots = [
             start_slot(index, slot_settings) for index, slot_settings in enumerate(settings)
@@ -138,6 +140,14 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Attempts without a row: running ones, and ended ones whose result was not fetched."""
         return [*self._unfetched, *self.running.values()]
 
+    def columns_of_cut(self, cut: Running) -> dict[str, Any]:
+        """Columns of the row of an attempt that ends with the run: its time, and its cost."""
+        if self._account is None:
+            return {}
+        charge, seconds = self._account.cut(cut.slot)
+        times = {"overhead_s": seconds}
+        return {**times, **charge.columns(times)}
+
     def next_tuner(self) -> None:
         """Count trials again: the last Tuner has ended."""
         self._handed_out = 0
@@ -161,6 +171,10 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             is_alone=is_alone,
         )
         self._count_concurrent()
+        if self._account is not None:
+            same_nodes = (task.session_group, trial.point.world)
+            share = 1 / (1 + len(self._neighbours[index]))
+            self._account.handed_out(index, session=same_nodes, share=share)
         self._recorder.began(trial)
         self._slots[index].is_busy = True
         self._ask_ahead(index)
@@ -217,7 +231,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
         It does so during the last trials of this session.
         """
-        if self._nodes is None:
+        if not self._grows:
             return
         slot = self._slots[index]
         world = self._queue.next_world(index)
@@ -255,10 +269,17 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             result = without_head(result)
         wall_s = time.monotonic() - ended.began
         result = replace(result, concurrent_trials=ended.concurrent_trials)
-        if self._nodes is not None:
-            result = replace(result, idle_node_s=self._nodes.idle_node_s(result, wall_s=wall_s))
+        charge = NO_CHARGE
+        if self._account is not None:
+            is_trial = not ended.trial.is_canary
+            charge = self._account.ended(ended.slot, result, wall_s=wall_s, is_trial=is_trial)
         status = self._recorder.store(
-            ended.trial, ended.task, result, started_at=ended.started_at, wall_s=wall_s
+            ended.trial,
+            ended.task,
+            result,
+            started_at=ended.started_at,
+            wall_s=wall_s,
+            charge=charge,
         )
         pruned = self._queue.prune(ended.trial, status)
         skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
