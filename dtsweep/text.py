@@ -333,3 +333,18 @@ def usd(amount: float) -> str:
         digits = 1 - math.floor(math.log10(amount))
         return f"${amount:.{digits}f}"
     return f"${amount:,.2f}"
+
+
+def lost_line(node_s: float, lost_usd: float | None, total_usd: float | None) -> str:
+    """Say what preemptions and lost attempts have cost.
+
+    >>> lost_line(312.4, 0.41, 6.2)
+    'preemptions and lost attempts: 312 node-s, $0.41 of $6.20'
+    """
+    words = f"preemptions and lost attempts: {node_s:,.0f} node-s"
+    if lost_usd is None:
+        return words
+    words += f", {usd(lost_usd)}"
+    if total_usd is None:
+        return words
+    return f"{words} of {usd(total_usd)}"

@@ -45,7 +45,7 @@ _USED = (
     "staleness_mean",
 )
 _MONEY = ("usd_per_hour", "cost_usd")
-"""What nodes cost; null where they have no price."""
+"""Cost of nodes; null where they have no price."""
 
 PER_SAMPLES = "usd_per_million_samples"
 """Price of training, derived from `usd_per_hour` and `samples_per_s`."""

@@ -115,6 +115,12 @@ _PRICE_OPTIONS = (
     ),
 )
 
+prices_option = click.option(
+    "--prices",
+    metavar="FILE",
+    help="Prices of nodes that hold for all results, in place of those of the runs.",
+)
+
 _LIMIT_OPTIONS = (
     click.option(
         "--max-hours",
@@ -209,12 +215,24 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def load_results(results: str) -> pd.DataFrame:
-    """Read trials with canaries; what is left out is said."""
+def load_results(results: str, *, prices: str | None = None) -> pd.DataFrame:
+    """Read trials with canaries; what is left out is said.
+
+    Args:
+        results: the place.
+        prices: a file of prices that hold for all rows.
+    """
     from dtsweep.analysis.load import load
 
     with telling_warnings():
-        return load(results, canaries=True)
+        frame = load(results, canaries=True)
+    if prices is None:
+        return frame
+    from dtsweep.plan.prices import prices_of
+    from dtsweep.report.costs import priced
+
+    read = prices_of(prices, None)
+    return frame if read is None else priced(frame, read)
 
 
 @contextmanager

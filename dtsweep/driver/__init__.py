@@ -7,7 +7,6 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     tally           how the trials of a run ended, and its exit code
     unmeasured      attempts and points without a measurement, and what their rows say
     canary_levels   drift of a run's canaries, and the interference of trials that run at once
-    charge          columns of an attempt for the nodes of its workers
     recorder        turns each finished attempt into rows and stores them
     autoscaler      whether a Ray has one, and which nodes it can add
     node_lives      nodes of a run: from when until when each was up, and its type

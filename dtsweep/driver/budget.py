@@ -52,7 +52,7 @@ class Budget:
 
     @property
     def spent_usd(self) -> float | None:
-        """Cost of all runs of the results so far; None where that of this run is unknown."""
+        """Cost of all runs of the results so far; None where the cost of this run is unknown."""
         if self.run_usd is None:
             return None
         return self.earlier_usd + self.run_usd

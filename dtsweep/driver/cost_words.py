@@ -1,4 +1,4 @@
-"""What the nodes of a run cost, in lines for the user."""
+"""Cost of the nodes of a run, in lines for the user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dtsweep.driver.node_account import NodeAccount
 from dtsweep.plan.prices import Prices
-from dtsweep.text import count_of, duration, usd
+from dtsweep.text import count_of, duration, lost_line, usd
 
 _USES = {
     "measuring_s": "measuring",
@@ -57,21 +57,6 @@ def cost_lines(account: NodeAccount, prices: Prices, stay: StayingNodes | None) 
     if stay is not None:
         lines += _staying(stay, prices)
     return lines
-
-
-def lost_line(node_s: float, lost_usd: float | None, total_usd: float | None) -> str:
-    """Say what preemptions and lost attempts have cost.
-
-    >>> lost_line(312.4, 0.41, 6.2)
-    'preemptions and lost attempts: 312 node-s, $0.41 of $6.20'
-    """
-    words = f"preemptions and lost attempts: {node_s:,.0f} node-s"
-    if lost_usd is None:
-        return words
-    words += f", {usd(lost_usd)}"
-    if total_usd is None:
-        return words
-    return f"{words} of {usd(total_usd)}"
 
 
 def _unpriced(account: NodeAccount, prices: Prices) -> str:

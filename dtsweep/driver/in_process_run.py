@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dtsweep.driver.budget import CUT, Budget
 from dtsweep.driver.cost_words import cost_lines
@@ -27,10 +27,14 @@ from dtsweep.driver.tally import RunTally
 from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.metrics.attempt_result import AttemptResult
+from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import explaining_failure, other_devices
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.sweep.task import Task
+
+if TYPE_CHECKING:
+    from dtsweep.worker.rank import RankContext
 
 WATCH_EVERY_S = 0.5
 """Interval at which the budget is looked at while an attempt runs."""
@@ -113,6 +117,14 @@ def _cut(account: NodeAccount, trial: Trial, task: Task, **ended: Any) -> Unmeas
     return Unmeasured(trial=trial, task=task, columns={**times, **charge.columns(times)}, **ended)
 
 
+def _result_of(context: RankContext, rank_result: RankResult) -> AttemptResult:
+    """Result of an attempt of the only rank."""
+    status, reason = explaining_failure({0: rank_result})
+    return AttemptResult(
+        status=status, reason=reason, facts={0: context.facts}, results={0: rank_result}
+    )
+
+
 def _work_off(
     planned: PlannedRun, queue: Queue, recorder: Recorder, supply: Supply, account: NodeAccount
 ) -> None:
@@ -158,16 +170,10 @@ def _work_off(
             finally:
                 is_measuring.clear()
             wall_s = time.monotonic() - began
-            status, reason = explaining_failure({0: rank_result})
-            result = AttemptResult(
-                status=status,
-                reason=reason,
-                facts={0: context.facts},
-                results={0: rank_result},
-                flags=flags,
-                session=session,
-                trial_s=wall_s,
+            result = replace(
+                _result_of(context, rank_result), flags=flags, session=session, trial_s=wall_s
             )
+            status = result.status
             charge = account.ended(0, result, wall_s=wall_s, is_trial=True)
             recorder.store(trial, task, result, started_at=started_at, wall_s=wall_s, charge=charge)
             pruned = queue.prune(trial, status)

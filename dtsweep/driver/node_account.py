@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import ray
 
-from dtsweep.driver.charge import NO_CHARGE, Charge
 from dtsweep.driver.node_lives import NodeLife
 from dtsweep.metrics.attempt_result import AttemptResult
+from dtsweep.metrics.charge import NO_CHARGE, Charge
 from dtsweep.plan.prices import Prices, written_types
 from dtsweep.results.run_record import NodeUse
 from dtsweep.results.statuses import LOST
@@ -63,7 +63,7 @@ def summed(*parts: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(kw_only=True)
 class _Node:
-    """What a node did so far."""
+    """Uses of a node so far."""
 
     folded: dict[str, float] = field(default_factory=dict)
     """Seconds by use up to `folded_to`."""

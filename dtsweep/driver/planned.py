@@ -33,13 +33,13 @@ class Options:
     profile: bool = False
     in_process: bool = False
     max_hours: float | None = None
-    """Hours after which the run ends; None is no limit."""
+    """Hours after which the run ends; None: unlimited."""
 
     prices: Prices | None = None
     """Prices of nodes; None where nobody has given any."""
 
     max_cost_usd: float | None = None
-    """USD of all runs of the results after which the run ends; None is no limit."""
+    """USD of all runs of the results after which the run ends; None: unlimited."""
 
     @property
     def harness(self) -> str:
@@ -95,7 +95,7 @@ class PlannedRun:
 
     @property
     def is_time_up(self) -> bool:
-        """True if no trial may be handed out any more: none is expected to fit the budget."""
+        """True if no further trial is expected to fit the budget."""
         return not self.budget.has_room_for()
 
     def next_plan(self, rows: Rows) -> Plan:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from dtsweep.driver.canary_levels import CanaryLevels
-from dtsweep.driver.charge import NO_CHARGE, Charge
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.tally import RunTally
 from dtsweep.driver.unmeasured import Unmeasured, outcome_of, unmeasured_row
 from dtsweep.errors import StorageError, error_line
 from dtsweep.measure.drift import Change
 from dtsweep.metrics.attempt_result import AttemptResult
+from dtsweep.metrics.charge import NO_CHARGE, Charge
 from dtsweep.metrics.rows import rank_rows, step_columns, task_row, trial_row, with_warmup_marked
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.revision import git_commit

@@ -16,7 +16,6 @@ from typing import Any
 import ray
 from ray.tune.search import Searcher
 
-from dtsweep.driver.charge import NO_CHARGE
 from dtsweep.driver.neighbours import may_begin, neighbours_of
 from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.queue import Queue
@@ -26,6 +25,7 @@ from dtsweep.driver.supply import Supply
 from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
+from dtsweep.metrics.charge import NO_CHARGE
 from dtsweep.plan.trial import Trial
 from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.session.session_settings import Settings

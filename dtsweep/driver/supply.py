@@ -30,7 +30,7 @@ class Supply:
 
     @property
     def is_time_up(self) -> bool:
-        """True if no trial may be handed out any more: none is expected to fit the budget."""
+        """True if no further trial is expected to fit the budget."""
         # What is left was noted: the run ends, though nodes may have gone and cost less by now.
         return self._recorder.tally.trials_left is not None or self._planned.is_time_up
 

@@ -26,7 +26,7 @@ class RunTally:
     """Limit that ended the run, in words; None where none did."""
 
     next_step: str | None = None
-    """How the campaign goes on after that, in words."""
+    """Next step of the campaign after that, in words."""
 
     _last: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     """Status of each trial's last attempt, by `trial_id`."""

@@ -45,7 +45,7 @@ class Nodes:
     """Seconds for which each node of a world is idle before an autoscaler takes it away."""
 
     assumptions: Sequence[str] = ()
-    """What is assumed of the nodes, in words."""
+    """Assumptions on the nodes, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class PlannedCost:
 
     rounds_high_usd: float | None
     assumptions: Sequence[str]
-    """What it rests on, in words."""
+    """Facts and assumptions that it rests on, in words."""
 
 
 def planned_cost(sweep: Sweep, plan: Plan, nodes: Nodes) -> PlannedCost | None:
@@ -113,12 +113,16 @@ def nodes_of_prices(sweep: Sweep, prices: Prices) -> Nodes:
     heads = [entry for entry in prices.types.values() if is_head(entry)]
     types = [entry for entry in prices.types.values() if not is_head(entry)]
     if any(entry.resources is not None for entry in types):
-        types = [entry for entry in types if entry.resources is not None]
+        types = [
+            entry
+            for entry in types
+            if entry.resources is not None and room_on(entry.resources, per_worker) > 0
+        ]
     else:
         per_worker = {}
 
     def of_world(world: World) -> Range | None:
-        if not types:
+        if prices.every_node is not None:
             return _of_any_size(world, prices.every_node)
         ranges = [_of_type(world, entry, per_worker) for entry in types]
         known = [one for one in ranges if one is not None]
@@ -129,9 +133,12 @@ def nodes_of_prices(sweep: Sweep, prices: Prices) -> Nodes:
     assumptions = [f"each node is idle for {duration(IDLE_S)} before an autoscaler takes it away"]
     if not per_worker:
         assumptions.append("a node holds one worker at least, and all of a world at most")
-    elif len(types) > 1:
+    else:
+        worker = " and ".join(f"{count:g} {kind}" for kind, count in per_worker.items() if count)
         names = " or ".join(entry.name for entry in types)
-        assumptions.append(f"nodes are of {names}, whichever can hold the workers")
+        assumptions.append(f"a worker has {worker}, on nodes of {names or 'no type'}")
+    if any(not entry.is_spot and entry.spot_usd_per_hour is not None for entry in types):
+        assumptions.append("nodes are on demand")
     head_prices = [entry.price(spot=False) or 0.0 for entry in heads]
     return Nodes(
         of_world=of_world,

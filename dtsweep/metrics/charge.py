@@ -43,7 +43,7 @@ NO_CHARGE = Charge()
 def held_s(row: Mapping[str, Any]) -> float:
     """Seconds for which an attempt held the nodes of its workers, by the columns of its row.
 
-    The wait for nodes is no part of it.
+    The wait for nodes does not count.
     """
     seconds = {
         name: row.get(name) or 0.0
