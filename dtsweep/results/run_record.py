@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 FOLDER = "runs"
 
@@ -116,3 +116,11 @@ class RunRecord:
             return cls(**fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not the record of a run: {error}") from error
+
+
+class StoredRun(NamedTuple):
+    """A record as it lies in the results."""
+
+    record: RunRecord
+    age_s: float
+    """Seconds since it was written."""

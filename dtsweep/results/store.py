@@ -32,6 +32,7 @@ from dtsweep.results.parquet import (
     opened,
     replaced_by,
 )
+from dtsweep.results.run_record import FOLDER, SUFFIX, RunRecord, StoredRun
 from dtsweep.results.storage import Storage, StoredFile
 
 if TYPE_CHECKING:
@@ -96,6 +97,23 @@ class Results:
     def holder(self) -> str | None:
         """Describe the run that holds the lease on the place; None without one."""
         return holder(self._folder)
+
+    def run_records(self) -> list[StoredRun]:
+        """Read the records of all runs, those that began first at first.
+
+        What is not a record is among `quarantined`.
+        """
+        runs = []
+        for name, age_s in self._folder.ages(FOLDER).items():
+            try:
+                if name.endswith(SUFFIX):
+                    record = RunRecord.from_json(self._folder.read(FOLDER, name))
+                    runs.append(StoredRun(record, age_s))
+            except FileNotFoundError:
+                continue
+            except ValueError as error:
+                self._quarantined[f"{FOLDER}/{name}"] = str(error)
+        return sorted(runs, key=lambda run: run.record.started_at)
 
     def reach(self) -> None:
         """Wait until the place answers.

@@ -29,7 +29,6 @@ from dtsweep.driver.autoscaler import (
     facts_here,
     is_scaling,
 )
-from dtsweep.driver.idle import NodeLife, node_s
 from dtsweep.session.request import is_refused
 from tests.conftest import Command, without_ray
 
@@ -144,11 +143,6 @@ def test_the_placement_group_that_is_refused_is_told_from_others() -> None:
     )
     assert is_refused(state, group="aa01")
     assert not is_refused(state, group="aa")
-
-
-def test_node_seconds_count_what_overlaps() -> None:
-    lives = [NodeLife(began=0, ended=None), NodeLife(began=8, ended=20), NodeLife(began=1, ended=3)]
-    assert node_s(lives, began=5, ended=10) == 5 + 2
 
 
 @pytest.mark.ray
@@ -446,9 +440,6 @@ def test_nodes_come_for_the_largest_world_ahead_for_the_next_and_go(
     measured = rows.query("status == 'ok'")
     assert measured["nodes_wait_s"].isna().tolist() == [False, True, False, False]
     assert first["nodes_wait_s"] < 3
-    # It stood idle from when it came until that trial ended.
-    idle_s = first["started_at"].timestamp() - lives[3][0]
-    assert last["idle_node_s"] == pytest.approx(idle_s, abs=1)
 
 
 SHOWN = [
@@ -458,7 +449,6 @@ SHOWN = [
     "started_at",
     "startup_s",
     "nodes_wait_s",
-    "idle_node_s",
     "trial_s",
     "overhead_s",
 ]
