@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dtsweep.cli.options import FiniteRange, console, json_option, print_json, tell
-from dtsweep.errors import StorageError, SweepError
+from dtsweep.errors import StorageError, SweepError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -143,7 +143,7 @@ def _text_line(campaign: Campaign) -> str:
     from dtsweep.report.status import spent_words, status_line
 
     words = [status_line(campaign), spent_words(campaign)]
-    return f"{datetime.now(UTC):%H:%M:%S} {'; '.join(filter(None, words))}"
+    return printable(f"{datetime.now(UTC):%H:%M:%S} {'; '.join(filter(None, words))}")
 
 
 def _json_line(campaign: Campaign, store: Results) -> str:

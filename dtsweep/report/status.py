@@ -96,12 +96,7 @@ def status_line(campaign: Campaign) -> str:
 
 def spent_words(campaign: Campaign) -> str:
     """Time and cost so far, and what is left of both."""
-    parts = []
-    if campaign.run_s is not None:
-        parts.append(_with_left(duration(campaign.run_s), campaign.left_s, duration))
-    if campaign.cost_usd is not None:
-        parts.append(_with_left(_dollars(campaign.cost_usd), campaign.left_usd, _dollars))
-    return "; ".join(parts)
+    return "; ".join(filter(None, [_time_words(campaign), _cost_words(campaign)]))
 
 
 def status_json(campaign: Campaign, *, where: str) -> dict[str, Any]:
@@ -199,12 +194,12 @@ def _facts(campaign: Campaign) -> dict[str, str]:
     if campaign.trials is not None and record is not None:
         facts["trials"] = _trials_words(campaign.trials, record.statuses)
     facts["stored"] = _stored_words(campaign)
-    if campaign.run_s is not None:
-        facts["time"] = _with_left(duration(campaign.run_s), campaign.left_s, duration)
+    if time_words := _time_words(campaign):
+        facts["time"] = time_words
     if campaign.runs > 1 and campaign.time_s is not None:
         facts["all runs"] = f"{count_of(campaign.runs, 'run')}, {duration(campaign.time_s)}"
-    if campaign.cost_usd is not None:
-        facts["cost"] = _with_left(_dollars(campaign.cost_usd), campaign.left_usd, _dollars)
+    if cost_words := _cost_words(campaign):
+        facts["cost"] = cost_words
         if campaign.runs_without_cost:
             unknown = count_of(campaign.runs_without_cost, "run")
             facts["cost"] += f"; of {unknown} it is unknown"
@@ -214,7 +209,7 @@ def _facts(campaign: Campaign) -> dict[str, str]:
         use = campaign.all_node_use
         facts["nodes"] = f"{use.total_s:,.0f} node-s"
         if use.total_s:
-            facts["nodes"] += f", {use.measuring_s / use.total_s:.0%} of them measuring"
+            facts["nodes"] += f", {use.measuring_s / use.total_s * 100:.0f} % of them measuring"
     return facts
 
 
@@ -257,22 +252,38 @@ def _budget_words(campaign: Campaign, record: RunRecord) -> str:
             spent = f"{_dollars(campaign.cost_usd)}{_share(campaign.cost_usd, record.max_cost_usd)}"
         parts.append(f"{spent} of {_dollars(record.max_cost_usd)} used")
     if record.max_hours is not None and campaign.run_s is not None:
-        hours = campaign.run_s / 3600
-        limit = f"{record.max_hours:g} h"
-        parts.append(f"{hours:.1f} h{_share(hours, record.max_hours)} of {limit} used by this run")
+        limit_s = record.max_hours * 3600
+        used = f"{duration(campaign.run_s)}{_share(campaign.run_s, limit_s)}"
+        parts.append(f"{used} of {duration(limit_s)} used by this run")
     return "; ".join(parts)
 
 
 def _share(part: float, whole: float) -> str:
     if not whole:
         return ""
-    return f" ({part / whole:.0%})"
+    return f" ({part / whole * 100:.0f} %)"
 
 
-def _with_left(so_far: str, left: float | None, words: Callable[[float], str]) -> str:
+def _time_words(campaign: Campaign) -> str:
+    """Time of the run so far, and of what is left; empty if it is unknown."""
+    return _with_left(campaign, campaign.run_s, campaign.left_s, duration)
+
+
+def _cost_words(campaign: Campaign) -> str:
+    """Cost of all runs so far, and of what is left; empty if it is unknown."""
+    return _with_left(campaign, campaign.cost_usd, campaign.left_usd, _dollars)
+
+
+def _with_left(
+    campaign: Campaign, so_far: float | None, left: float | None, words: Callable[[float], str]
+) -> str:
+    if so_far is None:
+        return ""
+    if not campaign.is_under_way:
+        return words(so_far)
     if left is None:
-        return f"{so_far} so far"
-    return f"{so_far} so far, about {words(left)} left"
+        return f"{words(so_far)} so far"
+    return f"{words(so_far)} so far, about {words(left)} left"
 
 
 def _running_columns(running: Sequence[RunningTrial], now: float) -> dict[str, list[str]]:

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dtsweep.errors import StorageError, SweepError
-from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results import run_record
+from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.lease import LiveRun, holder, leased
 from dtsweep.results.merge import batches, merge_files, merged
 from dtsweep.results.pack import attempt_files
