@@ -116,13 +116,11 @@ def _attempts(table: Any, indices: Sequence[int]) -> dict[int, AttemptRow]:
     """Some rows by their index."""
     settings = _differing_settings(table)
     variables = _differing_variables(table)
-    # As whole numbers: Arrow would import pandas to make times.
-    began = table["started_at"].cast(pa.int64())
+    taken = table.take(pa.array(indices, pa.int64()))
     shown = [name for name in _SHOWN if name in table.column_names]
     wanted = list(dict.fromkeys([*_CHOOSING, *shown, *AXES, *settings]))
-    taken = pa.array(indices, pa.int64())
-    rows = table.select(wanted).take(taken).to_pylist()
-    starts = began.take(taken).to_pylist()
+    rows = taken.select(wanted).to_pylist()
+    starts = taken["started_at"].cast(pa.int64()).to_pylist()
     return {
         index: AttemptRow(
             trial_id=row["trial_id"],
