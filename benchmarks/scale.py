@@ -184,7 +184,11 @@ def _run_all(folder: Path, trials: int) -> Cost:
 
 
 PART_RUNS: dict[str, Callable[[Path, int], Cost]] = dict(
-    zip(PARTS, [_plan, _store, _resume, _compact, _resume_merged, _status, _report, _run_all], strict=True)
+    zip(
+        PARTS,
+        [_plan, _store, _resume, _compact, _resume_merged, _status, _report, _run_all],
+        strict=True,
+    )
 )
 
 

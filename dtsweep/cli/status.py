@@ -125,7 +125,7 @@ def _follow_live(looks: Iterator[Campaign], store: Results, out: Console) -> Non
 
 
 def _picture(campaign: Campaign, store: Results, out: Console) -> str:
-    """The status as `out` would show it; what is printed there would come above the live picture."""
+    """The status as `out` would show it: what is printed there comes above the live picture."""
     from rich.console import Console
 
     from dtsweep.report.status import print_status

@@ -49,7 +49,7 @@ sweep = Sweep(
 )
 '''
 
-LONG, SHORT = "2.5", "0.1"
+LONG, SHORT = "6", "0.1"
 """Seconds of each window."""
 
 
@@ -162,7 +162,7 @@ def test_another_process_sees_a_run_measure_die_go_on_and_end(
 def test_follow_says_a_line_for_each_change_and_ends_with_the_run(
     tmp_path: Path, forked_command: Command
 ) -> None:
-    write_sweep(tmp_path, "0.5")
+    write_sweep(tmp_path, "1")
     look = looker(forked_command, tmp_path, "r")
     run = ("run", "study.py", "--in-process", "--results", "r")
     with started(tmp_path, *run) as process:
@@ -170,7 +170,7 @@ def test_follow_says_a_line_for_each_change_and_ends_with_the_run(
         following = forked_command("status", "r", "--follow", "--every", "0.3", folder=tmp_path)
     assert following.returncode == 0, following.stderr
     lines = following.stdout.splitlines()
-    assert len(lines) == len(set(lines)) > 2
+    assert len(lines) == len(set(lines)) >= 2
     times = r"\d\d:\d\d:\d\d "
     assert all(re.match(rf"{times}(running|ending|ended as done): ", line) for line in lines)
     assert re.match(rf"{times}ended as done: 7 of 8 done \(7 ok\), 1 failed", lines[-1])
@@ -249,13 +249,13 @@ def test_a_run_on_ray_says_what_runs_and_how_it_ended(
 def test_on_a_terminal_each_look_takes_the_place_of_the_one_before(
     tmp_path: Path, forked_command: Command
 ) -> None:
-    write_sweep(tmp_path, "0.5")
+    write_sweep(tmp_path, "2")
     look = looker(forked_command, tmp_path, "r")
     run = ("run", "study.py", "--in-process", "--results", "r")
     with started(tmp_path, *run) as process:
         waited_for(look, lambda seen: seen["state"] == "running", process)
         shown = on_a_terminal(tmp_path, "status", "r", "--follow", "--every", "0.3")
-    assert shown.count("study · r") > 3
+    assert shown.count("study · r") >= 3
     lines = screen(shown)
     assert lines[0].rstrip() == "study · r"
     assert sum("study · r" in line for line in lines) == 1
