@@ -8,6 +8,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     unmeasured      attempts and points without a measurement, and what their rows say
     canary_levels   drift of a run's canaries, and the interference of trials that run at once
     recorder        turns each finished attempt into rows and stores them
+    run_writer      the record of a run in its results, written while the run lives
     autoscaler      whether a Ray has one, and which nodes it can add
     node_lives      nodes of a run: from when until when each was up, and its type
     node_account    what the nodes of a run did, second by second, and what that costs
