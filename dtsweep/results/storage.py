@@ -47,6 +47,14 @@ UNFINISHED = "_unfinished"
 """Folder of files that are being written, in stores that show a file before it is whole."""
 
 
+READS = 5
+"""Attempts to read a file that another process writes meanwhile."""
+
+
+class _ChangedError(OSError):
+    """A file came back with another size than it has."""
+
+
 @dataclass(frozen=True)
 class StoredFile:
     """A file for the results: a reader sees all of it or nothing."""
@@ -117,7 +125,7 @@ class Storage:
         """
         with self._storage("read"):
             try:
-                return self._bytes_of(self._path(table, name))
+                return self._whole(self._path(table, name))
             except FileNotFoundError as error:
                 not_found = error
         raise not_found
@@ -194,13 +202,31 @@ class Storage:
         infos: list[Any] = self._call(lambda: self._files.get_file_info(selector))
         return infos
 
+    def _whole(self, path: str) -> bytes:
+        """Read a file; one that was written again meanwhile is read again.
+
+        Arrow asks for the size and then for so many bytes, which may be those of another file.
+        """
+        if self.is_local or path.endswith(".parquet"):  # written once, under the name of its digest
+            return self._bytes_of(path)
+        for attempt in range(READS):
+            try:
+                data = self._bytes_of(path)
+            except (_ChangedError, FileNotFoundError):
+                if attempt == READS - 1:
+                    raise
+                continue
+            if len(data) == self._call(lambda: self._files.get_file_info(path)).size:
+                return data
+        raise _ChangedError(f"{path} changes while it is read")
+
     def _bytes_of(self, path: str) -> bytes:
         file = self._call(lambda: self._files.open_input_file(path))
         size = self._call(file.size)
         data = self._call(lambda: bytes(file.read()), size)
         self._call(file.close)
         if len(data) != size:  # a connection was cut, and the library took that for the end
-            raise OSError(f"{path} came back with {len(data)} of {size} bytes")
+            raise _ChangedError(f"{path} came back with {len(data)} of {size} bytes")
         return data
 
     def _write_object(self, path: str, data: bytes) -> None:
