@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from dtsweep.cli.cluster import cluster
 from dtsweep.cli.compare import compare, difference
 from dtsweep.cli.decide import recommend, report
 from dtsweep.cli.measure import doctor, plan, run
@@ -39,7 +40,7 @@ def cli() -> None:
     """
 
 
-for _command in (run, plan, script, report, recommend, difference, compare, doctor):
+for _command in (run, plan, script, report, recommend, difference, compare, doctor, cluster):
     cli.add_command(_command)
 
 
