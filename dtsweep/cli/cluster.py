@@ -27,7 +27,9 @@ OWN = {
 @click.option(
     "--to", type=click.Choice(["ray", "kuberay"]), required=True, help="Form of the file."
 )
-@click.option("--dockerfile", is_flag=True, help="Write the Dockerfile of the nodes' image instead.")
+@click.option(
+    "--dockerfile", is_flag=True, help="Write the Dockerfile of the nodes' image instead."
+)
 @click.option("-o", "--output", "file", metavar="FILE", help="A new file; else stdout.")
 @click.option("--results", metavar="URI", help="Where the run stores results: s3://bucket/folder.")
 @set_option
@@ -38,7 +40,9 @@ OWN = {
     show_default=True,
     help="KubeRay: a job with its cluster, or a cluster alone.",
 )
-@click.option("--provider", type=click.Choice(["aws", "gcp", "azure"]), help="Cloud; aws if not given.")
+@click.option(
+    "--provider", type=click.Choice(["aws", "gcp", "azure"]), help="Cloud; aws if not given."
+)
 @click.option("--region", metavar="REGION", help="Region of the cloud.")
 @click.option("--instance", metavar="TYPE", help="Machines of the workers.")
 @click.option(

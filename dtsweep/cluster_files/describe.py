@@ -140,13 +140,6 @@ def _check_texts(asked: Asked) -> None:
                 f"--results {asked.results} is a folder of a pod, which goes with it; give a URI "
                 "such as s3://bucket/folder"
             )
-    for text in (*asked.settings, *asked.arguments):
-        name, _, value = text.partition("=")
-        if is_secret(name, value) and name.startswith("env."):
-            raise SweepError(
-                f"--set {name} would write a secret into the file; set it in "
-                "Resources(environment=…), from os.environ"
-            )
 
 
 def _notes(demand: Demand, most: int, asked: Asked, machine: Machine) -> Sequence[str]:

@@ -91,9 +91,7 @@ def _configuration(described: Described) -> Document:
                 "resources": _resources(described),
                 "labels": {"ray.io/market-type": described.market},
                 "min_workers": 0,
-                "max_workers": Noted(
-                    described.max_nodes, "As many as the sweep can use at once."
-                ),
+                "max_workers": Noted(described.max_nodes, "As many as the sweep can use at once."),
             },
         },
         "head_node_type": head,

@@ -61,12 +61,14 @@ def _of_sequence(items: Sequence[Any]) -> Iterator[str]:
         yield from comment
         if isinstance(plain, Mapping) and plain:
             yield from _as_item(_of_mapping(plain))
+        elif isinstance(plain, (list, tuple)) and plain:
+            yield from _as_item(_of_sequence(plain))
         else:
             yield from _dumped([plain])
 
 
 def _as_item(lines: Iterator[str]) -> Iterator[str]:
-    """Lines of a mapping as an item of a sequence: the dash stands before its first key."""
+    """Lines of an item of a sequence: the dash stands before the first one without a comment."""
     has_dash = False
     for line in lines:
         if has_dash or line.startswith("#"):
