@@ -8,7 +8,7 @@ Any process; imports neither Ray nor torch. Nothing is started, and no cloud is 
     packages    packages of the nodes, in the versions that are installed here
     files       files of the user that the sweep needs on the nodes
     describe    description of the cluster that a sweep needs
+    dockerfile  the image of the nodes
     ray_up      the file of `ray up`
     kuberay     the documents of KubeRay
-    dockerfile  the image
 """

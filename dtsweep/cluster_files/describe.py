@@ -121,7 +121,7 @@ def describe(sweep: Sweep, points: Iterable[Point], path: Path, asked: Asked) ->
         files=files_of(sweep, path, sources, arguments=asked.arguments),
         variables={name: text for name, text in environment.items() if name not in secrets},
         secrets=tuple(sorted(secrets)),
-        notes=tuple(_notes(demand, most, asked, machine)),
+        notes=tuple(_notes(demand, most, machine)),
     )
 
 
@@ -142,7 +142,7 @@ def _check_texts(asked: Asked) -> None:
             )
 
 
-def _notes(demand: Demand, most: int, asked: Asked, machine: Machine) -> Sequence[str]:
+def _notes(demand: Demand, most: int, machine: Machine) -> Sequence[str]:
     notes = [*demand.misfits]
     if most < demand.of_largest:
         notes.append(

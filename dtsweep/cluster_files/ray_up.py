@@ -58,8 +58,10 @@ def _head_lines(described: Described) -> list[str]:
     results = described.asked.results
     if results is None or "://" not in results:
         lines.append("Results lie on the head, and go with it: --results takes a URI.")
-    for name in described.secrets:
-        lines.append(f"yours: {name} is secret: put `export {name}=…` before the command of exec.")
+    lines += [
+        f"yours: {name} is secret: put `export {name}=…` before the command of exec."
+        for name in described.secrets
+    ]
     return lines
 
 
@@ -139,7 +141,9 @@ def _provider(described: Described, provider: str) -> Document:
         return {
             "type": "aws",
             "region": yours(region, quota),
-            "cache_stopped_nodes": Noted(False, "Terminate nodes: stopped ones keep their disks."),
+            "cache_stopped_nodes": Noted(
+                value=False, comment="Terminate nodes: stopped ones keep their disks."
+            ),
         }
     if provider == "gcp":
         return {
@@ -152,7 +156,9 @@ def _provider(described: Described, provider: str) -> Document:
         "type": "azure",
         "location": yours(region, quota),
         "resource_group": yours(described.name, "a resource group; it is made if there is none."),
-        "cache_stopped_nodes": Noted(False, "Delete nodes: stopped ones keep their disks."),
+        "cache_stopped_nodes": Noted(
+            value=False, comment="Delete nodes: stopped ones keep their disks."
+        ),
     }
 
 
@@ -189,7 +195,7 @@ def _docker(described: Described) -> Document:
 
 
 def _machine(described: Described, provider: str, *, is_head: bool) -> Document:
-    """What a provider needs to know of a machine."""
+    """Configuration of a machine, in the form of its provider."""
     spot = described.asked.spot and not is_head
     has_gpus = described.has_gpus and not is_head
     instance = described.machine.instance

@@ -99,7 +99,7 @@ def _dumped(value: Any) -> list[str]:
     """Lines of a value without comments."""
     import yaml
 
-    class Dumper(yaml.SafeDumper):
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
         """Writes texts of several lines as they stand."""
 
     def text(dumper: Any, value: str) -> Any:
