@@ -46,7 +46,7 @@ def run(sweep: str, settings: tuple[str, ...], in_process: bool, **options: Any)
     """Run what is not yet in the results, then print the report; after Ctrl-C too."""
     refuse_contradiction(in_process=in_process, address=options["address"])
     prices = take_prices(options)
-    asked, candidates = _read(sweep, settings, take_question(options))
+    asked, candidates = read(sweep, settings, take_question(options))
     options["prices"] = prices
     carry_out(asked, candidates, in_process=in_process, **options)
 
@@ -140,7 +140,7 @@ def carry_out(
 def plan(sweep: str, settings: tuple[str, ...], **options: Any) -> None:
     """Say what a run would do, and why; starts nothing."""
     options["prices"] = take_prices(options)
-    asked, candidates = _read(sweep, settings, take_question(options))
+    asked, candidates = read(sweep, settings, take_question(options))
     show_plan(asked, candidates, **options)
 
 
@@ -236,9 +236,10 @@ def doctor(address: str | None, results: str | None, as_json: bool) -> None:
     sys.exit(1 if diagnosis.problems else 0)
 
 
-def _read(
+def read(
     sweep: str, settings: tuple[str, ...], question: Mapping[str, Any]
 ) -> tuple[Sweep, list[Candidate]]:
+    """Read a sweep file with options `--set`, and with the question of the command line."""
     from dtsweep.sweep.axes import parse_setting
     from dtsweep.sweep.file import read_sweep
 
