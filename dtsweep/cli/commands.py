@@ -45,7 +45,16 @@ def cli() -> None:
 
 
 _COMMANDS = (
-    run, plan, script, status, report, recommend, difference, compare, doctor, cluster,
+    run,
+    plan,
+    script,
+    status,
+    report,
+    recommend,
+    difference,
+    compare,
+    doctor,
+    cluster,
 )
 for _command in _COMMANDS:
     cli.add_command(_command)

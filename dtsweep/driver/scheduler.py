@@ -181,7 +181,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         self._count_concurrent()
         if self._account is not None:
             same_nodes = (task.session_group, trial.point.world)
-            self._account.handed_out(index, session=same_nodes, share=self._placement.share_of(index))
+            self._account.handed_out(
+                index, session=same_nodes, share=self._placement.share_of(index)
+            )
         self._recorder.began(trial)
         self._slots[index].is_busy = True
         self._ask_ahead(index)
