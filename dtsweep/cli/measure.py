@@ -187,7 +187,7 @@ def show_plan(
     if (damage := damage_of(store)) is not None:
         tell(damage)
     if (running := store.holder()) is not None:
-        tell(f"{store} is in use: {running}")
+        tell(f"{store} is in use: {running.description}")
     misfits, cost = _misfits_and_cost(sweep, planned, **asked)
     for name, reason in store.quarantined:
         tell(f"left out {store}/{name}: {reason}")

@@ -19,10 +19,10 @@ from dtsweep.driver.cost_words import StayingNodes, cost_lines
 from dtsweep.driver.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
 from dtsweep.driver.neighbours import neighbours_of
 from dtsweep.driver.node_account import NodeAccount
-from dtsweep.driver.node_lives import lives_on_ray
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, lay_out, prepare, resources_of_worker
 from dtsweep.driver.queue import Queue
+from dtsweep.driver.ray_nodes import lives_on_ray
 from dtsweep.driver.run_folders import TRAIN_PREFIX, remove_run_folder, run_folder
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.shipping import own_modules, pickled_workload
@@ -71,6 +71,8 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
 
         def last_words() -> None:
             stored = "what was done is stored; the same command goes on"
+            if planned.record is not None:
+                planned.record.end("failed", stopped)
             try:
                 planned.outbox.close(LAST_WORDS_S)
             except StorageError as error:
@@ -93,6 +95,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
             )
             tally = _drive(planned, prepared, settings, watch)
             if tally.cluster_error is None:
+                planned.budget.close()
                 _say_cost(planned, cluster)
             return tally
 

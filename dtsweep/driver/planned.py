@@ -12,6 +12,7 @@ from dtsweep.driver.budget import Budget
 from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.run_writer import RunWriter
 from dtsweep.driver.unmeasured import skipped_points
 from dtsweep.errors import SweepError
 from dtsweep.plan.batches import Batches
@@ -65,6 +66,9 @@ class PlannedRun:
 
     progress: Progress
     options: Options
+    record: RunWriter | None = None
+    """Writes the record of the run; None where none is kept."""
+
     clock: Callable[[], float] = time.monotonic
     """Clock of `began`, in seconds."""
 
