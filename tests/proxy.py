@@ -20,7 +20,7 @@ SLOW_DOWN = (
 
 REQUEST = re.compile(rb"(GET|PUT|POST|HEAD|DELETE) /")
 
-STRUCK = 0.1
+STRUCK = 0.05
 """Share of the requests that `random` answers with an error, and of what it cuts."""
 
 

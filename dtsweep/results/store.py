@@ -72,7 +72,7 @@ class Results:
         Args:
             where: A folder, or a URI: s3://bucket/folder, with
                 ?endpoint_override=HOST:PORT&scheme=http (or AWS_ENDPOINT_URL) for a store that is
-                not Amazon's; gs://….
+                not Amazon's; gs://…; az://container/folder.
         """
         self._folder = Storage(where)
         self._quarantined: dict[str, str] = {}
