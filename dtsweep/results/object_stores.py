@@ -88,6 +88,9 @@ def writes_in_place(files: Any) -> bool:
 
 def refuses(error: BaseException) -> bool:
     """True if the same call will not succeed later."""
+    # In an outage Google's store may lose the session of an upload; the next one has its own.
+    if isinstance(error, FileNotFoundError) and "UploadChunk" not in str(error):
+        return True
     return _REFUSALS.search(str(error)) is not None
 
 

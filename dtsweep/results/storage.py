@@ -264,7 +264,7 @@ class Storage:
         while True:
             try:
                 return call_within(limit_s, partial(self._with_token, call))
-            except (FileNotFoundError, TimeoutError):
+            except TimeoutError:
                 raise
             except (OSError, pa.ArrowException) as error:
                 if refuses(error) or time.monotonic() > again_until:
