@@ -20,8 +20,8 @@ SLOW_DOWN = (
 
 REQUEST = re.compile(rb"(GET|PUT|POST|HEAD|DELETE) /")
 
-STRUCK = 0.1
-"""Share of the requests that `random` answers with an error, and of what it cuts."""
+STRUCK = 0.05
+"""Share of the requests that `random` answers with an error; it cuts twice as many."""
 
 
 class Proxy:
@@ -40,6 +40,8 @@ class Proxy:
         self.connections = 0
         self.struck = {"error": 0, "cut": 0, "delay": 0}
         self._random = random.Random(7)
+        self._cut_next: set[socket.socket] = set()
+        """Clients of which the next bytes are cut: the rest of a request, or its answer."""
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -114,27 +116,37 @@ class Proxy:
 
     def _passes(self, data: bytes, source: socket.socket, target: socket.socket) -> bool:
         """Strike some of what passes; False if the connection is to end."""
-        chance = self._random.random()
-        is_request = REQUEST.match(data) is not None
-        if is_request and chance < STRUCK:
-            self.struck["error"] += 1
-            status = self._random.choice([b"500 Internal Server Error", b"503 Slow Down"])
-            body = b"" if data.startswith(b"HEAD") else SLOW_DOWN
-            length = str(len(body)).encode()
-            source.sendall(
-                b"HTTP/1.1 "
-                + status
-                + b"\r\nContent-Type: application/xml\r\nContent-Length: "
-                + length
-                + b"\r\nConnection: close\r\n\r\n"
-                + body
-            )
+        if source in self._cut_next or target in self._cut_next:
+            # A client's own next bytes, or the server's first ones for it.
+            self._cut_next -= {source, target}
+            target.sendall(data[: self._random.randrange(len(data))])
             return False
-        if chance < 2 * STRUCK:
+        if not REQUEST.match(data):
+            return True
+        fate = self._random.random() / STRUCK
+        if fate < 1:
+            self.struck["error"] += 1
+            self._answer_error(source, has_body=not data.startswith(b"HEAD"))
+            return False
+        if fate < 2:
             self.struck["cut"] += 1
             target.sendall(data[: self._random.randrange(len(data))])
             return False
-        if chance < 3 * STRUCK:
+        if fate < 3:
+            self.struck["cut"] += 1
+            self._cut_next.add(source)
+        elif fate < 4:
             self.struck["delay"] += 1
             time.sleep(self._random.uniform(0, 0.2))
         return True
+
+    def _answer_error(self, client: socket.socket, *, has_body: bool) -> None:
+        status = self._random.choice([b"500 Internal Server Error", b"503 Slow Down"])
+        body = SLOW_DOWN if has_body else b""
+        lines = [
+            b"HTTP/1.1 " + status,
+            b"Content-Type: application/xml",
+            b"Content-Length: " + str(len(body)).encode(),
+            b"Connection: close",
+        ]
+        client.sendall(b"\r\n".join([*lines, b"", body]))

@@ -127,8 +127,6 @@ def describe(sweep: Sweep, points: Iterable[Point], path: Path, asked: Asked) ->
 
 def _check_texts(asked: Asked) -> None:
     """Refuse secrets, and a place of results that is gone with the head."""
-    if asked.to == KUBERAY and asked.results is None:
-        raise SweepError("--to kuberay needs --results, a URI such as s3://bucket/folder")
     if asked.results is not None:
         if has_credentials(asked.results):
             raise SweepError(

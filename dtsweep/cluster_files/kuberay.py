@@ -11,6 +11,7 @@ from dtsweep.cluster_files.describe import PROJECT, Described
 from dtsweep.cluster_files.dockerfile import image_name
 from dtsweep.cluster_files.files import texts_without_secrets
 from dtsweep.cluster_files.yaml_text import Noted, yaml_text, yours
+from dtsweep.errors import SweepError
 from dtsweep.text import count_of
 
 HEAD = Node(cpus=4, gpus=0)
@@ -46,8 +47,10 @@ def kuberay_text(described: Described, *, environment: Mapping[str, str]) -> str
         environment: of the sweep's `Resources`, whose secrets must not be in the file.
 
     Raises:
-        SweepError: the sweep file has a secret in it.
+        SweepError: the sweep file has a secret in it, or there is no place for results.
     """
+    if described.asked.results is None:
+        raise SweepError("--to kuberay needs --results, a URI such as s3://bucket/folder")
     documents = [yaml_text(_config_map(described, environment))]
     if described.asked.kind == "RayJob":
         documents.append(yaml_text(_ray_job(described)))

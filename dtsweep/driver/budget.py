@@ -38,6 +38,11 @@ class Budget:
     account: NodeAccount | None = None
     """Account of the nodes; None before there are any."""
 
+    def close(self) -> None:
+        """End the account of the nodes with the run."""
+        if self.account is not None:
+            self.account.close()
+
     @property
     def has_limit(self) -> bool:
         """True if anything ends the run."""

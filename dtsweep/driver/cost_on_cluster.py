@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from dtsweep.driver.autoscaler import NodeType
 from dtsweep.driver.cluster import Cluster
-from dtsweep.driver.node_lives import lives_on_ray
+from dtsweep.driver.ray_nodes import lives_on_ray
+from dtsweep.errors import SweepError
 from dtsweep.plan.cost import IDLE_S, Nodes, Range, nodes_needed, nodes_of_prices
 from dtsweep.plan.prices import Prices
 from dtsweep.session.node_choice import room_for
@@ -26,10 +27,16 @@ def nodes_on(
         sweep: with its resources settled.
         prices: of nodes.
         per_worker: resources of one worker.
+
+    Raises:
+        SweepError: the head does not answer.
     """
     added = (cluster.autoscaler and cluster.autoscaler.types) or ()
     names = {kind.name for kind in added}
-    up = [life for life in lives_on_ray(per_worker, prices)() if life.ended is None]
+    lives = lives_on_ray(per_worker, prices)()
+    if lives is None:
+        raise SweepError("the head of Ray does not list its nodes; see `ray status`")
+    up = [life for life in lives if life.ended is None]
     # A node that an autoscaler has added goes, and comes again for a world.
     staying = Counter(life.node_type for life in up if life.node_type not in names)
     unpriced = [node_type for node_type in staying if prices.price_of(node_type) is None]

@@ -70,6 +70,7 @@ def run_in_process(planned: PlannedRun) -> RunTally:
         _work_off(planned, queue, recorder, supply, account)
     except StorageError as error:
         recorder.tally.storage_error = str(error)
+    account.close()
     if prices is not None:
         for line in cost_lines(account, prices, None):
             planned.progress.say(line)

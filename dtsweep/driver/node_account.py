@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-import ray
-
 from dtsweep.driver.node_lives import NodeLife
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.charge import NO_CHARGE, Charge
@@ -101,7 +99,7 @@ class NodeAccount:
 
     def __init__(
         self,
-        lives: Callable[[], Sequence[NodeLife]],
+        lives: Callable[[], Sequence[NodeLife] | None],
         *,
         prices: Prices | None,
         say: Callable[[str], None],
@@ -110,7 +108,7 @@ class NodeAccount:
         """Begin now.
 
         Args:
-            lives: asks for all nodes of the run, ended ones too.
+            lives: asks for all nodes of the run, ended ones too; None where nobody answers.
             prices: of nodes; None charges nothing.
             say: called with a node type that has no price, once.
             clock: seconds since the epoch.
@@ -130,7 +128,19 @@ class NodeAccount:
         self._took_s: list[float] = []
         self.began = clock()
         self._nodes: defaultdict[str, _Node] = defaultdict(lambda: _Node(folded_to=self.began))
-        self._update(self.began, at_once=True)
+        self._ended_at: float | None = None
+        self.refresh(at_once=True)
+
+    def _now(self) -> float:
+        """Seconds since the epoch, until the end of the run."""
+        if self._ended_at is not None:
+            return self._ended_at
+        return self._clock()
+
+    def close(self) -> None:
+        """End with the run: nothing is counted any more."""
+        self.refresh(at_once=True)
+        self._ended_at = self._now()
 
     def handed_out(self, slot: int, *, session: Any, share: float = 1.0) -> None:
         """Note that a slot begins an attempt.
@@ -145,7 +155,7 @@ class NodeAccount:
             if last_session != session:
                 nodes = ()
             self._last[slot] = session, nodes
-            self._working[slot] = _Working(began=self._clock(), nodes=nodes, share=share)
+            self._working[slot] = _Working(began=self._now(), nodes=nodes, share=share)
 
     def ended(self, slot: int, result: AttemptResult, *, wall_s: float, is_trial: bool) -> Charge:
         """Note how the attempt of a slot ended; return the columns of its nodes.
@@ -156,11 +166,12 @@ class NodeAccount:
             wall_s: how long ago it was handed out, in seconds.
             is_trial: False for a canary.
         """
+        nodes = _nodes_of(result)
+        self.refresh(at_once=not set(nodes) <= self._lives.keys())
         with self._lock:
-            now = self._clock()
+            now = self._now()
             working = self._working.pop(slot, None)
             share = 1.0 if working is None else working.share
-            nodes = _nodes_of(result)
             session, _ = self._last.get(slot, (None, ()))
             self._last[slot] = session, nodes
             if result.session_has_ended:
@@ -179,7 +190,7 @@ class NodeAccount:
     def cut(self, slot: int) -> tuple[Charge, float]:
         """Note that the attempt of a slot is cut now; return its columns and its seconds so far."""
         with self._lock:
-            now = self._clock()
+            now = self._now()
             working = self._working.pop(slot, None)
             if working is None:
                 return NO_CHARGE, 0.0
@@ -191,7 +202,6 @@ class NodeAccount:
         self, nodes: Collection[str], spans: Sequence[Span], *, share: float, now: float
     ) -> Charge:
         """Note spans of nodes; return what these nodes cost."""
-        self._update(now, at_once=not set(nodes) <= self._lives.keys())
         for node_id in nodes:
             self._nodes[node_id].spans += [span for span in spans if span.ended > span.began]
         charge = self._charge(nodes, share)
@@ -215,16 +225,20 @@ class NodeAccount:
             usd_per_hour = self._prices.of_nodes(parts)
         return Charge(node_types=written_types(parts), usd_per_hour=usd_per_hour)
 
-    def _update(self, now: float, *, at_once: bool = False) -> None:
-        """Ask which nodes there are, unless that was asked a moment ago."""
+    def refresh(self, *, at_once: bool = False) -> None:
+        """Ask which nodes there are, unless that was asked some seconds ago."""
+        now = self._now()
         if not at_once and now - self._asked_at < ASK_EVERY_S:
             return
         self._asked_at = now
-        try:
-            lives = self._ask()
-        except ray.exceptions.RayError:
-            # A head that is silent for a moment: what was known of the nodes stays.
-            return
+        lives = self._ask()
+        # Of a head that is silent for a moment, what was known of the nodes stays.
+        if lives is not None:
+            with self._lock:
+                self._take(lives)
+
+    def _take(self, lives: Sequence[NodeLife]) -> None:
+        """Note the nodes that there are, and say which types have no price."""
         for life in lives:
             if life.ended is None or life.ended > self.began:
                 self._lives[life.node_id] = life
@@ -237,11 +251,6 @@ class NodeAccount:
                     f"node type {node_type!r} has no price, so the cost is unknown; "
                     f"{self._prices.how_to_add(node_type)}"
                 )
-
-    def refresh(self) -> None:
-        """Ask which nodes there are, unless that was asked some seconds ago."""
-        with self._lock:
-            self._update(self._clock())
 
     @property
     def unpriced(self) -> list[str]:
@@ -259,7 +268,7 @@ class NodeAccount:
     def cost_usd(self) -> float | None:
         """Cost of all nodes of the run so far; None where a price is unknown."""
         with self._lock:
-            return self._cost(self._lifetimes(self._clock()))
+            return self._cost(self._lifetimes(self._now()))
 
     @property
     def usd_per_hour_now(self) -> float | None:
@@ -311,7 +320,7 @@ class NodeAccount:
         Attempts under way count as measuring, as far as their nodes are known.
         """
         with self._lock:
-            return self._node_use(self._clock())
+            return self._node_use(self._now())
 
     def _node_use(self, now: float) -> dict[str, NodeUse]:
         working = defaultdict[str, list[Span]](list)

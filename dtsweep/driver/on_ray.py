@@ -21,10 +21,10 @@ from dtsweep.driver.cost_on_cluster import nodes_on
 from dtsweep.driver.cost_words import RemainingNodes, cost_lines
 from dtsweep.driver.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
 from dtsweep.driver.node_account import NodeAccount
-from dtsweep.driver.node_lives import lives_on_ray
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, lay_out, prepare, resources_of_worker
 from dtsweep.driver.queue import Queue
+from dtsweep.driver.ray_nodes import lives_on_ray
 from dtsweep.driver.run_folders import TRAIN_PREFIX, remove_run_folder, run_folder
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.shipping import own_modules, pickled_workload
@@ -99,6 +99,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
             )
             tally = _drive(planned, prepared, settings, watch)
             if tally.cluster_error is None:
+                planned.budget.close()
                 _say_cost(planned, cluster)
             return tally
 

@@ -171,7 +171,9 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         record = RunWriter(
             results, outbox, progress, run_id=run_id, sweep=sweep, max_hours=options.max_hours
         )
-        return _carried_out(replace(planned, record=record), record)
+        planned = replace(planned, record=record)
+        record.node_account = planned.record_of_nodes
+        return _carried_out(planned, record)
 
 
 def _planned(

@@ -88,6 +88,9 @@ def writes_in_place(files: Any) -> bool:
 
 def refuses(error: BaseException) -> bool:
     """True if the same call will not succeed later."""
+    # In an outage Google's store may lose the session of an upload; the next one has its own.
+    if isinstance(error, FileNotFoundError) and "UploadChunk" not in str(error):
+        return True
     return _REFUSALS.search(str(error)) is not None
 
 
@@ -131,16 +134,21 @@ def _s3(where: str, uri: SplitResult) -> ObjectStore:
     if not options["endpoint_override"]:
         del options["endpoint_override"]
         options["region"] = options.get("region") or pafs.resolve_s3_region(bucket)
-    files = pafs.S3FileSystem(
-        access_key=unquote(uri.username) if uri.username else None,
-        secret_key=unquote(uri.password) if uri.password else None,
+    arguments = {
+        "access_key": unquote(uri.username) if uri.username else None,
+        "secret_key": unquote(uri.password) if uri.password else None,
         # The default, three attempts within a second, gives up on a store that is merely busy.
         # Longer outages are the outbox's business, which says so.
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS),
-        connect_timeout=3.0,
-        request_timeout=10.0,
+        "retry_strategy": pafs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS),
+        "connect_timeout": 3.0,
+        "request_timeout": 10.0,
         **options,
-    )
+    }
+    try:
+        # One PUT for a small file, in place of an upload in parts.
+        files = pafs.S3FileSystem(**arguments, allow_delayed_open=True)
+    except TypeError:  # an older Arrow
+        files = pafs.S3FileSystem(**arguments)
     return ObjectStore(files, f"{bucket}{uri.path}".rstrip("/"), address)
 
 

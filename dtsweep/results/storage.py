@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,6 +43,11 @@ CALL_S = 30.0
 
 SLOWEST_BYTES_PER_S = 64 * 2**10
 """Of a network that still works."""
+
+AGAIN_FOR_S = 8.0
+"""Time in which a failed call is repeated; a library that tried for longer has done so itself."""
+
+AGAIN_PAUSE_S = 0.2
 
 UNFINISHED = "_unfinished"
 """Folder of files that are being written, in stores that show a file before it is whole."""
@@ -207,16 +213,18 @@ class Storage:
 
         Arrow asks for the size and then for so many bytes, which may be those of another file.
         """
-        if self.is_local or path.endswith(".parquet"):  # written once, under the name of its digest
-            return self._bytes_of(path)
+        # Those are written once, under the name of their digest.
+        is_fixed = self.is_local or path.endswith(".parquet")
         for attempt in range(READS):
             try:
                 data = self._bytes_of(path)
-            except (_ChangedError, FileNotFoundError):
-                if attempt == READS - 1:
+            except _ChangedError:
+                continue
+            except FileNotFoundError:
+                if is_fixed or attempt == READS - 1:
                     raise
                 continue
-            if len(data) == self._call(lambda: self._files.get_file_info(path)).size:
+            if is_fixed or len(data) == self._call(partial(self._files.get_file_info, path)).size:
                 return data
         raise _ChangedError(f"{path} changes while it is read")
 
@@ -245,17 +253,30 @@ class Storage:
             stream.write(data)
 
     def _call(self, call: Callable[[], T], size: int = 0) -> T:
-        """Call the file system, within a time limit for so many bytes."""
+        """Call the file system, within a time limit for so many bytes.
+
+        A call that fails soon is repeated for a moment: libraries give up when an answer is cut.
+        """
         if self.is_local:
             return call()
+        limit_s = CALL_S + size / SLOWEST_BYTES_PER_S
+        again_until = time.monotonic() + AGAIN_FOR_S
+        while True:
+            try:
+                return call_within(limit_s, partial(self._with_token, call))
+            except TimeoutError:
+                raise
+            except (OSError, pa.ArrowException) as error:
+                if refuses(error) or time.monotonic() > again_until:
+                    raise
+            time.sleep(AGAIN_PAUSE_S)
 
-        def with_token() -> T:
-            if self._opened_again is not None and time.monotonic() > self._token_until:
-                self._files = self._opened_again()
-                self._token_until = time.monotonic() + TOKEN_S
-            return call()
-
-        return call_within(CALL_S + size / SLOWEST_BYTES_PER_S, with_token)
+    def _with_token(self, call: Callable[[], T]) -> T:
+        """Call the file system, with a new token if one is due."""
+        if self._opened_again is not None and time.monotonic() > self._token_until:
+            self._files = self._opened_again()
+            self._token_until = time.monotonic() + TOKEN_S
+        return call()
 
     @contextmanager
     def _storage(self, verb: str) -> Iterator[None]:

@@ -74,7 +74,7 @@ class Results:
         Args:
             where: A folder, or a URI: s3://bucket/folder, with
                 ?endpoint_override=HOST:PORT&scheme=http (or AWS_ENDPOINT_URL) for a store that is
-                not Amazon's; gs://….
+                not Amazon's; gs://…; az://container/folder.
             keeps_files: Keep in memory what was read, so that the next read fetches new files only.
                 For one that reads the same columns again and again.
         """

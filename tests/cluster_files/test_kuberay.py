@@ -51,13 +51,13 @@ def cluster_spec(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return spec
 
 
-@pytest.mark.parametrize("resources", [GPUS, CPUS])
+@pytest.mark.parametrize(("resources", "every"), [(GPUS, 1), (CPUS, 3)])
 def test_kubernetes_takes_the_documents_with_all_options_and_drops_nothing(
-    resources: str, tmp_path: Path, forked_command: Command
+    resources: str, every: int, tmp_path: Path, forked_command: Command
 ) -> None:
     more = ", environment={'NCCL_DEBUG': 'WARN', 'HF_TOKEN': 'hf_' 'abcdefgh'}"
     (tmp_path / "study.py").write_text(sweep_text(workers=[1, 16], resources=resources, more=more))
-    for kind, spot, queue, others in PRODUCT:
+    for kind, spot, queue, others in PRODUCT[::every]:
         config_map, document = documents(
             forked_command, tmp_path, "--kind", kind, *spot, *queue, *others
         )
@@ -199,12 +199,29 @@ def test_a_sweep_with_modules_of_its_own_is_in_the_image(
     ]
 
 
+def test_a_script_is_in_the_image_and_found_from_the_same_folder(
+    tmp_path: Path, forked_command: Command
+) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "study.py").write_text(
+        "from dtsweep import Resources, Sweep, workloads\n"
+        "sweep = Sweep(workload=workloads.Script('train.py'), axes={'workers': [2]},\n"
+        "    resources=Resources(gpus_per_worker=0))\n"
+    )
+    image = text_of(
+        forked_command, tmp_path, "--to", "kuberay", "--dockerfile", name="sweeps/study.py"
+    )
+    copied = [line.split()[2] for line in image.splitlines() if "/project/" in line]
+    assert copied == ["sweeps/study.py", "train.py"]
+
+
 def test_the_image_has_the_versions_that_are_installed_here(
     tmp_path: Path, forked_command: Command
 ) -> None:
     source = Path(dtsweep.__file__).parents[1]
     (tmp_path / "study.py").write_text(sweep_text(workers=[1], resources=GPUS))
-    image = text_of(forked_command, tmp_path, "--to", "kuberay", *RESULTS, "--dockerfile")
+    image = text_of(forked_command, tmp_path, "--to", "kuberay", "--dockerfile")
     python = "".join(map(str, sys.version_info[:2]))
     assert f"\nFROM rayproject/ray:{version('ray')}-py{python}-gpu\n" in image
     for name in ("torch", "pyarrow", "numpy"):

@@ -71,10 +71,10 @@ def test_a_run_on_ray_loses_no_row_and_no_time_while_its_store_is_away(
             monkeypatch.setenv(name, value)
         place, faulty = store.place(), store.environment(proxy.port)
         proxy.fail("random")
+        arguments = ["run", "sweep.py", "--results", place, "--address", "local"]
         with (tmp_path / "run.log").open("wb") as log:
             run = subprocess.Popen(
-                [*(sys.executable, "-m", "dtsweep", "run", "sweep.py"), "--results", place]
-                + ["--address", "local"],
+                [sys.executable, "-m", "dtsweep", *arguments],
                 cwd=tmp_path,
                 env=without_ray(**faulty, TMPDIR=str(tmp_path / "temporary")),
                 stdout=log,

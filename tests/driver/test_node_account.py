@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from dtsweep.driver.budget import Budget
 from dtsweep.driver.cost_words import StayingNodes, cost_lines
 from dtsweep.driver.node_account import NodeAccount
-from dtsweep.driver.node_lives import NodeLife, type_of
+from dtsweep.driver.node_lives import NodeLife
+from dtsweep.driver.ray_nodes import type_of
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.charge import Charge, held_s
 from dtsweep.metrics.rank_result import RankFacts

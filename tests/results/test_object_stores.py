@@ -27,7 +27,7 @@ from tests.pages import ROOT
 from tests.proxy import Proxy
 from tests.stores import ACCOUNT, KEY, KINDS, Store, running_store
 
-ATTEMPTS = 60
+ATTEMPTS = 30
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -184,7 +184,7 @@ def test_every_row_is_stored_once_and_in_order_through_errors_cuts_and_delays(
     for number in range(1, ATTEMPTS + 1):
         sender.put(files_of(number))
     sender.close(within_s=200)
-    assert min(proxy.struck.values()) > 5, proxy.struck
+    assert min(proxy.struck.values()) > 2, proxy.struck
     read = Results(place).attempts()  # through the same faults
     assert [row["attempt_id"] for row in read] == expected(ATTEMPTS)
     proxy.fail(None)
