@@ -78,8 +78,10 @@ class Study:
         """Two-sided significance level of a comparison, corrected for the looks of a question."""
         if self.question is None:
             return GRID_LEVEL
-        launches = int(self.points["launches"].max())
-        return look_level(self.question.confidence, max(launches, self.question.max_launches))
+        launches = self.question.max_launches
+        if not self.points.empty:
+            launches = max(launches, int(self.points["launches"].max()))
+        return look_level(self.question.confidence, launches)
 
     @property
     def confidence(self) -> float:
