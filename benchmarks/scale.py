@@ -1,4 +1,4 @@
-"""Cost of ten thousand trials: to plan, store, resume, merge, report, and run without training.
+"""Cost of ten thousand trials: to plan, store, resume, merge, look at, report, and run untrained.
 
 Each part runs in a process of its own, whose wall time and peak of resident memory are given.
 `resume` is a plan of trials that are all done, each in files of its own, as many kills would leave
@@ -28,7 +28,7 @@ from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.values import column_types
 
-PARTS = ("plan", "store", "resume", "compact", "resume_merged", "report", "run")
+PARTS = ("plan", "store", "resume", "compact", "resume_merged", "status", "report", "run")
 
 SWEEP = """
 from dtsweep import Measure, Resources, Sweep, workloads
@@ -168,6 +168,10 @@ def _compact(folder: Path, trials: int) -> Cost:
     return _measured("compact", trials, [sys.executable, "-c", code], folder / "all")
 
 
+def _status(folder: Path, trials: int) -> Cost:
+    return _command("status --json", trials, ["status", str(folder / "all"), "--json"])
+
+
 def _report(folder: Path, trials: int) -> Cost:
     return _command("report --json", trials, ["report", str(folder / "all"), "--json"])
 
@@ -180,7 +184,11 @@ def _run_all(folder: Path, trials: int) -> Cost:
 
 
 PART_RUNS: dict[str, Callable[[Path, int], Cost]] = dict(
-    zip(PARTS, [_plan, _store, _resume, _compact, _resume_merged, _report, _run_all], strict=True)
+    zip(
+        PARTS,
+        [_plan, _store, _resume, _compact, _resume_merged, _status, _report, _run_all],
+        strict=True,
+    )
 )
 
 

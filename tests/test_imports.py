@@ -240,6 +240,12 @@ def test_a_plan_loads_no_heavy_library(tmp_path: Path) -> None:
     }
 
 
+def test_a_status_loads_neither_ray_nor_torch(tmp_path: Path) -> None:
+    # Arrow brings NumPy and pandas along.
+    status = command("status", str(tmp_path))
+    assert heavy_after(status, exit_code=2) <= {"numpy", "pandas"}
+
+
 def test_a_broken_sweep_file_is_refused_before_a_heavy_library_is_loaded(tmp_path: Path) -> None:
     file = tmp_path / "study.py"
     file.write_text(

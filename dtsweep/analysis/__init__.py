@@ -1,8 +1,9 @@
 """Questions to the table of trials: functions of a frame or of a `Study`.
 
-The driver and readers; imports pandas and SciPy in functions alone. Only `load` and `node_speeds`
-read files. In reading order:
+The driver and readers; imports pandas and SciPy in functions alone. Only `campaign`, `load` and
+`node_speeds` read files. In reading order:
 
+    campaign        state of all runs on one place of results: how far, what it took, what is left
     superseded      rows to leave out: of an older source, or of other environment variables
     load            reads the table of trials, without rows that newer ones supersede
     utilization     shares of what devices can do, by one measure

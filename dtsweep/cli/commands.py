@@ -12,6 +12,7 @@ from dtsweep.cli.decide import recommend, report
 from dtsweep.cli.measure import doctor, plan, run
 from dtsweep.cli.options import tell
 from dtsweep.cli.script import script
+from dtsweep.cli.status import status
 from dtsweep.errors import StorageError, SweepError, nearest
 
 
@@ -39,7 +40,7 @@ def cli() -> None:
     """
 
 
-for _command in (run, plan, script, report, recommend, difference, compare, doctor):
+for _command in (run, plan, script, status, report, recommend, difference, compare, doctor):
     cli.add_command(_command)
 
 

@@ -176,7 +176,7 @@ def show_plan(
     if (damage := damage_of(store)) is not None:
         tell(damage)
     if (running := store.holder()) is not None:
-        tell(f"{store} is in use: {running}")
+        tell(f"{store} is in use: {running.description}")
     misfits = None
     if address is not None:
         misfits = _misfits(sweep, planned, address)

@@ -8,6 +8,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     unmeasured      attempts and points without a measurement, and what their rows say
     canary_levels   drift of a run's canaries, and the interference of trials that run at once
     recorder        turns each finished attempt into rows and stores them
+    run_writer      the record of a run in its results, written while the run lives
     planned         a run that is planned: options, results so far, its recorder, its time
     supply          batches of trials for the queue, as the policy asks for more
     signals         signals that end a run

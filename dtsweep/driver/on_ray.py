@@ -69,6 +69,8 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
 
         def last_words() -> None:
             stored = "what was done is stored; the same command goes on"
+            if planned.record is not None:
+                planned.record.end("failed", stopped)
             try:
                 planned.outbox.close(LAST_WORDS_S)
             except StorageError as error:

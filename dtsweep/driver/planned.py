@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.run_writer import RunWriter
 from dtsweep.driver.unmeasured import skipped_points
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import Plan
@@ -53,6 +54,9 @@ class PlannedRun:
 
     progress: Progress
     options: Options
+    record: RunWriter | None = None
+    """Writes the record of the run; None where none is kept."""
+
     clock: Callable[[], float] = time.monotonic
     """Clock of `began`, in seconds."""
 

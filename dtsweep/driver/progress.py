@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.live import Live
@@ -14,6 +14,8 @@ from rich.text import Text
 
 from dtsweep.errors import LABEL_SHOWN, SHOWN, shortened
 from dtsweep.plan.plan import Plan
+from dtsweep.results.run_record import RunningTrial
+from dtsweep.results.statuses import FINE
 from dtsweep.sweep.point import CHOSEN_FIELDS, Point, is_left_out
 from dtsweep.sweep.values import ARGS, value_of
 from dtsweep.text import count_of, duration, format_number, format_rate, plain
@@ -24,11 +26,21 @@ LONG_S = 15.0
 REPEATED = 3
 """Number of trials with one status of a failure at which a line says what to do."""
 
-FINE = ("ok", "skipped", "oom_device")
-"""Statuses that answer the question of a sweep: what runs out of memory is an answer."""
-
 Product = tuple[str, str | None]
 """Semantics and model: more of one is not a substitute for another."""
+
+
+class _Running(NamedTuple):
+    """An attempt under way."""
+
+    point: Point
+    since: float
+    """Time at which it was handed out, by the monotonic clock."""
+    is_canary: bool
+
+
+def _nobody() -> None:
+    """Hear of a change, and do nothing."""
 
 
 class Progress:
@@ -46,10 +58,14 @@ class Progress:
         self._best: dict[Product, tuple[float, str, bool]] = {}
         self._product: Product = ("", None)
         self._has_begun = False
-        self._running: dict[str, tuple[Point, float]] = {}
-        """Trials under way by id, each with when it was handed out, by the monotonic clock."""
+        self._running: dict[str, _Running] = {}
+        """Trials under way by id."""
         self._live: Live | None = None
         self._round = ""
+        self._planned_s: float | None = None
+        """Expected time of the batch that was planned last."""
+        self._planned_at = self._began
+        self._changed: Callable[[], object] = _nobody
 
     def __enter__(self) -> Progress:
         """Begin to show the live line."""
@@ -81,6 +97,8 @@ class Progress:
 
     def begin_round(self, plan: Plan) -> None:
         """Say what is open at the begin of a round; a grid has no rounds."""
+        self._planned_s, self._planned_at = plan.duration.middle_s, time.monotonic()
+        self._changed()
         current = plan.last_round
         if plan.question is None or current is None:
             return
@@ -90,13 +108,56 @@ class Progress:
         self._round = f"round {current.repeat}: {count_of(len(current.points), points)}"
         self.say(f"{self._round}, about {duration(plan.duration.middle_s)}")
 
-    def began(self, trial_id: str, point: Point) -> None:
+    def listen(self, changed: Callable[[], object]) -> None:
+        """Have a function called when an attempt begins or ends, or a round begins."""
+        self._changed = changed
+
+    def began(self, trial_id: str, point: Point, *, is_canary: bool = False) -> None:
         """Note that an attempt was handed out; `over` that it has ended."""
-        self._running[trial_id] = point, time.monotonic()
+        self._running[trial_id] = _Running(point, time.monotonic(), is_canary)
+        self._changed()
 
     def over(self, trial_id: str) -> None:
         """Note that it has ended, in whatever way."""
         self._running.pop(trial_id, None)
+        self._changed()
+
+    def standing(self) -> dict[str, Any]:
+        """State of the run, as fields of its record (`RunRecord`); from any thread."""
+        now, unix_time = time.monotonic(), time.time()
+        running = [
+            RunningTrial(
+                trial_id=trial_id,
+                name=short_name(attempt.point, self._axes),
+                since=unix_time - (now - attempt.since),
+                is_canary=attempt.is_canary,
+            )
+            for trial_id, attempt in list(self._running.items())
+        ]
+        return {
+            "total": self.total,
+            "statuses": dict(self._counts),
+            "running": tuple(running),
+            "expected_left_s": self._expected_left_s(now),
+        }
+
+    def _expected_left_s(self, now: float) -> float | None:
+        """Seconds that the rest should take: by the trials that have ended, else as planned."""
+        if (left_s := self._left_by_rate_s(now)) is not None:
+            return left_s
+        if self._planned_s is None or now - self._planned_at >= self._planned_s:
+            return None
+        return self._planned_s - (now - self._planned_at)
+
+    def _left_by_rate_s(self, now: float) -> float | None:
+        """Seconds that the rest takes at the rate so far; None before the second trial has ended.
+
+        The first one waited for a start.
+        """
+        if self._ended < 2:
+            return None
+        each_s = (now - self._first_end) / (self._ended - 1)
+        return each_s * max(0, self.total - sum(self._counts.values()))
 
     def ended(self, point: Point, row: Mapping[str, Any], *, again: bool = False) -> None:
         """Name an attempt that ended; count its trial, unless it is measured again."""
@@ -157,19 +218,17 @@ class Progress:
         now = time.monotonic()
         failed = sum(count for status, count in self._counts.items() if status not in FINE)
         parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else "", self._round]
-        # The remaining time comes before what the edge of the terminal may cut off. The first trial
-        # waited for a start.
-        each_s = None
-        if self._ended > 1:
-            each_s = (now - self._first_end) / (self._ended - 1)
+        # The remaining time comes before what the edge of the terminal may cut off.
+        left_s = self._left_by_rate_s(now)
         remaining = ""
-        if each_s is not None:
-            remaining = f"about {duration(each_s * max(0, self.total - done))} left"
+        if left_s is not None:
+            remaining = f"about {duration(left_s)} left"
         parts.append(remaining or f"{duration(now - self._began)} so far")
         # The one that was handed out first: the others wait for less.
-        point, since = next(iter(self._running.values()), (None, now))
-        if point is not None and self._has_begun and now - since >= LONG_S:
-            parts.append(f"{short_name(point, self._axes)} for {duration(now - since)}")
+        first = next(iter(self._running.values()), None)
+        if first is not None and self._has_begun and now - first.since >= LONG_S:
+            name = short_name(first.point, self._axes)
+            parts.append(f"{name} for {duration(now - first.since)}")
         if self._product in self._best:
             # Of what was measured last: another model's, or a stale update, is another product.
             rate, name, is_doubtful = self._best[self._product]

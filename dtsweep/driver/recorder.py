@@ -76,7 +76,7 @@ class Recorder:
 
     def began(self, trial: Trial) -> None:
         """Tell the progress that an attempt was handed out."""
-        self._progress.began(trial.trial_id, trial.point)
+        self._progress.began(trial.trial_id, trial.point, is_canary=trial.is_canary)
 
     def say(self, lines: Iterable[str]) -> None:
         """Print lines for the user."""

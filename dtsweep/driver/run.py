@@ -14,10 +14,12 @@ from dtsweep.analysis.load import load
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.run_folders import remove_left_folders
+from dtsweep.driver.run_writer import RunWriter
 from dtsweep.driver.tally import RunTally
-from dtsweep.errors import StorageError, SweepError
+from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.plan.batches import Batches, columns_read
 from dtsweep.results.outbox import CLOSE_S, Outbox
+from dtsweep.results.run_record import new_run_id
 from dtsweep.results.storage import absolute_place
 from dtsweep.results.store import Results, damage_of
 from dtsweep.sweep.axes import Candidate, candidates
@@ -133,17 +135,23 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         sweep, candidates = _for_this_process(sweep, candidates)
     results.reach()
     outbox = Outbox(results, progress.say)
+    run_id = new_run_id()
     with ExitStack() as lease:
         unwritable = None
         try:
-            lease.enter_context(results.leased(progress.say))
+            lease.enter_context(results.leased(progress.say, run_id=run_id))
             outbox.send_left()
         except StorageError as error:  # no matter if there is nothing to run
             unwritable = error
         planned = _planned(sweep, candidates, options, outbox, progress)
         if planned.plan.to_run and unwritable is not None:
             raise unwritable
-        return _carried_out(planned)
+        if not planned.plan.to_run:
+            return _nothing_run(planned)
+        record = RunWriter(
+            results, outbox, progress, run_id=run_id, sweep=sweep, max_hours=options.max_hours
+        )
+        return _carried_out(replace(planned, record=record), record)
 
 
 def _planned(
@@ -172,15 +180,19 @@ def _planned(
     )
 
 
-def _carried_out(planned: PlannedRun) -> RunTally:
+def _nothing_run(planned: PlannedRun) -> RunTally:
+    """Store what is skipped, where all else is done."""
+    if planned.options.profile:
+        planned.progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
+    tally = planned.recorder(planned.sweep).tally
+    planned.outbox.close()
+    return tally
+
+
+def _carried_out(planned: PlannedRun, record: RunWriter) -> RunTally:
     """Have the plan measured, and all of it stored."""
-    if not planned.plan.to_run:
-        if planned.options.profile:
-            planned.progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
-        tally = planned.recorder(planned.sweep).tally
-        planned.outbox.close()
-        return tally
     planned.outbox.try_writing()
+    record.start()
     if planned.options.in_process:
         from dtsweep.driver.in_process_run import run_in_process as carry_out
     else:
@@ -191,14 +203,25 @@ def _carried_out(planned: PlannedRun) -> RunTally:
         # After a signal the user waits for the end.
         if tally.signal_number is not None:
             wait_s = SOON_S
-    except BaseException:
+    except BaseException as error:
+        record.end(*_end_by(error))
         if (storage_error := _closed(planned.outbox, wait_s)) is not None:
             planned.progress.say(f"dtsweep: {storage_error}")
         raise
+    record.end(tally.ended_as, tally.storage_error or tally.cluster_error)
     tally.storage_error = tally.storage_error or _closed(planned.outbox, wait_s)
     if tally.storage_error is None and tally.signal_number is None:
         planned.outbox.compact()
     return tally
+
+
+def _end_by(error: BaseException) -> tuple[str, str | None]:
+    """End of a run that an exception has ended, and its reason, as the record has them."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", None
+    if isinstance(error, SweepError | StorageError):
+        return "failed", str(error)
+    return "failed", error_line(error)
 
 
 def _closed(outbox: Outbox, wait_s: float) -> str | None:

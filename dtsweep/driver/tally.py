@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-FINE = frozenset({"ok", "skipped", "oom_device"})
-"""Statuses of trials that need no attention of the user."""
+from dtsweep.results.statuses import FINE
 
 
 @dataclass(kw_only=True)
@@ -53,6 +52,17 @@ class RunTally:
             # The next run goes on, whatever became of the trials of this one.
             return 3
         return self._exit_code_of_trials
+
+    @property
+    def ended_as(self) -> str:
+        """End of the run in one word, as its record has it (`RunRecord.ended_as`)."""
+        if self.signal_number is not None:
+            return "interrupted"
+        if self.storage_error is not None or self.cluster_error is not None:
+            return "failed"
+        if self.trials_left is not None:
+            return "budget"
+        return "done"
 
     @property
     def _exit_code_of_trials(self) -> int:

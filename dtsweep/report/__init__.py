@@ -27,6 +27,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     as_json         the report as JSON values
     terminal        the report in the terminal
     plots           the report as Plotly figures
+    status          state of a campaign: in the terminal, in one line, as JSON values
     difference_view  a comparison of two points, in words and as JSON values
 """
 

@@ -15,5 +15,6 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     run_record      how far a run is, and what its nodes did and cost
     spool           files that could not be stored yet, on a local disk
     store           the three data sets; an attempt's row of `trials` is its commit
+    overview        the table of trials in brief: statuses, failures, the last attempts
     outbox          files on their way to the results, stored by a thread
 """

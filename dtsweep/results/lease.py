@@ -50,6 +50,7 @@ def leased(
     storage: Storage,
     say: Callable[[str], None],
     *,
+    run_id: str | None = None,
     beat_s: float = BEAT_S,
     stale_s: float = STALE_S,
 ) -> Iterator[None]:
@@ -58,6 +59,7 @@ def leased(
     Args:
         storage: the place.
         say: takes lines for the user.
+        run_id: name of the record of the run; None where it writes none.
         beat_s: interval of signs of life.
         stale_s: age of a lease whose run counts as ended.
 
@@ -65,7 +67,7 @@ def leased(
         SweepError: another run holds it; the message names it.
         StorageError: the place can't be written to or read.
     """
-    lease = _Lease(storage, say, stale_s=stale_s)
+    lease = _Lease(storage, say, run_id=run_id, stale_s=stale_s)
     lease.take()
     ended = threading.Event()
     beating = threading.Thread(
@@ -80,25 +82,51 @@ def leased(
         lease.give_back()
 
 
-def holder(storage: Storage, *, stale_s: float = STALE_S) -> str | None:
-    """Describe the run that holds the lease on a place; None without one. Writes nothing."""
+@dataclass(frozen=True, kw_only=True)
+class LiveRun:
+    """The run that holds the lease on a place."""
+
+    run_id: str | None
+    """Name of its record; None if it writes none."""
+
+    host: str
+    pid: int
+    since: str
+    """Time at which it took the lease, ISO 8601 in UTC."""
+
+    silent_s: float
+    """Seconds since its last sign of life."""
+
+    @property
+    def description(self) -> str:
+        """The run in words."""
+        return (
+            f"a run on {self.host} (process {self.pid}, since {self.since}, last sign of life "
+            f"{duration(self.silent_s)} ago)"
+        )
+
+
+def holder(storage: Storage, *, stale_s: float = STALE_S) -> LiveRun | None:
+    """The run that holds the lease on a place; None without one. Writes nothing."""
     ages = storage.ages(FOLDER)
     for name, age_s in sorted(ages.items()):
         owner = _owner(storage, name)
         if owner is not None and _lives(owner, name, age_s=age_s, stale_s=stale_s):
-            return _described(owner, age_s=age_s)
+            return _run_of(owner, age_s=age_s)
     return None
 
 
 class _Lease:
     """The file of this run among those of others."""
 
-    def __init__(self, storage: Storage, say: Callable[[str], None], *, stale_s: float) -> None:
+    def __init__(
+        self, storage: Storage, say: Callable[[str], None], *, run_id: str | None, stale_s: float
+    ) -> None:
         self._storage = storage
         self._say = say
         self._stale_s = stale_s
         self._name = ""
-        self._owner = _this_process()
+        self._owner = _this_process() | {"run_id": run_id}
 
     def take(self) -> None:
         """Write the file, unless another live run has one.
@@ -170,7 +198,7 @@ class _Lease:
                 owner = _owner(self._storage, name)
             if owner is None:
                 continue
-            description = _described(owner, age_s=age_s)
+            description = _run_of(owner, age_s=age_s).description
             if _lives(owner, name, age_s=age_s, stale_s=self._stale_s):
                 is_holder = owner.get("is_holder") is not False
                 runs.append(_OtherRun(name=name, is_holder=is_holder, description=description))
@@ -267,8 +295,14 @@ def _lives(owner: dict[str, Any], name: str, *, age_s: float, stale_s: float) ->
     return age_s < stale_s
 
 
-def _described(owner: dict[str, Any], *, age_s: float) -> str:
-    return (
-        f"a run on {owner['host']} (process {owner['pid']}, since {owner['started_at']}, last sign "
-        f"of life {duration(max(0.0, age_s))} ago)"
+def _run_of(owner: dict[str, Any], *, age_s: float) -> LiveRun:
+    run_id = owner.get("run_id")
+    if not isinstance(run_id, str):
+        run_id = None
+    return LiveRun(
+        run_id=run_id,
+        host=owner["host"],
+        pid=owner["pid"],
+        since=owner["started_at"],
+        silent_s=max(0.0, age_s),
     )

@@ -81,6 +81,11 @@ class Outbox:
         """True if everything is stored."""
         return not self._waiting
 
+    @property
+    def has_failed(self) -> bool:
+        """True if nothing can be stored any more, so that it does not try."""
+        return self._failure is not None
+
     def try_writing(self) -> None:
         """Write something and delete it again, before anything is measured for nothing.
 

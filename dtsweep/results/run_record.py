@@ -7,9 +7,11 @@ and a last time at its end. So another machine can say how a campaign stands.
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
 
 FOLDER = "runs"
 
@@ -41,6 +43,15 @@ class NodeUse:
         """
         return self.measuring_s + self.starting_s + self.idle_s + self.lost_s
 
+    def __add__(self, other: NodeUse) -> NodeUse:
+        """Node-seconds of both.
+
+        >>> NodeUse(idle_s=1.0) + NodeUse(idle_s=2.0, lost_s=3.0)
+        NodeUse(measuring_s=0.0, starting_s=0.0, idle_s=3.0, lost_s=3.0)
+        """
+        names = [entry.name for entry in fields(self)]
+        return NodeUse(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunningTrial:
@@ -52,6 +63,9 @@ class RunningTrial:
 
     since: float
     """Unix time in seconds at which it was handed out."""
+
+    is_canary: bool = False
+    """True if it watches the machine, and is not among the trials that are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +85,9 @@ class RunRecord:
     ended_at: float | None = None
     ended_as: str | None = None
     """`done`, `budget`, `interrupted` or `failed`; None while it lives, or if it was killed."""
+
+    reason: str | None = None
+    """Error of a run that has failed."""
 
     total: int = 0
     """Trials that the run plans to measure, those of later rounds as far as they are known."""
@@ -113,6 +130,37 @@ class RunRecord:
                 fields["node_use"] = {
                     node_type: NodeUse(**use) for node_type, use in fields["node_use"].items()
                 }
-            return cls(**fields)
+            record = cls(**fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not the record of a run: {error}") from error
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(record, name), kind):
+                raise ValueError(f"not the record of a run: {name} is {getattr(record, name)!r}")
+        return record
+
+
+_KINDS: Mapping[str, Any] = {
+    "run_id": str,
+    "sweep": str,
+    "host": str,
+    "pid": int,
+    "started_at": (int, float),
+    "updated_at": (int, float),
+    "ended_at": (int, float, type(None)),
+    "total": int,
+    "statuses": dict,
+}
+"""Types of the fields that readers sort and add up."""
+
+
+class StoredRun(NamedTuple):
+    """A record as it lies in the results."""
+
+    record: RunRecord
+    age_s: float
+    """Seconds since it was written."""
+
+
+def new_run_id() -> str:
+    """Name a run; names are in the order of their starts, to the second."""
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.urandom(4).hex()}"

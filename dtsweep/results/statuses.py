@@ -118,6 +118,12 @@ PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """The parts of a step, in the order in which they usually come."""
 
+FINE = frozenset({"ok", "skipped", "oom_device"})
+"""Statuses of trials that need no attention of the user: out of memory is an answer, too."""
+
+CUT = frozenset({"cancelled", "budget"})
+"""Statuses of attempts that the end of their run has cut: their trials are left."""
+
 WRONG = ("wrong_gradient", "wrong_parameters", "wrong_traffic", "wrong_samples")
 """Ends of a trial that trained something else than its mode says."""
 

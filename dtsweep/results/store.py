@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dtsweep.errors import StorageError, SweepError
+from dtsweep.results import run_record
 from dtsweep.results.current_attempt import current_attempts
-from dtsweep.results.lease import holder, leased
+from dtsweep.results.lease import LiveRun, holder, leased
 from dtsweep.results.merge import batches, merge_files, merged
 from dtsweep.results.pack import attempt_files
 from dtsweep.results.parquet import (
@@ -32,6 +33,7 @@ from dtsweep.results.parquet import (
     opened,
     replaced_by,
 )
+from dtsweep.results.run_record import RunRecord, StoredRun
 from dtsweep.results.storage import Storage, StoredFile
 
 if TYPE_CHECKING:
@@ -66,19 +68,26 @@ class Results:
     Nothing is touched before the first call.
     """
 
-    def __init__(self, where: str | Path) -> None:
+    def __init__(self, where: str | Path, *, keeps_files: bool = False) -> None:
         """Name the place.
 
         Args:
             where: A folder, or a URI: s3://bucket/folder, with
                 ?endpoint_override=HOST:PORT&scheme=http (or AWS_ENDPOINT_URL) for a store that is
                 not Amazon's; gs://….
+            keeps_files: Keep in memory what was read, so that the next read fetches new files only.
+                For one that reads the same columns again and again.
         """
         self._folder = Storage(where)
         self._quarantined: dict[str, str] = {}
         self._since_compaction = 0
         self._clean: set[str] = set()
         """Compacted files that were looked at: nothing that they replace is left."""
+        self._keeps_files = keeps_files
+        self._kept: dict[Any, dict[str, Any]] = {}
+        """Rows of the files that were read last, by table and columns. A file never changes."""
+        self._ended_runs: dict[str, RunRecord] = {}
+        """Records of runs that have ended, by name of the file."""
 
     def __str__(self) -> str:
         """Give the place of the results, without credentials."""
@@ -89,13 +98,42 @@ class Results:
         """A name of the place, the same in every process."""
         return self._folder.identity
 
-    def leased(self, say: Callable[[str], None]) -> AbstractContextManager[None]:
+    def leased(
+        self, say: Callable[[str], None], *, run_id: str | None = None
+    ) -> AbstractContextManager[None]:
         """Hold the lease on the place: no other run measures there meanwhile (`lease.leased`)."""
-        return leased(self._folder, say)
+        return leased(self._folder, say, run_id=run_id)
 
-    def holder(self) -> str | None:
-        """Describe the run that holds the lease on the place; None without one."""
+    def holder(self) -> LiveRun | None:
+        """The run that holds the lease on the place; None without one."""
         return holder(self._folder)
+
+    def run_records(self) -> list[StoredRun]:
+        """Read the records of all runs, those that began first at first.
+
+        What is not a record is among `quarantined`.
+        """
+        ages = self._folder.ages(run_record.FOLDER)
+        names = sorted(name for name in ages if name.endswith(run_record.SUFFIX))
+        with ThreadPoolExecutor(READERS) as pool:
+            records = zip(names, pool.map(self._run_record, names), strict=True)
+            runs = [StoredRun(record, ages[name]) for name, record in records if record is not None]
+        return sorted(runs, key=lambda run: run.record.started_at)
+
+    def _run_record(self, name: str) -> RunRecord | None:
+        """Read the record of a run, once if the run has ended; None if it is gone or none."""
+        if name in self._ended_runs:
+            return self._ended_runs[name]
+        try:
+            record = RunRecord.from_json(self._folder.read(run_record.FOLDER, name))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            self._quarantined[f"{run_record.FOLDER}/{name}"] = str(error)
+            return None
+        if record.ended_at is not None:
+            self._ended_runs[name] = record
+        return record
 
     def reach(self) -> None:
         """Wait until the place answers.
@@ -193,6 +231,16 @@ class Results:
         rows: list[dict[str, Any]] = trials.drop_columns(["started_at"]).to_pylist()
         return [rows[index] for index in _in_order(trials)]
 
+    def trials(self, columns: Collection[str]) -> Any:
+        """Read some columns of `trials` as an Arrow table, in the order of their `row_number`.
+
+        Args:
+            columns: names to read, in addition to `attempt_id` and the fields of workloads. Those
+                that no row has are null, or missing where the schema does not have them.
+        """
+        trials = self._rows("trials", {*columns, "row_number", "started_at"})
+        return trials.take(pa.array(_in_order(trials), pa.int64()))
+
     def compact(self) -> None:
         """Merge many small files of each table into few.
 
@@ -282,6 +330,9 @@ class Results:
         )
 
     def _rows_of(self, table: str, names: Collection[str], columns: Collection[str] | None) -> Any:
+        kept = self._kept_rows(table, columns)
+        for name in kept.keys() - set(names):  # merged into another file
+            del kept[name]
         compacted = dict(self._decoded(table, _compacted(names), columns))
         replaced = {name for rows in compacted.values() for name in replaced_by(rows.schema)}
         live = [rows for name, rows in compacted.items() if name not in replaced]
@@ -295,15 +346,27 @@ class Results:
 
         Threads that unpack small files are slower.
         """
+        kept = self._kept_rows(table, columns)
+        yield from ((name, kept[name]) for name in names if name in kept)
+        new = [name for name in names if name not in kept]
         with ThreadPoolExecutor(READERS) as pool:
-            for begin in range(0, len(names), READ_AHEAD):
-                batch = names[begin : begin + READ_AHEAD]
+            for begin in range(0, len(new), READ_AHEAD):
+                batch = new[begin : begin + READ_AHEAD]
                 for name, data in zip(
                     batch, pool.map(partial(self._folder.read, table), batch), strict=True
                 ):
                     unpack = partial(decode, data, name=name, table=table, columns=columns)
                     if (rows := self._unless_corrupt(table, name, unpack)) is not None:
+                        if self._keeps_files:
+                            kept[name] = rows
                         yield name, rows
+
+    def _kept_rows(self, table: str, columns: Collection[str] | None) -> dict[str, Any]:
+        """Rows that were kept, by file."""
+        read = None
+        if columns is not None:
+            read = frozenset(columns)
+        return self._kept.setdefault((table, read), {})
 
     def _unless_corrupt(self, table: str, name: str, function: Callable[[], T]) -> T | None:
         try:
@@ -384,7 +447,7 @@ def _stored(results: Results | str | Path, table: str) -> Any:
     if not rows.num_rows and not store.attempts():
         if (damage := damage_of(store)) is not None:
             raise StorageError(damage)
-        raise SweepError(_nothing_in(store))
+        raise SweepError(nothing_in(store))
     if lost := _without_steps(store, table, rows):
         way_out = "put its files back, or measure them again with --rerun all"
         warnings.warn(
@@ -393,7 +456,7 @@ def _stored(results: Results | str | Path, table: str) -> Any:
     return rows
 
 
-def _nothing_in(store: Results) -> str:
+def nothing_in(store: Results) -> str:
     """Say what a place without results is, and what to do."""
     folder = Path(str(store))
     if folder.is_file():

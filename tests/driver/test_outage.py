@@ -63,6 +63,8 @@ def test_an_outage_costs_no_row(
     assert frame["status"].tolist() == ["ok"] * 4
     rows = Results(place).attempts()
     assert [row["row_number"] for row in rows] == [1, 2, 3, 4]
+    (run,) = Results(place).run_records()
+    assert (run.record.ended_as, run.record.statuses) == ("done", {"ok": 4})
     assert "does not answer; measuring goes on" in capsys.readouterr().err.replace("\n", " ")
     assert not list((tmp_path / "spool").rglob("*.tar"))
 
@@ -80,6 +82,9 @@ def test_a_store_that_stays_away_leaves_all_to_the_next_run(
     proxy.fail(None)
     assert dtsweep.run(sweep, place, in_process=True)["status"].tolist() == ["ok"] * 4
     assert len(Results(place).attempts()) == 4
+    # The end of the first run waited with its rows; the second one had nothing to run.
+    (run,) = Results(place).run_records()
+    assert (run.record.ended_as, run.record.statuses) == ("done", {"ok": 4})
 
 
 class Stays(Line):

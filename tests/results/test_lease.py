@@ -34,11 +34,13 @@ def test_a_second_run_is_refused_by_the_name_of_the_first_and_goes_on_after_it(
     tmp_path: Path,
 ) -> None:
     place = Storage(tmp_path)
-    with leased(place, quiet):
+    with leased(place, quiet, run_id="a"):
         said = f"is in use: a run on {socket.gethostname()} \\(process {os.getpid()}, since "
         with pytest.raises(SweepError, match=said), leased(Storage(tmp_path), quiet):
             pass
-        assert holder(place) is not None
+        run = holder(place)
+        assert run is not None
+        assert (run.host, run.pid, run.run_id) == (socket.gethostname(), os.getpid(), "a")
     assert holder(place) is None
     assert list((tmp_path / FOLDER).iterdir()) == []
     with leased(place, quiet):

@@ -1,0 +1,163 @@
+"""The command `status`: how a campaign stands, by its results alone."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dtsweep.cli.options import FiniteRange, console, json_option, print_json, tell
+from dtsweep.errors import StorageError, SweepError, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dtsweep.analysis.campaign import Campaign
+    from dtsweep.results.store import Results
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as of other commands that follow something."""
+
+
+@click.command()
+@click.argument("results", metavar="RESULTS")
+@click.option("--follow", is_flag=True, help="Show it again and again until the run ends.")
+@click.option(
+    "--every",
+    "every_s",
+    type=FiniteRange(min=0.2),
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds between two looks of --follow.",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Last attempts to show.",
+)
+@json_option
+def status(results: str, follow: bool, every_s: float, rows: int, as_json: bool) -> None:
+    """Say how far the runs on some results are, what runs now, and what it took.
+
+    It reads the results alone, from any machine, while a run measures or afterwards.
+    """
+    from dtsweep.results.store import Results, damage_of, nothing_in
+
+    store = Results(results, keeps_files=follow)
+    store.reach()
+    campaign = _read(store, rows)
+    if campaign.is_empty:
+        if (damage := damage_of(store)) is not None:
+            raise StorageError(damage)
+        raise SweepError(nothing_in(store))
+    if not follow:
+        _show(campaign, store, as_json=as_json)
+        return
+    looks = _looks(store, campaign, rows=rows, every_s=every_s)
+    try:
+        if as_json:
+            _follow_in_lines(looks, lambda seen: _json_line(seen, store))
+        elif (out := console()).is_terminal:
+            _follow_live(looks, store, out)
+        else:
+            _follow_in_lines(looks, _text_line)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _read(store: Results, rows: int) -> Campaign:
+    """Read how the campaign stands; say which files are left out, each once."""
+    from dtsweep.analysis.campaign import read_campaign
+
+    before = set(store.quarantined)
+    campaign = read_campaign(store, last=rows)
+    for name, reason in store.quarantined:
+        if (name, reason) not in before:
+            tell(f"left out {store}/{name}: {reason}")
+    return campaign
+
+
+def _looks(store: Results, campaign: Campaign, *, rows: int, every_s: float) -> Iterator[Campaign]:
+    """Yield the campaign again and again, until its run has ended."""
+    yield campaign
+    is_silent = False
+    while campaign.is_under_way:
+        time.sleep(every_s)
+        try:
+            campaign = _read(store, rows)
+        except StorageError as error:
+            if not error.may_pass:
+                raise
+            if not is_silent:
+                tell(f"dtsweep: {error}; trying again")
+            is_silent = True
+            continue
+        is_silent = False
+        yield campaign
+
+
+def _show(campaign: Campaign, store: Results, *, as_json: bool) -> None:
+    from dtsweep.report.status import print_status, status_json
+
+    if as_json:
+        print_json(status_json(campaign, where=str(store)))
+    else:
+        print_status(campaign, console=console(), where=str(store), now=time.time())
+
+
+def _follow_live(looks: Iterator[Campaign], store: Results, out: Console) -> None:
+    """Show each look in the place of the one before; the last one stays."""
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
+        for campaign in looks:
+            live.update(Text.from_ansi(_picture(campaign, store, out)), refresh=True)
+
+
+def _picture(campaign: Campaign, store: Results, out: Console) -> str:
+    """The status as `out` would show it: what is printed there comes above the live picture."""
+    from rich.console import Console
+
+    from dtsweep.report.status import print_status
+
+    sketch = Console(file=StringIO(), force_terminal=True, width=out.width, highlight=False)
+    with sketch.capture() as captured:
+        print_status(campaign, console=sketch, where=str(store), now=time.time())
+    return captured.get().rstrip("\n")
+
+
+def _follow_in_lines(looks: Iterator[Campaign], line_of: Callable[[Campaign], Any]) -> None:
+    """Print a line whenever something began or ended."""
+    from dtsweep.report.status import status_line
+
+    said = None
+    for campaign in looks:
+        running = [trial.trial_id for trial in campaign.running]
+        if (news := (status_line(campaign), running)) != said:
+            click.echo(line_of(campaign))
+            said = news
+
+
+def _text_line(campaign: Campaign) -> str:
+    from dtsweep.report.status import spent_words, status_line
+
+    words = [status_line(campaign), spent_words(campaign)]
+    return printable(f"{datetime.now(UTC):%H:%M:%S} {'; '.join(filter(None, words))}")
+
+
+def _json_line(campaign: Campaign, store: Results) -> str:
+    import json
+
+    from dtsweep.report.status import status_json
+
+    return json.dumps(status_json(campaign, where=str(store)))

@@ -1,0 +1,303 @@
+"""`dtsweep status` on real runs: while they measure, afterwards, after a kill, and on S3."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Command, without_ray
+
+SWEEP = '''
+"""How far is it?"""
+from dataclasses import dataclass
+
+from dtsweep import Measure, Resources, Sweep
+
+@dataclass(frozen=True)
+class Small:
+    def build(self):
+        from torch import nn
+        return nn.Linear(2, 1)
+
+    def batch(self, samples, device):
+        import torch
+        if len(samples) == 3:
+            raise ValueError("a batch of three")
+        return torch.ones(len(samples), 2)
+
+    def loss(self, model, batch):
+        return model(batch).square().mean()
+
+sweep = Sweep(
+    workload=Small(),
+    axes={"workers": [1], "micro_batch": [1, 2, 3, 4, 5, 6, 7, 8]},
+    measure=Measure(
+        repeats=1, half_width=None, canary=False, min_seconds=SECONDS, max_steps=10**7
+    ),
+    resources=Resources(cpus_per_worker=1, gpus_per_worker=0),
+)
+'''
+
+LONG, SHORT = "6", "0.1"
+"""Seconds of each window."""
+
+
+def write_sweep(folder: Path, seconds: str) -> None:
+    (folder / "study.py").write_text(SWEEP.replace("SECONDS", seconds))
+
+
+@contextmanager
+def started(folder: Path, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A command in a process of its own, which is killed at the end if it has not ended."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dtsweep", *arguments],
+        cwd=folder,
+        env=without_ray(**environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def waited_for(
+    look: Callable[[], dict[str, Any] | None],
+    holds: Callable[[dict[str, Any]], bool],
+    process: subprocess.Popen[str],
+) -> dict[str, Any]:
+    """Look until it holds, as long as the run lives."""
+    until = time.monotonic() + 120
+    while (seen := look()) is None or not holds(seen):
+        assert time.monotonic() < until, seen
+        with suppress(subprocess.TimeoutExpired):
+            raise AssertionError(process.wait(timeout=0.2), process.communicate()[1], seen)
+    return seen
+
+
+def looker(command: Command, folder: Path, place: str) -> Callable[[], dict[str, Any] | None]:
+    """Run `status --json` from another process; None as long as there are no results."""
+
+    def look() -> dict[str, Any] | None:
+        done = command("status", place, "--json", folder=folder)
+        if done.returncode == 2:
+            assert f"no results in {place.partition('?')[0]}" in done.stderr
+            return None
+        assert done.returncode == 0, done.stderr
+        seen: dict[str, Any] = json.loads(done.stdout)
+        return seen
+
+    return look
+
+
+@pytest.mark.parametrize("where", ["folder", "s3"])
+def test_another_process_sees_a_run_measure_die_go_on_and_end(
+    where: str, tmp_path: Path, request: pytest.FixtureRequest, forked_command: Command
+) -> None:
+    place = "r"
+    if where == "s3":
+        place = request.getfixturevalue("bucket")
+    write_sweep(tmp_path, LONG)
+    look = looker(forked_command, tmp_path, place)
+    run = ("run", "study.py", "--in-process", "--results", place)
+    with started(tmp_path, *run, "--max-hours", "1") as process:
+        seen = waited_for(
+            look, lambda seen: seen["trials"] is not None and seen["trials"]["done"] > 0, process
+        )
+        assert seen["state"] == "running"
+        assert seen["run"]["pid"] == process.pid
+        assert seen["run"]["sweep"] == "study"
+        assert seen["run"]["max_hours"] == 1.0
+        assert seen["run"]["silent_s"] < 100
+        assert seen["trials"]["total"] == 8
+        (running,) = waited_for(look, lambda seen: bool(seen["running"]), process)["running"]
+        assert re.fullmatch(r"workers=1 micro_batch=\d", running["name"])
+        assert seen["expected_left_s"] is not None
+        text = forked_command("status", place, folder=tmp_path).stdout
+        assert re.search(rf"Running on \S+ \(process {process.pid}\)\s+since", text)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    killed = look()
+    assert killed is not None
+    assert (killed["state"], killed["running"]) == ("killed", [])
+    assert killed["trials"]["left"] == 8 - killed["trials"]["done"] - killed["trials"]["failed"]
+    shown = forked_command("status", place, folder=tmp_path)
+    assert "Killed, or cut off from its results" in shown.stdout
+    assert shown.returncode == 0
+
+    write_sweep(tmp_path, SHORT)
+    ended = forked_command(*run, folder=tmp_path)
+    assert ended.returncode == 1, ended.stderr
+    seen = look() or {}
+    assert (seen["state"], seen["run"]["ended_as"], seen["runs"]) == ("ended", "done", 2)
+    assert seen["statuses"] == {"ok": 7, "user_error": 1}
+    assert seen["trials"]["left"] == 0
+    (failure,) = seen["failures"]
+    assert (failure["status"], failure["trials"]) == ("user_error", 1)
+    assert "a batch of three" in failure["reason"]
+    assert seen["time_s"] > seen["run_s"] > 0
+    assert len(seen["last"]) == 5
+    text = forked_command("status", place, "--rows", "1", folder=tmp_path).stdout
+    assert "all planned trials have ended" in text
+    assert "a batch of three" in text
+    # A run that finds nothing to do leaves no record.
+    assert forked_command(*run, folder=tmp_path).returncode == 0
+    assert (look() or {})["runs"] == 2
+
+
+def test_follow_says_a_line_for_each_change_and_ends_with_the_run(
+    tmp_path: Path, forked_command: Command
+) -> None:
+    write_sweep(tmp_path, "1")
+    look = looker(forked_command, tmp_path, "r")
+    run = ("run", "study.py", "--in-process", "--results", "r")
+    with started(tmp_path, *run) as process:
+        waited_for(look, lambda seen: seen["state"] == "running", process)
+        following = forked_command("status", "r", "--follow", "--every", "0.3", folder=tmp_path)
+    assert following.returncode == 0, following.stderr
+    lines = following.stdout.splitlines()
+    assert len(lines) == len(set(lines)) >= 2
+    times = r"\d\d:\d\d:\d\d "
+    assert all(re.match(rf"{times}(running|ending|ended as done): ", line) for line in lines)
+    assert re.match(rf"{times}ended as done: 7 of 8 done \(7 ok\), 1 failed", lines[-1])
+    again = forked_command("status", "r", "--follow", "--json", folder=tmp_path)
+    (line,) = again.stdout.splitlines()
+    assert json.loads(line)["state"] == "ended"
+
+
+def test_ctrl_c_ends_the_following_and_not_the_run(tmp_path: Path, forked_command: Command) -> None:
+    write_sweep(tmp_path, LONG)
+    look = looker(forked_command, tmp_path, "r")
+    run = ("run", "study.py", "--in-process", "--results", "r")
+    with started(tmp_path, *run) as process:
+        waited_for(look, lambda seen: seen["state"] == "running", process)
+        with started(tmp_path, "status", "r", "--follow") as following:
+            assert following.stdout is not None
+            assert "running: " in following.stdout.readline()
+            following.send_signal(signal.SIGINT)
+            _, talk = following.communicate(timeout=60)
+            assert (following.returncode, talk) == (130, "")
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+    seen = look() or {}
+    assert (seen["state"], seen["run"]["ended_as"]) == ("ended", "interrupted")
+    assert "cancelled" in seen["statuses"]
+    assert seen["failures"] == []
+    text = " ".join(forked_command("status", "r", folder=tmp_path).stdout.split())
+    assert "it was interrupted; the same command goes on." in text
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda folder: None, "no results in r; make some with: dtsweep run SWEEP.py --results r"),
+        (lambda folder: (folder / "r").write_text(""), "r is a file; results are a folder"),
+    ],
+)
+def test_a_place_without_results_is_refused_in_a_line(
+    make: Callable[[Path], object], said: str, tmp_path: Path, forked_command: Command
+) -> None:
+    make(tmp_path)
+    done = forked_command("status", "r", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_a_foreign_file_among_the_records_is_named(tmp_path: Path, forked_command: Command) -> None:
+    write_sweep(tmp_path, SHORT)
+    run = ("run", "study.py", "--in-process", "--results", "r")
+    assert forked_command(*run, folder=tmp_path).returncode == 1
+    (tmp_path / "r" / "runs" / "other.json").write_text('{"run_id": "x", "running": []}')
+    done = forked_command("status", "r", folder=tmp_path)
+    assert done.returncode == 0
+    assert "left out r/runs/other.json: not the record of a run" in done.stderr
+    assert "all planned trials have ended" in done.stdout
+
+
+@pytest.mark.ray
+def test_a_run_on_ray_says_what_runs_and_how_it_ended(
+    tmp_path: Path, ray_address: str, forked_command: Command
+) -> None:
+    write_sweep(tmp_path, "1.5")
+    look = looker(forked_command, tmp_path, "r")
+    run = ("run", "study.py", "--address", ray_address, "--results", "r")
+    with started(tmp_path, *run) as process:
+        seen = waited_for(look, lambda seen: bool(seen["running"]), process)
+        assert seen["state"] == "running"
+        assert re.fullmatch(r"workers=1 micro_batch=\d", seen["running"][0]["name"])
+        assert process.wait(timeout=200) == 1
+    seen = look() or {}
+    assert (seen["state"], seen["run"]["ended_as"]) == ("ended", "done")
+    assert seen["run"]["statuses"] == {"ok": 7, "user_error": 1}
+
+
+def test_on_a_terminal_each_look_takes_the_place_of_the_one_before(
+    tmp_path: Path, forked_command: Command
+) -> None:
+    write_sweep(tmp_path, "2")
+    look = looker(forked_command, tmp_path, "r")
+    run = ("run", "study.py", "--in-process", "--results", "r")
+    with started(tmp_path, *run) as process:
+        waited_for(look, lambda seen: seen["state"] == "running", process)
+        shown = on_a_terminal(tmp_path, "status", "r", "--follow", "--every", "0.3")
+    assert shown.count("study · r") >= 3
+    lines = screen(shown)
+    assert lines[0].rstrip() == "study · r"
+    assert sum("study · r" in line for line in lines) == 1
+    assert sum("all planned trials have ended" in line for line in lines) == 1
+    assert not any("Running" in line for line in lines)
+
+
+def screen(shown: str) -> list[str]:
+    """Lines that stay on a terminal after what moves its cursor and erases."""
+    lines, row, column = [""], 0, 0
+    for part in re.split(r"(\x1b\[[?\d;]*[A-Za-z]|[\r\n])", shown):
+        if part == "\x1b[1A":
+            row -= 1
+        elif part == "\x1b[2K":
+            lines[row] = ""
+        elif part == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif part == "\r":
+            column = 0
+        elif part and not part.startswith("\x1b"):
+            lines[row] = lines[row][:column].ljust(column) + part
+            column += len(part)
+    return lines
+
+
+def on_a_terminal(folder: Path, *arguments: str) -> str:
+    """Output of a command on a terminal of its own."""
+    terminal, end = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dtsweep", *arguments],
+        cwd=folder,
+        env=without_ray(TERM="xterm-256color", COLUMNS="80", LINES="50"),
+        stdin=end,
+        stdout=end,
+        stderr=end,
+    )
+    os.close(end)
+    parts = []
+    with suppress(OSError):  # the command has ended
+        while data := os.read(terminal, 65536):
+            parts.append(data)
+    os.close(terminal)
+    assert process.wait(timeout=60) == 0
+    return b"".join(parts).decode()

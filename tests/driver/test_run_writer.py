@@ -1,0 +1,186 @@
+"""The record of a run: written while it lives, at its end, and whatever the store does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dtsweep import Resources, Sweep
+from dtsweep.driver import run_writer
+from dtsweep.driver.progress import Progress
+from dtsweep.driver.run_writer import RunWriter
+from dtsweep.results.outbox import Outbox
+from dtsweep.results.run_record import FOLDER, NodeUse, RunRecord
+from dtsweep.results.storage import Storage, StoredFile
+from dtsweep.results.store import Results
+from dtsweep.sweep.point import Point
+from tests.outcomes import Tokens
+
+SECRET = "0123456789abcdef0123"
+
+
+class Written:
+    """A writer on a folder, with what it says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said = StringIO()
+        self.progress = Progress(axes=["workers"], console=Console(file=self.said, width=200))
+        self.progress.total = 3
+        self.results = Results(folder)
+        self.outbox = Outbox(self.results, self.progress.say)
+        sweep = Sweep(
+            workload=Tokens(),
+            axes={"workers": [1]},
+            file=folder / "study.py",
+            resources=Resources(environment={"API_TOKEN": SECRET}),
+        )
+        self.writer = RunWriter(
+            self.results, self.outbox, self.progress, run_id="a", sweep=sweep, max_hours=2.0
+        )
+
+    @property
+    def record(self) -> RunRecord | None:
+        """The record in the folder."""
+        return next((run.record for run in self.results.run_records()), None)
+
+    def wait(self, holds: Callable[[RunRecord], bool]) -> RunRecord:
+        until = time.monotonic() + 60
+        while (record := self.record) is None or not holds(record):
+            assert time.monotonic() < until, record
+            time.sleep(0.02)
+        return record
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Written]:
+    monkeypatch.setattr(run_writer, "APART_S", 0.05)
+    made = Written(tmp_path)
+    yield made
+    made.writer.end("done")
+    made.outbox.close()
+
+
+def test_a_record_follows_what_begins_and_ends(written: Written) -> None:
+    written.writer.start()
+    first = written.wait(lambda record: True)
+    assert (first.sweep, first.total, first.max_hours, first.ended_at) == ("study", 3, 2.0, None)
+    began = time.time()
+    written.progress.began("t", Point(workers=2))
+    record = written.wait(lambda record: bool(record.running))
+    (trial,) = record.running
+    assert (trial.trial_id, trial.name, trial.is_canary) == ("t", "workers=2", False)
+    assert abs(trial.since - began) < 5
+    row = {"status": "hang", "reason": "no step", "repeat": 1, "semantics": "exact"}
+    written.progress.over("t")
+    written.progress.ended(Point(workers=2), row)
+    written.wait(lambda record: record.statuses == {"hang": 1} and not record.running)
+
+
+def test_the_last_record_says_how_the_run_ended_without_secrets(written: Written) -> None:
+    written.writer.start()
+    written.progress.began("t", Point(workers=2))
+    written.writer.end("failed", f"401 for {SECRET}")
+    record = written.record
+    assert record is not None
+    assert record.ended_as == "failed"
+    assert record.reason is not None
+    assert record.reason.startswith("401 for hidden:")
+    assert record.running == ()
+    assert record.ended_at is not None
+    assert record.ended_at >= record.started_at
+    # Whatever ends the run once more finds it ended.
+    written.writer.end("done")
+    assert written.record == record
+
+
+def test_nothing_of_the_environment_is_in_a_record(written: Written, tmp_path: Path) -> None:
+    written.writer.start()
+    written.writer.end("done")
+    (file,) = (tmp_path / FOLDER).iterdir()
+    assert SECRET not in file.read_text()
+    assert "API_TOKEN" not in file.read_text()
+
+
+def test_the_account_of_nodes_is_a_part_of_the_record(written: Written) -> None:
+    use = {"gpu": NodeUse(measuring_s=5.0, idle_s=1.0)}
+    written.writer.node_account = lambda: {"node_use": use, "cost_usd": 0.5, "max_cost_usd": 4.0}
+    written.writer.start()
+    record = written.wait(lambda record: record.node_use is not None)
+    assert (record.node_use, record.cost_usd, record.max_cost_usd) == (use, 0.5, 4.0)
+    written.writer.end("done")
+    assert written.wait(lambda record: record.ended_at is not None).cost_usd == 0.5
+
+
+@pytest.mark.parametrize("fields", [None, {"no_such_field": 1}])
+def test_an_account_that_fails_costs_its_fields_and_one_line(
+    written: Written, fields: Mapping[str, Any] | None
+) -> None:
+    def account() -> Mapping[str, Any]:
+        if fields is None:
+            raise ZeroDivisionError("no node")
+        return fields
+
+    written.writer.node_account = account
+    written.writer.start()
+    written.progress.began("t", Point(workers=2))
+    written.wait(lambda record: bool(record.running))
+    written.writer.end("done")
+    assert written.wait(lambda record: record.ended_as == "done").cost_usd is None
+    assert written.said.getvalue().count("the record of the run lacks nodes and cost") == 1
+
+
+@contextmanager
+def held_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Hold the writes of the record's thread back, as a store does that does not answer."""
+    write, is_writing, may_write = Storage.write, threading.Event(), threading.Event()
+
+    def late(storage: Storage, file: StoredFile) -> None:
+        if threading.current_thread().name == "dtsweep-record":
+            is_writing.set()
+            may_write.wait()
+        write(storage, file)
+
+    with monkeypatch.context() as context:
+        context.setattr(Storage, "write", late)
+        yield is_writing, may_write
+        may_write.set()
+
+
+def test_an_old_record_that_comes_late_does_not_replace_the_last_one(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_writer, "JOINED_S", 0.1)
+    with held_back(monkeypatch) as (is_writing, may_write):
+        written.writer.start()
+        is_writing.wait()
+        written.writer.end("interrupted")
+        assert written.record is not None
+        assert written.record.ended_as == "interrupted"
+        may_write.set()
+        written.writer._thread.join()
+    assert written.record is not None
+    assert written.record.ended_as == "interrupted"
+
+
+def test_a_folder_that_refuses_the_record_costs_one_line(written: Written, tmp_path: Path) -> None:
+    (tmp_path / FOLDER).write_text("a file where the folder would be")
+    written.writer.start()
+    written.progress.began("t", Point(workers=2))
+    until = time.monotonic() + 60
+    while "the record of the run is not stored" not in written.said.getvalue():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    written.progress.over("t")
+    while written.writer._changed.is_set():
+        time.sleep(0.02)
+    written.writer.end("done")
+    # One of the thread, and one of the last record.
+    assert written.said.getvalue().count("the record of the run is not stored") == 2
