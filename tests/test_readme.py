@@ -14,6 +14,7 @@ import pytest
 import dtsweep
 from dtsweep.cli import cli
 from dtsweep.sweep.file import read_sweep
+from tests.cluster_files.written import GPUS, sweep_text
 from tests.conftest import Command
 from tests.pages import PAGES, ROOT, Block, blocks, commands, make_results, make_study
 
@@ -36,7 +37,12 @@ READERS = tuple(
 READS = [line for line in commands() if line.startswith(READERS)]
 SCRIPTS = [line for line in commands() if line.startswith("dtsweep script ")]
 DOCTOR = "dtsweep doctor"
-CLOUD = [line for line in commands() if line.startswith(("ray up ", "ray exec "))]
+CLUSTERS = [line for line in commands() if line.startswith("dtsweep cluster ")]
+CLOUD = [
+    line
+    for line in commands()
+    if line.startswith(("ray get-auth-token ", "ray up ", "ray exec ", "ray down "))
+]
 """Not run."""
 
 BY_RAY = [line for line in commands() if line.startswith(("ray start ", "ray job ", "export RAY_"))]
@@ -45,6 +51,9 @@ BY_RAY = [line for line in commands() if line.startswith(("ray start ", "ray job
 `test_hosts.py` and `test_connect.py` run `ray start`, with more options. `test_connect.py` runs
 jobs, and sets what is exported as variables.
 """
+
+EXCERPTS = [block for block in blocks("yaml") if block.page == "clusters.md"]
+"""Parts of the files that `CLUSTERS` write, in their order."""
 
 CONTROLS = [line for line in commands() if line.startswith("torchrun ")]
 PYTHON = blocks("python")
@@ -68,6 +77,7 @@ def test_every_command_is_run_or_named_as_not_run() -> None:
         *IN_PROCESS,
         *READS,
         *SCRIPTS,
+        *CLUSTERS,
         DOCTOR,
         *CONTROLS,
         *NOT_RUN,
@@ -103,6 +113,20 @@ def test_a_script_that_is_shown_is_planned_or_saved(
     done = forked_command(*words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "trials to run" in done.stdout or (tmp_path / "sweep.py").exists()
+
+
+@pytest.mark.parametrize(("line", "shown"), [*zip(CLUSTERS, EXCERPTS, strict=True)])
+def test_a_cluster_file_that_is_shown_is_written(
+    line: str, shown: Block, tmp_path: Path, forked_command: Command
+) -> None:
+    shutil.copytree(ROOT / "sweeps", tmp_path / "sweeps")
+    (tmp_path / "sweeps" / "train.py").write_text(sweep_text(workers=[8, 16], resources=GPUS))
+    done = forked_command(*shlex.split(line)[1:], folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    words = shlex.split(line)
+    text = (tmp_path / words[words.index("-o") + 1]).read_text("utf-8")
+    lines = [shown_line.strip() for shown_line in text.splitlines()]
+    assert [row for row in shown.text.splitlines() if row.strip() not in lines] == []
 
 
 @pytest.mark.ray

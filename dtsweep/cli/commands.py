@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from dtsweep.cli.cluster import cluster
 from dtsweep.cli.compare import compare, difference
 from dtsweep.cli.decide import recommend, report
 from dtsweep.cli.measure import doctor, plan, run
@@ -40,7 +41,9 @@ def cli() -> None:
     """
 
 
-for _command in (run, plan, script, status, report, recommend, difference, compare, doctor):
+_COMMANDS = (run, plan, script, status, report, recommend, difference, compare, doctor, cluster)
+
+for _command in _COMMANDS:
     cli.add_command(_command)
 
 

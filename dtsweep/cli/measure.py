@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def run(sweep: str, settings: tuple[str, ...], in_process: bool, **options: Any) -> None:
     """Run what is not yet in the results, then print the report; after Ctrl-C too."""
     refuse_contradiction(in_process=in_process, address=options["address"])
-    asked, candidates = _read(sweep, settings, take_question(options))
+    asked, candidates = read(sweep, settings, take_question(options))
     carry_out(asked, candidates, in_process=in_process, **options)
 
 
@@ -130,7 +130,7 @@ def carry_out(
 @json_option
 def plan(sweep: str, settings: tuple[str, ...], **options: Any) -> None:
     """Say what a run would do, and why; starts nothing."""
-    asked, candidates = _read(sweep, settings, take_question(options))
+    asked, candidates = read(sweep, settings, take_question(options))
     show_plan(asked, candidates, **options)
 
 
@@ -225,9 +225,10 @@ def doctor(address: str | None, results: str | None, as_json: bool) -> None:
     sys.exit(1 if diagnosis.problems else 0)
 
 
-def _read(
+def read(
     sweep: str, settings: tuple[str, ...], question: Mapping[str, Any]
 ) -> tuple[Sweep, list[Candidate]]:
+    """Read a sweep file with options `--set`, and with the question of the command line."""
     from dtsweep.sweep.axes import parse_setting
     from dtsweep.sweep.file import read_sweep
 
