@@ -115,7 +115,7 @@ def test_a_script_that_is_shown_is_planned_or_saved(
     assert "trials to run" in done.stdout or (tmp_path / "sweep.py").exists()
 
 
-@pytest.mark.parametrize(("line", "shown"), zip(CLUSTERS, EXCERPTS, strict=True))
+@pytest.mark.parametrize(("line", "shown"), [*zip(CLUSTERS, EXCERPTS, strict=True)])
 def test_a_cluster_file_that_is_shown_is_written(
     line: str, shown: Block, tmp_path: Path, forked_command: Command
 ) -> None:

@@ -44,18 +44,8 @@ def cli() -> None:
     """
 
 
-_COMMANDS = (
-    run,
-    plan,
-    script,
-    status,
-    report,
-    recommend,
-    difference,
-    compare,
-    doctor,
-    cluster,
-)
+_COMMANDS = (run, plan, script, status, report, recommend, difference, compare, doctor, cluster)
+
 for _command in _COMMANDS:
     cli.add_command(_command)
 
