@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
@@ -19,6 +20,9 @@ from dtsweep.results.statuses import LOST
 
 ASK_EVERY_S = 5.0
 """Least seconds between two questions to Ray's head which nodes there are."""
+
+LAST_TRIALS = 50
+"""Trials by which the time of the next one is expected."""
 
 IDLE = "idle_s"
 
@@ -125,7 +129,7 @@ class NodeAccount:
         self._last: dict[int, tuple[Any, Collection[str]]] = {}
         """World and session group of each slot's last attempt, and its nodes."""
         self._lost_s, self._lost_usd = 0.0, 0.0
-        self._took_s: list[float] = []
+        self._took_s = deque[float](maxlen=LAST_TRIALS)
         self.began = clock()
         self._nodes: defaultdict[str, _Node] = defaultdict(lambda: _Node(folded_to=self.began))
         self._ended_at: float | None = None
@@ -179,7 +183,7 @@ class NodeAccount:
             wait_s = result.nodes_wait_s or 0.0
             start_s = max(0.0, (result.startup_s or 0.0) - wait_s)
             if is_trial:
-                self._took_s.append(max(0.0, wall_s - wait_s))
+                self._took_s.append(max(0.0, wall_s - (result.startup_s or 0.0)))
             began = now - max(0.0, wall_s - wait_s)
             spans = [Span(began, began + start_s, "starting_s")]
             spans.append(Span(began + start_s, now, "measuring_s"))
@@ -259,10 +263,13 @@ class NodeAccount:
 
     @property
     def attempt_s(self) -> float | None:
-        """Mean seconds for which a trial of this run held its nodes; None before the first one."""
+        """Median time of the run's last trials without starts of sessions; None before the first.
+
+        The first trial of a run may take much longer than the others.
+        """
         if not self._took_s:
             return None
-        return sum(self._took_s) / len(self._took_s)
+        return statistics.median(self._took_s)
 
     @property
     def cost_usd(self) -> float | None:

@@ -16,7 +16,7 @@ ANSWERS_S = 10.0
 """Time limit for Ray's head to list its nodes."""
 
 HEAD = "head"
-"""Type of a head that has no type and no room for workers."""
+"""Type of a head without room for workers that has no other type with a price."""
 
 GROUP_LABEL, INSTANCE_LABEL, MARKET_LABEL = (
     "ray.io/node-group",
@@ -58,13 +58,13 @@ def _life_of(
 ) -> NodeLife | None:
     resources = dict(info.resources_total)
     holds_workers = room_for(resources, per_worker) > 0
-    shape = HEAD
-    if holds_workers:
-        shape = shape_name(resources)
     instance_type = info.instance_type_name or info.labels.get(INSTANCE_LABEL)
+    names = [info.labels.get(GROUP_LABEL), info.node_type_name, instance_type]
+    if not holds_workers:
+        names.append(HEAD)
     node_type = type_of(
-        [info.labels.get(GROUP_LABEL), info.node_type_name, instance_type],
-        shape=shape,
+        names,
+        shape=shape_name(resources),
         is_spot=info.labels.get(MARKET_LABEL) == "spot",
         prices=prices,
     )

@@ -450,7 +450,7 @@ PRICES = """
 [small]
 usd_per_hour = 36
 
-["ray.head.default"]
+[head]
 usd_per_hour = 3.6
 """
 
@@ -520,7 +520,7 @@ def assert_account_adds_up(
     for record in records:
         assert record.node_use is not None
         use = record.node_use["small"]
-        head = record.node_use["ray.head.default"]
+        head = record.node_use["head"]
         assert record.ended_at is not None
         # By the head: from the begin of the account, which is that of the head's own node, on.
         began = record.ended_at - head.total_s
