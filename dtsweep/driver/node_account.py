@@ -184,11 +184,14 @@ class NodeAccount:
             start_s = max(0.0, (result.startup_s or 0.0) - wait_s)
             if is_trial:
                 self._took_s.append(max(0.0, wall_s - (result.startup_s or 0.0)))
-            began = now - max(0.0, wall_s - wait_s)
-            spans = [Span(began, began + start_s, "starting_s")]
-            spans.append(Span(began + start_s, now, "measuring_s"))
+            # The harness's own time comes before: its processes start while nodes come.
+            began = now - (result.trial_s or 0.0)
+            spans = [
+                Span(began - start_s, began, "starting_s"),
+                Span(began, now, "measuring_s"),
+            ]
             if result.status in LOST:
-                spans = [Span(began, now, "lost_s")]
+                spans = [Span(began - start_s, now, "lost_s")]
             return self._noted(nodes, spans, share=share, now=now)
 
     def cut(self, slot: int) -> tuple[Charge, float]:

@@ -145,7 +145,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         if self._account is None:
             return {}
         charge, seconds = self._account.cut(cut.slot)
-        times = {"overhead_s": seconds}
+        times = {"trial_s": seconds}
         return {**times, **charge.columns(times)}
 
     def next_tuner(self) -> None:

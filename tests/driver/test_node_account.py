@@ -208,8 +208,9 @@ def test_uses_add_up_to_the_lifetimes_second_by_second(
         for slot, (began, ended, node, lost) in enumerate(slots):
             if ended == second:
                 status = "rank_died" if lost else "ok"
-                wall_s = ended - began
-                account.ended(slot, result([node], status), wall_s=wall_s, is_trial=True)
+                seconds = ended - began
+                ended_attempt = result([node], status, trial_s=seconds)
+                account.ended(slot, ended_attempt, wall_s=seconds, is_trial=True)
         for slot, (began, _, _, _) in enumerate(slots):
             if began == second:
                 account.handed_out(slot, session=slot)
@@ -235,8 +236,8 @@ def test_uses_add_up_to_the_lifetimes_second_by_second(
     assert account.cost_usd == pytest.approx(lifetimes * 0.01)
 
 
-def test_time_that_holds_nodes_is_all_but_the_wait_for_them() -> None:
-    row = {"startup_s": 20.0, "nodes_wait_s": 12.0, "trial_s": 5.0, "overhead_s": 0.5}
+def test_time_on_nodes_is_the_start_without_the_wait_and_the_trial() -> None:
+    row = {"startup_s": 20.0, "nodes_wait_s": 12.0, "trial_s": 5.5, "overhead_s": 0.7}
     assert held_s(row) == 13.5
     assert held_s({"trial_s": 5.0, "startup_s": None}) == 5.0
 
