@@ -173,8 +173,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         self._count_concurrent()
         if self._account is not None:
             same_nodes = (task.session_group, trial.point.world)
-            share = 1 / (1 + len(self._neighbours[index]))
-            self._account.handed_out(index, session=same_nodes, share=share)
+            self._account.handed_out(index, session=same_nodes)
         self._recorder.began(trial)
         self._slots[index].is_busy = True
         self._ask_ahead(index)
