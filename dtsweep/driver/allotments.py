@@ -165,15 +165,6 @@ class Allotments:
         """Note that a slot's session has these nodes from now on."""
         self._running[slot] = RunningSession(places=places, began=now, expected_s=expected_s)
 
-    def share_of(self, slot: int) -> float:
-        """Part of its nodes that a slot's session has: workers per room; 1 for whole nodes."""
-        running = self._running.get(slot)
-        pool = self._nodes.pool((), {})
-        if running is None or pool is None or not pool.shares_nodes:
-            return 1.0
-        room = sum(pool.rooms.get(node, workers) for node, workers in running.places.items())
-        return sum(running.places.values()) / room
-
     def release(self, slot: int) -> None:
         """Note that a slot's session has ended."""
         self._running.pop(slot, None)

@@ -18,7 +18,7 @@ _USES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemainingNodes:
+class NodesLeft:
     """Nodes that are up at the end of a run, by type."""
 
     workers: Mapping[str, float]
@@ -34,7 +34,7 @@ class RemainingNodes:
     """Seconds after which it does; None is unknown."""
 
 
-def cost_lines(account: NodeAccount, prices: Prices, stay: RemainingNodes | None) -> list[str]:
+def cost_lines(account: NodeAccount, prices: Prices, stay: NodesLeft | None) -> list[str]:
     """Say what a run has cost and for what, what was lost, and what stays up.
 
     Args:
@@ -63,7 +63,7 @@ def _unpriced(account: NodeAccount, prices: Prices) -> str:
     return "; ".join(prices.how_to_add(node_type) for node_type in account.unpriced)
 
 
-def _staying(stay: RemainingNodes, prices: Prices) -> list[str]:
+def _staying(stay: NodesLeft, prices: Prices) -> list[str]:
     """Say what nodes cost after the run."""
     lines = []
     count = sum(stay.workers.values())
@@ -76,7 +76,7 @@ def _staying(stay: RemainingNodes, prices: Prices) -> list[str]:
     return lines
 
 
-def _after_the_run(stay: RemainingNodes, count: int, per_hour: float) -> str:
+def _after_the_run(stay: NodesLeft, count: int, per_hour: float) -> str:
     nodes = f"{count_of(count, 'node')} still up"
     if not stay.are_taken_away:
         return f"{nodes}: {usd(per_hour)} an hour until you stop them"

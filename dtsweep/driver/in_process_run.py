@@ -114,7 +114,7 @@ def cut_at_limit(budget: Budget) -> Iterator[threading.Event]:
 def _cut(account: NodeAccount, trial: Trial, task: Task, **ended: Any) -> Unmeasured:
     """The attempt that ends with the run."""
     charge, seconds = account.cut(0)
-    times = {"overhead_s": seconds}
+    times = {"trial_s": seconds}
     return Unmeasured(trial=trial, task=task, columns={**times, **charge.columns(times)}, **ended)
 
 

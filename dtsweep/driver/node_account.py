@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,6 +20,9 @@ from dtsweep.results.statuses import LOST
 
 ASK_EVERY_S = 5.0
 """Least seconds between two questions to Ray's head which nodes there are."""
+
+LAST_TRIALS = 50
+"""Trials by which the time of the next one is expected."""
 
 IDLE = "idle_s"
 
@@ -85,10 +89,8 @@ class _Working:
     """An attempt under way in a slot."""
 
     began: float
-    nodes: Collection[str]
-    """Ids of the nodes of its workers; empty where they are not known yet."""
-
-    share: float
+    workers: Mapping[str, int]
+    """Number of its workers on each node; empty where their nodes are not known yet."""
 
 
 class NodeAccount:
@@ -103,6 +105,7 @@ class NodeAccount:
         *,
         prices: Prices | None,
         say: Callable[[str], None],
+        shares_nodes: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Begin now.
@@ -111,21 +114,23 @@ class NodeAccount:
             lives: asks for all nodes of the run, ended ones too; None where nobody answers.
             prices: of nodes; None charges nothing.
             say: called with a node type that has no price, once.
+            shares_nodes: whether sessions share nodes: each then pays for the part of its workers.
             clock: seconds since the epoch.
         """
         self._ask = lives
         self._prices = prices
         self._say = say
+        self._shares_nodes = shares_nodes
         self._clock = clock
         self._lock = threading.RLock()
         self._asked_at = float("-inf")
         self._lives: dict[str, NodeLife] = {}
         self._unpriced: set[str] = set()
         self._working: dict[int, _Working] = {}
-        self._last: dict[int, tuple[Any, Collection[str]]] = {}
-        """World and session group of each slot's last attempt, and its nodes."""
+        self._last: dict[int, tuple[Any, Mapping[str, int]]] = {}
+        """Session and world of each slot's last attempt, and its workers by node."""
         self._lost_s, self._lost_usd = 0.0, 0.0
-        self._took_s: list[float] = []
+        self._took_s = deque[float](maxlen=LAST_TRIALS)
         self.began = clock()
         self._nodes: defaultdict[str, _Node] = defaultdict(lambda: _Node(folded_to=self.began))
         self._ended_at: float | None = None
@@ -142,20 +147,19 @@ class NodeAccount:
         self.refresh(at_once=True)
         self._ended_at = self._now()
 
-    def handed_out(self, slot: int, *, session: Any, share: float = 1.0) -> None:
+    def handed_out(self, slot: int, *, session: Any) -> None:
         """Note that a slot begins an attempt.
 
         Args:
             slot: its number.
             session: equal for attempts whose workers are on the same nodes.
-            share: part of each of its nodes that the slot has.
         """
         with self._lock:
-            last_session, nodes = self._last.get(slot, (None, ()))
+            last_session, workers = self._last.get(slot, (None, {}))
             if last_session != session:
-                nodes = ()
-            self._last[slot] = session, nodes
-            self._working[slot] = _Working(began=self._now(), nodes=nodes, share=share)
+                workers = {}
+            self._last[slot] = session, workers
+            self._working[slot] = _Working(began=self._now(), workers=workers)
 
     def ended(self, slot: int, result: AttemptResult, *, wall_s: float, is_trial: bool) -> Charge:
         """Note how the attempt of a slot ended; return the columns of its nodes.
@@ -166,26 +170,28 @@ class NodeAccount:
             wall_s: how long ago it was handed out, in seconds.
             is_trial: False for a canary.
         """
-        nodes = _nodes_of(result)
-        self.refresh(at_once=not set(nodes) <= self._lives.keys())
+        workers = _workers_by_node(result)
+        self.refresh(at_once=not workers.keys() <= self._lives.keys())
         with self._lock:
             now = self._now()
-            working = self._working.pop(slot, None)
-            share = 1.0 if working is None else working.share
-            session, _ = self._last.get(slot, (None, ()))
-            self._last[slot] = session, nodes
+            self._working.pop(slot, None)
+            session, _ = self._last.get(slot, (None, {}))
+            self._last[slot] = session, workers
             if result.session_has_ended:
                 del self._last[slot]
             wait_s = result.nodes_wait_s or 0.0
             start_s = max(0.0, (result.startup_s or 0.0) - wait_s)
             if is_trial:
-                self._took_s.append(max(0.0, wall_s - wait_s))
-            began = now - max(0.0, wall_s - wait_s)
-            spans = [Span(began, began + start_s, "starting_s")]
-            spans.append(Span(began + start_s, now, "measuring_s"))
+                self._took_s.append(max(0.0, wall_s - (result.startup_s or 0.0)))
+            # The harness's own time comes before: its processes start while nodes come.
+            began = now - (result.trial_s or 0.0)
+            spans = [
+                Span(began - start_s, began, "starting_s"),
+                Span(began, now, "measuring_s"),
+            ]
             if result.status in LOST:
-                spans = [Span(began, now, "lost_s")]
-            return self._noted(nodes, spans, share=share, now=now)
+                spans = [Span(began - start_s, now, "lost_s")]
+            return self._noted(workers, spans, now=now)
 
     def cut(self, slot: int) -> tuple[Charge, float]:
         """Note that the attempt of a slot is cut now; return its columns and its seconds so far."""
@@ -195,19 +201,18 @@ class NodeAccount:
             if working is None:
                 return NO_CHARGE, 0.0
             spans = [Span(working.began, now, "lost_s")]
-            charge = self._noted(working.nodes, spans, share=working.share, now=now)
+            charge = self._noted(working.workers, spans, now=now)
             return charge, now - working.began
 
-    def _noted(
-        self, nodes: Collection[str], spans: Sequence[Span], *, share: float, now: float
-    ) -> Charge:
+    def _noted(self, workers: Mapping[str, int], spans: Sequence[Span], *, now: float) -> Charge:
         """Note spans of nodes; return what these nodes cost."""
-        for node_id in nodes:
+        for node_id in workers:
             self._nodes[node_id].spans += [span for span in spans if span.ended > span.began]
-        charge = self._charge(nodes, share)
-        if spans[-1].use == "lost_s" and nodes:
+        parts = self._parts(workers)
+        charge = self._charge(parts)
+        if spans[-1].use == "lost_s":
             seconds = spans[-1].ended - spans[0].began
-            self._lost_s += seconds * share * len(nodes)
+            self._lost_s += seconds * sum(parts.values())
             self._lost_usd += seconds * (charge.usd_per_hour or 0.0) / 3600
         horizon = min((one.began for one in self._working.values()), default=now)
         for node_id, node in self._nodes.items():
@@ -215,11 +220,25 @@ class NodeAccount:
                 node.fold(self._lives[node_id], horizon)
         return charge
 
-    def _charge(self, nodes: Collection[str], share: float) -> Charge:
-        if not nodes or not set(nodes) <= self._lives.keys():
+    def _parts(self, workers: Mapping[str, int]) -> dict[str, float]:
+        """Number of nodes that workers use, by type; of a shared node their part.
+
+        Empty where one of the nodes is unknown.
+        """
+        parts: dict[str, float] = {}
+        if not workers.keys() <= self._lives.keys():
+            return parts
+        for node_id, count in workers.items():
+            life = self._lives[node_id]
+            part = 1.0
+            if self._shares_nodes:
+                part = min(1.0, count / max(1, life.room))
+            parts[life.node_type] = parts.get(life.node_type, 0.0) + part
+        return parts
+
+    def _charge(self, parts: Mapping[str, float]) -> Charge:
+        if not parts:
             return NO_CHARGE
-        counts = Counter(self._lives[node_id].node_type for node_id in nodes)
-        parts = {node_type: count * share for node_type, count in counts.items()}
         usd_per_hour = None
         if self._prices is not None:
             usd_per_hour = self._prices.of_nodes(parts)
@@ -259,10 +278,13 @@ class NodeAccount:
 
     @property
     def attempt_s(self) -> float | None:
-        """Mean seconds for which a trial of this run held its nodes; None before the first one."""
+        """Median time of the run's last trials without starts of sessions; None before the first.
+
+        The first trial of a run may take much longer than the others.
+        """
         if not self._took_s:
             return None
-        return sum(self._took_s) / len(self._took_s)
+        return statistics.median(self._took_s)
 
     @property
     def cost_usd(self) -> float | None:
@@ -325,7 +347,7 @@ class NodeAccount:
     def _node_use(self, now: float) -> dict[str, NodeUse]:
         working = defaultdict[str, list[Span]](list)
         for attempt in self._working.values():
-            for node_id in attempt.nodes:
+            for node_id in attempt.workers:
                 working[node_id].append(Span(attempt.began, now, "measuring_s"))
         by_type: dict[str, dict[str, float]] = {}
         for node_id, life in self._lives.items():
@@ -365,7 +387,6 @@ class NodeAccount:
             }
 
 
-def _nodes_of(result: AttemptResult) -> Collection[str]:
-    """Ids of the nodes of an attempt's workers; empty where one is unknown."""
-    nodes = {facts.node_id or facts.node for facts in result.facts.values()}
-    return frozenset(nodes)
+def _workers_by_node(result: AttemptResult) -> dict[str, int]:
+    """Number of an attempt's workers on each node; empty where none has come up."""
+    return dict(Counter(facts.node_id or facts.node for facts in result.facts.values()))

@@ -17,8 +17,13 @@ class NodeLife:
     ended: float | None = None
     """None while it is up."""
 
-    holds_workers: bool = True
-    """False for a head without room for a worker."""
+    room: int = 1
+    """Number of workers that it can hold; 0 for a head without room for one."""
+
+    @property
+    def holds_workers(self) -> bool:
+        """True if it can hold a worker."""
+        return self.room > 0
 
     def within(self, began: float, ended: float) -> tuple[float, float]:
         """Part of it between two times; both ends are equal where there is none.

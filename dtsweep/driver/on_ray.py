@@ -18,7 +18,7 @@ from dtsweep.driver.budget import CUT, BudgetSpentError
 from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
 from dtsweep.driver.cost_on_cluster import nodes_on
-from dtsweep.driver.cost_words import RemainingNodes, cost_lines
+from dtsweep.driver.cost_words import NodesLeft, cost_lines
 from dtsweep.driver.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
 from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.planned import PlannedRun
@@ -112,7 +112,12 @@ def _begin_account(planned: PlannedRun, prepared: Prepared) -> None:
     """
     prices = planned.options.prices
     per_worker = resources_of_worker(prepared.sweep)
-    account = NodeAccount(lives_on_ray(per_worker, prices), prices=prices, say=planned.progress.say)
+    account = NodeAccount(
+        lives_on_ray(per_worker, prices),
+        prices=prices,
+        say=planned.progress.say,
+        shares_nodes=prepared.sweep.resources.share_nodes,
+    )
     planned.take_account(account)
 
 
@@ -121,12 +126,12 @@ def _say_cost(planned: PlannedRun, cluster: Cluster) -> None:
     account = planned.budget.account
     if account is None or planned.options.prices is None:
         return
-    stay: RemainingNodes | None = None
+    stay: NodesLeft | None = None
     idle_timeout_s = None
     if cluster.autoscaler is not None:
         idle_timeout_s = cluster.autoscaler.idle_timeout_s
     if not cluster.is_private:
-        stay = RemainingNodes(
+        stay = NodesLeft(
             workers=account.types_now(workers_alone=True),
             others=account.types_now() - account.types_now(workers_alone=True),
             are_taken_away=cluster.autoscaler is not None,

@@ -49,12 +49,6 @@ class Placement:
             pass
         self._recorder.say(self._allotments.take_notes())
 
-    def share_of(self, slot: int) -> float:
-        """Part of its nodes that a slot's session has; 1 unless sessions share nodes."""
-        if self._allotments is None:
-            return 1.0
-        return self._allotments.share_of(slot)
-
     def _free_nodes(self, allotments: Allotments) -> None:
         """Free the nodes of sessions that have ended, and those of sessions that need others."""
         for slot in self._slots:

@@ -135,11 +135,10 @@ class PlannedRun:
     def _expected_left_usd(self, account: NodeAccount) -> float | None:
         """Cost of the trials that are left, if the nodes that are up measure them."""
         per_hour = account.usd_per_hour_now
-        if per_hour is None:
+        left_s = self.progress.standing()["expected_left_s"]
+        if per_hour is None or left_s is None:
             return None
-        left = max(0, self.progress.total - self.progress.done)
-        seconds = left * self.budget.trial_s / self.sweep.resources.concurrent
-        return per_hour * seconds / 3600
+        return float(per_hour * left_s / 3600)
 
     @property
     def known_devices(self) -> frozenset[str]:

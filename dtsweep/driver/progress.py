@@ -95,11 +95,6 @@ class Progress:
         """Print a line; on a terminal unbroken, so that copied text stays whole."""
         self._console.print(plain(text), soft_wrap=not (by_words and self._console.is_terminal))
 
-    @property
-    def done(self) -> int:
-        """Number of trials that have ended."""
-        return sum(self._counts.values())
-
     def begin_round(self, plan: Plan) -> None:
         """Say what is open at the begin of a round; a grid has no rounds."""
         self._planned_s, self._planned_at = plan.duration.middle_s, time.monotonic()

@@ -16,7 +16,7 @@ ANSWERS_S = 10.0
 """Time limit for Ray's head to list its nodes."""
 
 HEAD = "head"
-"""Type of a head that has no type and no room for workers."""
+"""Type of a head without room for workers that has no other type with a price."""
 
 GROUP_LABEL, INSTANCE_LABEL, MARKET_LABEL = (
     "ray.io/node-group",
@@ -57,18 +57,18 @@ def _life_of(
     node_id: str, info: Any, per_worker: Mapping[str, float], prices: Prices | None
 ) -> NodeLife | None:
     resources = dict(info.resources_total)
-    holds_workers = room_for(resources, per_worker) > 0
-    shape = HEAD
-    if holds_workers:
-        shape = shape_name(resources)
+    room = room_for(resources, per_worker)
     instance_type = info.instance_type_name or info.labels.get(INSTANCE_LABEL)
+    names = [info.labels.get(GROUP_LABEL), info.node_type_name, instance_type]
+    if not room:
+        names.append(HEAD)
     node_type = type_of(
-        [info.labels.get(GROUP_LABEL), info.node_type_name, instance_type],
-        shape=shape,
+        names,
+        shape=shape_name(resources),
         is_spot=info.labels.get(MARKET_LABEL) == "spot",
         prices=prices,
     )
-    if not holds_workers:
+    if not room:
         is_charged = prices is not None and prices.price_of(node_type) is not None
         if not info.is_head_node or not is_charged:
             return None
@@ -77,7 +77,7 @@ def _life_of(
         node_type=node_type,
         began=info.start_time_ms / 1e3,
         ended=info.end_time_ms / 1e3 or None,
-        holds_workers=holds_workers,
+        room=room,
     )
 
 

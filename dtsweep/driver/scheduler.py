@@ -153,7 +153,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         if self._account is None:
             return {}
         charge, seconds = self._account.cut(cut.slot)
-        times = {"overhead_s": seconds}
+        times = {"trial_s": seconds}
         return {**times, **charge.columns(times)}
 
     def next_tuner(self) -> None:
@@ -181,9 +181,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         self._count_concurrent()
         if self._account is not None:
             same_nodes = (task.session_group, trial.point.world)
-            self._account.handed_out(
-                index, session=same_nodes, share=self._placement.share_of(index)
-            )
+            self._account.handed_out(index, session=same_nodes)
         self._recorder.began(trial)
         self._slots[index].is_busy = True
         self._ask_ahead(index)

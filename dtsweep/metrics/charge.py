@@ -23,7 +23,7 @@ class Charge:
         Args:
             times: columns of its row, in seconds.
 
-        >>> times = {"startup_s": 20.0, "nodes_wait_s": 8.0, "trial_s": 5.0, "overhead_s": 1.0}
+        >>> times = {"startup_s": 20.0, "nodes_wait_s": 8.0, "trial_s": 6.0}
         >>> Charge(node_types="gpu:2", usd_per_hour=100.0).columns(times)
         {'node_types': 'gpu:2', 'usd_per_hour': 100.0, 'cost_usd': 0.5}
         """
@@ -41,16 +41,9 @@ NO_CHARGE = Charge()
 
 
 def held_s(row: Mapping[str, Any]) -> float:
-    """Seconds for which an attempt held the nodes of its workers, by the columns of its row.
+    """Seconds for which an attempt used the nodes of its workers, by the columns of its row.
 
-    The wait for nodes does not count.
+    The wait for nodes does not count, nor does the harness's own time, in which they are idle.
     """
-    seconds = {
-        name: row.get(name) or 0.0
-        for name in ("startup_s", "nodes_wait_s", "trial_s", "overhead_s")
-    }
-    return float(
-        max(0.0, seconds["startup_s"] - seconds["nodes_wait_s"])
-        + seconds["trial_s"]
-        + seconds["overhead_s"]
-    )
+    start_s = (row.get("startup_s") or 0.0) - (row.get("nodes_wait_s") or 0.0)
+    return float(max(0.0, start_s) + (row.get("trial_s") or 0.0))

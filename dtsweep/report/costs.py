@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _READ = (
     *("status", "node_types", "usd_per_hour", "cost_usd"),
-    *("startup_s", "nodes_wait_s", "trial_s", "overhead_s"),
+    *("startup_s", "nodes_wait_s", "trial_s"),
 )
 
 

@@ -506,7 +506,8 @@ TRIALS: tuple[Column, ...] = (
         "trial_s",
         FLOAT,
         "s",
-        "from handing out the trial to its last worker's answer: build, window and all else",
+        "from handing out the trial to its last worker's answer: build, window and all else; of a "
+        "trial that the end of the run has cut, until then",
     ),
     Column(
         "overhead_s", FLOAT, "s", "the harness's own time for this trial, in addition to trial_s"
@@ -529,8 +530,8 @@ TRIALS: tuple[Column, ...] = (
         "cost_usd",
         FLOAT,
         "USD",
-        "usd_per_hour / 3600 x (startup_s - nodes_wait_s + trial_s + overhead_s), null times "
-        "counting as 0; idle nodes are in the record of the run",
+        "usd_per_hour / 3600 x (startup_s - nodes_wait_s + trial_s), null times counting as 0; "
+        "idle nodes, as in overhead_s, are in the record of the run",
     ),
     Column("started_at", TIME, "UTC", "when the attempt began"),
     Column(

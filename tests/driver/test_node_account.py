@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtsweep.driver.budget import Budget
-from dtsweep.driver.cost_words import StayingNodes, cost_lines
+from dtsweep.driver.cost_words import NodesLeft, cost_lines
 from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.node_lives import NodeLife
 from dtsweep.driver.ray_nodes import type_of
@@ -38,13 +38,17 @@ class World:
     now: float = 1000.0
     said: list[str] = field(default_factory=list)
 
-    def account(self, prices: Prices | None = PRICES) -> NodeAccount:
+    def account(self, prices: Prices | None = PRICES, *, shares_nodes: bool = False) -> NodeAccount:
         return NodeAccount(
-            lambda: self.lives, prices=prices, say=self.said.append, clock=lambda: self.now
+            lambda: self.lives,
+            prices=prices,
+            say=self.said.append,
+            shares_nodes=shares_nodes,
+            clock=lambda: self.now,
         )
 
-    def node(self, name: str, node_type: str = "gpu", *, began: float = 0.0) -> None:
-        self.lives.append(NodeLife(node_id=name, node_type=node_type, began=began))
+    def node(self, name: str, node_type: str = "gpu", *, began: float = 0.0, room: int = 2) -> None:
+        self.lives.append(NodeLife(node_id=name, node_type=node_type, began=began, room=room))
 
     def ends(self, name: str) -> None:
         self.lives = [
@@ -125,12 +129,12 @@ def test_an_attempt_under_way_counts_as_measuring_on_the_nodes_of_its_session() 
     assert account.cut(0) == (Charge(), 5)
 
 
-def test_slots_that_share_a_node_pay_a_part_of_it_each() -> None:
+def test_slots_that_share_a_node_pay_the_part_of_their_workers() -> None:
     world = World()
-    world.node("a")
-    account = world.account()
+    world.node("a", room=2)
+    account = world.account(shares_nodes=True)
     for slot in (0, 1):
-        account.handed_out(slot, session=slot, share=0.5)
+        account.handed_out(slot, session=slot)
     world.now += 100
     charges = [
         account.ended(slot, result(["a"], trial_s=100), wall_s=100, is_trial=True)
@@ -208,8 +212,9 @@ def test_uses_add_up_to_the_lifetimes_second_by_second(
         for slot, (began, ended, node, lost) in enumerate(slots):
             if ended == second:
                 status = "rank_died" if lost else "ok"
-                wall_s = ended - began
-                account.ended(slot, result([node], status), wall_s=wall_s, is_trial=True)
+                seconds = ended - began
+                ended_attempt = result([node], status, trial_s=seconds)
+                account.ended(slot, ended_attempt, wall_s=seconds, is_trial=True)
         for slot, (began, _, _, _) in enumerate(slots):
             if began == second:
                 account.handed_out(slot, session=slot)
@@ -235,8 +240,8 @@ def test_uses_add_up_to_the_lifetimes_second_by_second(
     assert account.cost_usd == pytest.approx(lifetimes * 0.01)
 
 
-def test_time_that_holds_nodes_is_all_but_the_wait_for_them() -> None:
-    row = {"startup_s": 20.0, "nodes_wait_s": 12.0, "trial_s": 5.0, "overhead_s": 0.5}
+def test_time_on_nodes_is_the_start_without_the_wait_and_the_trial() -> None:
+    row = {"startup_s": 20.0, "nodes_wait_s": 12.0, "trial_s": 5.5, "overhead_s": 0.7}
     assert held_s(row) == 13.5
     assert held_s({"trial_s": 5.0, "startup_s": None}) == 5.0
 
@@ -310,7 +315,7 @@ def test_nodes_that_stay_up_cost_on() -> None:
             "are_taken_away": True,
             "idle_timeout_s": 300.0,
         }
-        return cost_lines(account, PRICES, StayingNodes(**{**stay, **known}))[-1]
+        return cost_lines(account, PRICES, NodesLeft(**{**stay, **known}))[-1]
 
     assert last_line() == (
         "2 nodes still up: about $6.00 more until the autoscaler takes them away, idle for 5 min"

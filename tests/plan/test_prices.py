@@ -86,7 +86,7 @@ def test_a_mistake_in_prices_is_one_line_with_its_place(
 
 
 def test_prices_that_are_not_there_or_given_twice_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match="no.toml' can't be read: No such file"):
+    with pytest.raises(SweepError, match=r"no\.toml' can't be read: No such file"):
         read_prices(tmp_path / "no.toml")
     with pytest.raises(SweepError, match="--price one for all; give one"):
         prices_of("prices.toml", 2.0)

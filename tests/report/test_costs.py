@@ -28,8 +28,8 @@ from tests.measured import Machine
 
 PRICES = Prices(types={"gpu": PricedType(name="gpu", usd_per_hour=36.0)})
 NO_PRICE = "their nodes have no price. --prices FILE gives one.\n"
-TIMES = {"startup_s": 30.0, "nodes_wait_s": 10.0, "trial_s": 70.0, "overhead_s": 10.0}
-"""A hundred seconds on the nodes: on one of 36 USD an hour, a dollar."""
+TIMES = {"startup_s": 30.0, "nodes_wait_s": 10.0, "trial_s": 80.0, "overhead_s": 10.0}
+"""A hundred seconds on the nodes, in which 36 USD an hour are a dollar."""
 
 
 def store_rows(folder: Path, *rows: dict[str, Any]) -> None:
