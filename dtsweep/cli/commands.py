@@ -65,9 +65,9 @@ def _leave_now(code: str | int | None) -> None:
 
     Arrow waits at the end for all calls of S3, and crashes if it can't.
     """
-    from pyarrow import fs
+    from dtsweep.results.object_stores import leave_calls
 
-    atexit.unregister(fs.ensure_s3_finalized)
+    leave_calls()
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

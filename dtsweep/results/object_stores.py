@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -79,6 +80,11 @@ def open_store(where: str) -> ObjectStore:
     if isinstance(files, pafs.LocalFileSystem):
         return ObjectStore(files, root, root)
     return ObjectStore(files, root, without_credentials(where))
+
+
+def leave_calls() -> None:
+    """Have the end of the process not wait for calls of S3; only before `os._exit`."""
+    atexit.unregister(pafs.ensure_s3_finalized)
 
 
 def writes_in_place(files: Any) -> bool:

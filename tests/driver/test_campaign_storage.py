@@ -95,7 +95,7 @@ def test_a_run_on_ray_loses_no_row_and_no_time_while_its_store_is_away(
         said = (tmp_path / "run.log").read_text()
         assert code == 0, said
         assert proxy.struck["error"] > 0 and proxy.struck["cut"] > 0
-        reported = dtsweep_command("report", "--results", place, folder=tmp_path, **faulty)
+        reported = dtsweep_command("report", place, folder=tmp_path, **faulty)
         assert reported.returncode == 0, reported.stderr
         rows = Results(place).attempts()
         frame = load(place)

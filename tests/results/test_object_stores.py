@@ -49,6 +49,8 @@ def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 @pytest.fixture
 def proxy(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """The server, reached through a proxy."""
+    if server.kind == "gs":
+        pytest.skip("the emulator of Google's store keeps half of an upload that is cut")
     with Proxy("127.0.0.1", server.port) as proxy:
         set_all(monkeypatch, server.environment(proxy.port))
         yield proxy
@@ -227,7 +229,7 @@ def test_a_store_that_takes_a_connection_and_never_answers_holds_up_one_call_alo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(storage_module, "CALL_S", 2.0)
-    monkeypatch.setattr(outbox, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(outbox, "PATIENCE_S", 1.0)
     monkeypatch.setattr(outbox, "AGAIN_S", (0.1,))
     place = place_of(server, request)
     sender = Outbox(Results(place), lambda _: None, roots=[tmp_path])
@@ -242,7 +244,7 @@ def test_a_store_that_takes_a_connection_and_never_answers_holds_up_one_call_alo
     # Connections that hang stay open, as they do behind a firewall that has dropped them.
     proxy.fault = None
     sender.close(within_s=120)
-    assert waited_s < 2.0, "only the first of ten waits for its patience"
+    assert waited_s < 6.0, "only the first of ten waits for its patience"
     assert ids(place) == expected(11)
 
 
