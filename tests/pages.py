@@ -34,6 +34,7 @@ PAGES = [
             "results",
             "monitoring",
             "clusters",
+            "campaigns",
             "doctor",
         )
     ),
