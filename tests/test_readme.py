@@ -37,9 +37,7 @@ READERS = tuple(
 READS = [line for line in commands() if line.startswith(READERS)]
 SCRIPTS = [line for line in commands() if line.startswith("dtsweep script ")]
 DOCTOR = "dtsweep doctor"
-CLUSTERS = [
-    line for line in dict.fromkeys(commands()) if line.startswith("dtsweep cluster ")
-]
+CLUSTERS = [line for line in dict.fromkeys(commands()) if line.startswith("dtsweep cluster ")]
 CLOUD = [
     line
     for line in commands()

@@ -29,7 +29,7 @@ from dtsweep.session.orphans import look_for_orphans
 from dtsweep.session.rank_assignment import RankAssignment, assign_ranks, members_of
 from dtsweep.session.session_settings import Settings
 from dtsweep.session.state import FOLLOWING, SessionState
-from dtsweep.session.trainer import trainer_of
+from dtsweep.session.trainer import cancel_node_request, train_run_of, trainer_of
 from dtsweep.session.worker_loop import collectives_begun, write_exchanges
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import Task
@@ -117,6 +117,8 @@ class Session:
         self._slot = slot
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
+        self._train_run: str | None = None
+        """Ray Train's id of the run of this session's trainer."""
         self._memory_left: dict[int, int] = {}
         self.limits_power = False
         """True once its ranks were handed a trial that sets the power limit of their GPUs."""
@@ -365,6 +367,11 @@ class Session:
         shutil.rmtree(self._storage, ignore_errors=True)
         return await self.tails(is_last=True)
 
+    async def withdraw(self) -> None:
+        """Take back what Ray Train asks of an autoscaler for this session."""
+        if self._train_run is not None:
+            await cancel_node_request(self._train_run)
+
     async def tails(self, *, is_last: bool | None = None) -> dict[str, str]:
         """Ends of the ranks' logs, by `<session>/<rank>`; final ones are deleted on the nodes."""
         if is_last is None:
@@ -389,6 +396,7 @@ class Session:
                 slot=self._slot,
                 nodes=nodes,
             )
+            self._train_run = train_run_of(trainer)
             trainer.fit()
         except Exception as error:  # noqa: BLE001  # whatever ends the trainer ends the session
             self._error = error

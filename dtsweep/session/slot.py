@@ -187,8 +187,12 @@ class Slot:
         """
         self._shards.drop()
         session = self._open_session
-        if session is None or not session.facts:
+        if session is None:
+            return self._logs
+        if not session.facts:
             # Of ranks that have not come up yet there is nothing to take hold of.
+            if self._settings.is_autoscaled:
+                await session.withdraw()
             return self._logs
         if not self._settings.is_private or session.limits_power:
             await self._kill(session)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import fields
 from typing import Any
+
+import ray
 
 from dtsweep.hardware.variables import NCCL_SETTINGS, NO_GPUS
 from dtsweep.session.node_choice import ANY_NODES, SessionNodes
@@ -15,6 +18,12 @@ from dtsweep.sweep.secret import is_secret
 RENDEZVOUS_S = 300
 """Time limit for the ranks of a session to find each other."""
 
+
+COORDINATOR = "AutoscalingCoordinator"
+"""Name and namespace of the actor through which Ray Train asks an autoscaler for nodes."""
+
+CANCEL_S = 3.0
+"""Time limit for it to answer."""
 
 NO_DASHBOARD = "http://127.0.0.1:9"
 """Port on which nothing listens: the discard protocol."""
@@ -119,3 +128,26 @@ def no_restarts() -> dict[str, int]:
     limits = ("max_failures", "controller_failure_limit", "max_preemption_failures")
     supported = {field.name for field in fields(FailureConfig)}
     return {name: 0 for name in limits if name in supported}
+
+
+def train_run_of(trainer: Any) -> str | None:
+    """Ray Train's id of the run that a trainer makes; None where this Ray's trainers have none."""
+    context = getattr(trainer, "train_run_context", None)
+    run_id: str | None = getattr(context, "run_id", None)
+    return run_id
+
+
+async def cancel_node_request(train_run: str) -> None:
+    """Cancel what Ray Train asks of an autoscaler for a run whose controller is about to be killed.
+
+    Else the request stays for three minutes, and nodes that nobody uses with it.
+
+    Args:
+        train_run: id of the run.
+    """
+    try:
+        coordinator = ray.get_actor(COORDINATOR, namespace=COORDINATOR)
+        await asyncio.wait_for(coordinator.cancel_request.remote(f"train-{train_run}"), CANCEL_S)
+    except (ValueError, TimeoutError, ray.exceptions.RayError):
+        # There is no request, or it ends by itself.
+        return
