@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import random
+import re
 import socket
 import threading
+import time
 from types import TracebackType
 
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 """The answer of a store that has no time."""
 
 
+SLOW_DOWN = (
+    b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+)
+
+REQUEST = re.compile(rb"(GET|PUT|POST|HEAD|DELETE) /")
+
+STRUCK = 0.05
+"""Share of the requests that `random` answers with an error; it cuts twice as many."""
+
+
 class Proxy:
     """Passes bytes between clients and one server; `fault` is what it does with new connections.
 
     `closed` closes them at once, `silent` takes them and never answers, `busy` answers 503, `cut`
-    passes a few bytes and closes, and None passes all.
+    passes a few bytes and closes, and None passes all. `random` answers some requests with 500 or
+    503, cuts and delays others on their way and on the way of their answers; `struck` counts them.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -24,6 +38,10 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self.fault: str | None = None
         self.connections = 0
+        self.struck = {"error": 0, "cut": 0, "delay": 0}
+        self._random = random.Random(7)
+        self._cut_next: set[socket.socket] = set()
+        """Clients of which the next bytes are cut: the rest of a request, or its answer."""
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -36,6 +54,9 @@ class Proxy:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Closing alone does not end a thread that waits in accept.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.drop_all()
 
@@ -82,6 +103,8 @@ class Proxy:
         copied = 0
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if self.fault == "random" and not self._passes(data, source, target):
+                    break
                 target.sendall(data)
                 copied += len(data)
                 if most is not None and copied > most:
@@ -90,3 +113,40 @@ class Proxy:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+    def _passes(self, data: bytes, source: socket.socket, target: socket.socket) -> bool:
+        """Strike some of what passes; False if the connection is to end."""
+        if source in self._cut_next or target in self._cut_next:
+            # A client's own next bytes, or the server's first ones for it.
+            self._cut_next -= {source, target}
+            target.sendall(data[: self._random.randrange(len(data))])
+            return False
+        if not REQUEST.match(data):
+            return True
+        fate = self._random.random() / STRUCK
+        if fate < 1:
+            self.struck["error"] += 1
+            self._answer_error(source, has_body=not data.startswith(b"HEAD"))
+            return False
+        if fate < 2:
+            self.struck["cut"] += 1
+            target.sendall(data[: self._random.randrange(len(data))])
+            return False
+        if fate < 3:
+            self.struck["cut"] += 1
+            self._cut_next.add(source)
+        elif fate < 4:
+            self.struck["delay"] += 1
+            time.sleep(self._random.uniform(0, 0.2))
+        return True
+
+    def _answer_error(self, client: socket.socket, *, has_body: bool) -> None:
+        status = self._random.choice([b"500 Internal Server Error", b"503 Slow Down"])
+        body = SLOW_DOWN if has_body else b""
+        lines = [
+            b"HTTP/1.1 " + status,
+            b"Content-Type: application/xml",
+            b"Content-Length: " + str(len(body)).encode(),
+            b"Connection: close",
+        ]
+        client.sendall(b"\r\n".join([*lines, b"", body]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from dtsweep.cli.options import tell
 from dtsweep.cli.script import script
 from dtsweep.cli.status import status
 from dtsweep.errors import StorageError, SweepError, nearest
+from dtsweep.results.time_limit import is_call_left
 
 
 class _RunByDefault(click.Group):
@@ -49,6 +52,29 @@ for _command in _COMMANDS:
 
 def main() -> None:
     """Run the command; what a user did wrong is one line on stderr and exit code 2, storage 5."""
+    try:
+        _run_command()
+    except SystemExit as end:
+        if is_call_left():
+            _leave_now(end.code)
+        raise
+
+
+def _leave_now(code: str | int | None) -> None:
+    """End the process as Python would, but don't wait for a store that does not answer.
+
+    Arrow waits at the end for all calls of S3, and crashes if it can't.
+    """
+    from dtsweep.results.object_stores import leave_calls
+
+    leave_calls()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _run_command() -> None:
     try:
         cli(prog_name="dtsweep")
     except SweepError as error:

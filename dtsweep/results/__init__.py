@@ -6,6 +6,9 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     current_attempt  which of a trial's attempts stands for it
     schema          every column of the three data sets, with unit and meaning
     private         private folders on a machine that others use, too
+    time_limit      calls of libraries that may wait for ever
+    azure           account and credentials of Azure, from the environment
+    object_stores   how an object store is opened, and which errors won't pass
     storage         where results lie: a disk or an object store
     parquet         one Parquet file, believed only if its digest agrees
     merge           files joined, for readers and into larger files

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from dtsweep.errors import StorageError, error_line
 from dtsweep.results.spool import Spool, files_in, is_extra, left_entries, remove_entry
 from dtsweep.results.storage import StoredFile
 from dtsweep.results.store import Results
+from dtsweep.results.time_limit import call_within
 from dtsweep.text import count_of
 
 PATIENCE_S = 1.0
@@ -28,6 +30,9 @@ SILENT_S = 5.0
 
 AGAIN_S = (1.0, 2.0, 5.0, 10.0)
 """Seconds between attempts to store the same files; the last one is repeated."""
+
+COMPACTED_S = 10.0
+"""Time that a caller waits for many small files to be merged."""
 
 CLOSE_S = 60.0
 """Time limit at the end of a run for what still waits."""
@@ -113,9 +118,12 @@ class Outbox:
             if not self._thread.ident:
                 self._thread.start()
             if self._failure is None:
+                # Files that waited in vain already: these come after them.
+                is_behind = any(waiting.entry is not None for waiting in self._waiting)
                 self._waiting.append(parcel)
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._is_over(parcel), PATIENCE_S)
+                if not is_behind:
+                    self._changed.wait_for(lambda: self._is_over(parcel), PATIENCE_S)
             has_said = False
             while not self._is_over(parcel) and (problem := self._keep(parcel)) is not None:
                 if not has_said:
@@ -126,9 +134,13 @@ class Outbox:
                 raise self._after_failure(parcel) from self._failure
 
     def compact_if_scattered(self) -> None:
-        """Merge the many small files of the last commits, if nothing waits."""
+        """Merge the many small files of the last commits, if nothing waits.
+
+        The caller waits, so that nothing is measured meanwhile, but not long.
+        """
         if self._results.is_scattered and self.is_idle:
-            self.compact()
+            with suppress(TimeoutError):  # it goes on
+                call_within(COMPACTED_S, self.compact)
 
     def compact(self) -> None:
         """Merge many small files into few; where that fails they stay as they are."""

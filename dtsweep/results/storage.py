@@ -8,36 +8,60 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from dtsweep.errors import StorageError, SweepError, did_you_mean, without_credentials
+from dtsweep.errors import StorageError, SweepError, without_credentials
+from dtsweep.results.object_stores import (
+    TOKEN_S,
+    ObjectStore,
+    open_store,
+    reason_of,
+    refuses,
+    writes_in_place,
+)
+from dtsweep.results.time_limit import call_within
 
-_S3_OPTIONS = ("endpoint_override", "region", "scheme")
+T = TypeVar("T")
 
 PROBE_BYTES = 2**20
 """Of the file that shows whether results can be written."""
 
-S3_ATTEMPTS = 6
-"""Of a request to an object store, within some seconds."""
-
 REACHED_S = 15.0
 """Time limit for a place to answer for the first time."""
 
-_REFUSALS = re.compile(
-    "ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|"
-    "INVALID_CLIENT_TOKEN_ID|UNRECOGNIZED_CLIENT|EXPIRED_TOKEN|HTTP status 40[0134]|No such bucket",
-    re.IGNORECASE,
-)
-"""Words of an object store that refuses: the same call will not succeed later."""
+CALL_S = 30.0
+"""Time limit for a call of an object store, next to the time that its bytes take."""
+
+SLOWEST_BYTES_PER_S = 64 * 2**10
+"""Of a network that still works."""
+
+AGAIN_FOR_S = 8.0
+"""Time in which a failed call is repeated; a library that tried for longer has done so itself."""
+
+AGAIN_PAUSE_S = 0.2
+
+UNFINISHED = "_unfinished"
+"""Folder of files that are being written, in stores that show a file before it is whole."""
+
+
+PAGE = 1000
+"""Files in a page of a listing, or a multiple of it."""
+
+READS = 5
+"""Attempts to read a file that another process writes meanwhile."""
+
+
+class _ChangedError(OSError):
+    """A file came back with another size than it has."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +84,13 @@ class Storage:
         """Open it without touching it; `where` is a path or a URI such as s3://bucket/folder."""
         self.shown = without_credentials(str(where))
         """`where` without credentials, for messages."""
-        self._files, self._root = _file_system(str(where), self.shown)
+        store = _opened(str(where), self.shown)
+        self._files, self._root = store.files, store.root
+        self._opened_again = store.opened_again
+        self._token_until = 0.0
+        """By the monotonic clock."""
         self.is_local = isinstance(self._files, pafs.LocalFileSystem)
-        place = self._root
-        if not self.is_local:
-            place = f"{self.shown} {os.environ.get('AWS_ENDPOINT_URL', '')}"
-        self.identity = hashlib.sha256(place.encode()).hexdigest()[:16]
+        self.identity = hashlib.sha256(store.address.encode()).hexdigest()[:16]
         """A name of this place, the same in every process."""
 
     def reach(self) -> None:
@@ -76,28 +101,14 @@ class Storage:
         """
         if self.is_local:
             return
-        answer: list[StorageError | None] = []
-
-        def ask() -> None:
-            try:
-                self.sizes("trials")
-            except StorageError as error:
-                answer.append(error)
-            else:
-                answer.append(None)
-
-        # On a thread: what an SDK tries again and again can't be given a time limit.
-        asking = threading.Thread(target=ask, daemon=True)
-        asking.start()
-        asking.join(REACHED_S)
-        if not answer:
+        try:
+            call_within(REACHED_S, lambda: self.sizes("trials"))
+        except TimeoutError as error:
             raise StorageError(
-                f"results in {self.shown} can't be reached: no answer in {REACHED_S:.0f} s; check "
+                f"results in {self.shown} can't be reached: {error}; check "
                 "the network and the address, and run the same command again",
                 may_pass=True,
-            )
-        if answer[0] is not None:
-            raise answer[0]
+            ) from None
 
     def sizes(self, table: str) -> dict[str, int]:
         """List the Parquet files of a table with their bytes, by name.
@@ -106,9 +117,7 @@ class Storage:
         """
         with self._storage("read"):
             try:
-                infos = self._files.get_file_info(
-                    pafs.FileSelector(self._path(table), allow_not_found=True)
-                )
+                infos = self._listed(table)
             except FileNotFoundError:  # made by another process while Arrow looked at it
                 infos = []
         parquet = [info for info in infos if info.base_name.endswith(".parquet")]
@@ -125,8 +134,7 @@ class Storage:
         """
         with self._storage("read"):
             try:
-                with self._files.open_input_file(self._path(table, name)) as file:
-                    return bytes(file.read())
+                return self._whole(self._path(table, name))
             except FileNotFoundError as error:
                 not_found = error
         raise not_found
@@ -136,9 +144,14 @@ class Storage:
 
         None if the file is gone or its schema can't be read.
         """
-        try:
-            with self._files.open_input_file(self._path(table, name)) as file:
+        path = self._path(table, name)
+
+        def schema() -> Any:
+            with self._files.open_input_file(path) as file:
                 return pq.read_schema(file)
+
+        try:
+            return self._call(schema)
         except (pa.ArrowException, OSError):
             return None
 
@@ -149,8 +162,7 @@ class Storage:
             if self.is_local:
                 write_local(Path(path), file.data, is_private=file.is_private)
             else:
-                with self._files.open_output_stream(path) as stream:
-                    stream.write(file.data)
+                self._call(lambda: self._write_object(path, file.data), len(file.data))
 
     def ages(self, folder: str, *, since: str | None = None) -> dict[str, float]:
         """List the files of a folder with the seconds since their last change.
@@ -161,9 +173,7 @@ class Storage:
                 of the place. By default now is by this machine's clock.
         """
         with self._storage("read"):
-            infos = self._files.get_file_info(
-                pafs.FileSelector(self._path(folder), allow_not_found=True)
-            )
+            infos = self._listed(folder)
         changed = {info.base_name: info.mtime_ns for info in infos if info.mtime_ns is not None}
         now_ns = time.time_ns()
         if since is not None:
@@ -189,22 +199,102 @@ class Storage:
         """Delete a file; do nothing if it is gone already."""
         with self._storage("write"):
             try:
-                self._files.delete_file(self._path(table, name))
+                self._call(lambda: self._files.delete_file(self._path(table, name)))
             except FileNotFoundError:
                 return
 
     def _path(self, *parts: str) -> str:
         return "/".join((self._root, *parts))
 
+    def _listed(self, folder: str) -> list[Any]:
+        selector = pafs.FileSelector(self._path(folder), allow_not_found=True)
+        infos: list[Any] = self._call(lambda: self._files.get_file_info(selector))
+        if not self.is_local and len(infos) % PAGE == 0:
+            # An answer that is cut before its length passes for an empty page.
+            again: list[Any] = self._call(lambda: self._files.get_file_info(selector))
+            infos = max(infos, again, key=len)
+        return infos
+
+    def _whole(self, path: str) -> bytes:
+        """Read a file; one that was written again meanwhile is read again.
+
+        Arrow asks for the size and then for so many bytes, which may be those of another file.
+        """
+        # Those are written once, under the name of their digest.
+        is_fixed = self.is_local or path.endswith(".parquet")
+        for attempt in range(READS):
+            try:
+                data = self._bytes_of(path)
+            except _ChangedError:
+                continue
+            except FileNotFoundError:
+                if is_fixed or attempt == READS - 1:
+                    raise
+                continue
+            if is_fixed or len(data) == self._call(partial(self._files.get_file_info, path)).size:
+                return data
+        raise _ChangedError(f"{path} changes while it is read")
+
+    def _bytes_of(self, path: str) -> bytes:
+        file = self._call(lambda: self._files.open_input_file(path))
+        size = self._call(file.size)
+        data = self._call(lambda: bytes(file.read()), size)
+        self._call(file.close)
+        if len(data) != size:  # a connection was cut, and the library took that for the end
+            raise _ChangedError(f"{path} came back with {len(data)} of {size} bytes")
+        return data
+
+    def _write_object(self, path: str, data: bytes) -> None:
+        """Write an object; a reader sees all of it or nothing."""
+        if not writes_in_place(self._files):
+            self._stream(path, data)
+            return
+        unfinished = self._path(UNFINISHED, uuid.uuid4().hex)
+        self._stream(unfinished, data)
+        self._files.copy_file(unfinished, path)
+        with suppress(OSError):  # one file too many, which nobody reads
+            self._files.delete_file(unfinished)
+
+    def _stream(self, path: str, data: bytes) -> None:
+        with self._files.open_output_stream(path) as stream:
+            stream.write(data)
+
+    def _call(self, call: Callable[[], T], size: int = 0) -> T:
+        """Call the file system, within a time limit for so many bytes.
+
+        A call that fails soon is repeated for a moment: libraries give up when an answer is cut.
+        """
+        if self.is_local:
+            return call()
+        limit_s = CALL_S + size / SLOWEST_BYTES_PER_S
+        again_until = time.monotonic() + AGAIN_FOR_S
+        while True:
+            try:
+                return call_within(limit_s, partial(self._with_token, call))
+            except TimeoutError:
+                raise
+            except (OSError, pa.ArrowException) as error:
+                if refuses(error) or time.monotonic() > again_until:
+                    raise
+            time.sleep(AGAIN_PAUSE_S)
+
+    def _with_token(self, call: Callable[[], T]) -> T:
+        """Call the file system, with a new token if one is due."""
+        if self._opened_again is not None and time.monotonic() > self._token_until:
+            self._files = self._opened_again()
+            self._token_until = time.monotonic() + TOKEN_S
+        return call()
+
     @contextmanager
     def _storage(self, verb: str) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        # Arrow has no OSError for credentials that can't be had.
+        except (OSError, pa.ArrowException) as error:
             raise StorageError(
-                f"can't {verb} results in {self.shown}: {' '.join(str(error).split())}; "
+                f"can't {verb} results in {self.shown}: {reason_of(error)}; "
                 "put that right and run the same command again",
-                may_pass=not self.is_local and not _REFUSALS.search(str(error)),
+                may_pass=not self.is_local and not refuses(error),
             ) from error
 
 
@@ -255,54 +345,23 @@ def _refuse_malformed(where: str, shown: str) -> None:
         )
     if "://" in where:
         return
-    if match := re.match(r"(s3|gs|gcs|abfss?|hdfs):/*", where):
+    if match := re.match(r"(s3|gs|gcs|az|abfss?|hdfs):/*", where):
         raise SweepError(
             f"results {shown!r} is not a folder; did you mean {match[1]}://{shown[match.end() :]}?"
         )
 
 
-def _file_system(where: str, shown: str) -> tuple[Any, str]:
+def _opened(where: str, shown: str) -> ObjectStore:
     _refuse_malformed(where, shown)
     if "://" not in where:
-        return pafs.LocalFileSystem(), str(Path(where).expanduser().absolute())
+        folder = str(Path(where).expanduser().absolute())
+        return ObjectStore(pafs.LocalFileSystem(), folder, folder)
     try:
-        if where.startswith("s3://"):
-            return _s3(where)
-        files, root = pafs.FileSystem.from_uri(where)
+        return open_store(where)
     except (pa.ArrowException, ValueError) as error:
         reason = str(error).replace(where, shown)
         raise SweepError(
-            f"results {shown!r} can't be opened: {reason}; give a folder or s3://…, gs://…"
+            f"results {shown!r} can't be opened: {reason}; give a folder or s3://…, gs://…, az://…"
         ) from None
     except OSError as error:
         raise StorageError(f"results {shown!r} can't be opened: {error}") from error
-    return files, root.rstrip("/")
-
-
-def _s3(where: str) -> tuple[Any, str]:
-    uri = urlsplit(where)
-    options = dict(parse_qsl(uri.query))
-    for name in options:
-        if name not in _S3_OPTIONS:
-            raise ValueError(f"option {name!r} is unknown, {did_you_mean(name, _S3_OPTIONS)}")
-    if (
-        "@" not in uri.netloc
-        and without_credentials(where).partition("?")[0] != where.partition("?")[0]
-    ):
-        raise ValueError("a slash in the secret key is written %2F")
-    bucket = uri.netloc.rpartition("@")[2]
-    options.setdefault("endpoint_override", os.environ.get("AWS_ENDPOINT_URL", ""))
-    if not options["endpoint_override"]:
-        del options["endpoint_override"]
-        options["region"] = options.get("region") or pafs.resolve_s3_region(bucket)
-    files = pafs.S3FileSystem(
-        access_key=unquote(uri.username) if uri.username else None,
-        secret_key=unquote(uri.password) if uri.password else None,
-        # The default, three attempts within a second, gives up on a store that is merely busy.
-        # Longer outages are the outbox's business, which says so.
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS),
-        connect_timeout=3.0,
-        request_timeout=10.0,
-        **options,
-    )
-    return files, f"{bucket}{uri.path}".rstrip("/")

@@ -74,7 +74,7 @@ class Results:
         Args:
             where: A folder, or a URI: s3://bucket/folder, with
                 ?endpoint_override=HOST:PORT&scheme=http (or AWS_ENDPOINT_URL) for a store that is
-                not Amazon's; gs://….
+                not Amazon's; gs://…; az://container/folder.
             keeps_files: Keep in memory what was read, so that the next read fetches new files only.
                 For one that reads the same columns again and again.
         """
@@ -292,7 +292,7 @@ class Results:
         """Open a file; None if it is not valid, or gone because another process has merged it."""
         with suppress(FileNotFoundError):
             data = self._folder.read(table, name)
-            return self._unless_corrupt(table, name, lambda: opened(data, name=name, table=table))
+            return self._unless_corrupt(table, name, data, partial(opened, name=name, table=table))
         return None
 
     def _drop_replaced(self, table: str) -> None:
@@ -355,8 +355,8 @@ class Results:
                 for name, data in zip(
                     batch, pool.map(partial(self._folder.read, table), batch), strict=True
                 ):
-                    unpack = partial(decode, data, name=name, table=table, columns=columns)
-                    if (rows := self._unless_corrupt(table, name, unpack)) is not None:
+                    unpack = partial(decode, name=name, table=table, columns=columns)
+                    if (rows := self._unless_corrupt(table, name, data, unpack)) is not None:
                         if self._keeps_files:
                             kept[name] = rows
                         yield name, rows
@@ -368,12 +368,20 @@ class Results:
             read = frozenset(columns)
         return self._kept.setdefault((table, read), {})
 
-    def _unless_corrupt(self, table: str, name: str, function: Callable[[], T]) -> T | None:
+    def _unless_corrupt(
+        self, table: str, name: str, data: bytes, unpack: Callable[[bytes], T]
+    ) -> T | None:
+        """Unpack a file; None if it is not valid."""
         try:
-            return function()
+            return unpack(data)
         except CorruptPartError as error:
-            self._quarantined[f"{table}/{name}"] = str(error)
-            return None
+            reason = str(error)
+        if not self._folder.is_local:
+            # An answer that was cut may have a wrong size, which nothing else shows.
+            with suppress(CorruptPartError):
+                return unpack(self._folder.read(table, name))
+        self._quarantined[f"{table}/{name}"] = reason
+        return None
 
 
 def damage_of(store: Results) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 
 import dtsweep
 from dtsweep import StorageError, Sweep
-from dtsweep.results import outbox, spool, storage
+from dtsweep.results import object_stores, outbox, spool, storage
 from dtsweep.results.store import Results
 from tests.driver.test_in_process_run import QUICK, Line
 from tests.proxy import Proxy
@@ -25,7 +25,7 @@ def proxied(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Prox
     with Proxy(host, int(port)) as proxy:
         address = f"127.0.0.1:{proxy.port}"
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}")
-        monkeypatch.setattr(storage, "S3_ATTEMPTS", 2)
+        monkeypatch.setattr(object_stores, "S3_ATTEMPTS", 2)
         yield proxy, f"s3://bucket/results?endpoint_override={address}&scheme=http"
 
 

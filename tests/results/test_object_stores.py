@@ -1,0 +1,389 @@
+"""Object stores: real servers of S3, Google and Azure, which fail in the ways that networks do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow.fs as pafs
+import pytest
+
+from dtsweep.errors import StorageError, SweepError
+from dtsweep.results import object_stores, outbox
+from dtsweep.results import storage as storage_module
+from dtsweep.results.azure import azure_address, azure_options
+from dtsweep.results.lease import holder, leased
+from dtsweep.results.outbox import Outbox
+from dtsweep.results.pack import attempt_files
+from dtsweep.results.storage import Storage, StoredFile
+from dtsweep.results.store import Results
+from tests.pages import ROOT
+from tests.proxy import Proxy
+from tests.stores import ACCOUNT, KEY, KINDS, Store, running_store
+
+ATTEMPTS = 30
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Store]:
+    """A server of each kind."""
+    with running_store(request.param, tmp_path_factory.mktemp(request.param)) as store:
+        yield store
+
+
+@pytest.fixture
+def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """The server, reached directly."""
+    set_all(monkeypatch, server.environment())
+    return server
+
+
+@pytest.fixture
+def proxy(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """The server, reached through a proxy."""
+    if server.kind == "gs":
+        pytest.skip("the emulator of Google's store keeps half of an upload that is cut")
+    with Proxy("127.0.0.1", server.port) as proxy:
+        set_all(monkeypatch, server.environment(proxy.port))
+        yield proxy
+
+
+def set_all(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str]) -> None:
+    for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def place_of(server: Store, request: pytest.FixtureRequest) -> str:
+    """A folder of this test alone."""
+    return server.place(request.node.originalname)
+
+
+def files_of(number: int) -> list[StoredFile]:
+    row = {"attempt_id": f"a{number}", "trial_id": f"t{number}", "status": "ok"}
+    return attempt_files(row | {"row_number": number}, ranks=[{"rank": 0, "node": "n"}])
+
+
+def ids(place: str) -> list[str]:
+    return [row["attempt_id"] for row in Results(place).attempts()]
+
+
+def expected(count: int) -> list[str]:
+    return [f"a{number}" for number in range(1, count + 1)]
+
+
+# Each store
+
+
+def test_files_are_written_listed_read_and_deleted(
+    store: Store, request: pytest.FixtureRequest
+) -> None:
+    storage = Storage(place_of(store, request))
+    storage.reach()
+    assert storage.sizes("trials") == {}
+    storage.try_writing("trials")
+    for data in (b"first", b"again, and longer"):
+        storage.write(StoredFile("trials", "a.parquet", data))
+        assert storage.read("trials", "a.parquet") == data
+        assert storage.sizes("trials") == {"a.parquet": len(data)}
+    assert storage.ages("trials", since="a.parquet")["a.parquet"] == 0.0
+    large = os.urandom(12 * 2**20)
+    storage.write(StoredFile("trials", "b.parquet", large))
+    assert storage.read("trials", "b.parquet") == large
+    for _ in range(2):
+        storage.delete("trials", "a.parquet")
+    with pytest.raises(FileNotFoundError):
+        storage.read("trials", "a.parquet")
+    assert storage.sizes("trials") == {"b.parquet": len(large)}
+
+
+def test_rows_are_stored_merged_and_read_under_a_lease(
+    store: Store, request: pytest.FixtureRequest
+) -> None:
+    place = place_of(store, request)
+    results = Results(place)
+    with results.leased(print):
+        described = holder(Storage(place))
+        assert described is not None and str(os.getpid()) in described
+        with pytest.raises(SweepError, match="is in use: a run on "), Results(place).leased(print):
+            pass
+        for number in range(1, 6):
+            results.write(files_of(number))
+        results.compact()
+        assert results.files("trials") == 1
+    assert holder(Storage(place)) is None
+    assert ids(place) == expected(5)
+
+
+def test_a_reader_sees_a_file_whole_or_not_at_all_while_it_is_written_again_and_again(
+    store: Store, request: pytest.FixtureRequest
+) -> None:
+    storage, ended = Storage(place_of(store, request)), threading.Event()
+    sizes = [10**number for number in (2, 5, 3, 4)]
+    versions = {str(size).encode() + b" " * size for size in sizes}
+
+    def write() -> None:
+        while not ended.wait(0.02):
+            for data in versions:
+                storage.write(StoredFile("lease", "x.json", data))
+                ended.wait(0.05)
+
+    storage.write(StoredFile("lease", "x.json", min(versions)))
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        reader = Storage(place_of(store, request))
+        for _ in range(40):
+            assert reader.read("lease", "x.json") in versions, "a part of a version"
+    finally:
+        ended.set()
+        writing.join()
+
+
+def test_a_bucket_that_is_not_there_is_refused_in_one_short_line(store: Store) -> None:
+    storage = Storage(f"{store.kind}://nobody/results")
+    with pytest.raises(StorageError) as refused:
+        storage.try_writing("trials")
+    assert not refused.value.may_pass
+    message = str(refused.value)
+    assert "\n" not in message and len(message) < 400
+    assert "put that right and run the same command again" in message
+
+
+def test_two_servers_of_one_name_are_two_places(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Storage(store.place()).identity
+    assert Storage(store.place()).identity == first
+    set_all(monkeypatch, store.environment(port=1))
+    assert Storage(store.place()).identity != first
+
+
+# Faults
+
+
+def test_every_row_is_stored_once_and_in_order_through_errors_cuts_and_delays(
+    server: Store,
+    proxy: Proxy,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(outbox, "AGAIN_S", (0.1,))
+    place = place_of(server, request)
+    proxy.fail("random")
+    sender = Outbox(Results(place), lambda _: None, roots=[tmp_path])
+    for number in range(1, ATTEMPTS + 1):
+        sender.put(files_of(number))
+    sender.close(within_s=200)
+    assert min(proxy.struck.values()) > 2, proxy.struck
+    read = Results(place).attempts()  # through the same faults
+    assert [row["attempt_id"] for row in read] == expected(ATTEMPTS)
+    proxy.fail(None)
+    results = Results(place)
+    assert [row["row_number"] for row in results.attempts()] == [*range(1, ATTEMPTS + 1)]
+    assert results.table("ranks").num_rows == ATTEMPTS
+    assert (results.files("trials"), results.files("ranks")) == (ATTEMPTS, ATTEMPTS)
+    assert results.quarantined == []
+    assert not list(tmp_path.rglob("*.tar"))
+
+
+def test_files_are_merged_through_faults_without_a_loss(
+    server: Store, proxy: Proxy, request: pytest.FixtureRequest
+) -> None:
+    place = place_of(server, request)
+    results = Results(place)
+    for number in range(1, 31):
+        results.write(files_of(number))
+    proxy.fail("random")
+    for _ in range(20):
+        try:
+            results.compact()
+        except StorageError:
+            continue
+        break
+    assert proxy.struck["cut"] > 0
+    proxy.fail(None)
+    results = Results(place)
+    assert [row["row_number"] for row in results.attempts()] == [*range(1, 31)]
+    assert results.table("ranks").num_rows == 30
+    assert results.quarantined == []
+    assert results.files("trials") < 30
+
+
+def test_a_store_that_takes_a_connection_and_never_answers_holds_up_one_call_alone(
+    server: Store,
+    proxy: Proxy,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(storage_module, "CALL_S", 2.0)
+    monkeypatch.setattr(outbox, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(outbox, "AGAIN_S", (0.1,))
+    place = place_of(server, request)
+    sender = Outbox(Results(place), lambda _: None, roots=[tmp_path])
+    sender.put(files_of(1))
+    proxy.drop_all()
+    proxy.fault = "silent"
+    began = time.monotonic()
+    for number in range(2, 12):
+        sender.put(files_of(number))
+    waited_s = time.monotonic() - began
+    time.sleep(3.0)  # the call that hangs is given up meanwhile
+    # Connections that hang stay open, as they do behind a firewall that has dropped them.
+    proxy.fault = None
+    sender.close(within_s=120)
+    assert waited_s < 6.0, "only the first of ten waits for its patience"
+    assert ids(place) == expected(11)
+
+
+def test_a_run_keeps_its_lease_through_faults_and_gives_it_back(
+    server: Store, proxy: Proxy, request: pytest.FixtureRequest
+) -> None:
+    place, said = place_of(server, request), list[str]()
+    storage = Storage(place)
+    with leased(storage, said.append, beat_s=0.2):
+        proxy.fail("random")
+        time.sleep(3.0)
+        assert sum(proxy.struck.values()) > 0
+        proxy.fail("closed")
+        time.sleep(1.0)
+        proxy.fail(None)
+        # It is the same run: no other one has taken the place over.
+        (name,) = storage.ages("lease")
+        assert json.loads(storage.read("lease", name))["pid"] == os.getpid()
+    assert said == []
+    assert [name for name in storage.ages("lease") if name.endswith(".json")] == []
+
+
+# Azure's account
+
+
+def test_the_account_is_read_as_azures_own_tools_read_it() -> None:
+    by_hand = {
+        "AZURE_STORAGE_ACCOUNT": "acme",
+        "AZURE_STORAGE_KEY": "YQ==",
+        "AZURE_STORAGE_SAS_TOKEN": "?sv=1&sig=x",
+    }
+    assert azure_options(by_hand) == {"account_name": "acme", "account_key": "YQ=="}
+    del by_hand["AZURE_STORAGE_KEY"]
+    assert azure_options(by_hand) == {"account_name": "acme", "sas_token": "sv=1&sig=x"}
+    text = (
+        "DefaultEndpointsProtocol=https;AccountName=acme;AccountKey=YQ==;"
+        "EndpointSuffix=core.usgovcloudapi.net"
+    )
+    options = azure_options({"AZURE_STORAGE_CONNECTION_STRING": text})
+    assert options["account_key"] == "YQ=="
+    assert azure_address(options) == "https://acme.blob.core.usgovcloudapi.net"
+    assert options["dfs_storage_authority"] == ".dfs.core.usgovcloudapi.net"
+    token = "BlobEndpoint=https://acme.blob.core.windows.net/;SharedAccessSignature=sv=1&sig=a%3D"
+    options = azure_options({"AZURE_STORAGE_CONNECTION_STRING": token})
+    assert (options["account_name"], options["sas_token"]) == ("acme", "sv=1&sig=a%3D")
+    emulator = azure_options({"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"})
+    assert azure_address(emulator) == f"http://127.0.0.1:10000/{ACCOUNT}"
+    assert emulator["account_key"] == KEY
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, "no account is named; set AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING"),
+        (
+            {"AZURE_STORAGE_ACCOUNT": "acme", "AZURE_STORAGE_KEY": "hunter2"},
+            "the key of AZURE_STORAGE_KEY or AZURE_STORAGE_CONNECTION_STRING is not base64",
+        ),
+        (
+            {"AZURE_STORAGE_ACCOUNT": "acme", "AZURE_STORAGE_SERVICE_ENDPOINT": "acme.com"},
+            "the address 'acme.com' can't be used; give https://acme.HOST or http://HOST:PORT/acme",
+        ),
+    ],
+)
+def test_an_account_that_can_not_be_used_is_said_without_its_key(
+    variables: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AZURE_STORAGE_")]:
+        monkeypatch.delenv(name)
+    set_all(monkeypatch, variables)
+    with pytest.raises(SweepError) as refused:
+        Storage("az://container/results")
+    assert message in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_an_arrow_without_azure_is_told_to_be_upgraded(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_all(monkeypatch, {"AZURE_STORAGE_ACCOUNT": "acme", "AZURE_STORAGE_KEY": "YQ=="})
+    monkeypatch.delattr(pafs, "AzureFileSystem")
+    with pytest.raises(SweepError, match=r"has no Azure support; .*pip install --upgrade pyarrow"):
+        Storage("az://container/results")
+
+
+WITHOUT_TOKEN = """
+from dtsweep.errors import StorageError
+from dtsweep.results.storage import Storage
+storage = Storage("az://container/results")
+for call in (lambda: storage.sizes("trials"), lambda: storage.read("trials", "a"), storage.reach):
+    for _ in range(3):
+        try:
+            call()
+        except StorageError as error:
+            print(error)
+"""
+
+
+def test_azure_without_credentials_is_an_error_and_not_the_end_of_the_process() -> None:
+    names = [name for name in os.environ if name.startswith(("AZURE_", "IDENTITY_", "MSI_"))]
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TOKEN],
+        env=environment | {"AZURE_STORAGE_ACCOUNT": "acme"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 9
+    assert "can't read results in az://container/results" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["az"])
+def test_a_wrong_key_is_refused_and_a_token_is_shown_in_no_message(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_store(kind, tmp_path) as store:
+        set_all(monkeypatch, store.environment())
+        monkeypatch.setenv("AZURE_STORAGE_KEY", "YQ==")
+        with pytest.raises(StorageError, match=r"AuthorizationFailure 403") as refused:
+            Storage(store.place()).sizes("trials")
+        assert not refused.value.may_pass
+        monkeypatch.delenv("AZURE_STORAGE_KEY")
+        monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sv=2024-01-01&sig=hunter2%3D")
+        with pytest.raises(StorageError) as refused:
+            Storage(store.place()).sizes("trials")
+        assert not refused.value.may_pass
+        assert "hunter2" not in str(refused.value)
+
+
+def test_a_place_of_google_with_credentials_in_it_is_refused() -> None:
+    with pytest.raises(SweepError, match="GOOGLE_APPLICATION_CREDENTIALS alone") as refused:
+        Storage("gs://me:hunter2@bucket/results")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_token_that_may_come_later_may_pass_and_a_lost_upload_as_well() -> None:
+    lost = "google::cloud::Status(NOT_FOUND: Permanent error, with a last message of gone "
+    assert object_stores.refuses(OSError(f"{lost} error_info={{function=CreateResumableUpload}}"))
+    assert not object_stores.refuses(OSError(f"{lost} error_info={{function=UploadChunk}}"))
+    assert not object_stores.refuses(OSError("UNAVAILABLE: Could not create a OAuth2 access token"))
