@@ -178,17 +178,18 @@ def test_after_the_time_limit_no_trial_begins_and_the_next_run_goes_on(tmp_path:
 def test_a_trial_that_runs_at_the_limit_of_money_is_cut_and_measured_by_the_next_run(
     tmp_path: Path,
 ) -> None:
-    slow = replace(SWEEP, goal=None, measure=Measure(repeats=1, min_seconds=20, half_width=None))
-    # A thousand dollars a second; the trial should take no time.
+    long = Measure(repeats=1, min_seconds=100, max_seconds=120, max_steps=10**7, half_width=None)
+    slow = replace(SWEEP, goal=None, measure=long)
+    # A dollar a second; the trial is expected to take no time.
     out = StringIO()
     planned = Run(folder=tmp_path, sweep=slow, launches=1).planned(
-        out, prices=Prices(every_node=3.6e6), max_cost_usd=300.0
+        out, prices=Prices(every_node=3600.0), max_cost_usd=10.0
     )
     planned.budget.first_trial_s = 0.0
     tally = run_in_process(planned)
     planned.outbox.close()
     assert (tally.exit_code, tally.trials_left, tally.statuses) == (3, 2, {"budget": 1})
-    assert re.fullmatch(r"spent \$[\d,.]+ of \$300.00", tally.limit or "")
+    assert re.fullmatch(r"spent \$[\d,.]+ of \$10.00", tally.limit or "")
     assert tally.next_step is not None
     assert tally.next_step.startswith("the same command with --max-cost ")
     (row,) = Results(tmp_path).attempts()
@@ -208,7 +209,10 @@ def test_a_trial_that_runs_at_the_limit_of_money_is_cut_and_measured_by_the_next
 
 def test_no_trial_begins_that_is_expected_to_pass_the_limit_of_money(tmp_path: Path) -> None:
     runs = Run(folder=tmp_path)
-    tally = runs.run(prices=Prices(every_node=3.6e6), max_cost_usd=300.0)
+    planned = runs.planned(StringIO(), prices=Prices(every_node=3600.0), max_cost_usd=300.0)
+    planned.budget.first_trial_s = 1000.0
+    tally = run_in_process(planned)
+    planned.outbox.close()
     assert (tally.exit_code, tally.trials_left, runs.rows) == (3, 2, [])
     assert "another trial, of about " in (tally.limit or "")
     # Free nodes cost nothing, which is not unknown.
