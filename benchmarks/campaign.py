@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ray._raylet import GcsClient
+import ray
 from ray.core.generated.autoscaler_pb2 import DrainNodeReason
 
 from benchmarks.campaign_sweep import MARKS
@@ -299,7 +299,7 @@ def main() -> None:
             growing_head(folder / "cluster.yaml", v2=True, most=MOST_NODES, types=TYPES) as address,
         ):
             os.environ.update(store.environment())
-            gcs = GcsClient(address=address)
+            gcs = ray._raylet.GcsClient(address=address)
             place = Place(gcs=gcs, address=address, store=store, folder=folder, log=log)
             try:
                 lines = _shown(place, parts)
