@@ -30,7 +30,8 @@ ONE_TRIAL = "--set workers=1 --set micro_batch=4 --set accumulation=1 --set sync
 RUNS = sorted({line for line in commands() if line.startswith("dtsweep sweeps/")})
 IN_PROCESS = [line for line in commands() if line.endswith(" --in-process")]
 READERS = tuple(
-    f"dtsweep {name} " for name in ("plan", "report", "recommend", "difference", "compare")
+    f"dtsweep {name} "
+    for name in ("plan", "status", "report", "recommend", "difference", "compare")
 )
 READS = [line for line in commands() if line.startswith(READERS)]
 SCRIPTS = [line for line in commands() if line.startswith("dtsweep script ")]

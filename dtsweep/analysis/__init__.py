@@ -10,6 +10,7 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     launches        selects the measured trials; combines the launches of each point into one row
     condition_terms  one comparison of a condition: true, false or unknown for each row
     canaries        drift of the machine while it was measured
+    interference    how much trials that run at the same time slow each other down
     where           conditions on points, as a user writes them
     ladders         groups of points by their number of workers or nodes
     study           tables of one results folder, each prepared once (such as `over_launches`)

@@ -194,7 +194,14 @@ def show_plan(
     if as_json:
         print_json(plan_json(planned, misfits) | cost_json(cost))
     else:
-        print_plan(planned, misfits, console=console(), where=str(store), axes=sweep.axes)
+        print_plan(
+            planned,
+            misfits,
+            console=console(),
+            where=str(store),
+            axes=sweep.axes,
+            concurrent=sweep.resources.concurrent,
+        )
         if asked["prices"] is not None and planned.to_run:
             print_cost(cost, console=console())
 

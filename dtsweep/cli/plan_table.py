@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.analysis.interference import interference_over
 from dtsweep.driver.progress import short_name
 from dtsweep.plan.cost import PlannedCost
 from dtsweep.plan.plan import Plan, counts, reasons, unread_everywhere
+from dtsweep.report.doubts import interference_words
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.values import workload_fields
@@ -28,6 +30,7 @@ def print_plan(
     console: Console,
     where: str,
     axes: Iterable[str],
+    concurrent: int = 1,
 ) -> None:
     """Print what a run would do: counts, reasons, order and expected time.
 
@@ -37,6 +40,7 @@ def print_plan(
         console: where to.
         where: the results.
         axes: what the points differ in.
+        concurrent: sessions that may run at the same time.
     """
     counted = counts(plan)
     say(
@@ -76,10 +80,21 @@ def print_plan(
         say(console, _rounds(plan, plan.question))
     elif plan.question is not None and plan.done:
         say(console, "no round follows; a run prints the answer")
+    if advice := _advice_on_concurrent(plan, concurrent):
+        say(console, advice)
     if misfits is None:
         say(console, "feasibility not checked: --address asks a cluster")
     else:
         say(console, f"{len(misfits)} trials don't fit")
+
+
+def _advice_on_concurrent(plan: Plan, concurrent: int) -> str:
+    """Advise fewer sessions at the same time if trials slowed each other down; else empty."""
+    zone = (plan.question or Question()).indifference
+    interference = interference_over(plan.rows, zone=zone)
+    if interference is None or interference.advised >= concurrent:
+        return ""
+    return interference_words(interference, zone=zone)
 
 
 def _rounds(plan: Plan, question: Question) -> str:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -118,13 +119,21 @@ def _follow_live(looks: Iterator[Campaign], store: Results, out: Console) -> Non
     from rich.live import Live
     from rich.text import Text
 
-    from dtsweep.report.status import print_status
-
     with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
         for campaign in looks:
-            with out.capture() as captured:
-                print_status(campaign, console=out, where=str(store), now=time.time())
-            live.update(Text.from_ansi(captured.get()), refresh=True)
+            live.update(Text.from_ansi(_picture(campaign, store, out)), refresh=True)
+
+
+def _picture(campaign: Campaign, store: Results, out: Console) -> str:
+    """The status as `out` would show it: what is printed there comes above the live picture."""
+    from rich.console import Console
+
+    from dtsweep.report.status import print_status
+
+    sketch = Console(file=StringIO(), force_terminal=True, width=out.width, highlight=False)
+    with sketch.capture() as captured:
+        print_status(campaign, console=sketch, where=str(store), now=time.time())
+    return captured.get().rstrip("\n")
 
 
 def _follow_in_lines(looks: Iterator[Campaign], line_of: Callable[[Campaign], Any]) -> None:

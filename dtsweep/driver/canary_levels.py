@@ -44,17 +44,18 @@ class CanaryLevels:
         earlier.append((nodes, level))
         return bool(drifts)
 
-    def interference(self, world: World, nodes: frozenset[str]) -> Change | None:
-        """Change of a canary's step time next to other trials from that alone.
+    def interference(self, world: World) -> Change | None:
+        """Change of a canary's step time next to other trials from that alone, on the same nodes.
 
-        None where the canary of this world was not measured both ways on these nodes in this run.
+        None where the canary of this world was not measured both ways in this run.
         """
         point_id = self._canaries.get(world, "")
-        alone = self._on(nodes, point_id, is_alone=True)
-        together = self._on(nodes, point_id, is_alone=False)
-        if not alone or not together:
-            return None
-        return change(_median(together), _median(alone))
+        for nodes, _ in self._levels.get((point_id, True), []):
+            together = self._on(nodes, point_id, is_alone=False)
+            if together:
+                alone = self._on(nodes, point_id, is_alone=True)
+                return change(_median(together), _median(alone))
+        return None
 
     def _on(self, nodes: frozenset[str], point_id: str, *, is_alone: bool) -> list[Level]:
         """Levels of a canary on these nodes: others may be slower by themselves."""

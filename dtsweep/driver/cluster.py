@@ -83,9 +83,7 @@ class Cluster:
         nodes = count_of(len(self.nodes), "node")
         return f"{self.name}: {nodes}, {size or 'no CPU'}{self._growth()}"
 
-    def misfit(
-        self, point: Point, *, per_worker: Mapping[str, float], nodes: Sequence[Node] | None = None
-    ) -> str | None:
+    def misfit(self, point: Point, *, per_worker: Mapping[str, float]) -> str | None:
         """Return why a world can't be placed, or None.
 
         With nodes of unknown types only waiting shows it.
@@ -93,18 +91,14 @@ class Cluster:
         Args:
             point: its workers and placement.
             per_worker: resources of one worker.
-            nodes: those of a slot; by default all that there are or may be.
         """
-        if nodes is not None:
-            rooms = rooms_of(nodes, per_worker)
-        elif self.autoscaler and self.autoscaler.types is None:
+        rooms = self.rooms(per_worker)
+        if rooms is None:
             return None
-        else:
-            rooms = self._rooms(per_worker)
         if can_hold(rooms, workers=point.workers, placement=point.placement):
             return None
         has = f"{count_of(len(rooms), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
-        if nodes is None and self.autoscaler is not None:
+        if self.autoscaler is not None:
             has = f"at most {has}"
         rules = {"strict_pack": " on one node", "strict_spread": " on a node each"}
         rule = rules.get(point.placement, "")
@@ -123,11 +117,17 @@ class Cluster:
         # Of unknown types: as large as the largest that is there.
         room = 1
         if world.placement != "strict_spread":
-            room = max(self._rooms(per_worker), default=1)
+            rooms = self.rooms(per_worker)
+            room = max(rooms_of(self.nodes, per_worker) if rooms is None else rooms, default=1)
         return math.ceil(world.workers / max(1, room))
 
-    def _rooms(self, per_worker: Mapping[str, float]) -> list[int]:
-        """Number of workers that each node can hold, with nodes that may be added, where known."""
+    def rooms(self, per_worker: Mapping[str, float]) -> list[int] | None:
+        """Number of workers that each node can hold, with nodes that may be added.
+
+        None where nodes of unknown types may be added.
+        """
+        if self._adds_unknown_types:
+            return None
         autoscaler = self.autoscaler or Autoscaler(types=(), max_nodes=0)
         types = autoscaler.types or ()
         # A node that could be added again counts among those that may be.

@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+import ray
+
+from dtsweep.driver.allotments import Allotments, GrowingNodes, StayingNodes
 from dtsweep.driver.budget import CUT, BudgetSpentError
 from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
 from dtsweep.driver.cost_on_cluster import nodes_on
 from dtsweep.driver.cost_words import NodesLeft, cost_lines
 from dtsweep.driver.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
-from dtsweep.driver.neighbours import neighbours_of
 from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, lay_out, prepare, resources_of_worker
@@ -37,6 +39,8 @@ from dtsweep.plan.cost import PlannedCost, planned_cost
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.prices import Prices
 from dtsweep.provenance.versions import slow_import
+from dtsweep.session.claims import NodeClaims
+from dtsweep.session.nodes import pinned_to
 from dtsweep.session.session_settings import Code, Settings
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.settings import Sweep
@@ -159,11 +163,13 @@ def _drive(
     queue = Queue(
         prepared.sweep,
         (),
-        neighbours=neighbours_of([slot_settings.nodes for slot_settings in settings]),
+        slots=len(settings),
         canaries={},
         is_profiled=planned.options.profile,
         fine=planned.plan.fine,
     )
+    if any(row["interference"] is not None for row in planned.plan.rows):
+        queue.knows_interference()
     supply = Supply(planned, queue, recorder, lay_out=partial(lay_out, prepared))
     scheduler: Scheduler | None = None
     try:
@@ -173,6 +179,7 @@ def _drive(
                 settings,
                 recorder,
                 supply=supply,
+                allotments=_allotments_of(prepared),
                 account=planned.budget.account,
                 head_answers=watch.heartbeat.answers,
             )
@@ -256,10 +263,23 @@ def _slot_settings(
         nests=prepared.nests,
         is_autoscaled=cluster.autoscaler is not None,
     )
-    return [
-        replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None)
-        for nodes in prepared.slots
-    ]
+    if settings.is_autoscaled and resources.concurrent > 1:
+        claims = ray.remote(NodeClaims).options(
+            num_cpus=0, scheduling_strategy=pinned_to(ray.get_runtime_context().get_node_id())
+        )
+        settings = replace(settings, claims=claims.remote())
+    return [settings] * resources.concurrent
+
+
+def _allotments_of(prepared: Prepared) -> Allotments | None:
+    """Allotments of nodes to sessions; None where a single one runs at a time."""
+    resources = prepared.sweep.resources
+    if resources.concurrent == 1:
+        return None
+    per_worker = resources_of_worker(prepared.sweep)
+    if prepared.cluster.autoscaler is None:
+        return Allotments(StayingNodes(per_worker, shares_nodes=resources.share_nodes))
+    return Allotments(GrowingNodes(prepared.cluster.rooms(per_worker)))
 
 
 def asked_of_cluster(

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from dtsweep.driver.cluster import words_for
 from dtsweep.driver.queue import Layout
 from dtsweep.errors import SweepError
 from dtsweep.plan.canary_choice import choose_canaries
-from dtsweep.plan.estimate import are_brief
+from dtsweep.plan.estimate import are_brief, pace_of
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Trial, groups_of, sessions_of
-from dtsweep.session.node_choice import room_for
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
-from dtsweep.text import count_of
 
 if TYPE_CHECKING:
-    from dtsweep.driver.cluster import Cluster, Node
-
-    Slots = Sequence[tuple[Node, ...] | None]
+    from dtsweep.driver.cluster import Cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +30,8 @@ class Prepared:
 
     cluster: Cluster
 
-    slots: Slots
-    """The nodes of each slot; None is all."""
-
     no_room: Callable[[int, str], str | None]
-    """Says why some slot can't hold so many workers in this placement, or None."""
+    """Says why the cluster can't hold so many workers in this placement, or None."""
 
     nests: bool = False
     """True if sessions also run smaller worlds."""
@@ -49,17 +41,21 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     """Settle resources and slots, before the first batch is laid out.
 
     Raises:
-        SweepError: the cluster has no room for that many slots, or it must be said whether workers
-            get GPUs.
+        SweepError: it must be said whether workers get GPUs; or sessions can't share the nodes that
+            an autoscaler adds.
     """
     sweep = _with_cpus(_with_gpus(sweep, cluster), cluster, plan)
-    slots = _slots(sweep, cluster)
-    if sweep.resources.share_nodes:
-        sweep = replace(sweep, resources=replace(sweep.resources, share_nodes=_share_nodes(slots)))
+    if sweep.resources.concurrent == 1:
+        sweep = replace(sweep, resources=replace(sweep.resources, share_nodes=False))
+    if sweep.resources.share_nodes and cluster.autoscaler is not None:
+        raise SweepError(
+            "share_nodes=True needs nodes that stay; this cluster adds and removes them: leave it "
+            "out, and give the cluster smaller nodes"
+        )
     # What nodes can hold is asked once for each shape of a world, however many nodes and trials
     # there are.
-    no_room = cache(partial(_no_room, sweep, cluster, slots))
-    prepared = Prepared(sweep=sweep, cluster=cluster, slots=slots, no_room=no_room)
+    no_room = cache(partial(_no_room, sweep, cluster))
+    prepared = Prepared(sweep=sweep, cluster=cluster, no_room=no_room)
     nests = sweep.measure.nested and not sweep.measure.fresh
     return replace(prepared, nests=nests and _stays(prepared, plan))
 
@@ -82,11 +78,12 @@ def lay_out(prepared: Prepared, plan: Plan) -> Layout:
     cluster = prepared.cluster
     fitting, refused = _by_room(prepared, plan)
     groups: list[Sequence[Trial]] = [*groups_of(fitting, fresh=sweep.measure.fresh)]
-    groups = sessions_of(groups, nests=prepared.nests, slots=len(prepared.slots))
+    groups = sessions_of(groups, nests=prepared.nests, slots=sweep.resources.concurrent)
     full = {row["trial_id"] for row in plan.rows if row["status"] == "oom_device"}
     planned = list(groups)
-    if cluster.autoscaler is not None:
-        groups = _growing_once(groups, cluster, sweep)
+    if cluster.autoscaler is not None or sweep.resources.concurrent > 1:
+        groups = _largest_first(groups, cluster, sweep)
+    groups = _by_priority(groups, sweep)
     # Of each point once, however many rounds it has come through: the middle stays the same.
     watched = [
         trial
@@ -101,6 +98,7 @@ def lay_out(prepared: Prepared, plan: Plan) -> Layout:
         groups=groups,
         refused=refused,
         canaries=choose_canaries(watched),
+        pace=pace_of(sweep, plan.rows),
         flags=flags,
     )
 
@@ -117,17 +115,23 @@ def _by_room(prepared: Prepared, plan: Plan) -> tuple[list[Trial], list[tuple[Tr
     return fitting, [(trial, reason) for trial, reason in reasons if reason is not None]
 
 
-def _growing_once(
+def _largest_first(
     groups: Sequence[Sequence[Trial]], cluster: Cluster, sweep: Sweep
 ) -> list[Sequence[Trial]]:
-    """Sort sessions so that nodes are requested once and then released: most nodes first.
+    """Sort sessions by their nodes, most first; repeats of a world are neighbours.
 
-    Repeats of a world are neighbours.
+    So an autoscaler adds nodes once and then removes them. Sessions that run at the same time leave
+    fewer nodes idle before one that needs all of them.
     """
     worlds = [group[0].point.world for group in groups]
     least = cache(partial(cluster.least_nodes, per_worker=resources_of_worker(sweep)))
     first = {world: index for index, world in reversed([*enumerate(worlds)])}
     return sorted(groups, key=lambda g: (-least(w := g[0].point.world), -w.workers, first[w]))
+
+
+def _by_priority(groups: Sequence[Sequence[Trial]], sweep: Sweep) -> list[Sequence[Trial]]:
+    """Sort sessions by the highest priority of their points; those of one keep their order."""
+    return sorted(groups, key=lambda group: -max(sweep.priority_of(t.point) for t in group))
 
 
 def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:
@@ -156,63 +160,10 @@ def _with_cpus(sweep: Sweep, cluster: Cluster, plan: Plan) -> Sweep:
     return replace(sweep, resources=replace(resources, cpus_per_worker=cpus))
 
 
-def _slots(sweep: Sweep, cluster: Cluster) -> Slots:
-    """Share the nodes out over the slots; one slot has them all."""
-    count = sweep.resources.concurrent
-    if count == 1:
-        return [None]
-    if cluster.autoscaler is not None:
-        raise SweepError(
-            "concurrent trials need nodes that stay; this cluster adds and removes them: use "
-            "concurrent=1"
-        )
-    per_worker = resources_of_worker(sweep)
-    usable = [node for node in cluster.nodes if room_for(node.resources, per_worker)]
-    if len(usable) >= count:
-        return [tuple(usable[index::count]) for index in range(count)]
-    if usable and sweep.resources.share_nodes:
-        return _parts_of_nodes(usable, count=count, per_worker=per_worker)
-    raise SweepError(
-        f"concurrent={count} needs as many nodes, so that trials don't disturb each other; "
-        f"here: {len(usable)}; Resources(share_nodes=True) lets slots share a node"
-    )
-
-
-def _parts_of_nodes(nodes: Sequence[Node], *, count: int, per_worker: Mapping[str, float]) -> Slots:
-    """Give each of more slots than nodes an equal part of a node's resources."""
-    slots: list[tuple[Node, ...]] = []
-    for index in range(count):
-        node = nodes[index % len(nodes)]
-        sharers = len(range(index % len(nodes), count, len(nodes)))
-        part = {kind: amount / sharers for kind, amount in node.resources.items()}
-        if not room_for(part, per_worker):
-            rooms = sum(room_for(node.resources, per_worker) for node in nodes)
-            raise SweepError(
-                f"concurrent={count} leaves a slot less than a worker needs "
-                f"({words_for(per_worker)}); all nodes together have room for "
-                f"{count_of(rooms, 'worker')}"
-            )
-        slots.append((replace(node, resources=part),))
-    return slots
-
-
-def _no_room(
-    sweep: Sweep, cluster: Cluster, slots: Slots, workers: int, placement: str
-) -> str | None:
-    """Say why some slot can't hold a world of this shape, or None."""
+def _no_room(sweep: Sweep, cluster: Cluster, workers: int, placement: str) -> str | None:
+    """Say why the cluster can't hold a world of this shape, or None."""
     point = Point(workers=workers, placement=placement)
-    per_worker = resources_of_worker(sweep)
-    reasons = (cluster.misfit(point, per_worker=per_worker, nodes=slot) for slot in slots)
-    reason = next((reason for reason in reasons if reason), None)
-    if reason is None or not sweep.resources.share_nodes:
-        return reason
-    return f"{reason} for a slot of concurrent={len(slots)}"
-
-
-def _share_nodes(slots: Slots) -> bool:
-    """True if a node is divided among several slots."""
-    node_ids = [node.node_id for nodes in slots for node in nodes or ()]
-    return len(set(node_ids)) < len(node_ids)
+    return cluster.misfit(point, per_worker=resources_of_worker(sweep))
 
 
 def resources_of_worker(sweep: Sweep) -> dict[str, float]:

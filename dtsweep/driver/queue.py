@@ -5,22 +5,27 @@ Time is given.
 
 from __future__ import annotations
 
-import itertools
 import math
+import statistics
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dtsweep.plan.allotment import WaitingSession
 from dtsweep.plan.canary_choice import choose_canaries, has_canaries
+from dtsweep.plan.estimate import FIRST_PACE, Pace
 from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.trial import Trial
-from dtsweep.results.statuses import is_retried
-from dtsweep.sweep.point import Point, World, identity
+from dtsweep.results.statuses import ATTEMPTS, is_retried
+from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of
 
 CANARY_EVERY_S = 600.0
 """In a session that goes on for longer, the canary is measured in between as well."""
+
+TOOK_KNOWN_FROM = 3
+"""Trials of a run from which on their own mean time counts, not the expected one."""
 
 PROFILE_TRIES = 3
 """Trials of a world that are profiled until one succeeds.
@@ -28,8 +33,8 @@ PROFILE_TRIES = 3
 The limit holds because the profiler itself may fail.
 """
 
-AlonePoint = tuple[str, frozenset[int]]
-"""Point of a canary, and the slots that share the nodes on which it is measured alone."""
+OF_CLUSTER = "cluster"
+"""Stands for all canaries where one of them is measured alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +48,9 @@ class Layout:
     """Trials that the cluster can't hold, each with the reason."""
 
     canaries: Mapping[World, Trial] = field(default_factory=dict)
+    pace: Pace = FIRST_PACE
+    """Expected times of its sessions' parts."""
+
     flags: tuple[str, ...] = ()
     """Of every row of the batch."""
 
@@ -60,12 +68,19 @@ class SlotQueue:
     canary_at: float = 0.0
     """Time at which it was last handed out, by the monotonic clock."""
 
+    wants_alone: bool = False
+    """True if the canary at the head is to be measured while nothing else runs."""
+
+    alone_attempt: str | None = None
+    """Attempt that is measured so."""
+
 
 class Queue:
     """Hands out attempts by slot.
 
-    Canaries stand around each session's trials, retries after their world. Where slots share nodes,
-    the first canary of each world is measured alone, and then again next to other trials.
+    Canaries stand around each session's trials, retries after their world. Where sessions run at
+    the same time, a canary that ran next to others is measured again alone: once, and where they
+    share nodes once for each canary's point.
     """
 
     def __init__(
@@ -73,7 +88,7 @@ class Queue:
         sweep: Sweep,
         groups: Sequence[Sequence[Trial]],
         *,
-        neighbours: Sequence[Collection[int]] = ((),),
+        slots: int = 1,
         canaries: Mapping[World, Trial],
         is_profiled: bool = False,
         fine: Iterable[Point] = (),
@@ -83,31 +98,40 @@ class Queue:
         Args:
             sweep: whose tasks are handed out.
             groups: trials that may share a session, in the order of the plan.
-            neighbours: of each slot the others that share its nodes.
+            slots: how many sessions may run at the same time.
             canaries: what a session measures at both ends, by its largest world.
             is_profiled: whether the first trial of each world is to be profiled.
             fine: points that ended `ok` before: what they fit into is known.
         """
         self._sweep = sweep
-        self._neighbours = neighbours
         self._canaries: Mapping[World, Trial] = {}
         self._is_profiled = is_profiled
-        self._waiting = deque[deque[tuple[Trial, int]]]()
+        self._waiting: list[deque[tuple[Trial, int]]] = []
+        self._pace = FIRST_PACE
+        self._took_s: list[float] = []
+        """Of the trials that have ended."""
         self.extend(groups, canaries)
-        self._slots = [SlotQueue() for _ in neighbours]
+        self._slots = [SlotQueue() for _ in range(slots)]
         self._profiles = Counter[World]()
         self._fine = FittingPoints(fine)
-        self._alone: dict[AlonePoint, str] = {}
-        """Attempt that measured a canary's point alone, or does so now."""
-        self._failed_alone = Counter[AlonePoint]()
+        self._alone: set[str] = set()
+        """Canaries that were measured alone, or are to be: of a point, or of the cluster."""
+        self._failed_alone = Counter[str]()
 
-    def extend(self, groups: Sequence[Sequence[Trial]], canaries: Mapping[World, Trial]) -> None:
+    def extend(
+        self,
+        groups: Sequence[Sequence[Trial]],
+        canaries: Mapping[World, Trial],
+        *,
+        pace: Pace = FIRST_PACE,
+    ) -> None:
         """Line the trials of another batch up behind the others.
 
         A world that had a canary keeps it, so that its sessions can be compared.
         """
         self._waiting.extend(deque((trial, 1) for trial in group) for group in groups)
         self._canaries = {**canaries, **self._canaries}
+        self._pace = pace
 
     @property
     def waiting(self) -> int:
@@ -115,28 +139,63 @@ class Queue:
         groups = (*self._waiting, *(slot.group for slot in self._slots))
         return sum(not trial.is_canary for group in groups for trial, _ in group)
 
-    def first_sessions(self) -> list[tuple[str, World]]:
-        """Group and world of the session that each slot will need first."""
-        firsts = [group[0][0] for group in itertools.islice(self._waiting, len(self._slots))]
-        return [(self._task_of(trial, 1).session_group, trial.point.world) for trial in firsts]
-
     @property
     def is_empty(self) -> bool:
         """True if nothing is left to hand out."""
-        return not any(map(self.has_work, range(len(self._slots))))
+        return not self._waiting and not any(map(self.has_work, range(len(self._slots))))
 
     def has_work(self, slot: int) -> bool:
-        """True if there is something to hand out to this slot."""
-        return bool(self._slots[slot].group or self._waiting)
+        """True if something of its session is left to hand out to this slot."""
+        return bool(self._slots[slot].group)
+
+    @property
+    def has_waiting(self) -> bool:
+        """True if there is a session that no slot has begun."""
+        return bool(self._waiting)
+
+    def waiting_sessions(self) -> list[WaitingSession]:
+        """Sessions that no slot has begun, in their order."""
+        return [self._session_of(group) for group in self._waiting]
+
+    def session_of(self, slot: int) -> WaitingSession:
+        """Rest of a slot's session, as one that waits for nodes."""
+        return self._session_of(self._slots[slot].group)
+
+    def begin(self, slot: int, index: int = 0) -> None:
+        """Give a waiting session to a slot that has none.
+
+        Args:
+            slot: its number.
+            index: of the session in `waiting_sessions`.
+        """
+        queue = self._slots[slot]
+        queue.group = self._waiting.pop(index)
+        queue.wants_alone = False
+        self._watch(queue)
+
+    def first_of(self, slot: int) -> tuple[str, World]:
+        """Group and world of the session that a slot has begun."""
+        trial, attempt = self._slots[slot].group[0]
+        return self._task_of(trial, attempt).session_group, trial.point.world
+
+    def took(self, wall_s: float) -> None:
+        """Note the time that a trial took the driver in all, in seconds."""
+        self._took_s.append(wall_s)
+
+    def refuse(self, index: int) -> list[tuple[Trial, Task]]:
+        """Take a waiting session out that can't run, with the tasks of its trials."""
+        return self._with_tasks(self._waiting.pop(index))
+
+    def refuse_rest(self, slot: int) -> list[tuple[Trial, Task]]:
+        """Take out what is left of a slot's session, which can't run any more."""
+        group = self._slots[slot].group
+        self._slots[slot].group = deque()
+        return self._with_tasks(group)
 
     def wants_alone(self, slot: int) -> bool:
-        """True if a slot's next attempt is to be measured while its neighbours run nothing."""
+        """True if a slot's next attempt is to be measured while nothing else runs."""
         queue = self._slots[slot]
-        if not self._sweep.resources.share_nodes:
-            return False
-        if not queue.group:
-            self._begin_group(queue)
-        return self._is_first_alone(slot, queue.group[0][0])
+        return queue.wants_alone and bool(queue.group) and queue.group[0][0].is_canary
 
     @property
     def sets_power_limits(self) -> bool:
@@ -155,14 +214,17 @@ class Queue:
     def next(self, slot: int, *, now: float) -> tuple[Trial, Task]:
         """Take a slot's next trial, which it has, and make the task of the attempt.
 
+        A slot without a session begins the first one that waits.
+
         Args:
             slot: its number.
             now: by the monotonic clock, in seconds.
         """
+        if not self.has_work(slot):
+            self.begin(slot)
         queue = self._slots[slot]
-        if not queue.group:
-            self._begin_group(queue)
-        elif (
+        is_alone = self.wants_alone(slot)
+        if (
             queue.canary
             and now - queue.canary_at > CANARY_EVERY_S
             and not queue.group[0][0].is_canary
@@ -170,11 +232,10 @@ class Queue:
             queue.group.appendleft((queue.canary, 1))
         trial, attempt = queue.group.popleft()
         task = self._task_of(trial, attempt)
+        queue.wants_alone = False
+        queue.alone_attempt = task.attempt_id if is_alone else None
         if trial.is_canary:
             queue.canary_at = now
-            if self._is_first_alone(slot, trial):
-                self._alone[self._alone_point(slot, task.point_id)] = task.attempt_id
-                queue.group.appendleft((trial, attempt))
             return trial, task
         return trial, replace(task, is_profiled=self._wants_profile(trial.point))
 
@@ -212,12 +273,8 @@ class Queue:
                 # The first one in the new processes.
                 place = 0
             queue.group.insert(place, (trial, task.attempt + 1))
-        alone = self._alone_point(slot, task.point_id)
-        if status != "ok" and self._alone.get(alone) == task.attempt_id:
-            self._failed_alone[alone] += 1
-            # Else the next one is measured next to others, like all that follow.
-            if is_retried(status, attempt=self._failed_alone[alone]):
-                del self._alone[alone]
+        if queue.alone_attempt == task.attempt_id and status != "ok":
+            self._alone_failed(task)
         if trial.is_canary and status == "oom_device":
             self._watch_smaller(queue, trial.point)
         # A session that was started in between may be too small for the canary of the one before.
@@ -226,6 +283,36 @@ class Queue:
         )
         if session_has_ended or is_small:
             self._watch_the_next(queue)
+
+    def knows_interference(self) -> None:
+        """Note that the results have the interference of the cluster already."""
+        self._alone.add(OF_CLUSTER)
+
+    def ran_with_others(self, slot: int, canary: Trial, task: Task) -> None:
+        """Have a canary that ran next to other trials measured again alone, if none was.
+
+        It is called after `ended`, where the session goes on.
+        """
+        key = self._alone_key(task)
+        if key in self._alone:
+            return
+        self._alone.add(key)
+        queue = self._slots[slot]
+        queue.group.appendleft((canary, 1))
+        queue.wants_alone = True
+
+    def _alone_failed(self, canary: Task) -> None:
+        """Have a later canary measured alone in the place of one that could not be."""
+        key = self._alone_key(canary)
+        self._failed_alone[key] += 1
+        if self._failed_alone[key] < ATTEMPTS:
+            self._alone.discard(key)
+
+    def _alone_key(self, canary: Task) -> str:
+        """Key of a canary that is measured alone."""
+        if self._sweep.resources.share_nodes:
+            return canary.point_id
+        return OF_CLUSTER
 
     def give_up(
         self, slot: int, task: Task, *, hopeless_for: str | None
@@ -255,8 +342,15 @@ class Queue:
                     group.append((trial, attempt))
                 elif not trial.is_canary:
                     given_up.append((trial, attempt))
-        self._waiting = deque(group for group in self._waiting if group)
+        self._waiting = [group for group in self._waiting if group]
         return [(trial, self._task_of(trial, attempt)) for trial, attempt in given_up]
+
+    def not_alone(self, slot: int) -> None:
+        """Drop the canary that a slot was to measure alone; a later one is asked for again."""
+        queue = self._slots[slot]
+        canary, attempt = queue.group.popleft()
+        queue.wants_alone = False
+        self._alone_failed(self._task_of(canary, attempt))
 
     def prune(self, trial: Trial, status: str) -> list[tuple[Trial, str]]:
         """Take out the trials that would run out of device memory as a trial has.
@@ -279,7 +373,7 @@ class Queue:
             ]
             group.clear()
             group.extend(kept)
-        self._waiting = deque(group for group in self._waiting if group)
+        self._waiting = [group for group in self._waiting if group]
         return [
             (queued, reasons[queued.trial_id]) for queued in waiting if queued.trial_id in reasons
         ]
@@ -294,21 +388,25 @@ class Queue:
             measure=trial.measure,
         )
 
-    def _is_first_alone(self, slot: int, trial: Trial) -> bool:
-        """True if a trial is the first canary of its point on nodes that slots share."""
-        if not self._sweep.resources.share_nodes or not trial.is_canary:
-            return False
-        if not self._neighbours[slot]:
-            return False
-        return self._alone_point(slot, identity(trial.point)) not in self._alone
+    def _with_tasks(self, group: Iterable[tuple[Trial, int]]) -> list[tuple[Trial, Task]]:
+        return [
+            (trial, self._task_of(trial, attempt))
+            for trial, attempt in group
+            if not trial.is_canary
+        ]
 
-    def _alone_point(self, slot: int, point_id: str) -> AlonePoint:
-        """A canary's point on the nodes of a slot, which its neighbours use, too."""
-        return point_id, frozenset([slot, *self._neighbours[slot]])
-
-    def _begin_group(self, queue: SlotQueue) -> None:
-        queue.group = self._waiting.popleft()
-        self._watch(queue)
+    def _session_of(self, group: Collection[tuple[Trial, int]]) -> WaitingSession:
+        largest = max((trial.point.world for trial, _ in group), key=lambda world: world.workers)
+        trials = [trial for trial, _ in group if not trial.is_canary]
+        pace = self._pace
+        if len(self._took_s) >= TOOK_KNOWN_FROM:
+            pace = pace._replace(trial_s=statistics.fmean(self._took_s))
+        has_canary = has_canaries(self._sweep, trials) if trials else False
+        return WaitingSession(
+            workers=largest.workers,
+            placement=largest.placement,
+            expected_s=pace.session_s(len(trials), has_canaries=has_canary),
+        )
 
     def _watch(self, queue: SlotQueue) -> None:
         """Put the canary of the first trial, whose world is the largest, at both ends."""

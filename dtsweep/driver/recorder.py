@@ -151,7 +151,7 @@ class Recorder:
         if task.is_canary and row["status"] == "ok":
             drifts = self._canaries.add(trial.point.world, row, nodes=nodes)
             flags += ["canary_drift"] if drifts else []
-        interference = self._interference(trial, row, nodes)
+        interference = self._interference(trial, row)
         if interference is not None:
             row |= interference_columns(interference)
             if interference.is_drift:
@@ -231,13 +231,11 @@ class Recorder:
         """Text as others may read it, without the secrets of the workers' environment."""
         return text and without_secrets(text, self._sweep.resources.environment)
 
-    def _interference(
-        self, trial: Trial, row: Mapping[str, Any], nodes: frozenset[str]
-    ) -> Change | None:
+    def _interference(self, trial: Trial, row: Mapping[str, Any]) -> Change | None:
         """Change of a canary of the trial's world next to other trials; None if unknown."""
         if not row["concurrent_trials"]:
             return None
-        return self._canaries.interference(trial.point.world, nodes)
+        return self._canaries.interference(trial.point.world)
 
     def _store_profiles(self, task: Task, result: AttemptResult) -> None:
         measured = {

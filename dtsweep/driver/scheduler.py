@@ -16,8 +16,9 @@ from typing import Any
 import ray
 from ray.tune.search import Searcher
 
-from dtsweep.driver.neighbours import may_begin, neighbours_of
+from dtsweep.driver.allotments import Allotments
 from dtsweep.driver.node_account import NodeAccount
+from dtsweep.driver.placement import Placement
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.slots import OwnTime, close_slots, start_slot, stop_slots
@@ -36,6 +37,9 @@ TRIALS_PER_TUNER = 500
 
 COLLECT_S = 60.0
 """Time limit for a slot to hand over a result that it has."""
+
+ALONE_WITHIN_S = 60.0
+"""Time limit for what runs to end, where a canary is to be measured alone."""
 
 NOT_BEGUN = "Ray Tune's process ended before it had begun the trial"
 
@@ -58,7 +62,7 @@ class Running:
     """True if nothing may run next to it."""
 
     concurrent_trials: int = 0
-    """Most attempts that ran at the same time on its nodes."""
+    """Most other attempts that ran at the same time."""
 
     stuck: str | None = None
     """Reason for which its slot was killed."""
@@ -73,13 +77,14 @@ class Running:
 class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     """Ray Tune's search algorithm: what it suggests is the next attempt of a slot that is free."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         queue: Queue,
         settings: Sequence[Settings],
         recorder: Recorder,
         *,
         supply: Supply | None = None,
+        allotments: Allotments | None = None,
         account: NodeAccount | None = None,
         head_answers: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -90,6 +95,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             settings: of the sessions of each slot.
             recorder: stores each attempt that ended.
             supply: fills the queue again; None where it has all trials.
+            allotments: gives sessions their nodes; None where each may use all of them.
             account: of the nodes; None counts none.
             head_answers: whether the cluster's head does, asked when an attempt has ended.
         """
@@ -98,21 +104,23 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         self._recorder = recorder
         self._supply = supply
         self._account = account
-        self._grows = any(slot_settings.is_autoscaled for slot_settings in settings)
         self._head_answers = head_answers
         self._slots = [
             start_slot(index, slot_settings) for index, slot_settings in enumerate(settings)
         ]
-        self._neighbours = neighbours_of([slot_settings.nodes for slot_settings in settings])
-        for slot, (group, world) in zip(self._slots, queue.first_sessions(), strict=False):
-            # While Tune starts.
-            slot.actor.prepare.remote(group, world)
-            slot.is_prepared = True
+        self._placement = Placement(queue, self._slots, recorder, allotments)
         self._handed_out = 0
         self._own_time = OwnTime()
+        self._alone_since: float | None = None
+        """Time from which on a canary waits until nothing else runs, by the monotonic clock."""
         self.running: dict[str, Running] = {}
         self.failure: BaseException | None = None
         self._unfetched: list[Running] = []
+        self._placement.begin_sessions()
+        for slot in self._slots:
+            if queue.has_work(slot.index):
+                # While Tune starts.
+                slot.actor.prepare.remote(*queue.first_of(slot.index), slot.places)
 
     def __getstate__(self) -> dict[str, Any]:
         """Be pickled empty: a Tuner writes a copy of its settings that nobody reads."""
@@ -181,7 +189,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         return {
             "task": task,
             "slot": self._slots[index].name,
-            "after": self._starting_next_to(index) if is_alone else (),
+            "places": self._slots[index].places,
             "namespace": ray.get_runtime_context().namespace,
         }
 
@@ -197,32 +205,39 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def _next_slot(self) -> int | None:
         """The first free slot that may begin an attempt now."""
-        free: list[int] = []
-        wants_alone: set[int] = set()
-        for index, slot in enumerate(self._slots):
-            if slot.is_busy or not self._queue.has_work(index):
-                continue
-            free.append(index)
-            # It takes the trials of a session, so that the slots that follow may have no work.
+        if any(attempt.is_alone for attempt in self.running.values()):
+            return None
+        self._placement.begin_sessions()
+        ready = [
+            slot.index
+            for slot in self._slots
+            if not slot.is_busy and slot.has_nodes and self._queue.has_work(slot.index)
+        ]
+        for index in ready:
             if self._queue.wants_alone(index):
-                wants_alone.add(index)
-        running = {attempt.slot: attempt.is_alone for attempt in self.running.values()}
-        for index in free:
-            neighbours = self._neighbours[index]
-            if may_begin(index, neighbours=neighbours, running=running, wants_alone=wants_alone):
-                return index
+                return self._when_alone(index)
+        return ready[0] if ready else None
+
+    def _when_alone(self, index: int) -> int | None:
+        """The slot of a canary that is to be measured alone, once nothing else runs.
+
+        The others wait for it, and it waits for those that run, unless that takes long: an attempt
+        may wait for nodes.
+        """
+        now = time.monotonic()
+        if not self.running:
+            self._alone_since = None
+            return index
+        self._alone_since = self._alone_since or now
+        if now - self._alone_since > ALONE_WITHIN_S:
+            self._alone_since = None
+            self._queue.not_alone(index)
         return None
 
-    def _starting_next_to(self, index: int) -> tuple[str, ...]:
-        """Names of the neighbours of a slot whose first session was begun to start."""
-        neighbours = (self._slots[other] for other in sorted(self._neighbours[index]))
-        return tuple(slot.name for slot in neighbours if slot.is_prepared)
-
     def _count_concurrent(self) -> None:
-        """Note of each running attempt how many run on its nodes, if that is the most so far."""
-        busy = {attempt.slot for attempt in self.running.values()}
+        """Note of each running attempt how many others run, if that is the most so far."""
+        others = len(self.running) - 1
         for attempt in self.running.values():
-            others = len(self._neighbours[attempt.slot] & busy)
             attempt.concurrent_trials = max(attempt.concurrent_trials, others)
 
     def _ask_ahead(self, index: int) -> None:
@@ -230,9 +245,10 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
         It does so during the last trials of this session.
         """
-        if not self._grows:
-            return
         slot = self._slots[index]
+        has_all_nodes = slot.settings.claims is None
+        if not (slot.settings.is_autoscaled and has_all_nodes):
+            return
         world = self._queue.next_world(index)
         if world != slot.asked_for:
             slot.asked_for = world
@@ -292,6 +308,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             session_has_ended=result.session_has_ended,
             session_workers=result.session_workers,
         )
+        if status == "ok":
+            self._note_ok(ended, result, wall_s=wall_s)
         # Their session would not come up, as that of this attempt did not.
         self._recorder.store_unmeasured(
             [
@@ -305,6 +323,12 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
                 for trial, task in given_up
             ]
         )
+
+    def _note_ok(self, ended: Running, result: AttemptResult, *, wall_s: float) -> None:
+        if not ended.trial.is_canary:
+            self._queue.took(wall_s - (result.startup_s or 0.0))
+        elif ended.concurrent_trials and not result.session_has_ended:
+            self._queue.ran_with_others(ended.slot, ended.trial, ended.task)
 
     def _collect(self, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:
         """Fetch an attempt's result; make one where the slot's process has ended or hangs.

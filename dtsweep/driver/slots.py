@@ -15,7 +15,7 @@ from dtsweep.session.deadlines import CLOSE_S, STOP_S
 from dtsweep.session.nodes import pinned_to
 from dtsweep.session.request import withdraw_all
 from dtsweep.session.session_settings import Settings
-from dtsweep.session.slot import Slot
+from dtsweep.session.slot import Slot, SlotNews
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.point import World
 from dtsweep.text import count_of
@@ -78,8 +78,17 @@ class SlotActor:
     name: str
     settings: Settings
     is_busy: bool = False
-    is_prepared: bool = False
-    """True if it was told to start its first session."""
+    places: Mapping[str, int] | None = None
+    """Number of ranks of its session on each node; None where Ray chooses them."""
+
+    has_nodes: bool = False
+    """True if the session that it has begun may use nodes."""
+
+    ending: Any = None
+    """Call that ends its session; None if there is none."""
+
+    waits_s: float = 0.0
+    """Time for which its session has waited for nodes, when it was asked last."""
 
     failure_counts: Mapping[str, frozenset[str]] | None = None
     """Of nodes, as its last result had them."""
@@ -96,6 +105,16 @@ class SlotActor:
     asked_s: float = math.inf
     """Time since then, in the driver's own time; infinite before the first question."""
 
+    def has_ended_session(self) -> bool:
+        """True once, when the session that it was told to end has ended."""
+        if self.ending is None or not ray.wait([self.ending], timeout=0)[0]:
+            return False
+        # Where the process has ended, so has its session.
+        with suppress(ray.exceptions.RayError):
+            ray.get(self.ending)
+        self.ending = None
+        return True
+
     def silence(self, passed_s: float) -> str | None:
         """Ask the slot for a sign of life; return a reason if it owes an answer for too long.
 
@@ -106,10 +125,12 @@ class SlotActor:
         if self.question is not None and ray.wait([self.question], timeout=0)[0]:
             # Where the process has ended, its callers get an error.
             with suppress(ray.exceptions.RayError):
-                self.lines += ray.get(self.question)
+                news: SlotNews = ray.get(self.question)
+                self.lines += news.lines
+                self.waits_s = news.waits_s
             self.question = None
         if self.question is None and self.asked_s >= ASK_EVERY_S:
-            self.question = self.actor.take_lines.remote()
+            self.question = self.actor.take_news.remote()
             self.asked_s = 0.0
         is_silent = self.question is not None and self.asked_s >= SLOT_SILENT_S
         if not is_silent:
@@ -120,7 +141,11 @@ class SlotActor:
         """Kill the process of this slot, and start the one that takes its place."""
         ray.kill(self.actor)
         withdraw_all(self.name)
-        return start_slot(self.index, self.settings, self.failure_counts)
+        if self.settings.claims is not None:
+            self.settings.claims.release.remote(self.name)
+        slot = start_slot(self.index, self.settings, self.failure_counts)
+        slot.places, slot.has_nodes = self.places, self.has_nodes
+        return slot
 
 
 def start_slot(
@@ -219,9 +244,9 @@ def stop_slots(
 
 def _say_last_lines(slots: Sequence[SlotActor], say: Callable[[str], None]) -> None:
     """Say what slots have for the user once their sessions have ended."""
-    for lines in [slot.actor.take_lines.remote() for slot in slots]:
+    for news in [slot.actor.take_news.remote() for slot in slots]:
         with suppress(ray.exceptions.RayError):
-            for line in ray.get(lines, timeout=LAST_LINES_S):
+            for line in ray.get(news, timeout=LAST_LINES_S).lines:
                 say(line)
 
 

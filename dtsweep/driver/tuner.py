@@ -63,7 +63,7 @@ class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skip
         except ValueError:  # there is none of its name any more
             return died
         try:
-            ray.get(slot.run.remote(self._config["task"], self._config["after"]))
+            ray.get(slot.run.remote(self._config["task"], self._config["places"]))
         except ray.exceptions.RayActorError:
             return died
         return ended

@@ -36,6 +36,36 @@ ASSUMED_FACTOR, MEASURED_FACTOR = 1.7, 1.5
 """Factors from the expected duration to both ends of its range: without results, and with some."""
 
 
+class Pace(NamedTuple):
+    """Expected times of the parts of a session, in seconds."""
+
+    start_s: float
+    trial_s: float
+    canary_s: float
+
+    def session_s(self, trials: int, *, has_canaries: bool) -> float:
+        """Expected time of a session with so many trials.
+
+        >>> Pace(start_s=15.0, trial_s=10.0, canary_s=20.0).session_s(3, has_canaries=True)
+        85.0
+        """
+        canaries = 2 * has_canaries
+        return self.start_s + trials * self.trial_s + canaries * self.canary_s
+
+
+FIRST_PACE = Pace(start_s=SESSION_START_S, trial_s=10.0, canary_s=10.0)
+"""Until a plan says more."""
+
+
+def pace_of(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> Pace:
+    """Expected times of a sweep's sessions, by what was measured so far."""
+    return Pace(
+        start_s=_start_s(rows),
+        trial_s=_trial_s(sweep.measure, _took_s_of_trials(rows)),
+        canary_s=_canary_s(sweep, rows),
+    )
+
+
 class Duration(NamedTuple):
     """Range of the expected duration of a run."""
 

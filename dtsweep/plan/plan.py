@@ -44,7 +44,7 @@ PLANNED_BY = frozenset(
         ),
         *DECLARED_AXES,
         *("environment", "measure", "devices", "cpus_per_worker", "gpus_per_worker"),
-        "row_number",
+        *("row_number", "interference", "interference_low", "concurrent_trials"),
         *("window_s", "startup_s", "nodes_wait_s", "trial_s", "overhead_s"),
         *("dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"),
     }
@@ -351,10 +351,13 @@ def _in_order(
     sweep: Sweep, inside: Mapping[World, Sequence[Point]], *, repeat: int
 ) -> Iterator[Point]:
     """Shuffle points within each world, so that slow drift of the machine hits no point more."""
-    for world, points in inside.items():
-        shuffled = [*points]
+    priorities = {
+        world: max(map(sweep.priority_of, points), default=0.0) for world, points in inside.items()
+    }
+    for world in sorted(inside, key=lambda world: -priorities[world]):
+        shuffled = [*inside[world]]
         random.Random(f"{sweep.seed}/{repeat}/{astuple(world)}").shuffle(shuffled)
-        yield from shuffled
+        yield from sorted(shuffled, key=lambda point: -sweep.priority_of(point))
 
 
 def _state(

@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import drift_of
+from dtsweep.analysis.interference import (
+    INTERFERENCE_COLUMNS,
+    Interference,
+    interference_over,
+)
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.study import Study, launch_sigma
@@ -63,8 +68,28 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
         _windows(measured),
         _implausible_doubt(measured, varying),
         _environment_doubt(measured),
+        _interference_doubt(measured, zone=study.zone),
     )
     return [*filter(None, doubts)]
+
+
+def _interference_doubt(trials: pd.DataFrame, *, zone: float) -> str:
+    """State that trials slowed each other down by more than the indifference zone."""
+    frame = trials.reindex(columns=list(INTERFERENCE_COLUMNS))
+    rows = [dict(zip(INTERFERENCE_COLUMNS, row, strict=True)) for row in frame.to_numpy()]
+    interference = interference_over(rows, zone=zone)
+    if interference is None:
+        return ""
+    return interference_words(interference, zone=zone)
+
+
+def interference_words(interference: Interference, *, zone: float) -> str:
+    """Say how much trials slowed each other down, and what to do."""
+    return (
+        f"Trials that ran at the same time, up to {interference.concurrent}, took "
+        f"{interference.share:.1%} longer than alone, more than the indifference zone of "
+        f"{zone:.1%}. Run fewer: Resources(concurrent={interference.advised})."
+    )
 
 
 def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:

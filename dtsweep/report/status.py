@@ -317,8 +317,8 @@ def _node_columns(node_use: Mapping[str, NodeUse]) -> dict[str, list[str]]:
 def _attempt_columns(rows: Sequence[AttemptRow], now: float) -> dict[str, list[str]]:
     if not rows:
         return {}
-    latencies = [math.nan if row.latency_s is None else row.latency_s * 1e3 for row in rows]
-    rates = [math.nan if row.samples_per_s is None else row.samples_per_s for row in rows]
+    latencies = [_or_nan(row.latency_s) * 1e3 for row in rows]
+    rates = [_or_nan(row.samples_per_s) for row in rows]
     columns = {
         "began\nUTC": [_short_time(row.started_at, now) for row in rows],
         "point": [row.name for row in rows],
@@ -331,6 +331,12 @@ def _attempt_columns(rows: Sequence[AttemptRow], now: float) -> dict[str, list[s
             "" if row.cost_usd is None else f"{row.cost_usd:.4f}" for row in rows
         ]
     return columns
+
+
+def _or_nan(value: float | None) -> float:
+    if value is None:
+        return math.nan
+    return value
 
 
 def _failure_columns(campaign: Campaign) -> dict[str, list[str]]:

@@ -570,7 +570,7 @@ TRIALS: tuple[Column, ...] = (
         "concurrent_trials",
         INT,
         "trials",
-        "most that other slots ran at the same time on its nodes; 0 is alone, null unknown",
+        "most others of the run that ran at the same time; 0 is alone, null unknown",
     ),
     Column(
         "interference",

@@ -92,7 +92,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         ),
         "canary_drift": f"over {CANARY_DRIFT:.0%} and more than chance from its world's earlier "
         "canaries of this run",
-        "interference": "trials that ran at the same time on a node changed the step time of its "
+        "interference": "trials that ran at the same time changed the step time of its "
         f"world's canary by over {CANARY_DRIFT:.0%} and more than chance",
         "adjacent_launches": "the repeats of a world followed each other",
     }

@@ -11,6 +11,9 @@ import ray
 from dtsweep.sweep.point import World
 from dtsweep.text import count_of
 
+NODE_ID = "ray.io/node-id"
+"""Ray's label of a node with its id."""
+
 STRIKES = 2
 """Number of trials that lost a process on a node, and only there, before it is left out.
 
@@ -54,6 +57,35 @@ class NodeChoice:
     def without(self) -> list[str]:
         """Ids of the nodes that are left out."""
         return [node.node_id for node in (*self.leaving, *self.failing)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionNodes:
+    """Nodes on which the ranks of a session run."""
+
+    places: Mapping[str, int] | None = None
+    """Number of ranks on each node, by its id; None leaves the choice to Ray."""
+
+    without: Sequence[str] = ()
+    """Ids of nodes that are left out where the choice is Ray's."""
+
+    def selectors(self, workers: int) -> list[dict[str, str]] | None:
+        """Ray's label selector of each worker; None is any node.
+
+        >>> SessionNodes(places={"a": 1, "b": 1}).selectors(2)
+        [{'ray.io/node-id': 'a'}, {'ray.io/node-id': 'b'}]
+        >>> SessionNodes(without=["b", "c"]).selectors(1)
+        [{'ray.io/node-id': '!in(b,c)'}]
+        """
+        if self.places is not None:
+            nodes = [node for node, ranks in self.places.items() for _ in range(ranks)]
+            return [{NODE_ID: node} for node in nodes]
+        if not self.without:
+            return None
+        return [{NODE_ID: f"!in({','.join(self.without)})"}] * workers
+
+
+ANY_NODES = SessionNodes()
 
 
 class FailureCounts:

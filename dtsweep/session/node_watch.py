@@ -21,6 +21,7 @@ from dtsweep.session.nodes import NODE_ANSWERS_S
 from dtsweep.session.session import SessionError
 from dtsweep.session.session_settings import Settings
 from dtsweep.sweep.point import World
+from dtsweep.text import count_of
 
 
 class NodeWatch:
@@ -81,7 +82,7 @@ class NodeWatch:
         if self._settings.is_private:
             return NodeChoice(leaving=[], failing=[])
         chosen = self._chosen(
-            await self._usable(within_s), world, grows=self._settings.is_autoscaled
+            await self._nodes_now(within_s), world, grows=self._settings.is_autoscaled
         )
         by_reason = {
             "is being taken back": chosen.leaving,
@@ -104,7 +105,7 @@ class NodeWatch:
         Raises:
             SessionError: Ray's head does not say which nodes there are.
         """
-        nodes = await self._usable(NODE_ANSWERS_S)
+        nodes = await self._nodes_now(NODE_ANSWERS_S)
         failing = self._failure_counts.failing()
         reused = [node for node in nodes if node.node_id in failing]
         if not reused or self._chosen(nodes, world, grows=False).misfit is not None:
@@ -125,12 +126,26 @@ class NodeWatch:
             grows=grows,
         )
 
-    async def _usable(self, within_s: float) -> list[NodeNow]:
-        """The nodes that are there, of those that this slot may use."""
+    async def check(self, places: Mapping[str, int]) -> None:
+        """Check that the nodes that the driver has chosen for a session are still there.
+
+        Raises:
+            SessionError: one has gone, or is being taken back; or the head does not answer.
+        """
+        staying = {
+            node.node_id
+            for node in await self._nodes_now(self._settings.node_timeout_s)
+            if node.leaves_at is None
+        }
+        gone = [node for node in places if node not in staying]
+        if gone:
+            reason = f"{count_of(len(gone), 'node')} of the session left before it started"
+            raise SessionError("node_lost", reason)
+
+    async def _nodes_now(self, within_s: float) -> list[NodeNow]:
+        """The nodes that are there."""
         try:
-            nodes = await asyncio.wait_for(asyncio.to_thread(nodes_now), within_s)
+            return await asyncio.wait_for(asyncio.to_thread(nodes_now), within_s)
         except (RayError, TimeoutError) as error:
             reason = f"Ray's head did not say in {within_s:g} s which nodes there are"
             raise SessionError("collateral", reason) from error
-        usable = self._settings.nodes
-        return [node for node in nodes if usable is None or node.node_id in usable]

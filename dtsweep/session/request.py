@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -21,16 +22,19 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 
+from dtsweep.session.node_choice import NODE_ID, SessionNodes
 from dtsweep.session.node_watch import NodeWatch
 from dtsweep.session.nodes import NODE_ANSWERS_S
 from dtsweep.session.orphans import remove_orphans
 from dtsweep.session.session import SessionError
 from dtsweep.session.session_settings import Settings
-from dtsweep.session.trainer import node_selector
 from dtsweep.sweep.point import World
 
 LOOK_EVERY_S = 1.0
 """Interval of questions to the autoscaler on a request."""
+
+FILLED_S = 5.0
+"""Time limit to take what workers leave of their nodes."""
 
 REFUSED_S = 20.0
 """Time for which a request must be refused: nodes of an ended session still count as used."""
@@ -56,13 +60,13 @@ class NodeRequest:
         """
         per_worker = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
         bundle = {kind: count for kind, count in per_worker.items() if count}
-        selector = node_selector(settings.nodes, without)
         self._group = placement_group(
             [bundle] * workers,
             strategy=world.placement.upper(),
             name=_name(),
-            bundle_label_selector=selector and [selector] * workers,
+            bundle_label_selector=SessionNodes(without=without).selectors(workers),
         )
+        self._per_worker = bundle
         self._world = world
         self._settings = settings
 
@@ -111,6 +115,40 @@ class NodeRequest:
         remove_orphans()
         return is_refused(scaling_state(), group=self._group.id.hex())
 
+    def places(self) -> dict[str, int]:
+        """Number of workers for which each node has room, once the request is met."""
+        table = placement_group_table(self._group)
+        return dict(Counter(table["bundles_to_node_id"].values()))
+
+    def fill(self, places: Mapping[str, int]) -> PlacementGroup | None:
+        """Take what workers leave of their nodes, so that no other session gets a part of them.
+
+        Ray's first autoscaler would otherwise count it as room for other requests.
+
+        Returns:
+            What does so; None where workers need all of their nodes.
+        """
+        bundles = []
+        nodes = []
+        for node in ray.nodes():
+            workers = places.get(node["NodeID"], 0)
+            rest = {
+                kind: node["Resources"].get(kind, 0) - workers * self._per_worker.get(kind, 0)
+                for kind in ("CPU", "GPU")
+            }
+            bundle = {kind: count for kind, count in rest.items() if count > 0}
+            if workers and bundle:
+                bundles.append(bundle)
+                nodes.append({NODE_ID: node["NodeID"]})
+        if not bundles:
+            return None
+        group = placement_group(bundles, bundle_label_selector=nodes, name=_name())
+        if group.wait(FILLED_S):
+            return group
+        # Someone else uses a part. What is asked for in vain would make an autoscaler add nodes.
+        remove_placement_group(group)
+        return None
+
     def keep_alive(self) -> PlacementGroup | None:
         """Keep the new nodes in use, with all that workers need free, until Train has started.
 
@@ -126,7 +164,7 @@ class NodeRequest:
             return None
         return placement_group(
             [{f"node:{addresses[node_id]}": 0.001} for node_id in came],
-            bundle_label_selector=[{"ray.io/node-id": node_id} for node_id in came],
+            bundle_label_selector=[{NODE_ID: node_id} for node_id in came],
             name=_name(),
         )
 
@@ -135,9 +173,14 @@ class NodeRequest:
         remove_placement_group(self._group)
 
 
+def _own_name() -> str:
+    """Name of the slot whose process this is."""
+    return str(ray.get_runtime_context().get_actor_name())
+
+
 def _name() -> str:
     """A name that tells whose a placement group is: it outlives its slot."""
-    return f"{ray.get_runtime_context().get_actor_name()}:{time.monotonic_ns()}"
+    return f"{_own_name()}:{time.monotonic_ns()}"
 
 
 class NodeRequests:
@@ -159,8 +202,12 @@ class NodeRequests:
         """True if a session holds its nodes."""
         self._ahead: NodeRequest | None = None
         self._kept_alive: PlacementGroup | None = None
+        self._filled: PlacementGroup | None = None
+        """Holds the parts of its nodes that its ranks leave."""
         self._wait: tuple[float, float] | None = None
         """From when until when nodes were waited for last, by the monotonic clock."""
+        self._waits_since: float | None = None
+        """None while nothing is waited for."""
 
     async def ask_ahead(self, world: World | None) -> None:
         """Request what the next session will lack, once this one has its nodes.
@@ -174,25 +221,46 @@ class NodeRequests:
         self._next = world
         await self._ask()
 
-    async def come(self, world: World) -> list[str]:
+    async def come(self, world: World, places: Mapping[str, int] | None) -> SessionNodes:
         """Have all nodes of a session come that is about to start.
 
-        Returns:
-            The ids of nodes that it must not use.
+        Args:
+            world: of its ranks.
+            places: number of ranks on each node, where the driver has chosen them.
 
         Raises:
             SessionError: they don't come.
         """
-        began = time.monotonic()
+        if places is not None:
+            await self._nodes.check(places)
+            return SessionNodes(places=places)
         if not self._settings.is_autoscaled:
-            return (await self._nodes.choose(world, within_s=self._settings.node_timeout_s)).without
+            chosen = await self._nodes.choose(world, within_s=self._settings.node_timeout_s)
+            return SessionNodes(without=chosen.without)
         self.withdraw()
+        await self.give_back()
+        began = self._waits_since = time.monotonic()
         try:
             return await self._come_in_any_case(world)
         finally:
+            self._waits_since = None
             self._wait = began, time.monotonic()
 
-    async def _come_in_any_case(self, world: World) -> list[str]:
+    def waits_s(self) -> float:
+        """Time for which nodes have been waited for so far; 0 if they are not."""
+        if self._waits_since is None:
+            return 0.0
+        return time.monotonic() - self._waits_since
+
+    async def give_back(self) -> None:
+        """Leave the nodes of a session that has ended to others."""
+        if self._filled is not None:
+            remove_placement_group(self._filled)
+            self._filled = None
+        if self._settings.claims is not None:
+            await self._settings.claims.release.remote(_own_name())
+
+    async def _come_in_any_case(self, world: World) -> SessionNodes:
         """Have all nodes come; failing ones are used again if none come in their place."""
         try:
             return await self._come(world, is_patient=False)
@@ -202,17 +270,38 @@ class NodeRequests:
                 raise
         return await self._come(world, is_patient=True)
 
-    async def _come(self, world: World, *, is_patient: bool) -> list[str]:
-        chosen = await self._nodes.choose(world, within_s=self._settings.node_timeout_s)
-        request = NodeRequest(world, self._settings, workers=world.workers, without=chosen.without)
-        try:
-            await request.met(is_patient=is_patient or not chosen.failing, say=self._say)
-            self._kept_alive = request.keep_alive()
-            if self._kept_alive is not None:
-                await asyncio.to_thread(self._kept_alive.wait, LOOK_EVERY_S)
-        finally:
-            request.withdraw()
-        return chosen.without
+    async def _come(self, world: World, *, is_patient: bool) -> SessionNodes:
+        nodes = None
+        while nodes is None:
+            chosen = await self._nodes.choose(world, within_s=self._settings.node_timeout_s)
+            without = [*chosen.without, *await self._of_others()]
+            request = NodeRequest(world, self._settings, workers=world.workers, without=without)
+            try:
+                await request.met(is_patient=is_patient or not chosen.failing, say=self._say)
+                nodes = await self._taken(request, without)
+                self._kept_alive = request.keep_alive()
+                if self._kept_alive is not None:
+                    await asyncio.to_thread(self._kept_alive.wait, LOOK_EVERY_S)
+            finally:
+                request.withdraw()
+        return nodes
+
+    async def _of_others(self) -> list[str]:
+        """Nodes that sessions of other slots have."""
+        if self._settings.claims is None:
+            return []
+        nodes: list[str] = await self._settings.claims.of_others.remote(_own_name())
+        return nodes
+
+    async def _taken(self, request: NodeRequest, without: Sequence[str]) -> SessionNodes | None:
+        """Take the nodes that came; None if another slot was faster."""
+        if self._settings.claims is None:
+            return SessionNodes(without=without)
+        places = request.places()
+        if await self._settings.claims.claim.remote(_own_name(), list(places)):
+            return None
+        self._filled = await asyncio.to_thread(request.fill, places)
+        return SessionNodes(places=places)
 
     async def launched(self) -> None:
         """Note that a session holds its nodes."""

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from dtsweep.session.deadlines import CLOSE_S, IMPORT_S
 from dtsweep.session.diagnosis import Diagnosis, Ranks, verdict_on, why_silent
 from dtsweep.session.endings import why_not_up
 from dtsweep.session.memory_kills import MemoryKills
+from dtsweep.session.node_choice import ANY_NODES, SessionNodes
 from dtsweep.session.nodes import answer_in_time, on_node, read_tail
 from dtsweep.session.orphans import look_for_orphans
 from dtsweep.session.rank_assignment import RankAssignment, assign_ranks, members_of
@@ -72,7 +73,15 @@ class RefusedError(Exception):
 class Session:
     """The ranks of one world while they live; smaller worlds are made of some of them."""
 
-    def __init__(self, group: str, world: World, settings: Settings, slot: Any) -> None:
+    def __init__(
+        self,
+        group: str,
+        world: World,
+        settings: Settings,
+        slot: Any,
+        *,
+        places: Mapping[str, int] | None = None,
+    ) -> None:
         """Prepare; `start` starts.
 
         Args:
@@ -80,12 +89,14 @@ class Session:
             world: of all its ranks.
             settings: of the run.
             slot: the actor that the ranks ask for tasks.
+            places: number of its ranks on each node, where the driver has chosen them.
         """
         self.state = SessionState.SCHEDULING
         self.coming_up: asyncio.Task[None] | None = None
         """The wait for its nodes, and then its start."""
         self.group = group
         self.world = world
+        self.places = places
         self.workers = world.workers
         self.members: Sequence[int] = range(world.workers)
         """Ranks of the session that ran the last task, in the order of their ranks in its world."""
@@ -131,11 +142,11 @@ class Session:
         if self.coming_up is not None:
             await self.coming_up
 
-    async def start(self, without: Sequence[str] = ()) -> None:
+    async def start(self, nodes: SessionNodes = ANY_NODES) -> None:
         """Start the ranks and wait for all of them.
 
         Args:
-            without: ids of nodes that it must not use.
+            nodes: those that it uses.
 
         Raises:
             SessionError: they did not come up, or two of them have one GPU.
@@ -143,7 +154,7 @@ class Session:
         """
         if not self._to(SessionState.STARTING):
             raise SessionError("collateral", "the session was ended before its nodes had come")
-        arguments = (asyncio.get_running_loop(), without)
+        arguments = (asyncio.get_running_loop(), nodes)
         threading.Thread(target=self._fit, args=arguments, name=self.name, daemon=True).start()
         until = time.monotonic() + self._settings.node_timeout_s + IMPORT_S
         while len(self.facts) < self.workers:
@@ -368,7 +379,7 @@ class Session:
         )
         return {f"{self.name}/{rank}": text for rank, text in zip(self.facts, texts, strict=True)}
 
-    def _fit(self, loop: asyncio.AbstractEventLoop, without: Sequence[str]) -> None:
+    def _fit(self, loop: asyncio.AbstractEventLoop, nodes: SessionNodes) -> None:
         """Run the trainer, on a thread, until the session ends."""
         try:
             trainer = trainer_of(
@@ -376,7 +387,7 @@ class Session:
                 self._settings,
                 session=self.name,
                 slot=self._slot,
-                without=without,
+                nodes=nodes,
             )
             trainer.fit()
         except Exception as error:  # noqa: BLE001  # whatever ends the trainer ends the session

@@ -13,8 +13,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
@@ -36,8 +35,22 @@ from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import Task
 
+Places = Mapping[str, int]
+"""Number of ranks on each node, by the node's id."""
+
 LEFT_OVER = 0.01
 """Share of the device's memory still in use after a trial, compared with the session's first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotNews:
+    """Answer of a slot to the driver's regular question."""
+
+    lines: Sequence[str]
+    """For the user."""
+
+    waits_s: float
+    """Time for which its session has waited for nodes so far, in seconds."""
 
 
 class Slot:
@@ -56,8 +69,6 @@ class Slot:
         self._session: Session | None = None
         """The session that was started last, also once it has ended; None before the first."""
         self._attempts: dict[str, asyncio.Task[AttemptResult]] = {}
-        self._launched = asyncio.Event()
-        """Set once a first session was begun to start."""
         self._logs: dict[str, str] = {}
         self._lines: list[str] = []
         """For the user, as long as nobody has taken them."""
@@ -67,32 +78,26 @@ class Slot:
         self._nodes = NodeWatch(settings, failure_counts)
         self._requests = NodeRequests(settings, self._nodes, say=self._say)
 
-    async def prepare(self, group: str, world: World) -> None:
+    async def prepare(self, group: str, world: World, places: Places | None) -> None:
         """Begin to start the session of the first task; `run` reports the outcome."""
         if not self._attempts:
-            self._launch(group, world)
-
-    async def come_up(self) -> None:
-        """Wait for the session that `prepare` starts, until it is up or has failed."""
-        await self._launched.wait()
-        if self._session is not None and self._session.coming_up is not None:
-            await asyncio.wait([self._session.coming_up])
+            self._launch(group, world, places)
 
     async def ask_ahead(self, world: World | None) -> None:
         """Ask for the nodes that the next session, of this world, will lack; None asks for none."""
         await self._requests.ask_ahead(world)
 
-    async def run(self, task: Task, after: Sequence[str] = ()) -> None:
+    async def run(self, task: Task, places: Places | None = None) -> None:
         """Run one attempt in the session that fits it; `collect` returns the result.
 
         The process that asked first may have ended; another one then asks again.
 
         Args:
             task: the attempt.
-            after: names of slots whose sessions must not start while it is measured.
+            places: number of the session's ranks on each node, where the driver chooses them.
         """
         if task.attempt_id not in self._attempts:
-            self._attempts[task.attempt_id] = asyncio.create_task(self._run(task, after))
+            self._attempts[task.attempt_id] = asyncio.create_task(self._run(task, places))
         await asyncio.shield(self._attempts[task.attempt_id])
 
     async def collect(self, attempt_id: str) -> AttemptResult | None:
@@ -102,12 +107,11 @@ class Slot:
             return None
         return await attempt
 
-    async def _run(self, task: Task, after: Sequence[str]) -> AttemptResult:
+    async def _run(self, task: Task, places: Places | None) -> AttemptResult:
         began = time.monotonic()
         startup_s = None
         try:
-            session = await self._session_for(task)
-            await first_sessions_up(after)
+            session = await self._session_for(task, places)
             self._deaths.pop(session.world, None)
             has_started = session.is_new
             session.enter(task.point.world)
@@ -198,6 +202,7 @@ class Slot:
             await session.close()
             self._say_limits_left(session)
             self._logs |= await session.tails()
+        await self._requests.give_back()
 
     async def register(self, session: str, rank: int, facts: RankFacts, actor: Any) -> None:
         """Note that a rank has come up."""
@@ -242,10 +247,10 @@ class Slot:
         """Keep a line for the user."""
         self._lines.append(line)
 
-    async def take_lines(self) -> list[str]:
+    async def take_news(self) -> SlotNews:
         """Hand over the lines for the user, once; also a sign of life."""
         lines, self._lines = self._lines, []
-        return lines
+        return SlotNews(lines=lines, waits_s=self._requests.waits_s())
 
     @property
     def _state(self) -> SessionState:
@@ -267,7 +272,7 @@ class Slot:
             return self._session
         return None
 
-    async def _session_for(self, task: Task) -> Session:
+    async def _session_for(self, task: Task, places: Places | None) -> Session:
         """The open session where it fits the task, else a new one, once all of its ranks are up."""
         session = self._open_session
         if session is not None:
@@ -275,7 +280,9 @@ class Slot:
             if session.state is SessionState.DIED:
                 # Between two trials: no fault of this one.
                 await self._drop()
-            elif session.fits(task) and await self._stays(session, task):
+            elif (
+                session.fits(task) and session.places == places and await self._stays(session, task)
+            ):
                 return session
             else:
                 await self.end_session()
@@ -284,24 +291,23 @@ class Slot:
             raise SessionError(
                 "collateral", "the session before did not end; another process takes over"
             )
-        session = self._launch(task.session_group, task.point.world)
+        session = self._launch(task.session_group, task.point.world, places)
         await session.up()
         return session
 
-    def _launch(self, group: str, world: World) -> Session:
+    def _launch(self, group: str, world: World, places: Places | None) -> Session:
         """Begin to start a session; `Session.up` waits for it."""
         actor = ray.get_runtime_context().current_actor
-        self._session = session = Session(group, world, self._settings, actor)
+        self._session = session = Session(group, world, self._settings, actor, places=places)
         session.coming_up = asyncio.create_task(self._start(session))
         # Nobody waits for a session that is closed before a task needs it.
         session.coming_up.add_done_callback(lambda start: start.cancelled() or start.exception())
-        self._launched.set()
         return session
 
     async def _start(self, session: Session) -> None:
-        without = await self._requests.come(session.world)
+        nodes = await self._requests.come(session.world, session.places)
         try:
-            await session.start(without)
+            await session.start(nodes)
         finally:
             self._requests.let_go()
         await self._requests.launched()
@@ -405,10 +411,3 @@ class Slot:
     def _say_limits_left(self, session: Session) -> None:
         for reason in session.limits_left:
             self._say(reason)
-
-
-async def first_sessions_up(slots: Sequence[str]) -> None:
-    """Wait for the first sessions of other slots, by their names; ended slots start none."""
-    for name in slots:
-        with suppress(ValueError, ray.exceptions.RayError):
-            await ray.get_actor(name).come_up.remote()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from dtsweep.hardware.variables import NCCL_SETTINGS, NO_GPUS
+from dtsweep.session.node_choice import ANY_NODES, SessionNodes
 from dtsweep.session.session_settings import Settings
 from dtsweep.session.worker_loop import serve
 from dtsweep.sweep.point import World
@@ -53,7 +53,7 @@ def train_settings(
 
 
 def trainer_of(
-    world: World, settings: Settings, *, session: str, slot: Any, without: Sequence[str] = ()
+    world: World, settings: Settings, *, session: str, slot: Any, nodes: SessionNodes = ANY_NODES
 ) -> Any:
     """Make the trainer whose workers are a session's ranks.
 
@@ -62,7 +62,7 @@ def trainer_of(
         settings: of the run.
         session: its name.
         slot: the actor that the ranks ask for tasks.
-        without: ids of nodes that it must not use.
+        nodes: those that it uses.
     """
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -92,7 +92,7 @@ def trainer_of(
             use_gpu=settings.gpus_per_worker > 0,
             resources_per_worker=resources,
             placement_strategy=world.placement.upper(),
-            label_selector=node_selector(settings.nodes, without),
+            label_selector=nodes.selectors(world.workers),
         ),
         torch_config=TorchConfig(
             backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=RENDEZVOUS_S
@@ -107,19 +107,6 @@ def trainer_of(
             },
         ),
     )
-
-
-def node_selector(nodes: Sequence[str] | None, without: Sequence[str]) -> dict[str, str] | None:
-    """Ray's label selector of the nodes that ranks may run on; None is any.
-
-    >>> node_selector(["a", "b"], ["b"]), node_selector(None, ["b"])
-    ({'ray.io/node-id': 'in(a)'}, {'ray.io/node-id': '!in(b)'})
-    """
-    if nodes is not None:
-        return {"ray.io/node-id": f"in({','.join(node for node in nodes if node not in without)})"}
-    if not without:
-        return None
-    return {"ray.io/node-id": f"!in({','.join(without)})"}
 
 
 def no_restarts() -> dict[str, int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from dtsweep.errors import SweepError, quoted
+from dtsweep.errors import SweepError, error_line, quoted
 from dtsweep.sweep.checks import axis_values, check_axis, check_workload, is_search_space
 from dtsweep.sweep.goal import Goal, Question, question_of
 from dtsweep.sweep.point import Point
@@ -159,10 +159,13 @@ class Resources:
     unknown types."""
 
     concurrent: int = 1
-    """Slots: trials that run side by side, each slot on nodes of its own unless `share_nodes`."""
+    """Sessions that run at the same time, at most: as many as the nodes have room for.
+
+    Each has nodes of its own unless `share_nodes`.
+    """
 
     share_nodes: bool = False
-    """True if more slots than nodes may share them, each with an equal part of a node.
+    """True if sessions that run at the same time may share a node, each worker with its own GPU.
 
     Trials on one node can slow each other down: the column `interference` says by how much.
     """
@@ -384,6 +387,26 @@ class Sweep:
         if self.measure.repeats is not None:
             return None
         return self._asked()
+
+    def priority_of(self, point: Point) -> float:
+        """Priority of a point; 0 where the sweep gives none.
+
+        Raises:
+            SweepError: `priority` failed, or did not return a number.
+        """
+        if self.priority is None:
+            return 0.0
+        try:
+            priority = self.priority(point)
+        except Exception as error:
+            reason = f"priority failed: {error_line(error)}; it is called with each point"
+            raise SweepError(reason, word="priority") from error
+        is_number = isinstance(priority, (int, float)) and not math.isnan(priority)
+        if not is_number:
+            raise SweepError(
+                f"priority returned {quoted(priority)}; it must return a number", word="priority"
+            )
+        return float(priority)
 
     @property
     def name(self) -> str:

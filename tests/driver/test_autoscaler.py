@@ -276,7 +276,7 @@ class Slot:
     async def come(self, workers, placement="pack"):
         world = World(workers=workers, placement=placement, environment=())
         try:
-            return sorted(await self.requests.come(world))
+            return sorted((await self.requests.come(world, None)).without)
         except SessionError as error:
             return f"{error.status}: {error}"
 
@@ -678,6 +678,46 @@ def test_two_sweeps_share_an_autoscaler_and_one_that_loses_a_node_waits_for_the_
     assert attempts["other"]["status"].tolist() == ["ok"] * 3
     assert attempts["losing"]["status"].tolist() == ["node_lost", "ok", "ok", "ok"]
     assert attempts["other"]["nodes_wait_s"].iloc[0] > 20
+
+
+TOGETHER = (
+    SWEEP.replace('"workers": [1, 2, 3, 5]', '"workers": [1, 6]')
+    .replace('["strict_spread", "strict_pack"]', '["pack"]')
+    .replace("canary=False, ", "")
+    .replace("repeats=1", "repeats=2")
+    .replace("(p.workers, p.placement, p.micro_batch) in SHAPES", "p.workers")
+    .replace("cpus_per_worker=1", "cpus_per_worker=1, concurrent=3")
+)
+"""A world of all nodes that can be added, and small ones that run at the same time."""
+
+
+@pytest.mark.ray
+def test_sessions_that_run_at_the_same_time_have_nodes_of_their_own(
+    tmp_path: Path, dtsweep_command: Command
+) -> None:
+    (tmp_path / "sweep.py").write_text(TOGETHER)
+    small = {**TYPES["small"], "resources": {"CPU": 2}}
+    types = {"ray.head.default": TYPES["ray.head.default"], "small": small}
+    # The first autoscaler adds no node as long as it counts a part of one as free.
+    with growing_head(tmp_path / "cluster.yaml", v2=False, most=3, types=types) as address:
+        arguments = [tmp_path / "sweep.py", "--address", address, "--results", tmp_path / "r"]
+        done = dtsweep_command("run", *arguments, folder=tmp_path, RAY_AUTH_MODE="disabled")
+    assert done.returncode == 0, done.stderr
+    rows = pd.read_parquet(tmp_path / "r" / "trials").sort_values("started_at")
+    # What the figures of docs/log/ are taken from; pytest shows it with -s.
+    print(rows[[*SHOWN, "concurrent_trials", "interference"]].to_string())
+    assert rows["status"].unique().tolist() == ["ok"]
+    assert rows.query("role == 'trial'")["trial_id"].nunique() == 8
+    # The world of all nodes came first, alone; then the small ones, each on a node of its own.
+    large, small_ones = rows.query("workers == 6"), rows.query("workers == 1")
+    assert large["concurrent_trials"].max() == 0
+    assert small_ones.query("role == 'trial'")["concurrent_trials"].max() == 1
+    ranks = pd.read_parquet(tmp_path / "r" / "ranks").merge(rows[["attempt_id", "session"]])
+    hosts = ranks.groupby("session")["node_id"].agg(frozenset)
+    used = [hosts[session] for session in small_ones["session"].unique()]
+    assert [len(nodes) for nodes in used] == [1, 1]
+    assert used[0] != used[1]
+    assert small_ones["interference"].notna().any()
 
 
 @contextmanager

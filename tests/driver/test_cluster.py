@@ -67,16 +67,35 @@ def test_which_ray_is_used_is_what_ray_users_expect(
         assert f"using Ray at {address}: 4 nodes" in done.stderr
 
 
-def test_lanes_run_side_by_side_on_nodes_of_their_own(
+def test_small_worlds_run_at_the_same_time_and_a_large_one_has_all_nodes(
     nodes: Any, folder: Path, dtsweep_command: Command
 ) -> None:
-    text = SWEEP.replace("cpus_per_worker=1", "cpus_per_worker=1, concurrent=2").replace(
-        "[1, 2, 5]", "[1]"
-    )
-    (folder / "sweep.py").write_text(text.replace("repeats=1", "repeats=2"))
+    text = SWEEP.replace("cpus_per_worker=1", "cpus_per_worker=1, concurrent=3")
+    measure = "repeats=2, half_width=None, min_seconds=1, max_seconds=2"
+    text = text.replace("repeats=1, half_width=None, canary=False, min_seconds=0", measure)
+    text = text.replace('"placement": [', '"micro_batch": [1, 2], "placement": [')
+    (folder / "sweep.py").write_text(text)
     arguments = ["--address", nodes.address, "--results", folder / "r", "--set", "placement=pack"]
+    arguments += ["--set", "workers=1,3", "--set", "workload.slow=true"]
     done = dtsweep_command("run", folder / "sweep.py", *arguments, folder=folder)
     assert done.returncode == 0, done.stderr
+    rows = pd.read_parquet(folder / "r" / "trials").sort_values("started_at")
+    assert rows["status"].unique().tolist() == ["ok"]
+    assert rows.query("role == 'trial'")["trial_id"].nunique() == 8
     ranks = pd.read_parquet(folder / "r" / "ranks")
-    assert len(ranks) == 2
-    assert ranks["node_id"].nunique() == 2
+    nodes_of = ranks.groupby("attempt_id")["node_id"].agg(set)
+    began = rows["started_at"]
+    ended = began + pd.to_timedelta(
+        rows[["startup_s", "trial_s", "overhead_s"]].sum(axis=1), unit="s"
+    )
+    together = 0
+    for one in rows.index:
+        for other in rows.index[rows.index > one]:
+            if began[one] < ended[other] and began[other] < ended[one]:
+                together += 1
+                attempts = rows["attempt_id"]
+                assert nodes_of[attempts[one]].isdisjoint(nodes_of[attempts[other]])
+    assert together
+    assert {len(nodes_of[row.attempt_id]) for row in rows.query("workers == 3").itertuples()} == {3}
+    # One canary was measured next to others, and again alone.
+    assert rows["interference"].notna().any()

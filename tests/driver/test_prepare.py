@@ -12,6 +12,7 @@ from dtsweep import Measure, Resources, Sweep, SweepError
 from dtsweep.driver.autoscaler import Autoscaler, NodeType
 from dtsweep.driver.cluster import Cluster, Node
 from dtsweep.driver.prepare import lay_out, prepare
+from dtsweep.plan.estimate import Pace
 from dtsweep.plan.plan import Plan, make_plan
 from dtsweep.plan.trial import Trial
 from dtsweep.sweep.axes import candidates
@@ -49,18 +50,18 @@ class Made:
     """A plan's first batch on a cluster that is settled for it."""
 
     sweep: Sweep
-    slots: Sequence[tuple[Node, ...] | None]
     nests: bool
     groups: Sequence[Sequence[Trial]]
     refused: Sequence[tuple[Trial, str]]
     canaries: Mapping[World, Trial]
+    pace: Pace
     flags: tuple[str, ...]
 
 
 def made_of(sweep: Sweep, plan: Plan, cluster: Cluster) -> Made:
     settled = prepare(sweep, plan, cluster)
     layout = lay_out(settled, plan)
-    return Made(sweep=settled.sweep, slots=settled.slots, nests=settled.nests, **vars(layout))
+    return Made(sweep=settled.sweep, nests=settled.nests, **vars(layout))
 
 
 def prepared(
@@ -254,43 +255,46 @@ def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_if_a_start_is_lo
 
 def test_lanes_share_the_worlds_of_a_launch() -> None:
     axes: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}
-    made = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2), concurrent=2)
+    nodes = [{"CPU": 1.0}, {"CPU": 1.0}]
+    made = prepared(cluster_of(nodes), axes, measure=Measure(repeats=2), concurrent=2)
+    # The world of both nodes first, then the small ones side by side.
     assert [(g[0].point.workers, g[0].repeat) for g in made.groups] == [
         (2, 1),
-        (1, 1),
         (2, 2),
+        (1, 1),
         (1, 2),
     ]
+    assert made.flags == ("adjacent_launches",)
 
 
-def test_lanes_share_the_nodes_that_have_cpus() -> None:
-    nodes = [{"CPU": 0.0}, *TWO_OF_TWO, {"CPU": 4.0}]
-    made = prepared(cluster_of(nodes), {"workers": [1]}, concurrent=2)
-    assert [[node.node_id for node in slot or ()] for slot in made.slots] == [
-        ["node1", "node3"],
-        ["node2"],
-    ]
-    assert prepared(cluster_of(nodes), {"workers": [1]}).slots == [None]
-
-
-def test_a_trial_must_fit_into_every_slot() -> None:
+def test_a_world_may_use_all_nodes_also_where_several_sessions_run_at_the_same_time() -> None:
     nodes = [{"CPU": 4.0}, {"CPU": 2.0}]
-    made = prepared(cluster_of(nodes), {"workers": [2, 3]}, concurrent=2)
-    assert refused(made) == {(3, "pack"): "3 workers of 1 CPU don't fit: 1 node with room for 2"}
+    made = prepared(cluster_of(nodes), {"workers": [2, 6, 7]}, concurrent=2)
+    assert refused(made) == {(7, "pack"): "7 workers of 1 CPU don't fit: 2 nodes with room for 4+2"}
 
 
-@pytest.mark.parametrize(
-    ("autoscaler", "message"),
-    [
-        (None, "concurrent=3 needs as many nodes"),
-        (adds((1, {"CPU": 2.0})), "concurrent trials need nodes that stay"),
-    ],
-)
-def test_lanes_without_nodes_of_their_own_are_refused(
-    autoscaler: Autoscaler | None, message: str
-) -> None:
-    with pytest.raises(SweepError, match=message):
-        prepared(cluster_of(TWO_OF_TWO, autoscaler), {"workers": [1]}, concurrent=3)
+def test_sessions_begin_in_the_order_of_their_priorities() -> None:
+    sweep = Sweep(
+        workload=Tokens(),
+        axes={"workers": [1, 2, 4], "micro_batch": [1, 2, 3]},
+        priority=lambda point: {1: 5.0, 2: 1.0}.get(point.workers, 0.0) + point.micro_batch / 10,
+        measure=Measure(repeats=2, nested=False),
+        resources=Resources(concurrent=2),
+    )
+    plan = make_plan(sweep, candidates(sweep), [])
+    for cluster in (cluster_of([{"CPU": 4.0}]), cluster_of([HEAD], adds((9, {"CPU": 4.0})))):
+        groups = made_of(sweep, plan, cluster).groups
+        assert [group[0].point.workers for group in groups] == [1, 1, 2, 2, 4, 4]
+        assert [[t.point.micro_batch for t in group] for group in groups] == [[3, 2, 1]] * 6
+
+
+def test_sessions_share_only_nodes_that_stay() -> None:
+    grows = cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0})))
+    with pytest.raises(SweepError, match="share_nodes=True needs nodes that stay"):
+        prepared(grows, {"workers": [1]}, concurrent=3, share_nodes=True)
+    assert prepared(grows, {"workers": [1]}, concurrent=3).sweep.resources.concurrent == 3
+    # A single session has nobody to share them with.
+    assert not prepared(grows, {"workers": [1]}, share_nodes=True).sweep.resources.share_nodes
 
 
 @pytest.mark.parametrize(
@@ -322,50 +326,19 @@ def test_a_worker_with_a_gpu_gets_its_share_of_the_nodes_cpus(
 def test_results_that_are_continued_keep_the_cpus_of_their_workers() -> None:
     sweep = Sweep(workload=Tokens(), axes={"micro_batch": [1, 2]}, measure=Measure(repeats=1))
     plan = make_plan(sweep, candidates(sweep), [])
-    row = {"trial_id": "t", "status": "ok", "gpus_per_worker": 1.0, "cpus_per_worker": 2.0}
+    row = {
+        "trial_id": "t",
+        "status": "ok",
+        "gpus_per_worker": 1.0,
+        "cpus_per_worker": 2.0,
+        "window_s": None,
+    }
     rows = [row, {**row, "status": "user_error", "cpus_per_worker": 3.0}]
     made = made_of(sweep, replace(plan, rows=rows), cluster_of([{"CPU": 16.0, "GPU": 2.0}]))
     assert made.sweep.resources.cpus_per_worker == 2
 
 
 EIGHT_GPUS = {"CPU": 16.0, "GPU": 8.0}
-
-
-def test_slots_share_a_node_only_if_the_sweep_says_so() -> None:
-    cluster = cluster_of([{"CPU": 4.0}, EIGHT_GPUS])
-    with pytest.raises(
-        SweepError,
-        match=r"concurrent=4 needs as many nodes.*here: 1; Resources\(share_nodes=True\)",
-    ):
-        prepared(cluster, {"workers": [1]}, concurrent=4)
-    made = prepared(cluster, {"workers": [1, 2, 3]}, concurrent=4, share_nodes=True)
-    # The head has no GPU and is part of no slot.
-    parts = [[(node.node_id, dict(node.resources)) for node in slot or ()] for slot in made.slots]
-    assert parts == [[("node1", {"CPU": 4.0, "GPU": 2.0})]] * 4
-    assert made.sweep.resources.share_nodes
-    assert refused(made) == {
-        (3, "pack"): "3 workers of 2 CPU + 1 GPU don't fit: 1 node with room for 2 for a slot of "
-        "concurrent=4"
-    }
-
-
-def test_each_node_is_divided_among_its_own_slots() -> None:
-    made = prepared(
-        cluster_of([{"CPU": 4.0}, {"CPU": 4.0}]), {"workers": [1]}, concurrent=3, share_nodes=True
-    )
-    parts = [(node.node_id, node.resources["CPU"]) for slot in made.slots for node in slot or ()]
-    assert parts == [("node0", 2.0), ("node1", 4.0), ("node0", 2.0)]
-
-
-def test_slots_with_nodes_of_their_own_share_none() -> None:
-    made = prepared(cluster_of(TWO_OF_TWO), {"workers": [1]}, concurrent=2, share_nodes=True)
-    assert not made.sweep.resources.share_nodes
-    assert [[node.node_id for node in slot or ()] for slot in made.slots] == [["node0"], ["node1"]]
-
-
-def test_a_slot_that_would_hold_no_worker_is_refused() -> None:
-    with pytest.raises(SweepError, match=r"less than a worker needs \(2 CPU \+ 1 GPU\).*8 workers"):
-        prepared(cluster_of([EIGHT_GPUS]), {"workers": [1]}, concurrent=9, share_nodes=True)
 
 
 def test_one_session_is_split_for_slots_that_would_have_none() -> None:
@@ -395,5 +368,5 @@ def test_a_thousand_nodes_are_looked_at_once_for_each_shape_of_a_world(slots: in
         return calls_of(lambda: made_of(sweep, plan, cluster))
 
     few, many = work(100), work(1100)
-    assert few < 45 * 1000
+    assert few < 65 * 1000
     assert many - few < 300 * 1000

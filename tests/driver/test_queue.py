@@ -11,6 +11,7 @@ import pytest
 from dtsweep import Measure, Resources, Sweep
 from dtsweep.driver.queue import CANARY_EVERY_S, Queue
 from dtsweep.plan.canary_choice import choose_canaries
+from dtsweep.plan.estimate import FIRST_PACE
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.results.statuses import ATTEMPTS
@@ -35,7 +36,6 @@ def queue_of(
     axes: dict[str, list[object]] | None = None,
     fine: Sequence[Point] = (),
     share_nodes: bool = False,
-    neighbours: Sequence[frozenset[int]] = (),
     repeats: int = 1,
     **measure: object,
 ) -> Queue:
@@ -52,7 +52,7 @@ def queue_of(
     return Queue(
         sweep,
         groups,
-        neighbours=neighbours or [set(range(slots)) - {slot} for slot in range(slots)],
+        slots=slots,
         canaries=choose_canaries(trials),
         is_profiled=is_profiled,
         fine=fine,
@@ -457,70 +457,95 @@ def test_the_work_of_a_queue_grows_with_its_trials_and_not_with_its_slots() -> N
     assert work(100, 1000) < 1.5 * few
 
 
-# Slots that share nodes
+# Sessions that run at the same time
 
 
-def test_the_first_canary_of_a_world_is_measured_alone_and_then_next_to_others() -> None:
-    queue = queue_of(slots=2, share_nodes=True, axes={"workers": [1], "micro_batch": [2, 4]})
+def test_a_canary_that_ran_next_to_others_is_measured_again_alone_once_for_a_cluster() -> None:
+    axes: Axes = {"workers": [1, 2], "micro_batch": [2, 4]}
+    queue = queue_of(slots=2, axes=axes)
+    queue.begin(0)
+    queue.begin(1)
     handed_out = []
-    while not queue.is_empty:
-        alone = queue.wants_alone(0)
-        trial, task = take(queue)
-        handed_out.append((trial.role, alone))
-        queue.ended(0, trial, task, "ok", session_has_ended=False)
+    for slot in (0, 0, 1, 0, 1, 0):
+        wants_alone = queue.wants_alone(slot)
+        trial, task = take(queue, slot)
+        handed_out.append((slot, trial.role, wants_alone))
+        queue.ended(slot, trial, task, "ok", session_has_ended=False)
+        if trial.is_canary and not wants_alone:
+            queue.ran_with_others(slot, trial, task)
     assert handed_out == [
-        ("canary", True),
-        ("canary", False),
-        ("trial", False),
-        ("trial", False),
-        ("canary", False),
+        (0, "canary", False),
+        (0, "canary", True),
+        (1, "canary", False),
+        (0, "trial", False),
+        (1, "trial", False),
+        (0, "trial", False),
     ]
 
 
-def test_a_canary_is_measured_alone_once_for_all_slots_and_again_if_that_failed() -> None:
-    axes: Axes = {"workers": [1], "micro_batch": [2, 4]}
-    queue = queue_of(slots=2, share_nodes=True, axes=axes, repeats=2)
+def test_where_sessions_share_nodes_each_world_has_a_canary_that_is_measured_alone() -> None:
+    axes: Axes = {"workers": [1, 2], "micro_batch": [2, 4]}
+    queue = queue_of(slots=2, share_nodes=True, axes=axes)
+    for slot in (0, 1):
+        queue.begin(slot)
+        canary, task = take(queue, slot)
+        queue.ended(slot, canary, task, "ok", session_has_ended=False)
+        queue.ran_with_others(slot, canary, task)
     assert [queue.wants_alone(slot) for slot in (0, 1)] == [True, True]
-    first, task = take(queue, 0)
-    # It is being measured; the other slot's runs next to others.
-    assert not queue.wants_alone(1)
-    queue.ended(0, first, task, "rank_died", session_has_ended=False)
-    assert queue.wants_alone(1)
 
 
-@pytest.mark.parametrize("status", ["user_error", "rank_died", "hang", "oom_device"])
-def test_canaries_that_fail_end(status: str) -> None:
-    queue = queue_of(slots=2, share_nodes=True, axes={"workers": [1], "micro_batch": [2, 4]})
-    handed_out = 0
+def test_a_canary_is_measured_alone_in_another_session_if_that_failed_but_not_for_ever() -> None:
+    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]}, repeats=9)
+    alone = 0
     while not queue.is_empty:
-        slot = next(slot for slot in (0, 1) if queue.has_work(slot))
-        queue.wants_alone(slot)
-        trial, task = take(queue, slot)
-        ended = status if trial.is_canary else "ok"
-        queue.ended(slot, trial, task, ended, session_has_ended=False)
-        handed_out += 1
-        assert handed_out < 20
+        wants_alone = queue.has_work(0) and queue.wants_alone(0)
+        trial, task = take(queue)
+        alone += wants_alone
+        queue.ended(0, trial, task, "user_error" if wants_alone else "ok", session_has_ended=False)
+        if trial.is_canary and not wants_alone:
+            queue.ran_with_others(0, trial, task)
+    assert alone == ATTEMPTS
 
 
-def test_a_canary_is_measured_alone_on_each_group_of_nodes() -> None:
-    axes: Axes = {"workers": [1], "micro_batch": [2, 4]}
-    neighbours = [frozenset({1}), frozenset({0}), frozenset({3}), frozenset({2})]
-    queue = queue_of(slots=4, share_nodes=True, axes=axes, repeats=4, neighbours=neighbours)
-    assert all(queue.wants_alone(slot) for slot in range(4))
-    take(queue, 0)
-    assert [queue.wants_alone(slot) for slot in range(1, 4)] == [False, True, True]
-    take(queue, 3)
-    assert [queue.wants_alone(slot) for slot in (1, 2)] == [False, False]
+def test_a_canary_that_waited_too_long_to_be_alone_is_dropped_and_a_later_one_asked_for() -> None:
+    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
+    canary, task = take(queue)
+    queue.ended(0, canary, task, "ok", session_has_ended=False)
+    queue.ran_with_others(0, canary, task)
+    queue.not_alone(0)
+    assert [take(queue)[0].role for _ in range(2)] == ["trial", "trial"]
+    canary, task = take(queue)
+    queue.ended(0, canary, task, "ok", session_has_ended=False)
+    queue.ran_with_others(0, canary, task)
+    assert queue.wants_alone(0)
 
 
-def test_no_canary_is_measured_alone_on_nodes_of_a_single_slot() -> None:
-    axes: Axes = {"workers": [1], "micro_batch": [2, 4]}
-    neighbours = [frozenset({1}), frozenset({0}), frozenset()]
-    queue = queue_of(slots=3, share_nodes=True, axes=axes, repeats=3, neighbours=neighbours)
-    assert [queue.wants_alone(slot) for slot in (2, 0)] == [False, True]
-
-
-def test_no_canary_is_measured_alone_where_each_slot_has_its_own_nodes() -> None:
-    queue = queue_of(slots=2, axes={"workers": [1], "micro_batch": [2, 4]})
+def test_what_results_know_of_interference_is_not_measured_again() -> None:
+    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
+    queue.knows_interference()
+    canary, task = take(queue)
+    queue.ended(0, canary, task, "ok", session_has_ended=False)
+    queue.ran_with_others(0, canary, task)
     assert not queue.wants_alone(0)
-    assert [trial.role for trial, _ in work_off(queue)] == ["canary", "trial", "trial", "canary"]
+
+
+def test_any_waiting_session_may_begin_and_its_expected_time_follows_what_trials_took() -> None:
+    queue = queue_of(canary=False)
+    small = queue.waiting_sessions()[1]
+    assert (small.workers, small.expected_s) == (1, FIRST_PACE.session_s(3, has_canaries=False))
+    queue.begin(0, 1)
+    assert take(queue)[0].point.workers == 1
+    for _ in range(3):
+        queue.took(2.0)
+    (large,) = queue.waiting_sessions()
+    assert (large.workers, large.expected_s) == (2, FIRST_PACE.start_s + 3 * 2.0)
+    assert queue.session_of(0).expected_s == FIRST_PACE.start_s + 2 * 2.0
+
+
+def test_what_can_not_run_any_more_is_taken_out_with_its_tasks_and_without_canaries() -> None:
+    queue = queue_of()
+    take(queue)
+    refused = queue.refuse(0)
+    assert [(trial.point.workers, task.role) for trial, task in refused] == [(1, "trial")] * 3
+    assert [trial.point.workers for trial, _ in queue.refuse_rest(0)] == [2] * 3
+    assert queue.is_empty

@@ -79,30 +79,6 @@ async def attempt(
     return result
 
 
-def test_a_slot_is_waited_for_until_its_first_session_is_up_or_has_failed(tmp_path: Path) -> None:
-    async def scenario() -> list[bool]:
-        slot = Slot(settings(tmp_path))
-        waiting = asyncio.create_task(slot.come_up())
-        done = []
-        slot._session = session = Session("1", task().point.world, settings(tmp_path), None)
-        ends = asyncio.Event()
-
-        async def fail() -> None:
-            await ends.wait()
-            raise SessionError("no_nodes", "none came")
-
-        session.coming_up = asyncio.create_task(fail())
-        for happens in (slot._launched, ends):
-            await asyncio.sleep(0)
-            done.append(waiting.done())
-            happens.set()
-        await waiting
-        assert isinstance(session.coming_up.exception(), SessionError)
-        return done
-
-    assert asyncio.run(scenario()) == [False, False]
-
-
 def test_what_ranks_say_of_an_earlier_attempt_is_not_taken_for_this_one(slot: Slot) -> None:
     session = slot._session
     assert session is not None

@@ -1,0 +1,118 @@
+"""Gives waiting sessions to slots: when each begins, and on which nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from dtsweep.driver.allotments import HOLD_BACK_S, Allotments, Failures, merged
+from dtsweep.driver.queue import Queue
+from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.slots import SlotActor
+from dtsweep.driver.unmeasured import Unmeasured
+from dtsweep.plan.allotment import WaitingSession
+
+
+class Placement:
+    """Sessions of a run on their way to slots and nodes."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        slots: Sequence[SlotActor],
+        recorder: Recorder,
+        allotments: Allotments | None,
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            queue: has the sessions that wait.
+            slots: of the run; their owner replaces those whose process has ended.
+            recorder: stores trials whose world the nodes can't hold any more.
+            allotments: gives sessions their nodes; None where each may use all of them.
+        """
+        self._queue = queue
+        self._slots = slots
+        self._recorder = recorder
+        self._allotments = allotments
+
+    def begin_sessions(self) -> None:
+        """Give sessions to slots that have none, as far as there are nodes."""
+        if self._allotments is None:
+            for slot in self._slots:
+                slot.has_nodes = True
+                if not self._queue.has_work(slot.index) and self._queue.has_waiting:
+                    self._queue.begin(slot.index)
+            return
+        self._free_nodes(self._allotments)
+        while self._begin_one(self._allotments):
+            pass
+        self._recorder.say(self._allotments.take_notes())
+
+    def _free_nodes(self, allotments: Allotments) -> None:
+        """Free the nodes of sessions that have ended, and those of sessions that need others."""
+        for slot in self._slots:
+            if slot.has_ended_session():
+                allotments.release(slot.index)
+                slot.places, slot.has_nodes = None, False
+            is_idle = not slot.is_busy and slot.has_nodes and slot.ending is None
+            if not is_idle:
+                continue
+            if not self._queue.has_work(slot.index):
+                slot.ending = slot.actor.end_session.remote()
+            elif not allotments.stay(slot.index, failures=self._failures()):
+                # The next attempt ends what is left of the session, and starts another one.
+                allotments.release(slot.index)
+                slot.places, slot.has_nodes = None, False
+
+    def _begin_one(self, allotments: Allotments) -> bool:
+        """Give nodes to the next session that may have some; True if one got them."""
+        without_nodes = [slot for slot in self._slots if not slot.has_nodes and not slot.is_busy]
+        # A session that has begun and lost its nodes comes before those that have not begun.
+        begun = [slot for slot in without_nodes if self._queue.has_work(slot.index)]
+        empty = [slot for slot in without_nodes if not self._queue.has_work(slot.index)]
+        is_held_back = any(slot.waits_s > HOLD_BACK_S for slot in self._slots)
+        waiting = [self._queue.session_of(slot.index) for slot in begun]
+        if empty and not is_held_back:
+            waiting += self._queue.waiting_sessions()
+        if not waiting:
+            return False
+        now = time.monotonic()
+        begin = allotments.next(waiting, failures=self._failures(), now=now)
+        if begin is None:
+            return self._refuse_misfits(allotments, waiting, begun)
+        if begin.index < len(begun):
+            slot = begun[begin.index]
+        else:
+            slot = empty[0]
+            self._queue.begin(slot.index, begin.index - len(begun))
+        expected_s = waiting[begin.index].expected_s
+        allotments.take(slot.index, begin.places, expected_s=expected_s, now=now)
+        slot.has_nodes = True
+        if not slot.settings.is_autoscaled:
+            slot.places = begin.places
+        return True
+
+    def _refuse_misfits(
+        self,
+        allotments: Allotments,
+        waiting: Sequence[WaitingSession],
+        begun: Sequence[SlotActor],
+    ) -> bool:
+        """Give sessions up that the nodes can't hold any more; True if there was one."""
+        misfits = allotments.misfits(waiting, failures=self._failures())
+        # From the last one on: the others keep their places.
+        for index, reason in sorted(misfits.items(), reverse=True):
+            if index < len(begun):
+                refused = self._queue.refuse_rest(begun[index].index)
+            else:
+                refused = self._queue.refuse(index - len(begun))
+            self._recorder.store_unmeasured(
+                Unmeasured(trial=trial, task=task, status="infeasible", reason=reason)
+                for trial, task in refused
+            )
+        return bool(misfits)
+
+    def _failures(self) -> Failures:
+        """Nodes on which trials lost processes, as all slots have counted them."""
+        return merged([slot.failure_counts or {} for slot in self._slots])
