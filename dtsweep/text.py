@@ -324,3 +324,30 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def usd(amount: float) -> str:
+    """Write an amount of money; small ones with two digits that count.
+
+    >>> usd(4.123), usd(0.004567), usd(1234.5), usd(0.0)
+    ('$4.12', '$0.0046', '$1,234.50', '$0.00')
+    """
+    if 0 < amount < 0.1:
+        digits = 1 - math.floor(math.log10(amount))
+        return f"${amount:.{digits}f}"
+    return f"${amount:,.2f}"
+
+
+def lost_line(node_s: float, lost_usd: float | None, total_usd: float | None) -> str:
+    """Say what preemptions and lost attempts have cost.
+
+    >>> lost_line(312.4, 0.41, 6.2)
+    'preemptions and lost attempts: 312 node-s, $0.41 of $6.20'
+    """
+    words = f"preemptions and lost attempts: {node_s:,.0f} node-s"
+    if lost_usd is None:
+        return words
+    words += f", {usd(lost_usd)}"
+    if total_usd is None:
+        return words
+    return f"{words} of {usd(total_usd)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,6 +68,12 @@ def check_goal(goal: Goal) -> None:
         read_goal(study.points, goal)
     if "workload" not in goal.where and "env." not in goal.where:
         study.condition(goal.where)
+
+
+def asks_for_cost(goal: Goal) -> bool:
+    """True if a goal, or its condition, reads a column that needs prices of nodes."""
+    words = " ".join([goal.maximize or "", goal.minimize or "", goal.where])
+    return re.search(r"\b(usd_per_\w+|cost_usd|cost)\b", words) is not None
 
 
 def _open_of_goal(study: Study, goal: Goal) -> set[str]:

@@ -44,12 +44,19 @@ _USED = (
     "compression_error",
     "staleness_mean",
 )
-_MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED)
+_MONEY = ("usd_per_hour", "cost_usd")
+"""Cost of nodes; null where they have no price."""
+
+PER_SAMPLES = "usd_per_million_samples"
+"""Price of training, derived from `usd_per_hour` and `samples_per_s`."""
+
+_MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED, *_MONEY, PER_SAMPLES)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")
 _HOW = ("devices", "backend", "harness", "cpus_per_worker", "command")
 _FACTS = ("semantics", "global_batch", *_HOW, *_MODEL)
 _WITH_INTERVAL = {
     **dict.fromkeys(("latency_s", "samples_per_s", *ASKED[2:]), True),
+    PER_SAMPLES: True,
     **dict.fromkeys(_OF_A_STEP, False),
 }
 """Columns with an interval over launches, and True if their between-launch variance is relative."""
@@ -90,12 +97,24 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
     bounds = [f"{name}_{end}" for name in _WITH_ERRORS for end in ("low", "high", "error")]
     # astype leaves every column in memory of its own, which pandas warns of; a copy is in one
     # piece.
-    trials = trials.astype(
-        dict.fromkeys([*_WITH_ERRORS, *bounds, *_SHARES, "tokens_per_s"], "float64")
-    ).copy()
-    trials = by_best_peak(trials)
+    numbers = [*_WITH_ERRORS, *bounds, *_SHARES, *_MONEY, "tokens_per_s"]
+    trials = trials.astype(dict.fromkeys(numbers, "float64")).copy()
+    trials = _with_columns(by_best_peak(trials), _per_samples(trials))
     launch = trials["session"].where(trials["session"].notna(), trials["trial_id"])
     return _with_columns(trials, {"launch": launch, "caution": _cautions(trials)})
+
+
+def _per_samples(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
+    """USD for a million samples, with the interval and the error that the rate has."""
+    rate = trials["samples_per_s"]
+    usd_per_s = trials["usd_per_hour"] / 3600
+    value = usd_per_s / rate * 1e6
+    return {
+        PER_SAMPLES: value,
+        f"{PER_SAMPLES}_low": usd_per_s / trials["samples_per_s_high"] * 1e6,
+        f"{PER_SAMPLES}_high": usd_per_s / trials["samples_per_s_low"] * 1e6,
+        f"{PER_SAMPLES}_error": value * trials["samples_per_s_error"] / rate,
+    }
 
 
 def _cautions(trials: pd.DataFrame) -> pd.Series[str]:

@@ -46,6 +46,7 @@ SHORT_NAMES = {
     "tokens": "tokens_per_s",
     "exchange": "exchange_share",
     "wait": "wait_share",
+    "cost": "usd_per_million_samples",
 }
 """Names of the report's tables for columns."""
 

@@ -12,6 +12,7 @@ from dtsweep.cli.options import (
     console,
     json_option,
     load_results,
+    prices_option,
     print_json,
     where_option,
 )
@@ -21,7 +22,6 @@ from dtsweep.sweep.goal import GOALS, Goal
 if TYPE_CHECKING:
     from dtsweep.analysis import Study
     from dtsweep.report.content import Section
-    from dtsweep.sweep.goal import Question
 
 
 @click.command()
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     type=FiniteRange(min=0),
     help="And what it costs, at this price of a worker for an hour.",
 )
+@prices_option
 @json_option
 def report(results: str, **asked: Any) -> None:
     """Print what to take, what limits points, the frontiers, scaling and failures of results."""
@@ -84,14 +85,17 @@ def report(results: str, **asked: Any) -> None:
     help="In addition to exact updates: lossy,stale,local,not_exchanged.",
 )
 @click.option("--compare-models", is_flag=True, help="Compare all models with each other.")
+@prices_option
 @json_option
-def recommend(results: str, compare_models: bool, as_json: bool, **asked: str | None) -> None:
+def recommend(
+    results: str, compare_models: bool, prices: str | None, as_json: bool, **asked: str | None
+) -> None:
     """Recommend one configuration per model and environment, with runner-up and trade-offs."""
     from dtsweep.analysis import Study
     from dtsweep.analysis import recommend as recommended
     from dtsweep.report import recommendation
 
-    study = Study(load_results(results))
+    study = Study(load_results(results, prices=prices))
     recommendations = recommended(
         study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
     )
@@ -132,7 +136,6 @@ def print_results(
     show_all: bool = False,
     samples: int | None = None,
     price: float | None = None,
-    question: Question | None = None,
     **asked: Any,
 ) -> None:
     """Print the report of a results folder.
@@ -143,12 +146,14 @@ def print_results(
         show_all: whatever tables leave out.
         samples: also how long training on so many takes.
         price: also what that costs, of a worker for an hour.
-        question: to answer; None is the one that the results were measured for.
-        asked: what `content_of` takes; objectives that are empty are the usual ones.
+        asked: what `content_of` takes; objectives that are empty are the usual ones. `question` is
+            the one to answer, by default that of the results. `prices` is a file of prices that
+            hold for all rows.
     """
     from dtsweep.analysis import Study
     from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
+    from dtsweep.report.costs import costs_of
     from dtsweep.report.node_table import speeds_of_nodes
     from dtsweep.report.terminal import print_report
     from dtsweep.report.times import training_times
@@ -160,11 +165,15 @@ def print_results(
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     if any(objectives.values()):
         asked |= objectives
-    sections: list[Callable[[Study], Section]] = [speeds_of_nodes(results)]
+    question, prices = asked.pop("question", None), asked.pop("prices", None)
+    sections: list[Callable[[Study], Section]] = [
+        speeds_of_nodes(results),
+        costs_of(results, prices=prices),
+    ]
     if samples is not None:
         sections.append(training_times(samples=samples, price=price))
     # A run that had nothing left to measure has stored no row with its question.
-    study = Study(load_results(results), question=question)
+    study = Study(load_results(results, prices=prices), question=question)
     content = content_of(study, sections=sections, **asked)
     if as_json:
         print_json(report_json(content))

@@ -15,6 +15,7 @@ from dtsweep.cli.options import (
     address_option,
     console,
     json_option,
+    price_options,
     print_json,
     question_options,
     rerun_option,
@@ -22,13 +23,16 @@ from dtsweep.cli.options import (
     run_options,
     set_option,
     sweep_argument,
+    take_prices,
     tell,
 )
 from dtsweep.cli.question import take_question, with_question
 from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:
+    from dtsweep.plan.cost import PlannedCost
     from dtsweep.plan.plan import Plan
+    from dtsweep.plan.prices import Prices
     from dtsweep.sweep.axes import Candidate
     from dtsweep.sweep.settings import Sweep
 
@@ -41,7 +45,9 @@ if TYPE_CHECKING:
 def run(sweep: str, settings: tuple[str, ...], in_process: bool, **options: Any) -> None:
     """Run what is not yet in the results, then print the report; after Ctrl-C too."""
     refuse_contradiction(in_process=in_process, address=options["address"])
+    prices = take_prices(options)
     asked, candidates = read(sweep, settings, take_question(options))
+    options["prices"] = prices
     carry_out(asked, candidates, in_process=in_process, **options)
 
 
@@ -105,10 +111,12 @@ def carry_out(
             err=True,
         )
     elif tally.trials_left is not None:
+        next_step = tally.next_step
+        if options["rerun"] == "all":
+            next_step = _how_to_go_on("all")
         tell(
-            f"dtsweep: --max-hours {options['max_hours']:g} is over with "
-            f"{count_of(tally.trials_left, 'trial')} left of those planned so far; "
-            f"{_how_to_go_on(options['rerun'])}"
+            f"dtsweep: {tally.limit}; {count_of(tally.trials_left, 'trial')} left of those "
+            f"planned so far; {next_step}"
         )
     # Where the run was interrupted before any trial had begun, there may be nothing to read.
     if tally.storage_error is None and (tally.signal_number is None or tally.statuses):
@@ -127,9 +135,11 @@ def carry_out(
 @question_options
 @address_option
 @rerun_option
+@price_options
 @json_option
 def plan(sweep: str, settings: tuple[str, ...], **options: Any) -> None:
     """Say what a run would do, and why; starts nothing."""
+    options["prices"] = take_prices(options)
     asked, candidates = read(sweep, settings, take_question(options))
     show_plan(asked, candidates, **options)
 
@@ -139,9 +149,9 @@ def show_plan(
     candidates: list[Candidate],
     *,
     results: str | None,
-    address: str | None,
     rerun: str | None,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Print the plan of a sweep whose points are listed.
 
@@ -149,11 +159,12 @@ def show_plan(
         sweep: the question.
         candidates: its points.
         results: where what is done is stored; None is the default folder.
-        address: the Ray that is asked whether every world fits; None asks none.
         rerun: what is measured again: None, `failed` or `all`.
         as_json: print JSON values.
+        asked: `address` of the Ray that is asked whether every world fits, and `prices` of nodes
+            for what the run should cost; None asks for neither.
     """
-    from dtsweep.cli.plan_table import plan_json, print_plan
+    from dtsweep.cli.plan_table import cost_json, plan_json, print_cost, print_plan
     from dtsweep.plan.ahead import with_rounds_ahead
     from dtsweep.plan.batches import columns_read
     from dtsweep.plan.plan import make_plan
@@ -177,13 +188,11 @@ def show_plan(
         tell(damage)
     if (running := store.holder()) is not None:
         tell(f"{store} is in use: {running.description}")
-    misfits = None
-    if address is not None:
-        misfits = _misfits(sweep, planned, address)
+    misfits, cost = _misfits_and_cost(sweep, planned, **asked)
     for name, reason in store.quarantined:
         tell(f"left out {store}/{name}: {reason}")
     if as_json:
-        print_json(plan_json(planned, misfits))
+        print_json(plan_json(planned, misfits) | cost_json(cost))
     else:
         print_plan(
             planned,
@@ -193,6 +202,8 @@ def show_plan(
             axes=sweep.axes,
             concurrent=sweep.resources.concurrent,
         )
+        if asked["prices"] is not None and planned.to_run:
+            print_cost(cost, console=console())
 
 
 @click.command()
@@ -254,7 +265,19 @@ def _how_to_go_on(rerun: str | None) -> str:
     )
 
 
-def _misfits(sweep: Sweep, planned: Plan, address: str) -> dict[str, str]:
-    from dtsweep.driver.on_ray import misfits
+def _misfits_and_cost(
+    sweep: Sweep, planned: Plan, *, address: str | None, prices: Prices | None
+) -> tuple[dict[str, str] | None, PlannedCost | None]:
+    """Trials that don't fit on a cluster with the reasons, and what the others cost.
 
-    return misfits(sweep, planned, address)
+    Without an address no cluster is asked; without prices the cost is None.
+    """
+    if address is not None:
+        from dtsweep.driver.on_ray import asked_of_cluster
+
+        return asked_of_cluster(sweep, planned, address, prices=prices)
+    if prices is None or not planned.to_run:
+        return None, None
+    from dtsweep.plan.cost import nodes_of_prices, planned_cost
+
+    return None, planned_cost(sweep, planned, nodes_of_prices(sweep, prices))

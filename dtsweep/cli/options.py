@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from dtsweep.plan.prices import Prices
+
 
 class FiniteRange(click.FloatRange):
     """Range of numbers without nan and infinity: no comparison holds for nan, no wait ends then."""
@@ -99,11 +101,40 @@ _QUESTION_OPTIONS = (
     ),
 )
 
-max_hours_option = click.option(
-    "--max-hours",
-    type=FiniteRange(min=0),
-    metavar="H",
-    help="Begin no trial after so many hours; exit code 3 if some are left.",
+_PRICE_OPTIONS = (
+    click.option(
+        "--prices",
+        metavar="FILE",
+        help="Price of a node by node type, in TOML; see docs/decide.md.",
+    ),
+    click.option(
+        "--price",
+        type=FiniteRange(min=0),
+        metavar="USD",
+        help="Price of every node for an hour, in place of --prices.",
+    ),
+)
+
+prices_option = click.option(
+    "--prices",
+    metavar="FILE",
+    help="Prices of nodes that hold for all results, in place of those of the runs.",
+)
+
+_LIMIT_OPTIONS = (
+    click.option(
+        "--max-hours",
+        type=FiniteRange(min=0),
+        metavar="H",
+        help="End this run after so many hours; exit code 3 if trials are left.",
+    ),
+    click.option(
+        "--max-cost",
+        "max_cost_usd",
+        type=FiniteRange(min=0),
+        metavar="USD",
+        help="End once all runs of these results cost so much; exit code 3 if trials are left.",
+    ),
 )
 
 _RUN_OPTIONS = (
@@ -119,7 +150,8 @@ _RUN_OPTIONS = (
         metavar="S",
         help="Seconds to wait for nodes.",
     ),
-    max_hours_option,
+    *_LIMIT_OPTIONS,
+    *_PRICE_OPTIONS,
     click.option(
         "--profile", is_flag=True, help="Store a trace of some steps of each world's first trial."
     ),
@@ -137,6 +169,24 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_RUN_OPTIONS):
         command = option(command)
     return command
+
+
+def price_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options for prices of nodes."""
+    for option in reversed(_PRICE_OPTIONS):
+        command = option(command)
+    return command
+
+
+def take_prices(options: dict[str, Any]) -> Prices | None:
+    """Take the prices of nodes out of these options; None where none are given.
+
+    Raises:
+        SweepError: they can't be read.
+    """
+    from dtsweep.plan.prices import prices_of
+
+    return prices_of(options.pop("prices"), options.pop("price"))
 
 
 def question_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -165,12 +215,24 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def load_results(results: str) -> pd.DataFrame:
-    """Read trials with canaries; what is left out is said."""
+def load_results(results: str, *, prices: str | None = None) -> pd.DataFrame:
+    """Read trials with canaries; what is left out is said.
+
+    Args:
+        results: the place.
+        prices: a file of prices that hold for all rows.
+    """
     from dtsweep.analysis.load import load
 
     with telling_warnings():
-        return load(results, canaries=True)
+        frame = load(results, canaries=True)
+    if prices is None:
+        return frame
+    from dtsweep.plan.prices import prices_of
+    from dtsweep.report.costs import priced
+
+    read = prices_of(prices, None)
+    return frame if read is None else priced(frame, read)
 
 
 @contextmanager

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.interference import interference_over
 from dtsweep.driver.progress import short_name
+from dtsweep.plan.cost import PlannedCost
 from dtsweep.plan.plan import Plan, counts, reasons, unread_everywhere
 from dtsweep.report.doubts import interference_words
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.values import workload_fields
-from dtsweep.text import count_of, duration, print_table, say
+from dtsweep.text import count_of, duration, print_table, say, usd
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -143,6 +144,25 @@ def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
             {**_fields(c.point), **c.overrides, "reason": c.reason} for c in plan.skipped
         ],
     }
+
+
+def print_cost(cost: PlannedCost | None, *, console: Console) -> None:
+    """Print what a run is expected to cost, and what that rests on."""
+    if cost is None:
+        say(console, "expected cost unknown: no node with a price can hold the workers")
+        return
+    low, middle, high = map(usd, (cost.low_usd, cost.middle_usd, cost.high_usd))
+    say(console, f"expected cost {middle}, from {low} to {high}; {'; '.join(cost.assumptions)}")
+    if cost.rounds_low_usd is not None and cost.rounds_high_usd is not None:
+        low, high = usd(cost.rounds_low_usd), usd(cost.rounds_high_usd)
+        say(console, f"the rounds after that: {low} to {high}")
+
+
+def cost_json(cost: PlannedCost | None) -> dict[str, Any]:
+    """Give the expected cost as JSON values; None where it is unknown, or without prices."""
+    if cost is None:
+        return {"expected_cost": None}
+    return {"expected_cost": asdict(cost)}
 
 
 def _fields(point: Point) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dtsweep.cli.measure import carry_out, refuse_contradiction, show_plan
-from dtsweep.cli.options import question_options, run_options, tell
+from dtsweep.cli.options import question_options, run_options, take_prices, tell
 from dtsweep.cli.question import refuse_grid, settings_of, take_question
 from dtsweep.cli.script_file import save
 from dtsweep.cli.script_sweep import read_options, sweep_of
@@ -103,6 +103,7 @@ def script(
     names = ("axes", "names", "measure", "samples_per_step")
     given = {name: options.pop(name) for name in names}
     question = take_question(options)
+    options["prices"] = take_prices(options)
     asked = replace(read_options(path, arguments, **given), question=settings_of(None, question))
 
     from dtsweep.sweep.axes import candidates
@@ -124,11 +125,10 @@ def script(
 def _refuse_options_of_a_run(options: dict[str, Any]) -> None:
     """Take the options that a plan has no use for out of these; refuse them if they were given."""
     del options["node_timeout_s"]
-    for name in ("in_process", "profile", "max_hours"):
+    for name in ("in_process", "profile", "max_hours", "max_cost_usd"):
         if options.pop(name) not in (None, False):
-            raise SweepError(
-                f"--plan is the plan of a run on Ray; leave --{name.replace('_', '-')} out"
-            )
+            option = name.removesuffix("_usd").replace("_", "-")
+            raise SweepError(f"--plan is the plan of a run on Ray; leave --{option} out")
 
 
 def _command(

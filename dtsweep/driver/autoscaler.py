@@ -51,6 +51,9 @@ class Autoscaler:
     max_nodes: int | None = None
     """Number of nodes there may be besides the head; None is unknown."""
 
+    idle_timeout_s: float | None = None
+    """Seconds after which an idle node is taken away; None is unknown."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HeadFacts:
@@ -107,9 +110,11 @@ def configured(text: str | None) -> Autoscaler:
 
     >>> types = "{h: {}, w: {resources: {CPU: 8}}}"
     >>> configured(f"{{max_workers: 3, head_node_type: h, available_node_types: {types}}}")
-    Autoscaler(types=[NodeType(name='w', resources={'CPU': 8.0}, max_nodes=3)], max_nodes=3)
+    ... # doctest: +NORMALIZE_WHITESPACE
+    Autoscaler(types=[NodeType(name='w', resources={'CPU': 8.0}, max_nodes=3)], max_nodes=3,
+               idle_timeout_s=300.0)
     >>> configured(None)
-    Autoscaler(types=None, max_nodes=None)
+    Autoscaler(types=None, max_nodes=None, idle_timeout_s=None)
     """
     import yaml
 
@@ -117,6 +122,7 @@ def configured(text: str | None) -> Autoscaler:
         config = yaml.safe_load(text or "")
         # What Ray takes where the configuration says nothing.
         most = int(config.get("max_workers", 2))
+        idle_timeout_s = 60 * float(config.get("idle_timeout_minutes", 5))
         default = {config.get("head_node_type"): 0}
         types = [
             NodeType(
@@ -142,7 +148,9 @@ def configured(text: str | None) -> Autoscaler:
     addable = [kind for kind in types if kind.max_nodes]
     # Some providers find out on the node what it has.
     return Autoscaler(
-        types=None if any(not kind.resources for kind in addable) else addable, max_nodes=most
+        types=None if any(not kind.resources for kind in addable) else addable,
+        max_nodes=most,
+        idle_timeout_s=idle_timeout_s,
     )
 
 

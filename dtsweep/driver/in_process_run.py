@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import _thread
 import bdb
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
+from dtsweep.driver.budget import CUT, Budget
+from dtsweep.driver.cost_words import cost_lines
+from dtsweep.driver.node_account import NodeAccount
+from dtsweep.driver.node_lives import life_of_this_process
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.queue import Layout, Queue
 from dtsweep.driver.recorder import Recorder
@@ -19,9 +27,17 @@ from dtsweep.driver.tally import RunTally
 from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.metrics.attempt_result import AttemptResult
+from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import explaining_failure, other_devices
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.trial import groups_of
+from dtsweep.plan.trial import Trial, groups_of
+from dtsweep.sweep.task import Task
+
+if TYPE_CHECKING:
+    from dtsweep.worker.rank import RankContext
+
+WATCH_EVERY_S = 0.5
+"""Interval at which the budget is looked at while an attempt runs."""
 
 
 def run_in_process(planned: PlannedRun) -> RunTally:
@@ -45,10 +61,19 @@ def run_in_process(planned: PlannedRun) -> RunTally:
         fine=planned.plan.fine,
     )
     supply = Supply(planned, queue, recorder, lay_out=_in_order)
+    prices = planned.options.prices
+    account = NodeAccount(
+        life_of_this_process(time.time()), prices=prices, say=planned.progress.say
+    )
+    planned.take_account(account)
     try:
-        _work_off(planned, queue, recorder, supply)
+        _work_off(planned, queue, recorder, supply, account)
     except StorageError as error:
         recorder.tally.storage_error = str(error)
+    account.close()
+    if prices is not None:
+        for line in cost_lines(account, prices, None):
+            planned.progress.say(line)
     return recorder.tally
 
 
@@ -57,7 +82,53 @@ def _in_order(plan: Plan) -> Layout:
     return Layout(groups=groups_of(plan.to_run, fresh=False))
 
 
-def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder, supply: Supply) -> None:
+@contextmanager
+def cut_at_limit(budget: Budget) -> Iterator[threading.Event]:
+    """Interrupt this process once a budget is spent, while this context lasts.
+
+    Only the main thread can be interrupted.
+
+    Yields:
+        An event that is set where that was done.
+    """
+    is_cut, is_over = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(WATCH_EVERY_S):
+            if budget.is_over():
+                is_cut.set()
+                _thread.interrupt_main(signal.SIGINT)
+                return
+
+    watching = threading.Thread(target=watch, name="dtsweep-budget", daemon=True)
+    if budget.has_limit and threading.current_thread() is threading.main_thread():
+        watching.start()
+    try:
+        yield is_cut
+    finally:
+        is_over.set()
+        if watching.ident is not None:
+            watching.join()
+
+
+def _cut(account: NodeAccount, trial: Trial, task: Task, **ended: Any) -> Unmeasured:
+    """The attempt that ends with the run."""
+    charge, seconds = account.cut(0)
+    times = {"trial_s": seconds}
+    return Unmeasured(trial=trial, task=task, columns={**times, **charge.columns(times)}, **ended)
+
+
+def _result_of(context: RankContext, rank_result: RankResult) -> AttemptResult:
+    """Result of an attempt of the only rank."""
+    status, reason = explaining_failure({0: rank_result})
+    return AttemptResult(
+        status=status, reason=reason, facts={0: context.facts}, results={0: rank_result}
+    )
+
+
+def _work_off(
+    planned: PlannedRun, queue: Queue, recorder: Recorder, supply: Supply, account: NodeAccount
+) -> None:
     from dtsweep.worker.attempt import run_attempt
     from dtsweep.worker.in_process import only_rank
     from dtsweep.worker.step_watch import StepWatch
@@ -79,35 +150,33 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder, supply: Sup
             started_at = datetime.now(UTC)
             trial, task = queue.next(0, now=began)
             recorder.began(trial)
+            account.handed_out(0, session=session)
             is_measuring.set()
+            is_cut = None
             try:
-                rank_result = run_attempt(context, task)
+                with cut_at_limit(planned.budget) as is_cut:
+                    rank_result = run_attempt(context, task)
             except (KeyboardInterrupt, bdb.BdbQuit):
-                cancelled = Unmeasured(
-                    trial=trial,
-                    task=task,
-                    started_at=started_at,
-                    status="cancelled",
-                    reason=INTERRUPTED,
-                )
-                recorder.store_unmeasured([cancelled])
-                if not signals:  # the end of a debugger
+                ended_as, why = "cancelled", INTERRUPTED
+                if is_cut is not None and is_cut.is_set():
+                    # The signal was the budget's own.
+                    signals.remove(signal.SIGINT)
+                    ended_as, why = "budget", CUT.format(planned.budget.what_is_over())
+                    supply.note_cut([trial])
+                elif not signals:  # the end of a debugger
                     signals.append(signal.SIGINT)
+                cut = _cut(account, trial, task, started_at=started_at, status=ended_as, reason=why)
+                recorder.store_unmeasured([cut])
                 break
             finally:
                 is_measuring.clear()
             wall_s = time.monotonic() - began
-            status, reason = explaining_failure({0: rank_result})
-            result = AttemptResult(
-                status=status,
-                reason=reason,
-                facts={0: context.facts},
-                results={0: rank_result},
-                flags=flags,
-                session=session,
-                trial_s=wall_s,
+            result = replace(
+                _result_of(context, rank_result), flags=flags, session=session, trial_s=wall_s
             )
-            recorder.store(trial, task, result, started_at=started_at, wall_s=wall_s)
+            status = result.status
+            charge = account.ended(0, result, wall_s=wall_s, is_trial=True)
+            recorder.store(trial, task, result, started_at=started_at, wall_s=wall_s, charge=charge)
             pruned = queue.prune(trial, status)
             skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
             recorder.store_unmeasured(skipped)

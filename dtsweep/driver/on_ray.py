@@ -14,13 +14,17 @@ from functools import partial
 import ray
 
 from dtsweep.driver.allotments import Allotments, GrowingNodes, StayingNodes
+from dtsweep.driver.budget import CUT, BudgetSpentError
 from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
+from dtsweep.driver.cost_on_cluster import nodes_on
+from dtsweep.driver.cost_words import NodesLeft, cost_lines
 from dtsweep.driver.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
-from dtsweep.driver.idle import NodeLifetimes
+from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, lay_out, prepare, resources_of_worker
 from dtsweep.driver.queue import Queue
+from dtsweep.driver.ray_nodes import lives_on_ray
 from dtsweep.driver.run_folders import TRAIN_PREFIX, remove_run_folder, run_folder
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.shipping import own_modules, pickled_workload
@@ -31,7 +35,9 @@ from dtsweep.driver.tuner import run_tuners, stopped_on_error
 from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured
 from dtsweep.driver.visit import refuse_other_versions
 from dtsweep.errors import StorageError
+from dtsweep.plan.cost import PlannedCost, planned_cost
 from dtsweep.plan.plan import Plan
+from dtsweep.plan.prices import Prices
 from dtsweep.provenance.versions import slow_import
 from dtsweep.session.claims import NodeClaims
 from dtsweep.session.nodes import pinned_to
@@ -86,11 +92,53 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
             if not cluster.is_private:
                 refuse_other_versions(cluster, needed=code.needed, tell=planned.progress.say)
             prepared = prepare(planned.sweep, planned.plan, cluster)
+            _begin_account(planned, prepared)
             settings = _slot_settings(planned, prepared, cluster, code=code, storage=str(storage))
             watch = Watch(
                 heartbeat=heartbeat, cluster_gone=cluster_gone, signals=signals, stopped=stopped
             )
-            return _drive(planned, prepared, settings, watch)
+            tally = _drive(planned, prepared, settings, watch)
+            if tally.cluster_error is None:
+                planned.budget.close()
+                _say_cost(planned, cluster)
+            return tally
+
+
+def _begin_account(planned: PlannedRun, prepared: Prepared) -> None:
+    """Begin to count what nodes do and cost.
+
+    Raises:
+        SweepError: there is a limit of cost, and a node type has no price.
+    """
+    prices = planned.options.prices
+    per_worker = resources_of_worker(prepared.sweep)
+    account = NodeAccount(
+        lives_on_ray(per_worker, prices),
+        prices=prices,
+        say=planned.progress.say,
+        shares_nodes=prepared.sweep.resources.share_nodes,
+    )
+    planned.take_account(account)
+
+
+def _say_cost(planned: PlannedRun, cluster: Cluster) -> None:
+    """Say what the nodes of the run have cost, and what those that stay up cost from now on."""
+    account = planned.budget.account
+    if account is None or planned.options.prices is None:
+        return
+    stay: NodesLeft | None = None
+    idle_timeout_s = None
+    if cluster.autoscaler is not None:
+        idle_timeout_s = cluster.autoscaler.idle_timeout_s
+    if not cluster.is_private:
+        stay = NodesLeft(
+            workers=account.types_now(workers_alone=True),
+            others=account.types_now() - account.types_now(workers_alone=True),
+            are_taken_away=cluster.autoscaler is not None,
+            idle_timeout_s=idle_timeout_s,
+        )
+    for line in cost_lines(account, planned.options.prices, stay):
+        planned.progress.say(line)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +171,6 @@ def _drive(
     if any(row["interference"] is not None for row in planned.plan.rows):
         queue.knows_interference()
     supply = Supply(planned, queue, recorder, lay_out=partial(lay_out, prepared))
-    nodes = None
-    if settings[0].is_autoscaled:
-        nodes = NodeLifetimes(per_worker=resources_of_worker(prepared.sweep))
     scheduler: Scheduler | None = None
     try:
         with _raises_cluster_gone(watch.heartbeat):
@@ -135,19 +180,28 @@ def _drive(
                 recorder,
                 supply=supply,
                 allotments=_allotments_of(prepared),
-                nodes=nodes,
+                account=planned.budget.account,
                 head_answers=watch.heartbeat.answers,
             )
         with stopped_on_error(scheduler), _raises_cluster_gone(watch.heartbeat):
             with planned.progress:
                 run_tuners(
-                    scheduler, watch.signals, watch.cluster_gone, storage=settings[0].storage
+                    scheduler,
+                    watch.signals,
+                    watch.cluster_gone,
+                    budget=planned.budget,
+                    storage=settings[0].storage,
                 )
             recorder.store_logs(scheduler.close(planned.progress.say))
     except Interrupted as interrupted:
         recorder.tally.signal_number = interrupted.signal_number
         cancelled = _unstored(scheduler, status="cancelled", reason=INTERRUPTED)
         recorder.store_unmeasured(cancelled)
+    except BudgetSpentError:
+        reason = CUT.format(planned.budget.what_is_over())
+        cut = _unstored(scheduler, status="budget", reason=reason)
+        supply.note_cut([unmeasured.trial for unmeasured in cut])
+        recorder.store_unmeasured(cut)
     except StorageError as error:
         recorder.tally.storage_error = str(error)
     except ClusterGoneError:
@@ -168,6 +222,7 @@ def _unstored(scheduler: Scheduler | None, *, status: str, reason: str) -> list[
             started_at=running.started_at,
             status=status,
             reason=reason,
+            columns=scheduler.columns_of_cut(running),
         )
         for running in scheduler.unstored
     ]
@@ -227,8 +282,20 @@ def _allotments_of(prepared: Prepared) -> Allotments | None:
     return Allotments(GrowingNodes(prepared.cluster.rooms(per_worker)))
 
 
-def misfits(sweep: Sweep, plan: Plan, address: str) -> dict[str, str]:
-    """Ask a cluster which trials of a plan don't fit on it: reasons by trial."""
+def asked_of_cluster(
+    sweep: Sweep, plan: Plan, address: str, *, prices: Prices | None
+) -> tuple[dict[str, str], PlannedCost | None]:
+    """Ask a cluster which trials of a plan don't fit on it, and what the others cost.
+
+    Returns:
+        Reasons by trial; and the expected cost, None without prices.
+    """
     with connected(address, folder=None) as cluster:
-        layout = lay_out(prepare(sweep, plan, cluster), plan)
-        return {trial.trial_id: reason for trial, reason in layout.refused}
+        prepared = prepare(sweep, plan, cluster)
+        misfits = {trial.trial_id: why for trial, why in lay_out(prepared, plan).refused}
+        if prices is None:
+            return misfits, None
+        per_worker = resources_of_worker(prepared.sweep)
+        nodes = nodes_on(cluster, prepared.sweep, prices, per_worker=per_worker)
+        fitting = [trial for trial in plan.to_run if trial.trial_id not in misfits]
+        return misfits, planned_cost(sweep, replace(plan, to_run=fitting), nodes)

@@ -5,14 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
+from dtsweep.driver.budget import Budget
+from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.run_writer import RunWriter
 from dtsweep.driver.unmeasured import skipped_points
+from dtsweep.errors import SweepError
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.policy import Rows, Spent
+from dtsweep.plan.prices import Prices
 from dtsweep.results.outbox import Outbox
 from dtsweep.sweep.settings import Sweep
 
@@ -28,7 +34,13 @@ class Options:
     profile: bool = False
     in_process: bool = False
     max_hours: float | None = None
-    """Hours after which no trial is handed out any more; None is no limit."""
+    """Hours after which the run ends; None: unlimited."""
+
+    prices: Prices | None = None
+    """Prices of nodes; None where nobody has given any."""
+
+    max_cost_usd: float | None = None
+    """USD of all runs of the results after which the run ends; None: unlimited."""
 
     @property
     def harness(self) -> str:
@@ -63,6 +75,23 @@ class PlannedRun:
     began: float = field(default_factory=time.monotonic)
     """Time at which the run began."""
 
+    earlier_usd: float = 0.0
+    """Cost of earlier runs of the same results, as far as it is known."""
+
+    @cached_property
+    def budget(self) -> Budget:
+        """Limits of time and money, and what is spent of them."""
+        expected = self.plan.duration
+        seconds = expected.middle_s if expected.measured else expected.low_s
+        trials = max(1, len(self.plan.to_run))
+        return Budget(
+            elapsed_s=lambda: self.spent_s,
+            first_trial_s=seconds * self.sweep.resources.concurrent / trials,
+            max_hours=self.options.max_hours,
+            max_cost_usd=self.options.max_cost_usd,
+            earlier_usd=self.earlier_usd,
+        )
+
     @property
     def spent_s(self) -> float:
         """Seconds since the run began."""
@@ -70,13 +99,46 @@ class PlannedRun:
 
     @property
     def is_time_up(self) -> bool:
-        """True if no trial may be handed out any more."""
-        hours = self.options.max_hours
-        return hours is not None and self.spent_s >= hours * 3600
+        """True if no further trial is expected to fit the budget."""
+        return not self.budget.has_room_for()
 
     def next_plan(self, rows: Rows) -> Plan:
         """Plan the next batch, by what this run has recorded; it is empty where none follows."""
-        return self.batches.next(rows, spent=Spent(seconds=self.spent_s))
+        spent = Spent(seconds=self.spent_s, usd=self.budget.spent_usd)
+        return self.batches.next(rows, spent=spent)
+
+    def take_account(self, account: NodeAccount) -> None:
+        """Have the budget count what the nodes of the run cost.
+
+        Raises:
+            SweepError: there is a limit of cost, and nodes that are up have no price.
+        """
+        self.budget.account = account
+        if self.options.max_cost_usd is not None and self.options.prices and account.unpriced:
+            node_type = account.unpriced[0]
+            raise SweepError(
+                f"--max-cost can't be kept: node type {node_type!r} has no price; "
+                f"{self.options.prices.how_to_add(node_type)}"
+            )
+
+    def record_of_nodes(self) -> dict[str, Any]:
+        """Fields of the run's record on nodes and money."""
+        account = self.budget.account
+        if account is None:
+            return {"max_cost_usd": self.options.max_cost_usd}
+        return {
+            **account.record(),
+            "expected_left_usd": self._expected_left_usd(account),
+            "max_cost_usd": self.options.max_cost_usd,
+        }
+
+    def _expected_left_usd(self, account: NodeAccount) -> float | None:
+        """Cost of the trials that are left, if the nodes that are up measure them."""
+        per_hour = account.usd_per_hour_now
+        left_s = self.progress.standing()["expected_left_s"]
+        if per_hour is None or left_s is None:
+            return None
+        return float(per_hour * left_s / 3600)
 
     @property
     def known_devices(self) -> frozenset[str]:

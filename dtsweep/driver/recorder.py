@@ -17,6 +17,7 @@ from dtsweep.driver.unmeasured import Unmeasured, outcome_of, unmeasured_row
 from dtsweep.errors import StorageError, error_line
 from dtsweep.measure.drift import Change
 from dtsweep.metrics.attempt_result import AttemptResult
+from dtsweep.metrics.charge import NO_CHARGE, Charge
 from dtsweep.metrics.rows import rank_rows, step_columns, task_row, trial_row, with_warmup_marked
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.revision import git_commit
@@ -91,6 +92,7 @@ class Recorder:
         *,
         started_at: datetime,
         wall_s: float | None = None,
+        charge: Charge = NO_CHARGE,
     ) -> str:
         """Store an attempt; return its status.
 
@@ -100,6 +102,7 @@ class Recorder:
             result: what became of it.
             started_at: when it was handed out.
             wall_s: how long it took the driver in all; None where it was not run itself.
+            charge: columns of the nodes of its workers.
         """
         result = replace(result, reason=self._open(result.reason))
         try:
@@ -108,6 +111,7 @@ class Recorder:
                 "started_at": started_at,
                 **(_times(result, wall_s) if wall_s is not None else {}),
             }
+            row |= charge.columns(row)
             # First what was measured: where storage fails, it is kept elsewhere.
             self._commit(row, **tables)
         except StorageError:
@@ -298,5 +302,4 @@ def _times(result: AttemptResult, wall_s: float) -> dict[str, float | None]:
         "trial_s": result.trial_s,
         "overhead_s": max(0.0, overhead_s),
         "nodes_wait_s": result.nodes_wait_s,
-        "idle_node_s": result.idle_node_s,
     }

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dtsweep.analysis.decision import check_goal
+from dtsweep.analysis.decision import asks_for_cost, check_goal
 from dtsweep.analysis.load import load
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
@@ -18,6 +18,7 @@ from dtsweep.driver.run_writer import RunWriter
 from dtsweep.driver.tally import RunTally
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.plan.batches import Batches, columns_read
+from dtsweep.plan.prices import prices_of
 from dtsweep.results.outbox import CLOSE_S, Outbox
 from dtsweep.results.run_record import new_run_id
 from dtsweep.results.storage import absolute_place
@@ -25,7 +26,7 @@ from dtsweep.results.store import Results, damage_of
 from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.settings import Sweep, of_one_launch
-from dtsweep.text import count_of
+from dtsweep.text import count_of, usd
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +71,7 @@ def refuse_what_ray_deletes(results: str) -> None:
         )
 
 
-def run(
+def run(  # noqa: PLR0913  # options of the command line, by keyword
     sweep: Sweep,
     results: str | Path | None = None,
     *,
@@ -78,6 +79,9 @@ def run(
     rerun: str | None = None,
     in_process: bool = False,
     max_hours: float | None = None,
+    prices: str | Path | None = None,
+    price: float | None = None,
+    max_cost: float | None = None,
 ) -> pd.DataFrame:
     """Run what is not yet in the results and return one row per trial, as `dtsweep.load` does.
 
@@ -90,7 +94,11 @@ def run(
         rerun: None, `failed` or `all`.
         in_process: run the points with one worker in this very process, without Ray: for a
             debugger.
-        max_hours: hours after which no new trial begins; the same call goes on.
+        max_hours: hours after which the run ends; the same call goes on.
+        prices: a file with the price of a node by node type, in TOML.
+        price: USD of every node for an hour, in place of `prices`.
+        max_cost: USD of all runs of these results after which the run ends; the same call with more
+            goes on.
 
     Raises:
         SweepError: the sweep or the results can't be used.
@@ -107,6 +115,8 @@ def run(
         rerun=rerun,
         in_process=in_process,
         max_hours=max_hours,
+        prices=prices_of(prices, price),
+        max_cost_usd=max_cost,
     )
     tally = execute(sweep, candidates(sweep), options)
     if tally.storage_error is not None:
@@ -126,8 +136,18 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         StorageError: the results can't be read, or not be written to; nothing was started.
     """
     refuse_what_ray_deletes(options.results)
+    if options.max_cost_usd is not None and options.prices is None:
+        raise SweepError(
+            "a limit of cost needs the prices of nodes: add --prices FILE, or --price USD for a "
+            "node for an hour"
+        )
     if sweep.question is not None and sweep.question.goal is not None:
         check_goal(sweep.question.goal)
+        if options.prices is None and asks_for_cost(sweep.question.goal):
+            raise SweepError(
+                "the goal asks for a cost, and nodes have no price: add --prices FILE, or "
+                "--price USD for a node for an hour"
+            )
     remove_left_folders()
     results = Results(options.results)
     progress = Progress(axes=sweep.axes)
@@ -151,7 +171,9 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         record = RunWriter(
             results, outbox, progress, run_id=run_id, sweep=sweep, max_hours=options.max_hours
         )
-        return _carried_out(replace(planned, record=record), record)
+        planned = replace(planned, record=record)
+        record.node_account = planned.record_of_nodes
+        return _carried_out(planned, record)
 
 
 def _planned(
@@ -176,8 +198,30 @@ def _planned(
     )
     progress.total = len(plan.to_run)
     return PlannedRun(
-        sweep=sweep, plan=plan, batches=batches, outbox=outbox, progress=progress, options=options
+        sweep=sweep,
+        plan=plan,
+        batches=batches,
+        outbox=outbox,
+        progress=progress,
+        options=options,
+        earlier_usd=_earlier_cost(results, options, progress),
     )
+
+
+def _earlier_cost(results: Results, options: Options, progress: Progress) -> float:
+    """Cost of the earlier runs of these results, by their records, if there is a limit of it."""
+    if options.max_cost_usd is None:
+        return 0.0
+    costs = [run.record.cost_usd for run in results.run_records()]
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        progress.say(
+            f"the cost of {count_of(len(costs) - len(known), 'earlier run')} is unknown and does "
+            "not count for --max-cost"
+        )
+    if known:
+        progress.say(f"spent by earlier runs: {usd(sum(known))} of {usd(options.max_cost_usd)}")
+    return sum(known)
 
 
 def _nothing_run(planned: PlannedRun) -> RunTally:

@@ -17,7 +17,7 @@ import ray
 from ray.tune.search import Searcher
 
 from dtsweep.driver.allotments import Allotments
-from dtsweep.driver.idle import NodeLifetimes
+from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.placement import Placement
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
@@ -26,6 +26,7 @@ from dtsweep.driver.supply import Supply
 from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
+from dtsweep.metrics.charge import NO_CHARGE
 from dtsweep.plan.trial import Trial
 from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.session.session_settings import Settings
@@ -84,7 +85,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         *,
         supply: Supply | None = None,
         allotments: Allotments | None = None,
-        nodes: NodeLifetimes | None = None,
+        account: NodeAccount | None = None,
         head_answers: Callable[[], bool] = lambda: True,
     ) -> None:
         """Start the slots.
@@ -95,14 +96,14 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             recorder: stores each attempt that ended.
             supply: fills the queue again; None where it has all trials.
             allotments: gives sessions their nodes; None where each may use all of them.
-            nodes: those of an autoscaler; None where nodes stay.
+            account: of the nodes; None counts none.
             head_answers: whether the cluster's head does, asked when an attempt has ended.
         """
         super().__init__()
         self._queue = queue
         self._recorder = recorder
         self._supply = supply
-        self._nodes = nodes
+        self._account = account
         self._head_answers = head_answers
         self._slots = [
             start_slot(index, slot_settings) for index, slot_settings in enumerate(settings)
@@ -147,6 +148,14 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Attempts without a row: running ones, and ended ones whose result was not fetched."""
         return [*self._unfetched, *self.running.values()]
 
+    def columns_of_cut(self, cut: Running) -> dict[str, Any]:
+        """Columns of the row of an attempt that ends with the run: its time, and its cost."""
+        if self._account is None:
+            return {}
+        charge, seconds = self._account.cut(cut.slot)
+        times = {"trial_s": seconds}
+        return {**times, **charge.columns(times)}
+
     def next_tuner(self) -> None:
         """Count trials again: the last Tuner has ended."""
         self._handed_out = 0
@@ -170,6 +179,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             is_alone=is_alone,
         )
         self._count_concurrent()
+        if self._account is not None:
+            same_nodes = (task.session_group, trial.point.world)
+            self._account.handed_out(index, session=same_nodes)
         self._recorder.began(trial)
         self._slots[index].is_busy = True
         self._ask_ahead(index)
@@ -272,10 +284,17 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             result = without_head(result)
         wall_s = time.monotonic() - ended.began
         result = replace(result, concurrent_trials=ended.concurrent_trials)
-        if self._nodes is not None:
-            result = replace(result, idle_node_s=self._nodes.idle_node_s(result, wall_s=wall_s))
+        charge = NO_CHARGE
+        if self._account is not None:
+            is_trial = not ended.trial.is_canary
+            charge = self._account.ended(ended.slot, result, wall_s=wall_s, is_trial=is_trial)
         status = self._recorder.store(
-            ended.trial, ended.task, result, started_at=ended.started_at, wall_s=wall_s
+            ended.trial,
+            ended.task,
+            result,
+            started_at=ended.started_at,
+            wall_s=wall_s,
+            charge=charge,
         )
         pruned = self._queue.prune(ended.trial, status)
         skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]

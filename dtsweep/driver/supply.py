@@ -1,14 +1,15 @@
-"""Supply of a run's queue: batch after batch, until the policy asks for no more or time is up."""
+"""Supply of a run's queue: batch after batch, while the policy asks for more and budget is left."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.queue import Layout, Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.plan.plan import Plan
+from dtsweep.plan.trial import Trial
 
 LayOut = Callable[[Plan], Layout]
 """Lays the trials of a plan out where they run."""
@@ -29,8 +30,9 @@ class Supply:
 
     @property
     def is_time_up(self) -> bool:
-        """True if no trial may be handed out any more."""
-        return self._planned.is_time_up
+        """True if no further trial is expected to fit the budget."""
+        # What is left was noted: the run ends, though nodes may have gone and cost less by now.
+        return self._recorder.tally.trials_left is not None or self._planned.is_time_up
 
     def refill(self) -> bool:
         """Put the next batch into the queue if it is empty; called while nothing runs.
@@ -47,18 +49,32 @@ class Supply:
             if not plan.to_run:
                 return False
             if self.is_time_up:
-                self._recorder.tally.trials_left = len(plan.to_run)
+                self._note_left(len(plan.to_run))
                 return False
             self._planned.progress.total += len(plan.to_run)
             self._add(plan)
         if self.is_time_up:
-            # Where a canary alone is left, the policy may ask for more.
-            left = self._queue.waiting
-            if not left:
-                left = len(self._planned.next_plan(self._recorder.rows).to_run)
-            self._recorder.tally.trials_left = left or None
+            self._end(self._queue.waiting)
             return False
         return True
+
+    def note_cut(self, trials: Iterable[Trial]) -> None:
+        """Note in the tally what is left where trials were cut at the limit of the budget."""
+        self._end(self._queue.waiting + sum(not trial.is_canary for trial in trials))
+
+    def _end(self, left: int) -> None:
+        """Note how many trials are left at the end of the budget."""
+        if not left:
+            # Where a canary alone is left, the policy may ask for more.
+            left = len(self._planned.next_plan(self._recorder.rows).to_run)
+        self._note_left(left)
+
+    def _note_left(self, left: int) -> None:
+        if left:
+            budget = self._planned.budget
+            self._recorder.tally.trials_left = left
+            self._recorder.tally.limit = budget.words()
+            self._recorder.tally.next_step = budget.next_step()
 
     def _add(self, plan: Plan) -> None:
         """Lay a plan out, and have its trials handed out; those that don't fit are stored."""

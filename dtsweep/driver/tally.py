@@ -19,7 +19,13 @@ class RunTally:
     storage_error: str | None = None
     cluster_error: str | None = None
     trials_left: int | None = None
-    """Trials that were planned, and not handed out since time was up; None if it was not."""
+    """Trials that were planned and not measured when the budget ended; None if it did not."""
+
+    limit: str | None = None
+    """Limit that ended the run, in words; None where none did."""
+
+    next_step: str | None = None
+    """Next step of the campaign after that, in words."""
 
     _last: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     """Status of each trial's last attempt, by `trial_id`."""

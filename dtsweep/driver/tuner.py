@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import ray
 from ray import tune
 
+from dtsweep.driver.budget import Budget, BudgetSpentError
 from dtsweep.driver.heartbeat import ClusterGoneError
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.signals import Interrupted
@@ -109,6 +110,25 @@ class _WatchSlots(tune.Callback):  # type: ignore[misc]  # as above
         )
 
 
+class _StopAtBudget(tune.Callback):  # type: ignore[misc]  # as above
+    """Ends a Tuner at the limit of the budget: the attempts under way are cut."""
+
+    def __init__(self, budget: Budget, scheduler: Scheduler) -> None:
+        self._budget = budget
+        self._scheduler = scheduler
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if self._budget.account is not None:
+            self._budget.account.refresh()
+        if self._budget.has_limit and self._scheduler.running and self._budget.is_over():
+            # First the slots, as after a signal.
+            self._scheduler.stop()
+            raise BudgetSpentError
+
+
 class _StopWithoutCluster(tune.Callback):  # type: ignore[misc]  # as above
     """Ends a Tuner whose cluster is gone, before Ray ends the driver."""
 
@@ -124,19 +144,25 @@ class _StopWithoutCluster(tune.Callback):  # type: ignore[misc]  # as above
 
 
 def callbacks_of(
-    scheduler: Scheduler, signals: list[int], cluster_gone: threading.Event
+    scheduler: Scheduler, signals: list[int], cluster_gone: threading.Event, *, budget: Budget
 ) -> list[tune.Callback]:
     """Functions that Tune calls in each step, in this order; arguments as in `run_tuners`."""
-    # Calls of Ray by the other two may never return once its cluster is gone.
+    # Calls of Ray by the others may never return once its cluster is gone.
     return [
         _StopWithoutCluster(cluster_gone),
         _StopOnSignal(signals, scheduler),
+        _StopAtBudget(budget, scheduler),
         _WatchSlots(scheduler),
     ]
 
 
 def run_tuners(
-    scheduler: Scheduler, signals: list[int], cluster_gone: threading.Event, *, storage: str
+    scheduler: Scheduler,
+    signals: list[int],
+    cluster_gone: threading.Event,
+    *,
+    budget: Budget,
+    storage: str,
 ) -> None:
     """Run Tuner after Tuner until nothing is left.
 
@@ -144,11 +170,13 @@ def run_tuners(
         scheduler: hands out the trials.
         signals: signals that came; the first ends the run.
         cluster_gone: set once the cluster has stopped.
+        budget: limits of the run.
         storage: a folder for what Tune wants to write.
 
     Raises:
         Interrupted: a signal came; what was done is stored.
         ClusterGoneError: the cluster has stopped; likewise.
+        BudgetSpentError: the budget was spent while trials ran; likewise.
         StorageError: rows could not be stored.
     """
     os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, scheduler.slots))}
@@ -167,7 +195,7 @@ def run_tuners(
                 name=f"tuner-{time.monotonic_ns()}",
                 storage_path=f"{storage}/tune",
                 verbose=0,
-                callbacks=callbacks_of(scheduler, signals, cluster_gone),
+                callbacks=callbacks_of(scheduler, signals, cluster_gone, budget=budget),
                 failure_config=tune.FailureConfig(max_failures=RUNNER_RESTARTS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),

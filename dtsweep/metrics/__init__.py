@@ -15,4 +15,5 @@ The driver, and rank 0 under torchrun; `rank_result` ranks and slots too, `attem
     plausible       whether a row's numbers can all be true
     own_loops       columns that are counted or measured of the user's own training loops
     rows            rows from what the ranks sent; the recorder adds status, session, provenance
+    charge          columns of an attempt for the nodes of its workers, and their cost
 """

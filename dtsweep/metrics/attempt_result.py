@@ -39,9 +39,6 @@ class AttemptResult:
     None where it waited for no session, or where nodes stay.
     """
 
-    idle_node_s: float | None = None
-    """Node-seconds in which none of its ranks was on a node that was up; None where nodes stay."""
-
     concurrent_trials: int | None = None
     """Most attempts of other slots that ran at the same time on its nodes; None where unknown."""
 

@@ -2,6 +2,7 @@
 
 Any process; no Ray. In reading order:
 
+    prices          prices of nodes, from a file or one for all
     trial           a trial of a plan, and which trials may share a session
     canary_choice   the fixed point of a session that shows whether the machine changed
     allotment       which session begins next, and on which nodes
@@ -10,6 +11,7 @@ Any process; no Ray. In reading order:
     policy          policies: what to measure next, as a function of the rows so far
     settle          rounds of launches until a sweep's question is decided
     plan            what is done, what is to do, in which order
+    cost            what a plan should cost, by the nodes of its worlds
     ahead           range of what follows a plan, by simulation of the rounds
     batches         plan after plan of a run, as its policy asks for more
 """

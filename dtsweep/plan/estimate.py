@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from dtsweep.plan.canary_choice import has_canaries
 from dtsweep.plan.trial import Trial, group_launches, groups_of, sessions_of
+from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
 LEAST_S = 0.5
@@ -90,11 +91,33 @@ def expected_duration(
 
 
 def _expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
-    sessions = _sessions(sweep, trials)
-    canaries = 2 * sum(has_canaries(sweep, session) for session in sessions)
-    seconds = _trials_s(sweep, trials, rows) + canaries * _canary_s(sweep, rows)
-    seconds += len(sessions) * _start_s(rows)
+    seconds = sum(session.seconds for session in session_times(sweep, trials, rows))
     return seconds / sweep.resources.concurrent
+
+
+class SessionTime(NamedTuple):
+    """Expected time of a session: its start, its trials and its canaries."""
+
+    world: World
+    """Its largest world."""
+
+    seconds: float
+
+
+def session_times(
+    sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]
+) -> list[SessionTime]:
+    """Expect the time of each session, if none fails and nodes stay."""
+    took = _took_s_of_trials(rows)
+    start_s, canary_s = _start_s(rows), _canary_s(sweep, rows)
+    times = []
+    for session in _sessions(sweep, trials):
+        seconds = start_s + _trials_s(sweep, session, took)
+        if has_canaries(sweep, session):
+            seconds += 2 * canary_s
+        largest = max(session, key=lambda trial: trial.point.workers)
+        times.append(SessionTime(largest.point.world, seconds))
+    return times
 
 
 def duration_of_rounds(
@@ -142,9 +165,8 @@ def _workers(group: Sequence[Trial]) -> int:
     return group[0].point.workers
 
 
-def _trials_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
-    """Expected time of all trials."""
-    took = _took_s_of_trials(rows)
+def _trials_s(sweep: Sweep, trials: Sequence[Trial], took: Sequence[float]) -> float:
+    """Expected time of all trials, by what others took."""
     settings = Counter(trial.measure or sweep.measure for trial in trials)
     return sum(count * _trial_s(measure, took) for measure, count in settings.items())
 

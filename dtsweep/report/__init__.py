@@ -21,6 +21,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     tables          table columns of points and of scaling
     times           training times in the terminal, and as JSON values
     node_table      speeds of the nodes of a mixed cluster: a section
+    costs           what runs have cost, and what was lost of it: a section
     content         what the report says, computed once; the renderers below show it
     plot_axes       ends and round numbers of a plot's axes
     sketch          the frontier as a plot of characters

@@ -17,7 +17,8 @@ from dtsweep.sweep.point import AXES, FIELD_TYPES
 SCHEMA_VERSION = 1
 """Stored in every file.
 
-It rises with each release that adds columns, and no column is ever changed or removed.
+It rises with each release that adds columns, and no column is ever changed. One that is no longer
+stored is in `RETIRED`, so that older files can be read.
 """
 
 BOOL = pa.bool_()
@@ -505,17 +506,32 @@ TRIALS: tuple[Column, ...] = (
         "trial_s",
         FLOAT,
         "s",
-        "from handing out the trial to its last worker's answer: build, window and all else",
+        "from handing out the trial to its last worker's answer: build, window and all else; of a "
+        "trial that the end of the run has cut, until then",
     ),
     Column(
         "overhead_s", FLOAT, "s", "the harness's own time for this trial, in addition to trial_s"
     ),
     Column("nodes_wait_s", FLOAT, "s", "of startup_s, the wait for an autoscaler's nodes"),
     Column(
-        "idle_node_s",
+        "node_types",
+        TEXT,
+        "",
+        "node types of its workers' nodes with their numbers, as `a:1+b:2`; `@spot` marks spot "
+        "nodes, and a slot's part of a shared node is a fraction",
+    ),
+    Column(
+        "usd_per_hour",
         FLOAT,
-        "s",
-        "node-seconds, from hand-out to end, of an autoscaler's nodes without a worker of it",
+        "USD/h",
+        "price of these nodes, whole ones, of shared ones the part; null if one has no price",
+    ),
+    Column(
+        "cost_usd",
+        FLOAT,
+        "USD",
+        "usd_per_hour / 3600 x (startup_s - nodes_wait_s + trial_s), null times counting as 0; "
+        "idle nodes, as in overhead_s, are in the record of the run",
     ),
     Column("started_at", TIME, "UTC", "when the attempt began"),
     Column(
@@ -753,6 +769,9 @@ RANKS: tuple[Column, ...] = (
     ),
     Column("log", TEXT, "", "path of its log"),
 )
+
+RETIRED: Mapping[str, Mapping[str, Any]] = MappingProxyType({"trials": {"idle_node_s": FLOAT}})
+"""Columns of older files by table, which are read without them."""
 
 STEPS: tuple[Column, ...] = (
     *_IDENTITY,

@@ -133,6 +133,9 @@ FINAL = frozenset({"ok", "oom_device", "nan", *WRONG, "user_error", "timeout"})
 RETRIED = frozenset({"rank_died", "node_lost", "preempted", "collateral", "reused_process"})
 """Measured up to two more times within one run."""
 
+LOST = RETRIED | {"cancelled", "budget", "storage"}
+"""Ends of an attempt without a result of its own: the time of its nodes is lost."""
+
 ATTEMPTS = 3
 """Attempts at a trial within one run, where the fault was not its own."""
 

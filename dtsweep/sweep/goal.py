@@ -89,6 +89,7 @@ GOALS = {
     "throughput": Goal(maximize="samples_per_s"),
     "fast-validation": Goal(minimize="latency_s", least_rate=0.5),
     "energy": Goal(minimize="energy_j_per_sample"),
+    "cost": Goal(minimize="usd_per_million_samples"),
 }
 """Goals by name."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -29,8 +30,9 @@ from dtsweep.driver.autoscaler import (
     facts_here,
     is_scaling,
 )
-from dtsweep.driver.idle import NodeLife, node_s
+from dtsweep.results.store import Results
 from dtsweep.session.request import is_refused
+from dtsweep.text import usd
 from tests.conftest import Command, without_ray
 
 KILLS = Path(__file__).parents[1] / "struck" / "kills.py"
@@ -144,11 +146,6 @@ def test_the_placement_group_that_is_refused_is_told_from_others() -> None:
     )
     assert is_refused(state, group="aa01")
     assert not is_refused(state, group="aa")
-
-
-def test_node_seconds_count_what_overlaps() -> None:
-    lives = [NodeLife(began=0, ended=None), NodeLife(began=8, ended=20), NodeLife(began=1, ended=3)]
-    assert node_s(lives, began=5, ended=10) == 5 + 2
 
 
 @pytest.mark.ray
@@ -446,9 +443,98 @@ def test_nodes_come_for_the_largest_world_ahead_for_the_next_and_go(
     measured = rows.query("status == 'ok'")
     assert measured["nodes_wait_s"].isna().tolist() == [False, True, False, False]
     assert first["nodes_wait_s"] < 3
-    # It stood idle from when it came until that trial ended.
-    idle_s = first["started_at"].timestamp() - lives[3][0]
-    assert last["idle_node_s"] == pytest.approx(idle_s, abs=1)
+
+
+PRICES = """
+# Made-up prices; enter your own. A small node costs a cent a second.
+[small]
+usd_per_hour = 36
+
+[head]
+usd_per_hour = 3.6
+"""
+
+LIMIT = 0.55
+"""USD of a campaign that needs more: each of its 24 trials takes 2.5 s of a small node."""
+
+
+@pytest.mark.ray
+def test_a_campaign_ends_at_its_budget_goes_on_with_more_and_its_account_adds_up(
+    growing: str, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    axes = '"workers": [1], "placement": ["strict_spread"], "micro_batch": [*range(1, 25)]'
+    text = SWEEP.partition('        "workers"')[0] + f"        {axes},\n    }},\n"
+    text += SWEEP.partition('"not asked",\n')[2]
+    text = text.replace("min_seconds=5, max_seconds=6", "min_seconds=2, max_seconds=2.5")
+    (tmp_path / "sweep.py").write_text(text)
+    (tmp_path / "prices.toml").write_text(PRICES)
+    results = tmp_path / "r"
+    arguments = ["sweep.py", "--address", growing, "--prices", "prices.toml"]
+
+    def run(limit: float) -> tuple[int, str, float]:
+        done = dtsweep_command(
+            "run",
+            *(*arguments, "--results", results, "--max-cost", limit),
+            folder=tmp_path,
+            RAY_AUTH_MODE="disabled",
+        )
+        return done.returncode, done.stderr, time.time()
+
+    code, said, _ = run(LIMIT)
+    first = pd.read_parquet(results / "trials")
+    assert code == 3, said
+    left = 24 - (first["status"] == "ok").sum()
+    assert re.search(
+        rf"^dtsweep: spent \$0\.\d+ of \$0\.55.*; {left} trials left .*--max-cost 1\.\d goes on$",
+        said,
+        re.MULTILINE,
+    ), said
+    assert set(first["status"]) <= {"ok", "budget"}
+    record = Results(results).run_records()[0].record
+    assert record.ended_as == "budget"
+    assert record.max_cost_usd == LIMIT
+    # What ran at the limit was cut: no trial is long, but the sessions end in some seconds.
+    assert record.cost_usd == pytest.approx(LIMIT, abs=0.25)
+    code, said, ended = run(100)
+    assert code == 0, said
+    assert f"spent by earlier runs: {usd(record.cost_usd)} of $100.00" in said
+    assert "1 node still up: about $0.15 more until the autoscaler takes them away" in said
+    rows = pd.read_parquet(results / "trials")
+    measured = rows[rows["status"] == "ok"]
+    assert sorted(measured["micro_batch"]) == [*range(1, 25)]
+    assert set(measured["node_types"]) == {"small:1"}
+    seconds = measured["trial_s"]
+    seconds += measured["startup_s"].fillna(0) - measured["nodes_wait_s"].fillna(0)
+    assert (measured["cost_usd"] - seconds * 0.01).abs().max() < 1e-9
+    assert_account_adds_up(results, rows, lives=json.loads(told_by(LIVES, growing)), ended=ended)
+
+
+def assert_account_adds_up(
+    results: Path, rows: pd.DataFrame, *, lives: list[tuple[float, float, float]], ended: float
+) -> None:
+    """Compare the records of two runs with the rows, and with what the head says of its nodes."""
+    records = [run.record for run in Results(results).run_records()]
+    # What the figures of docs/log/ are taken from; pytest shows it with -s.
+    print(records, lives, rows[[*SHOWN, "cost_usd"]].to_string(), sep="\n")
+    held_usd = 0.0
+    for record in records:
+        assert record.node_use is not None
+        use = record.node_use["small"]
+        head = record.node_use["head"]
+        assert record.ended_at is not None
+        # By the head: from the begin of the account, which is that of the head's own node, on.
+        began = record.ended_at - head.total_s
+        up_s = sum(max(0.0, min(end, ended) - max(began, start)) for start, end, _ in lives)
+        if record is records[0]:
+            up_s = sum(
+                max(0.0, min(end, record.ended_at) - max(began, start)) for start, end, _ in lives
+            )
+        assert use.total_s == pytest.approx(up_s, abs=8)
+        assert (head.measuring_s, head.starting_s, head.lost_s) == (0, 0, 0)
+        assert record.cost_usd == pytest.approx(use.total_s * 0.01 + head.total_s * 0.001)
+        held_usd += 0.01 * (use.measuring_s + use.starting_s + use.lost_s)
+    # Attempts whose nodes were not known yet when they were cut count as idle.
+    assert rows["cost_usd"].sum() == pytest.approx(held_usd, rel=0.02)
 
 
 SHOWN = [
@@ -458,7 +544,6 @@ SHOWN = [
     "started_at",
     "startup_s",
     "nodes_wait_s",
-    "idle_node_s",
     "trial_s",
     "overhead_s",
 ]

@@ -71,7 +71,7 @@ def test_small_worlds_run_at_the_same_time_and_a_large_one_has_all_nodes(
     nodes: Any, folder: Path, dtsweep_command: Command
 ) -> None:
     text = SWEEP.replace("cpus_per_worker=1", "cpus_per_worker=1, concurrent=3")
-    measure = "repeats=3, half_width=None, min_seconds=1, max_seconds=2"
+    measure = "repeats=2, half_width=None, min_seconds=1, max_seconds=2"
     text = text.replace("repeats=1, half_width=None, canary=False, min_seconds=0", measure)
     text = text.replace('"placement": [', '"micro_batch": [1, 2], "placement": [')
     (folder / "sweep.py").write_text(text)
@@ -81,7 +81,7 @@ def test_small_worlds_run_at_the_same_time_and_a_large_one_has_all_nodes(
     assert done.returncode == 0, done.stderr
     rows = pd.read_parquet(folder / "r" / "trials").sort_values("started_at")
     assert rows["status"].unique().tolist() == ["ok"]
-    assert rows.query("role == 'trial'")["trial_id"].nunique() == 12
+    assert rows.query("role == 'trial'")["trial_id"].nunique() == 8
     ranks = pd.read_parquet(folder / "r" / "ranks")
     nodes_of = ranks.groupby("attempt_id")["node_id"].agg(set)
     began = rows["started_at"]
@@ -95,7 +95,7 @@ def test_small_worlds_run_at_the_same_time_and_a_large_one_has_all_nodes(
                 together += 1
                 attempts = rows["attempt_id"]
                 assert nodes_of[attempts[one]].isdisjoint(nodes_of[attempts[other]])
-    assert together >= 2
+    assert together
     assert {len(nodes_of[row.attempt_id]) for row in rows.query("workers == 3").itertuples()} == {3}
     # One canary was measured next to others, and again alone.
     assert rows["interference"].notna().any()

@@ -27,6 +27,7 @@ from dtsweep.driver.tally import RunTally
 from dtsweep.metrics.rows import task_row
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import PLANNED_BY, Plan
+from dtsweep.plan.prices import Prices
 from dtsweep.plan.trial import Trial
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates
@@ -62,6 +63,9 @@ SWEEP = Sweep(
     resources=Resources(gpus_per_worker=0, cpus_per_worker=1),
     goal=Goal(maximize="samples_per_s"),
 )
+
+
+GRID = replace(QUICK, repeats=1)
 
 
 @dataclass(kw_only=True)
@@ -169,6 +173,46 @@ def test_after_the_time_limit_no_trial_begins_and_the_next_run_goes_on(tmp_path:
     assert (runs.run(max_hours=1).exit_code, len(runs.rows)) == (0, 3)
     # Nothing is left: the time does not matter.
     assert (runs.run(max_hours=0).exit_code, len(runs.rows)) == (0, 3)
+
+
+def test_a_trial_that_runs_at_the_limit_of_money_is_cut_and_measured_by_the_next_run(
+    tmp_path: Path,
+) -> None:
+    slow = replace(SWEEP, goal=None, measure=Measure(repeats=1, min_seconds=20, half_width=None))
+    # A thousand dollars a second; the trial should take no time.
+    out = StringIO()
+    planned = Run(folder=tmp_path, sweep=slow, launches=1).planned(
+        out, prices=Prices(every_node=3.6e6), max_cost_usd=300.0
+    )
+    planned.budget.first_trial_s = 0.0
+    tally = run_in_process(planned)
+    planned.outbox.close()
+    assert (tally.exit_code, tally.trials_left, tally.statuses) == (3, 2, {"budget": 1})
+    assert re.fullmatch(r"spent \$[\d,.]+ of \$300.00", tally.limit or "")
+    assert tally.next_step is not None
+    assert tally.next_step.startswith("the same command with --max-cost ")
+    (row,) = Results(tmp_path).attempts()
+    assert row["status"] == "budget"
+    assert row["reason"] == "cut, because the money was spent; the next run measures it again"
+    assert "this run cost $" in out.getvalue()
+    # Another run measures it, and the other one.
+    again = Run(folder=tmp_path, launches=1, sweep=replace(SWEEP, goal=None, measure=GRID))
+    done = again.run(prices=Prices(every_node=36.0), max_cost_usd=100.0)
+    assert (done.exit_code, done.statuses) == (0, {"ok": 2})
+    measured = [row for row in again.rows if row["status"] == "ok"]
+    assert [row["cost_usd"] for row in measured] == pytest.approx(
+        [row["trial_s"] * 0.01 for row in measured]
+    )
+    assert {row["node_types"] for row in measured} == {"this-machine:1"}
+
+
+def test_no_trial_begins_that_is_expected_to_pass_the_limit_of_money(tmp_path: Path) -> None:
+    runs = Run(folder=tmp_path)
+    tally = runs.run(prices=Prices(every_node=3.6e6), max_cost_usd=300.0)
+    assert (tally.exit_code, tally.trials_left, runs.rows) == (3, 2, [])
+    assert "another trial, of about " in (tally.limit or "")
+    # Free nodes cost nothing, which is not unknown.
+    assert runs.run(prices=Prices(every_node=0.0), max_cost_usd=300.0).exit_code == 0
 
 
 def test_rerun_all_measures_each_round_again_and_ends(tmp_path: Path) -> None:

@@ -1,0 +1,392 @@
+"""Account of a run's nodes: what each of them did, second by second, and what that costs."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from dtsweep.driver.node_lives import NodeLife
+from dtsweep.metrics.attempt_result import AttemptResult
+from dtsweep.metrics.charge import NO_CHARGE, Charge
+from dtsweep.plan.prices import Prices, written_types
+from dtsweep.results.run_record import NodeUse
+from dtsweep.results.statuses import LOST
+
+ASK_EVERY_S = 5.0
+"""Least seconds between two questions to Ray's head which nodes there are."""
+
+LAST_TRIALS = 50
+"""Trials by which the time of the next one is expected."""
+
+IDLE = "idle_s"
+
+
+class Span(NamedTuple):
+    """Time in which a node did something."""
+
+    began: float
+    ended: float
+    use: str
+    """Field of `NodeUse`."""
+
+
+def used_s(spans: Iterable[Span], began: float, ended: float) -> dict[str, float]:
+    """Seconds of a node between two times by use; where spans overlap, they share the time.
+
+    >>> both = [Span(0, 6, "measuring_s"), Span(4, 8, "starting_s")]
+    >>> sorted(used_s(both, 2, 10).items())
+    [('measuring_s', 3.0), ('starting_s', 3.0)]
+    """
+    seconds: defaultdict[str, float] = defaultdict(float)
+    clipped = [
+        Span(max(span.began, began), min(span.ended, ended), span.use)
+        for span in spans
+        if span.began < ended and span.ended > began
+    ]
+    edges = sorted({edge for span in clipped for edge in (span.began, span.ended)})
+    for first, last in itertools.pairwise(edges):
+        uses = [span.use for span in clipped if span.began <= first and span.ended >= last]
+        for use in uses:
+            seconds[use] += (last - first) / len(uses)
+    return dict(seconds)
+
+
+def summed(*parts: Mapping[str, float]) -> dict[str, float]:
+    """Add up seconds by use."""
+    names = {name for part in parts for name in part}
+    return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
+
+
+@dataclass(kw_only=True)
+class _Node:
+    """Uses of a node so far."""
+
+    folded: dict[str, float] = field(default_factory=dict)
+    """Seconds by use up to `folded_to`."""
+
+    folded_to: float
+    spans: list[Span] = field(default_factory=list)
+    """Those that end later."""
+
+    def fold(self, life: NodeLife, until: float) -> None:
+        """Sum up what ended before a time that no further span will begin before."""
+        if until <= self.folded_to:
+            return
+        used = used_s(self.spans, *life.within(self.folded_to, until))
+        self.folded = summed(self.folded, used)
+        self.folded_to = until
+        self.spans = [span for span in self.spans if span.ended > until]
+
+
+@dataclass(kw_only=True)
+class _Working:
+    """An attempt under way in a slot."""
+
+    began: float
+    workers: Mapping[str, int]
+    """Number of its workers on each node; empty where their nodes are not known yet."""
+
+
+class NodeAccount:
+    """Counts node-seconds by node type and use; several slots may work at once.
+
+    It may be asked from any thread. Only `refresh` and the notes on attempts ask Ray's head.
+    """
+
+    def __init__(
+        self,
+        lives: Callable[[], Sequence[NodeLife] | None],
+        *,
+        prices: Prices | None,
+        say: Callable[[str], None],
+        shares_nodes: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Begin now.
+
+        Args:
+            lives: asks for all nodes of the run, ended ones too; None where nobody answers.
+            prices: of nodes; None charges nothing.
+            say: called with a node type that has no price, once.
+            shares_nodes: whether sessions share nodes: each then pays for the part of its workers.
+            clock: seconds since the epoch.
+        """
+        self._ask = lives
+        self._prices = prices
+        self._say = say
+        self._shares_nodes = shares_nodes
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._asked_at = float("-inf")
+        self._lives: dict[str, NodeLife] = {}
+        self._unpriced: set[str] = set()
+        self._working: dict[int, _Working] = {}
+        self._last: dict[int, tuple[Any, Mapping[str, int]]] = {}
+        """Session and world of each slot's last attempt, and its workers by node."""
+        self._lost_s, self._lost_usd = 0.0, 0.0
+        self._took_s = deque[float](maxlen=LAST_TRIALS)
+        self.began = clock()
+        self._nodes: defaultdict[str, _Node] = defaultdict(lambda: _Node(folded_to=self.began))
+        self._ended_at: float | None = None
+        self.refresh(at_once=True)
+
+    def _now(self) -> float:
+        """Seconds since the epoch, until the end of the run."""
+        if self._ended_at is not None:
+            return self._ended_at
+        return self._clock()
+
+    def close(self) -> None:
+        """End with the run: nothing is counted any more."""
+        self.refresh(at_once=True)
+        self._ended_at = self._now()
+
+    def handed_out(self, slot: int, *, session: Any) -> None:
+        """Note that a slot begins an attempt.
+
+        Args:
+            slot: its number.
+            session: equal for attempts whose workers are on the same nodes.
+        """
+        with self._lock:
+            last_session, workers = self._last.get(slot, (None, {}))
+            if last_session != session:
+                workers = {}
+            self._last[slot] = session, workers
+            self._working[slot] = _Working(began=self._now(), workers=workers)
+
+    def ended(self, slot: int, result: AttemptResult, *, wall_s: float, is_trial: bool) -> Charge:
+        """Note how the attempt of a slot ended; return the columns of its nodes.
+
+        Args:
+            slot: its number.
+            result: of the attempt.
+            wall_s: how long ago it was handed out, in seconds.
+            is_trial: False for a canary.
+        """
+        workers = _workers_by_node(result)
+        self.refresh(at_once=not workers.keys() <= self._lives.keys())
+        with self._lock:
+            now = self._now()
+            self._working.pop(slot, None)
+            session, _ = self._last.get(slot, (None, {}))
+            self._last[slot] = session, workers
+            if result.session_has_ended:
+                del self._last[slot]
+            wait_s = result.nodes_wait_s or 0.0
+            start_s = max(0.0, (result.startup_s or 0.0) - wait_s)
+            if is_trial:
+                self._took_s.append(max(0.0, wall_s - (result.startup_s or 0.0)))
+            # The harness's own time comes before: its processes start while nodes come.
+            began = now - (result.trial_s or 0.0)
+            spans = [
+                Span(began - start_s, began, "starting_s"),
+                Span(began, now, "measuring_s"),
+            ]
+            if result.status in LOST:
+                spans = [Span(began - start_s, now, "lost_s")]
+            return self._noted(workers, spans, now=now)
+
+    def cut(self, slot: int) -> tuple[Charge, float]:
+        """Note that the attempt of a slot is cut now; return its columns and its seconds so far."""
+        with self._lock:
+            now = self._now()
+            working = self._working.pop(slot, None)
+            if working is None:
+                return NO_CHARGE, 0.0
+            spans = [Span(working.began, now, "lost_s")]
+            charge = self._noted(working.workers, spans, now=now)
+            return charge, now - working.began
+
+    def _noted(self, workers: Mapping[str, int], spans: Sequence[Span], *, now: float) -> Charge:
+        """Note spans of nodes; return what these nodes cost."""
+        for node_id in workers:
+            self._nodes[node_id].spans += [span for span in spans if span.ended > span.began]
+        parts = self._parts(workers)
+        charge = self._charge(parts)
+        if spans[-1].use == "lost_s":
+            seconds = spans[-1].ended - spans[0].began
+            self._lost_s += seconds * sum(parts.values())
+            self._lost_usd += seconds * (charge.usd_per_hour or 0.0) / 3600
+        horizon = min((one.began for one in self._working.values()), default=now)
+        for node_id, node in self._nodes.items():
+            if node_id in self._lives:
+                node.fold(self._lives[node_id], horizon)
+        return charge
+
+    def _parts(self, workers: Mapping[str, int]) -> dict[str, float]:
+        """Number of nodes that workers use, by type; of a shared node their part.
+
+        Empty where one of the nodes is unknown.
+        """
+        parts: dict[str, float] = {}
+        if not workers.keys() <= self._lives.keys():
+            return parts
+        for node_id, count in workers.items():
+            life = self._lives[node_id]
+            part = 1.0
+            if self._shares_nodes:
+                part = min(1.0, count / max(1, life.room))
+            parts[life.node_type] = parts.get(life.node_type, 0.0) + part
+        return parts
+
+    def _charge(self, parts: Mapping[str, float]) -> Charge:
+        if not parts:
+            return NO_CHARGE
+        usd_per_hour = None
+        if self._prices is not None:
+            usd_per_hour = self._prices.of_nodes(parts)
+        return Charge(node_types=written_types(parts), usd_per_hour=usd_per_hour)
+
+    def refresh(self, *, at_once: bool = False) -> None:
+        """Ask which nodes there are, unless that was asked some seconds ago."""
+        now = self._now()
+        if not at_once and now - self._asked_at < ASK_EVERY_S:
+            return
+        self._asked_at = now
+        lives = self._ask()
+        # Of a head that is silent for a moment, what was known of the nodes stays.
+        if lives is not None:
+            with self._lock:
+                self._take(lives)
+
+    def _take(self, lives: Sequence[NodeLife]) -> None:
+        """Note the nodes that there are, and say which types have no price."""
+        for life in lives:
+            if life.ended is None or life.ended > self.began:
+                self._lives[life.node_id] = life
+        if self._prices is None:
+            return
+        for node_type in sorted({life.node_type for life in self._lives.values()}):
+            if self._prices.price_of(node_type) is None and node_type not in self._unpriced:
+                self._unpriced.add(node_type)
+                self._say(
+                    f"node type {node_type!r} has no price, so the cost is unknown; "
+                    f"{self._prices.how_to_add(node_type)}"
+                )
+
+    @property
+    def unpriced(self) -> list[str]:
+        """Node types of the run without a price; empty without prices."""
+        return sorted(self._unpriced)
+
+    @property
+    def attempt_s(self) -> float | None:
+        """Median time of the run's last trials without starts of sessions; None before the first.
+
+        The first trial of a run may take much longer than the others.
+        """
+        if not self._took_s:
+            return None
+        return statistics.median(self._took_s)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Cost of all nodes of the run so far; None where a price is unknown."""
+        with self._lock:
+            return self._cost(self._lifetimes(self._now()))
+
+    @property
+    def usd_per_hour_now(self) -> float | None:
+        """Cost of an hour of all nodes that are up; None where a price is unknown."""
+        with self._lock:
+            return self._price(self.types_now())
+
+    def types_now(self, *, workers_alone: bool = False) -> Counter[str]:
+        """Number of nodes that are up by type; with `workers_alone` those that hold workers."""
+        return Counter(
+            life.node_type
+            for life in self._lives.values()
+            if life.ended is None and (life.holds_workers or not workers_alone)
+        )
+
+    def usd_per_hour_of_missing(self, nodes: int) -> float:
+        """Price of the nodes that are missing of so many: each as dear as the dearest known one."""
+        with self._lock:
+            missing = nodes - self.types_now(workers_alone=True).total()
+            if missing <= 0 or self._prices is None:
+                return 0.0
+            lives = (life for life in self._lives.values() if life.holds_workers)
+            known = {life.node_type for life in lives} or {*self._prices.types, ""}
+            prices = (self._prices.price_of(node_type) for node_type in known)
+            return missing * max((price for price in prices if price is not None), default=0.0)
+
+    def _price(self, counts: Mapping[str, float]) -> float | None:
+        if self._prices is None:
+            return None
+        return self._prices.of_nodes(counts)
+
+    def _cost(self, seconds: Mapping[str, float]) -> float | None:
+        usd_seconds = self._price(seconds)
+        if usd_seconds is None:
+            return None
+        return usd_seconds / 3600
+
+    def _lifetimes(self, now: float) -> dict[str, float]:
+        """Node-seconds of lifetimes in the run by node type."""
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for life in self._lives.values():
+            first, last = life.within(self.began, now)
+            seconds[life.node_type] += last - first
+        return dict(seconds)
+
+    def node_use(self) -> dict[str, NodeUse]:
+        """Node-seconds so far by node type; they add up to the lifetimes of the nodes in the run.
+
+        Attempts under way count as measuring, as far as their nodes are known.
+        """
+        with self._lock:
+            return self._node_use(self._now())
+
+    def _node_use(self, now: float) -> dict[str, NodeUse]:
+        working = defaultdict[str, list[Span]](list)
+        for attempt in self._working.values():
+            for node_id in attempt.workers:
+                working[node_id].append(Span(attempt.began, now, "measuring_s"))
+        by_type: dict[str, dict[str, float]] = {}
+        for node_id, life in self._lives.items():
+            first, last = life.within(self.began, now)
+            node = self._nodes.get(node_id) or _Node(folded_to=self.began)
+            spans = [*node.spans, *working[node_id]]
+            uses = summed(node.folded, used_s(spans, *life.within(node.folded_to, now)))
+            uses[IDLE] = max(0.0, last - first - sum(uses.values()))
+            by_type[life.node_type] = summed(by_type.get(life.node_type, {}), uses)
+        return {node_type: NodeUse(**uses) for node_type, uses in sorted(by_type.items())}
+
+    def cost_by_use(self) -> dict[str, float] | None:
+        """Cost so far by use, with the names of `NodeUse`; None where a price is unknown."""
+        with self._lock:
+            costs: dict[str, float] = {}
+            for node_type, use in self.node_use().items():
+                price = self._price({node_type: 1.0})
+                if price is None:
+                    return None
+                of_type = {name: seconds * price / 3600 for name, seconds in asdict(use).items()}
+                costs = summed(costs, of_type)
+            return costs
+
+    def lost(self) -> tuple[float, float]:
+        """Node-seconds and USD of attempts that were lost."""
+        return self._lost_s, self._lost_usd
+
+    def record(self) -> dict[str, Any]:
+        """Fields of the run's record that the account knows."""
+        with self._lock:
+            use = self.node_use()
+            prices = {node_type: self._price({node_type: 1.0}) for node_type in use}
+            return {
+                "node_use": use,
+                "usd_per_hour": {name: usd for name, usd in prices.items() if usd is not None},
+                "cost_usd": self.cost_usd,
+            }
+
+
+def _workers_by_node(result: AttemptResult) -> dict[str, int]:
+    """Number of an attempt's workers on each node; empty where none has come up."""
+    return dict(Counter(facts.node_id or facts.node for facts in result.facts.values()))

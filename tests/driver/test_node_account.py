@@ -1,0 +1,342 @@
+"""The account of nodes: seconds add up to lifetimes, and money follows from prices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtsweep.driver.budget import Budget
+from dtsweep.driver.cost_words import NodesLeft, cost_lines
+from dtsweep.driver.node_account import NodeAccount
+from dtsweep.driver.node_lives import NodeLife
+from dtsweep.driver.ray_nodes import type_of
+from dtsweep.metrics.attempt_result import AttemptResult
+from dtsweep.metrics.charge import Charge, held_s
+from dtsweep.metrics.rank_result import RankFacts
+from dtsweep.plan.prices import PricedType, Prices
+
+PRICES = Prices(
+    types={
+        "gpu": PricedType(name="gpu", usd_per_hour=36.0, spot_usd_per_hour=18.0, gpus=8.0),
+        "cpu": PricedType(name="cpu", usd_per_hour=3.6, cpus=2.0),
+    },
+    source="prices.toml",
+)
+"""36 USD an hour is a cent a second."""
+
+
+@dataclass
+class World:
+    """Nodes and a clock that a test moves."""
+
+    lives: list[NodeLife] = field(default_factory=list)
+    now: float = 1000.0
+    said: list[str] = field(default_factory=list)
+
+    def account(self, prices: Prices | None = PRICES, *, shares_nodes: bool = False) -> NodeAccount:
+        return NodeAccount(
+            lambda: self.lives,
+            prices=prices,
+            say=self.said.append,
+            shares_nodes=shares_nodes,
+            clock=lambda: self.now,
+        )
+
+    def node(self, name: str, node_type: str = "gpu", *, began: float = 0.0, room: int = 2) -> None:
+        self.lives.append(NodeLife(node_id=name, node_type=node_type, began=began, room=room))
+
+    def ends(self, name: str) -> None:
+        self.lives = [
+            replace(life, ended=self.now) if life.node_id == name else life for life in self.lives
+        ]
+
+
+def result(nodes: Sequence[str], status: str = "ok", **times: float) -> AttemptResult:
+    facts = {
+        rank: RankFacts(
+            node="host",
+            pid=1,
+            device="cpu",
+            device_uuid=None,
+            threads=1,
+            niceness=0,
+            machine={},
+            node_id=node,
+        )
+        for rank, node in enumerate(nodes)
+    }
+    return AttemptResult(status=status, facts=facts, **times)
+
+
+def test_seconds_of_a_session_by_use_and_the_cost_of_its_rows() -> None:
+    world = World()
+    account = world.account()
+    account.handed_out(0, session="s")
+    # Both nodes come after 20 s, the session starts in 10 s, and the trial takes 30 s.
+    world.now += 20
+    world.node("a", began=world.now)
+    world.node("b", began=world.now)
+    world.now += 40
+    first = account.ended(
+        0,
+        result(["a", "b"], startup_s=30, nodes_wait_s=20, trial_s=30),
+        wall_s=60,
+        is_trial=True,
+    )
+    account.handed_out(0, session="s")
+    world.now += 12
+    lost = account.ended(0, result(["a", "b"], "node_lost", trial_s=12), wall_s=12, is_trial=True)
+    world.ends("b")
+    world.now += 8
+    account.refresh()
+    (use,) = account.node_use().values()
+    assert (use.measuring_s, use.starting_s, use.lost_s) == (60, 20, 24)
+    # Of 60 s of one node and 52 of the other; 72 cents in an hour are a cent in 50 s.
+    assert (use.idle_s, use.total_s) == (8, 112)
+    assert account.cost_usd == pytest.approx(1.12)
+    assert account.lost() == (24, pytest.approx(0.24))
+    assert first == Charge(node_types="gpu:2", usd_per_hour=72.0)
+    times = {"startup_s": 30.0, "nodes_wait_s": 20.0, "trial_s": 30.0, "overhead_s": 0.0}
+    assert first.columns(times)["cost_usd"] == pytest.approx(0.80)
+    assert lost.columns({"trial_s": 12.0})["cost_usd"] == pytest.approx(0.24)
+    assert cost_lines(account, PRICES, None) == [
+        "this run cost $1.12 (measuring 54%, starting 18%, idle 7%, lost 21%)",
+        "preemptions and lost attempts: 24 node-s, $0.24 of $1.12",
+    ]
+
+
+def test_an_attempt_under_way_counts_as_measuring_on_the_nodes_of_its_session() -> None:
+    world = World()
+    world.node("a")
+    account = world.account()
+    account.handed_out(0, session="s")
+    world.now += 10
+    account.ended(0, result(["a"], trial_s=10), wall_s=10, is_trial=True)
+    account.handed_out(0, session="s")
+    world.now += 5
+    assert account.node_use()["gpu"].measuring_s == 15
+    charge, seconds = account.cut(0)
+    assert (charge.node_types, charge.usd_per_hour, seconds) == ("gpu:1", 36.0, 5)
+    assert account.node_use()["gpu"].lost_s == 5
+    # Another session may be on other nodes: nobody knows them yet.
+    account.handed_out(0, session="t")
+    world.now += 5
+    assert account.cut(0) == (Charge(), 5)
+
+
+def test_slots_that_share_a_node_pay_the_part_of_their_workers() -> None:
+    world = World()
+    world.node("a", room=2)
+    account = world.account(shares_nodes=True)
+    for slot in (0, 1):
+        account.handed_out(slot, session=slot)
+    world.now += 100
+    charges = [
+        account.ended(slot, result(["a"], trial_s=100), wall_s=100, is_trial=True)
+        for slot in (0, 1)
+    ]
+    assert charges == [Charge(node_types="gpu:0.5", usd_per_hour=18.0)] * 2
+    use = account.node_use()["gpu"]
+    assert (use.measuring_s, use.idle_s) == (100, 0)
+    assert sum(c.columns({"trial_s": 100.0})["cost_usd"] for c in charges) == pytest.approx(1.0)
+    assert account.cost_usd == pytest.approx(1.0)
+
+
+def test_a_type_without_a_price_makes_the_cost_unknown_and_is_said_once() -> None:
+    world = World()
+    world.node("a")
+    world.node("b", "large@spot")
+    account = world.account()
+    account.handed_out(0, session="s")
+    world.now += 10
+    charge = account.ended(0, result(["a", "b"], trial_s=10), wall_s=10, is_trial=True)
+    account.refresh()
+    assert charge == Charge(node_types="gpu:1+large@spot:1", usd_per_hour=None)
+    assert charge.columns({"trial_s": 10.0})["cost_usd"] is None
+    assert (account.cost_usd, account.cost_by_use()) == (None, None)
+    assert world.said == [
+        "node type 'large@spot' has no price, so the cost is unknown; add [large] with "
+        "spot_usd_per_hour to prices.toml"
+    ]
+    assert account.record()["usd_per_hour"] == {"gpu": 36.0}
+    # Without prices nothing is said, and nothing costs anything that is known.
+    unpriced = World(lives=world.lives)
+    assert unpriced.account(None).cost_usd is None
+    assert unpriced.said == []
+
+
+def test_a_node_has_the_first_name_with_a_price_or_else_its_first_name_or_its_shape() -> None:
+    def named(*names: str, shape: str = "2cpu", prices: Prices | None = PRICES) -> str:
+        return type_of(names, shape=shape, is_spot=False, prices=prices)
+
+    assert named("group", "gpu") == "gpu"
+    assert named("group", "m5.large") == "group"
+    # By its CPUs, and without prices.
+    assert (named("", ""), named("", "", prices=None)) == ("cpu", "2cpu")
+    # A monitor without a configuration gives each node a type of its own.
+    assert named(f"node_{'0' * 56}") == "cpu"
+    assert type_of(["gpu"], shape="2cpu", is_spot=True, prices=PRICES) == "gpu@spot"
+    assert PRICES.price_of("gpu@spot") == 18.0
+
+
+spans = st.tuples(st.integers(0, 40), st.integers(1, 20), st.integers(0, 2), st.booleans())
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    lives=st.lists(st.tuples(st.integers(-5, 30), st.integers(1, 40)), min_size=1, max_size=3),
+    attempts=st.lists(spans, max_size=8),
+)
+def test_uses_add_up_to_the_lifetimes_second_by_second(
+    lives: list[tuple[int, int]], attempts: list[tuple[int, int, int, bool]]
+) -> None:
+    """Compare with a count of seconds, in which everything begins and ends at whole ones."""
+    world = World(now=0.0)
+    for index, (began, length) in enumerate(lives):
+        world.lives.append(
+            NodeLife(node_id=str(index), node_type="gpu", began=began, ended=began + length)
+        )
+    account = world.account()
+    slots = [
+        (began, began + length, str(node % len(lives)), lost)
+        for began, length, node, lost in attempts
+    ]
+    expected = {"measuring_s": 0.0, "lost_s": 0.0, "idle_s": 0.0}
+    for second in range(80):
+        world.now = float(second)
+        for slot, (began, ended, node, lost) in enumerate(slots):
+            if ended == second:
+                status = "rank_died" if lost else "ok"
+                seconds = ended - began
+                ended_attempt = result([node], status, trial_s=seconds)
+                account.ended(slot, ended_attempt, wall_s=seconds, is_trial=True)
+        for slot, (began, _, _, _) in enumerate(slots):
+            if began == second:
+                account.handed_out(slot, session=slot)
+        for index, (began, length) in enumerate(lives):
+            if began <= second < began + length:
+                uses = [
+                    "lost_s" if lost else "measuring_s"
+                    for first, last, node, lost in slots
+                    if node == str(index) and first <= second < last
+                ] or ["idle_s"]
+                for use in uses:
+                    expected[use] += 1 / len(uses)
+    world.now = 80.0
+    use = account.node_use().get("gpu")
+    lifetimes = sum(max(0, began + length) - max(0, began) for began, length in lives)
+    if use is None:
+        assert lifetimes == 0
+        return
+    assert use.total_s == pytest.approx(lifetimes)
+    assert use.starting_s == 0
+    for name, seconds in expected.items():
+        assert getattr(use, name) == pytest.approx(seconds), name
+    assert account.cost_usd == pytest.approx(lifetimes * 0.01)
+
+
+def test_time_on_nodes_is_the_start_without_the_wait_and_the_trial() -> None:
+    row = {"startup_s": 20.0, "nodes_wait_s": 12.0, "trial_s": 5.5, "overhead_s": 0.7}
+    assert held_s(row) == 13.5
+    assert held_s({"trial_s": 5.0, "startup_s": None}) == 5.0
+
+
+def budget(account: NodeAccount | None = None, **limits: float) -> Budget:
+    return Budget(elapsed_s=lambda: 0.0, first_trial_s=60.0, account=account, **limits)
+
+
+def test_no_trial_begins_that_would_pass_the_limit_of_money() -> None:
+    world = World()
+    world.node("a")
+    account = world.account()
+    world.now += 100
+    # A dollar is spent; a trial of a minute on the one node costs 60 cents.
+    assert budget(account, max_cost_usd=1.61).has_room_for()
+    assert not budget(account, max_cost_usd=1.59).has_room_for()
+    assert not budget(account, max_cost_usd=1.59).is_over()
+    assert budget(account, max_cost_usd=1.0).is_over()
+    # On two nodes it costs twice as much, and earlier runs count.
+    assert not budget(account, max_cost_usd=1.61).has_room_for(nodes=2)
+    assert not budget(account, max_cost_usd=1.61, earlier_usd=0.5).has_room_for()
+    # What trials took counts, once one has ended.
+    account.handed_out(0, session="s")
+    world.now += 10
+    account.ended(0, result(["a"], trial_s=10), wall_s=10, is_trial=True)
+    assert budget(account, max_cost_usd=1.21).has_room_for()
+    assert not budget(account, max_cost_usd=1.19).has_room_for()
+
+
+def test_no_trial_begins_that_would_pass_the_limit_of_time() -> None:
+    assert budget(max_hours=61 / 3600).has_room_for()
+    assert not budget(max_hours=59 / 3600).has_room_for()
+    assert not budget(max_hours=59 / 3600).is_over()
+    assert budget(max_hours=0).is_over()
+    assert budget().has_room_for() and not budget().has_limit
+
+
+def test_a_limit_of_money_ends_a_run_whose_cost_becomes_unknown() -> None:
+    world = World()
+    world.node("a", "large")
+    over = budget(world.account(), max_cost_usd=100.0)
+    assert over.is_over()
+    assert over.words() == "what is spent of --max-cost 100 is unknown"
+    assert over.next_step() == "the same command goes on once every node type has a price"
+
+
+def test_a_limit_says_what_is_spent_and_how_to_go_on() -> None:
+    world = World()
+    world.node("a")
+    account = world.account()
+    world.now += 412
+    over = budget(account, max_cost_usd=4.0)
+    assert over.words() == "spent $4.12 of $4.00"
+    assert over.next_step() == "the same command with --max-cost 8.2 goes on"
+    nearly = budget(account, max_cost_usd=4.5)
+    assert nearly.words() == (
+        "spent $4.12 of $4.50: another trial, of about 60 s, would pass the limit"
+    )
+    assert budget(max_hours=0).next_step() == "the same command goes on"
+
+
+def test_nodes_that_stay_up_cost_on() -> None:
+    world = World()
+    world.node("a")
+    account = world.account()
+
+    def last_line(**known: object) -> str:
+        stay = {
+            "workers": {"gpu": 2},
+            "others": {},
+            "are_taken_away": True,
+            "idle_timeout_s": 300.0,
+        }
+        return cost_lines(account, PRICES, NodesLeft(**{**stay, **known}))[-1]
+
+    assert last_line() == (
+        "2 nodes still up: about $6.00 more until the autoscaler takes them away, idle for 5 min"
+    )
+    assert last_line(idle_timeout_s=None).endswith(
+        "$72.00 an hour until the autoscaler takes them away"
+    )
+    assert last_line(are_taken_away=False).endswith("$72.00 an hour until you stop them")
+    assert last_line(others={"cpu": 1}) == (
+        "the head costs $3.60 an hour until it is taken down (ray down)"
+    )
+
+
+def test_a_number_of_attempts_is_folded_and_forgotten() -> None:
+    world = World()
+    world.node("a")
+    account = world.account()
+    for _ in range(3000):
+        account.handed_out(0, session="s")
+        world.now += 1
+        account.ended(0, result(["a"], trial_s=1), wall_s=1, is_trial=True)
+    assert account.node_use()["gpu"].measuring_s == pytest.approx(3000)
+    assert len(account._nodes["a"].spans) <= 1
+    assert math.isclose(account.attempt_s or 0, 1.0)

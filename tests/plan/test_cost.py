@@ -1,0 +1,101 @@
+"""What a plan should cost, by the nodes of its worlds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dtsweep import Measure, Resources, Sweep, workloads
+from dtsweep.plan.cost import Nodes, Range, nodes_of_prices, planned_cost
+from dtsweep.plan.estimate import session_times
+from dtsweep.plan.plan import Plan, make_plan
+from dtsweep.plan.prices import PricedType, Prices
+from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.point import World
+
+PRICES = Prices(
+    types={
+        "gpu": PricedType(name="gpu", usd_per_hour=80.0, gpus=8.0, cpus=96.0),
+        "cpu": PricedType(name="cpu", usd_per_hour=1.0, cpus=4.0),
+        "head": PricedType(name="head", usd_per_hour=0.5),
+    }
+)
+
+
+def sweep_of(workers: list[int], **resources: Any) -> Sweep:
+    return Sweep(
+        workload=workloads.Gpt(),
+        axes={"workers": workers},
+        measure=Measure(repeats=1, nested=False),
+        resources=Resources(**resources),
+    )
+
+
+def plan_of(sweep: Sweep) -> Plan:
+    return make_plan(sweep, candidates(sweep), [])
+
+
+def world(workers: int, placement: str = "pack") -> World:
+    return World(workers=workers, placement=placement, environment=())
+
+
+def test_a_world_takes_as_many_nodes_of_a_type_as_hold_its_workers() -> None:
+    nodes = nodes_of_prices(sweep_of([1], gpus_per_worker=1), PRICES)
+    assert nodes.of_world(world(8)) == Range(80.0, 80.0)
+    assert nodes.of_world(world(9)) == Range(160.0, 160.0)
+    assert nodes.of_world(world(9, "strict_pack")) is None
+    assert nodes.of_world(world(3, "strict_spread")) == Range(240.0, 240.0)
+    assert nodes.staying_usd_per_hour == 0.5
+    assert "a worker has 1 CPU and 1 GPU, on nodes of gpu" in nodes.assumptions
+
+
+def test_several_types_that_can_hold_a_world_give_a_range() -> None:
+    nodes = nodes_of_prices(sweep_of([1], gpus_per_worker=0, cpus_per_worker=1), PRICES)
+    assert nodes.of_world(world(8)) == Range(2.0, 80.0)
+    assert "a worker has 1 CPU, on nodes of gpu or cpu" in nodes.assumptions
+
+
+def test_nodes_of_unknown_size_hold_one_worker_or_all() -> None:
+    nodes = nodes_of_prices(sweep_of([1]), Prices(every_node=2.0))
+    assert nodes.of_world(world(4)) == Range(2.0, 8.0)
+    assert nodes.of_world(world(4, "strict_pack")) == Range(2.0, 2.0)
+    assert nodes.of_world(world(4, "strict_spread")) == Range(8.0, 8.0)
+
+
+def test_the_cost_is_that_of_each_world_for_its_time_with_starts_and_idle_nodes() -> None:
+    sweep = sweep_of([1, 9], gpus_per_worker=1)
+    plan = plan_of(sweep)
+    seconds = {time.world.workers: time.seconds for time in session_times(sweep, plan.to_run, [])}
+    assert sum(seconds.values()) == pytest.approx(plan.duration.middle_s)
+    cost = planned_cost(sweep, plan, nodes_of_prices(sweep, PRICES))
+    assert cost is not None
+    busy = seconds[1] * 80.0 + seconds[9] * 160.0 + sum(seconds.values()) * 0.5
+    assert cost.middle_usd == pytest.approx((busy + 300 * 160.0) / 3600)
+    factor = plan.duration.high_s / plan.duration.middle_s
+    assert cost.low_usd == pytest.approx((busy / factor + 300 * 160.0) / 3600)
+    assert cost.high_usd == pytest.approx((busy * factor + 300 * 160.0) / 3600)
+    assert cost.assumptions[0] == "starts of sessions are included"
+
+
+def test_nodes_that_stay_cost_the_same_whatever_runs() -> None:
+    sweep = sweep_of([1, 2])
+    plan = plan_of(sweep)
+    nodes = Nodes(of_world=lambda _: Range(0.0, 0.0), staying_usd_per_hour=36.0)
+    cost = planned_cost(sweep, plan, nodes)
+    assert cost is not None
+    assert cost.middle_usd == pytest.approx(plan.duration.middle_s / 100)
+
+
+def test_sessions_that_no_priced_node_can_hold_are_left_out_and_said() -> None:
+    sweep = Sweep(
+        workload=workloads.Gpt(),
+        axes={"workers": [2, 9], "placement": ["strict_pack"]},
+        measure=Measure(repeats=1, nested=False),
+        resources=Resources(gpus_per_worker=1),
+    )
+    cost = planned_cost(sweep, plan_of(sweep), nodes_of_prices(sweep, PRICES))
+    assert cost is not None
+    assert "1 session left out, which no node with a price can hold" in cost.assumptions
+    large = sweep_of([2], gpus_per_worker=0, cpus_per_worker=128)
+    assert planned_cost(large, plan_of(large), nodes_of_prices(large, PRICES)) is None

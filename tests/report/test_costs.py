@@ -1,0 +1,194 @@
+"""What runs have cost, as a report says it; and prices that are given later."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+import dtsweep
+from dtsweep import Goal, Resources, Sweep, SweepError, workloads
+from dtsweep.analysis import Study, recommend
+from dtsweep.analysis.decision import asks_for_cost, check_goal, decide
+from dtsweep.plan.prices import PricedType, Prices
+from dtsweep.plan.settle import policy_of
+from dtsweep.report.costs import Costs, costs_of, priced
+from dtsweep.results.pack import attempt_files
+from dtsweep.results.run_record import FOLDER, RunRecord
+from dtsweep.results.storage import StoredFile
+from dtsweep.results.store import Results, trials_of_rows
+from dtsweep.sweep.goal import GOALS, LAUNCHES
+from dtsweep.sweep.values import column_types
+from tests.measured import Machine
+
+PRICES = Prices(types={"gpu": PricedType(name="gpu", usd_per_hour=36.0)})
+NO_PRICE = "their nodes have no price. --prices FILE gives one.\n"
+TIMES = {"startup_s": 30.0, "nodes_wait_s": 10.0, "trial_s": 80.0, "overhead_s": 10.0}
+"""A hundred seconds on the nodes, in which 36 USD an hour are a dollar."""
+
+
+def store_rows(folder: Path, *rows: dict[str, Any]) -> None:
+    store = Results(folder)
+    for number, row in enumerate(rows):
+        named = dict.fromkeys(("attempt_id", "trial_id", "point_id"), f"{number:032x}")
+        defaults = {"role": "trial", "harness": "ray", "row_number": number + 1, "repeat": 1}
+        store.write(attempt_files({**named, **defaults, **TIMES, "status": "ok", **row}))
+
+
+def store_record(folder: Path, name: str, cost_usd: float | None) -> None:
+    record = RunRecord(
+        run_id=name,
+        sweep="study",
+        host="here",
+        pid=1,
+        started_at=0.0,
+        updated_at=1.0,
+        ended_at=1.0,
+        ended_as="done",
+        cost_usd=cost_usd,
+    )
+    Results(folder).write([StoredFile(FOLDER, f"{name}.json", record.to_json())])
+
+
+def costs(folder: Path, **options: Any) -> tuple[Costs, str]:
+    section = costs_of(str(folder), **options)(Study(dtsweep.load(folder, canaries=True)))
+    out = StringIO()
+    section.print(console=Console(file=out, width=200))
+    return section, out.getvalue()
+
+
+def test_a_report_says_what_all_runs_cost_and_what_was_lost(tmp_path: Path) -> None:
+    one = {"node_types": "gpu:1", "usd_per_hour": 36.0, "cost_usd": 1.0}
+    store_rows(tmp_path, one, {**one, "status": "node_lost"}, {**one, "status": "preempted"})
+    store_record(tmp_path, "a", 4.0)
+    store_record(tmp_path, "b", 1.5)
+    section, said = costs(tmp_path)
+    assert said.split("\n")[1:3] == [
+        "All runs cost $5.50, $3.00 of it for attempts and the rest for idle nodes.",
+        "Preemptions and lost attempts: 200 node-s, $2.00 of $5.50.",
+    ]
+    assert section.as_json()["cost"] == {
+        "total_usd": 5.5,
+        "attempts_usd": 3.0,
+        "lost_usd": 2.0,
+        "lost_node_s": 200.0,
+        "unpriced_points": 0,
+    }
+
+
+def test_a_run_without_prices_makes_the_total_unknown_and_never_0(tmp_path: Path) -> None:
+    store_rows(
+        tmp_path,
+        {"node_types": "gpu:1", "usd_per_hour": 36.0, "cost_usd": 1.0},
+        {"node_types": "gpu:1"},
+    )
+    store_record(tmp_path, "a", 4.0)
+    store_record(tmp_path, "b", None)
+    section, said = costs(tmp_path)
+    values = section.as_json()["cost"]
+    assert (values["total_usd"], values["attempts_usd"], values["lost_usd"]) == (None, None, None)
+    assert said == "The cost of 1 of 2 points is unknown: " + NO_PRICE
+
+
+def test_prices_that_are_given_later_hold_for_all_rows(tmp_path: Path) -> None:
+    store_rows(
+        tmp_path,
+        {"node_types": "gpu:2"},
+        {"node_types": "gpu:0.5", "usd_per_hour": 1.0, "cost_usd": 7.0},
+        {"node_types": "other:1", "usd_per_hour": 1.0, "cost_usd": 7.0},
+        {},
+    )
+    frame = priced(dtsweep.load(tmp_path), PRICES)
+    assert frame["usd_per_hour"].fillna(-1).tolist() == [72.0, 18.0, -1, -1]
+    assert frame["cost_usd"].fillna(-1).tolist() == [2.0, 0.5, -1, -1]
+    file = tmp_path / "prices.toml"
+    file.write_text("[gpu]\nusd_per_hour = 36\n[other]\nusd_per_hour = 360")
+    values = costs(tmp_path, prices=str(file))[0].as_json()["cost"]
+    assert (values["total_usd"], values["attempts_usd"]) == (None, 12.5)
+
+
+def test_old_rows_with_a_retired_column_are_read_without_it() -> None:
+    old = Path(__file__).parents[1] / "data" / "three_modes"
+    assert "idle_node_s" not in dtsweep.load(old).columns
+    assert dtsweep.load(old)["usd_per_hour"].isna().all()
+
+
+def study_with_prices(price: dict[int, float | None]) -> tuple[Machine, Study]:
+    """Points of 1, 2 and 4 workers at 100, 190 and 300 samples/s, on nodes of these prices."""
+    rates = {1: 100.0, 2: 190.0, 4: 300.0}
+    sweep = Sweep(
+        workload=workloads.Gpt(),
+        axes={"workers": [1, 2, 4]},
+        goal="cost",
+        resources=Resources(gpus_per_worker=0),
+    )
+    machine = Machine(
+        sweep,
+        lambda point: rates[point.workers],
+        noise=0.001,
+        columns=lambda point: {"usd_per_hour": price[point.workers]},
+    )
+    machine.finish(policy_of(sweep))
+    types = column_types(sweep.workload)
+    return machine, Study(trials_of_rows(machine.rows, workload_types=types))
+
+
+def test_the_cheapest_samples_are_found_and_a_sweep_asks_until_they_are() -> None:
+    machine, study = study_with_prices({1: 3.6, 2: 7.2, 4: 7.2})
+    cheapest = study.points.set_index("workers")["usd_per_million_samples"]
+    # 3.60 USD an hour are 0.1 cents a second, for 100 samples: 10 USD for a million.
+    assert cheapest.to_dict() == pytest.approx({1: 10.0, 2: 10.53, 4: 6.667}, rel=0.01)
+    (answer,) = recommend(study, GOALS["cost"])
+    assert answer.point["workers"] == 4
+    # Few launches decide it: no point is open, and none was launched as often as is allowed.
+    assert decide(study, GOALS["cost"]).open_points == frozenset()
+    assert max(row["repeat"] for row in machine.rows) < LAUNCHES
+
+
+def test_the_interval_of_a_cost_is_that_of_the_rate() -> None:
+    _, study = study_with_prices({1: 3.6, 2: 7.2, 4: 7.2})
+    trial = study.trials.iloc[0]
+    cost = trial["usd_per_million_samples"]
+    for end, other in (("low", "high"), ("high", "low")):
+        share = trial["samples_per_s"] / trial[f"samples_per_s_{other}"]
+        assert trial[f"usd_per_million_samples_{end}"] == pytest.approx(cost * share)
+    share = trial["samples_per_s_error"] / trial["samples_per_s"]
+    assert trial["usd_per_million_samples_error"] == pytest.approx(cost * share)
+
+
+def test_a_condition_on_the_cost_leaves_out_points_of_unknown_cost() -> None:
+    _, study = study_with_prices({1: 3.6, 2: None, 4: 7.2})
+    (answer,) = recommend(study, Goal(maximize="samples_per_s", where="cost <= 11"))
+    assert answer.point["workers"] == 4
+    held = study.condition("usd_per_million_samples <= 8").holds(study.points)
+    by_workers = dict(zip(study.points["workers"], held, strict=True))
+    assert (by_workers[1], by_workers[4]) == (False, True)
+    assert by_workers[2] is pd.NA
+
+
+def test_points_without_a_price_are_said_to_have_an_unknown_cost(tmp_path: Path) -> None:
+    machine, _ = study_with_prices({1: 3.6, 2: None, 4: 7.2})
+    types = column_types(machine.sweep.workload)
+    for row in machine.rows[:3]:
+        started = {"started_at": datetime.now(UTC)}
+        Results(tmp_path).write(attempt_files({**row, **started}, workload_types=types))
+    assert costs(tmp_path)[1].endswith("The cost of 1 of 3 points is unknown: " + NO_PRICE)
+
+
+def test_a_goal_of_cost_is_known_before_anything_is_measured() -> None:
+    for name in ("usd_per_million_samples", "usd_per_hour", "cost_usd"):
+        check_goal(Goal(minimize=name))
+    assert asks_for_cost(GOALS["cost"])
+    assert asks_for_cost(Goal(maximize="samples_per_s", where="usd_per_hour <= 3"))
+    assert asks_for_cost(Goal(maximize="samples_per_s", where="cost <= 3 and workers <= 2"))
+    assert not asks_for_cost(GOALS["throughput"])
+    sweep = Sweep(workload=workloads.Gpt(), axes={"workers": [1]}, goal="cost")
+    with pytest.raises(SweepError, match="the goal asks for a cost, and nodes have no price"):
+        dtsweep.run(sweep, in_process=True)
+    with pytest.raises(SweepError, match="a limit of cost needs the prices of nodes"):
+        dtsweep.run(sweep, in_process=True, max_cost=3)
