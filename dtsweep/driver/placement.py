@@ -71,7 +71,8 @@ class Placement:
         # A session that has begun and lost its nodes comes before those that have not begun.
         begun = [slot for slot in without_nodes if self._queue.has_work(slot.index)]
         empty = [slot for slot in without_nodes if not self._queue.has_work(slot.index)]
-        is_held_back = any(slot.waits_s > HOLD_BACK_S for slot in self._slots)
+        # Of an attempt that has ended, the last answer may be from before its end.
+        is_held_back = any(slot.is_busy and slot.waits_s > HOLD_BACK_S for slot in self._slots)
         waiting = [self._queue.session_of(slot.index) for slot in begun]
         if empty and not is_held_back:
             waiting += self._queue.waiting_sessions()

@@ -1,0 +1,104 @@
+"""When sessions begin, and when their nodes are free for others; no Ray runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from dtsweep import Measure, Resources, Sweep
+from dtsweep.driver.allotments import HOLD_BACK_S, Allotments, Failures, GrowingNodes, Nodes
+from dtsweep.driver.placement import Placement
+from dtsweep.driver.progress import Progress
+from dtsweep.driver.queue import Queue
+from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.slots import SlotActor
+from dtsweep.plan.allotment import NodePool, WaitingSession
+from dtsweep.plan.plan import make_plan
+from dtsweep.plan.trial import groups_of
+from dtsweep.results.store import Results
+from dtsweep.session.session_settings import Settings
+from dtsweep.sweep.axes import candidates
+from tests.outboxes import silent_outbox
+from tests.outcomes import Tokens
+from tests.session.test_slot import settings
+
+
+@dataclass
+class Call:
+    """Method of an actor that notes how often it was called."""
+
+    calls: int = 0
+
+    def remote(self) -> str:
+        self.calls += 1
+        return "not answered"
+
+
+@dataclass
+class Actor:
+    """Actor of a slot, without a process."""
+
+    end_session: Call = field(default_factory=Call)
+
+
+@dataclass
+class OneLeaves:
+    """Nodes with room for one worker each; those in `rooms` stay."""
+
+    rooms: Mapping[str, int]
+
+    def pool(self, waiting: Sequence[WaitingSession], failures: Failures) -> NodePool:
+        return NodePool(rooms=self.rooms)
+
+    def take_notes(self) -> list[str]:
+        return []
+
+
+@dataclass
+class Made:
+    queue: Queue
+    slots: list[SlotActor]
+    placement: Placement
+
+    @property
+    def with_nodes(self) -> list[int]:
+        return [slot.index for slot in self.slots if slot.has_nodes]
+
+
+def made(folder: Path, nodes: Nodes, *, workers: list[int], of_slots: Settings) -> Made:
+    """Placement of one session for each of these worlds, on two slots."""
+    sweep = Sweep(
+        workload=Tokens(),
+        axes={"workers": workers},
+        measure=Measure(repeats=1),
+        resources=Resources(concurrent=2),
+    )
+    groups = groups_of(make_plan(sweep, candidates(sweep), []).to_run, fresh=False)
+    queue = Queue(sweep, groups, slots=2, canaries={})
+    recorder = Recorder(sweep, silent_outbox(Results(folder / "r")), Progress(axes=[]))
+    slots = [
+        SlotActor(index=index, actor=Actor(), name=f"slot {index}", settings=of_slots)
+        for index in range(2)
+    ]
+    placement = Placement(queue, slots, recorder, Allotments(nodes))
+    return Made(queue=queue, slots=slots, placement=placement)
+
+
+@pytest.fixture
+def of_slots(tmp_path: Path) -> Settings:
+    return settings(tmp_path)
+
+
+@pytest.mark.parametrize(("is_busy", "begun"), [(True, 0), (False, 1)])
+def test_a_session_that_waits_long_for_nodes_holds_others_back_until_its_attempt_has_ended(
+    tmp_path: Path, of_slots: Settings, is_busy: bool, begun: int
+) -> None:
+    autoscaled = replace(of_slots, is_autoscaled=True)
+    run = made(tmp_path, GrowingNodes([1, 1]), workers=[1], of_slots=autoscaled)
+    run.slots[0].waits_s = HOLD_BACK_S + 1
+    run.slots[0].is_busy = is_busy
+    run.placement.begin_sessions()
+    assert len(run.with_nodes) == begun
