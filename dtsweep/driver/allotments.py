@@ -153,12 +153,18 @@ class Allotments:
             if not pool.holds(session)
         }
 
-    def stay(self, slot: int, *, failures: Failures) -> bool:
-        """True if a slot has nodes and sessions may still use all of them."""
+    def stay(self, slot: int, waiting: Sequence[WaitingSession], *, failures: Failures) -> bool:
+        """True if a slot has nodes and sessions may still use all of them.
+
+        Args:
+            slot: its number.
+            waiting: sessions that would get nodes now, the rest of this one among them.
+            failures: of this run so far.
+        """
         running = self._running.get(slot)
         if running is None:
             return False
-        pool = self._nodes.pool((), failures)
+        pool = self._nodes.pool(waiting, failures)
         return pool is None or running.places.keys() <= pool.rooms.keys()
 
     def take(self, slot: int, places: Places, *, expected_s: float, now: float) -> None:

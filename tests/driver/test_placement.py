@@ -45,8 +45,8 @@ class Actor:
 
 
 @dataclass
-class OneLeaves:
-    """Nodes with room for one worker each; those in `rooms` stay."""
+class Staying:
+    """Nodes that stay, which a test changes."""
 
     rooms: Mapping[str, int]
 
@@ -102,3 +102,17 @@ def test_a_session_that_waits_long_for_nodes_holds_others_back_until_its_attempt
     run.slots[0].is_busy = is_busy
     run.placement.begin_sessions()
     assert len(run.with_nodes) == begun
+
+
+def test_nodes_of_a_session_that_must_leave_are_free_for_others_only_once_it_has_ended(
+    tmp_path: Path, of_slots: Settings
+) -> None:
+    nodes = Staying({"a": 1, "b": 1})
+    run = made(tmp_path, nodes, workers=[2, 1], of_slots=of_slots)
+    run.placement.begin_sessions()
+    assert run.slots[0].places == {"a": 1, "b": 1}
+    nodes.rooms = {"a": 1, "c": 1}
+    run.placement.begin_sessions()
+    # The rest of the session gets others after that, and before any other session.
+    assert run.with_nodes == []
+    assert [slot.actor.end_session.calls for slot in run.slots] == [1, 0]
