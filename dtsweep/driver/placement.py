@@ -62,8 +62,11 @@ class Placement:
 
     def _stays(self, slot: SlotActor, allotments: Allotments) -> bool:
         """True if a slot's session, which has work left, may go on where it is."""
-        waiting = [self._queue.session_of(slot.index), *self._queue.waiting_sessions()]
-        return allotments.stay(slot.index, waiting, failures=self._failures())
+        failures = self._failures()
+        waiting = [self._queue.session_of(slot.index)]
+        if failures:
+            waiting += self._queue.waiting_sessions()
+        return allotments.stay(slot.index, waiting, failures=failures)
 
     def _begin_one(self, allotments: Allotments) -> bool:
         """Give nodes to the next session that may have some; True if one got them."""
