@@ -114,6 +114,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Time from which on a canary waits until nothing else runs, by the monotonic clock."""
         self.running: dict[str, Running] = {}
         self.failure: BaseException | None = None
+        self.while_waiting: Callable[[], None] = lambda: None
+        """Called where Tune is to wait although nothing runs: it then calls no callback."""
         self._unfetched: list[Running] = []
         self._placement.begin_sessions()
         for slot in self._slots:
@@ -157,6 +159,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             return None if self.running else Searcher.FINISHED
         index = self._next_slot()
         if index is None:
+            if not self.running:
+                self.while_waiting()
             return None
         now = time.monotonic()
         is_alone = self._queue.wants_alone(index)
