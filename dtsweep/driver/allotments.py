@@ -141,7 +141,8 @@ class Allotments:
     def misfits(self, waiting: Sequence[WaitingSession], *, failures: Failures) -> dict[int, str]:
         """Reasons for sessions that don't fit on the nodes any more, by their place."""
         pool = self._nodes.pool(waiting, failures)
-        if pool is None:
+        if pool is None or not pool.rooms:
+            # Of no nodes at all the head has not said yet which ones there are.
             return {}
         rooms = [room for room in pool.rooms.values() if room]
         nodes = (

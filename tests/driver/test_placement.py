@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from dtsweep import Measure, Resources, Sweep
-from dtsweep.driver.allotments import HOLD_BACK_S, Allotments, Failures, GrowingNodes, Nodes
+from dtsweep.driver.allotments import (
+    HOLD_BACK_S,
+    Allotments,
+    Failures,
+    GrowingNodes,
+    Nodes,
+    StayingNodes,
+)
 from dtsweep.driver.placement import Placement
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
@@ -116,3 +123,11 @@ def test_nodes_of_a_session_that_must_leave_are_free_for_others_only_once_it_has
     # The rest of the session gets others after that, and before any other session.
     assert run.with_nodes == []
     assert [slot.actor.end_session.calls for slot in run.slots] == [1, 0]
+
+
+def test_no_session_is_refused_before_the_head_has_said_which_nodes_there_are() -> None:
+    # No Ray runs here, so that every question fails.
+    allotments = Allotments(StayingNodes({"CPU": 1}, shares_nodes=False))
+    waiting = [WaitingSession(workers=1, expected_s=1.0)]
+    assert allotments.next(waiting, failures={}, now=0.0) is None
+    assert allotments.misfits(waiting, failures={}) == {}
