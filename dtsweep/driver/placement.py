@@ -44,13 +44,16 @@ class Placement:
                 if not self._queue.has_work(slot.index) and self._queue.has_waiting:
                     self._queue.begin(slot.index)
             return
-        self._free_nodes(self._allotments)
+        self.free_nodes()
         while self._begin_one(self._allotments):
             pass
         self._recorder.say(self._allotments.take_notes())
 
-    def _free_nodes(self, allotments: Allotments) -> None:
+    def free_nodes(self) -> None:
         """Free the nodes of sessions that have ended, and those of sessions that need others."""
+        allotments = self._allotments
+        if allotments is None:
+            return
         for slot in self._slots:
             if slot.has_ended_session():
                 allotments.release(slot.index)

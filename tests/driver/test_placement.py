@@ -21,6 +21,7 @@ from dtsweep.driver.placement import Placement
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.slots import SlotActor
 from dtsweep.plan.allotment import NodePool, WaitingSession
 from dtsweep.plan.plan import make_plan
@@ -28,6 +29,7 @@ from dtsweep.plan.trial import groups_of
 from dtsweep.results.store import Results
 from dtsweep.session.session_settings import Settings
 from dtsweep.sweep.axes import candidates
+from tests.driver.test_scheduler import under_way
 from tests.outboxes import silent_outbox
 from tests.outcomes import Tokens
 from tests.session.test_slot import settings
@@ -131,3 +133,17 @@ def test_no_session_is_refused_before_the_head_has_said_which_nodes_there_are() 
     waiting = [WaitingSession(workers=1, expected_s=1.0)]
     assert allotments.next(waiting, failures={}, now=0.0) is None
     assert allotments.misfits(waiting, failures={}) == {}
+
+
+def test_a_session_ends_while_the_last_attempt_of_another_one_runs(
+    tmp_path: Path, of_slots: Settings
+) -> None:
+    run = made(tmp_path, Staying({"a": 1, "b": 1}), workers=[1], of_slots=of_slots)
+    scheduler = Scheduler(run.queue, [], run.placement._recorder)
+    scheduler._placement = run.placement
+    run.placement.begin_sessions()
+    run.queue.next(0, now=0.0)
+    # Slot 0 is done; an attempt of slot 1 is the last one.
+    scheduler.running["tune's name"] = under_way()
+    assert scheduler.suggest("next") is None
+    assert run.slots[0].actor.end_session.calls == 1
