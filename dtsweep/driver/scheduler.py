@@ -156,12 +156,10 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Give Tune the next task: None to wait, FINISHED only when nothing runs any more."""
         if not self._hands_out():
-            if not self.running:
-                return Searcher.FINISHED
-            if self.failure is None:
+            if self.running and self.failure is None:
                 # The last attempts of the others may be long.
                 self._placement.free_nodes()
-            return None
+            return None if self.running else Searcher.FINISHED
         index = self._next_slot()
         if index is None:
             if not self.running:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from dtsweep.session import request
 from dtsweep.session.claims import NodeClaims
@@ -84,7 +85,7 @@ def test_a_slot_that_claims_too_late_keeps_nothing_of_the_nodes_of_another(
     monkeypatch.setattr(
         request, "placement_group_table", lambda group: {"bundles_to_node_id": {0: group.node}}
     )
-    monkeypatch.setattr(request.ray, "nodes", lambda: NODES)
+    monkeypatch.setattr(ray, "nodes", lambda: NODES)
     monkeypatch.setattr(request, "_own_name", lambda: "this")
     of_slot = replace(settings(tmp_path), is_autoscaled=True, claims=claims)
     requests = NodeRequests(of_slot, AnyNodes(of_slot), say=pytest.fail)
