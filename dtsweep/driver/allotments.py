@@ -141,7 +141,8 @@ class Allotments:
     def misfits(self, waiting: Sequence[WaitingSession], *, failures: Failures) -> dict[int, str]:
         """Reasons for sessions that don't fit on the nodes any more, by their place."""
         pool = self._nodes.pool(waiting, failures)
-        if pool is None:
+        if pool is None or not pool.rooms:
+            # Of no nodes at all the head has not said yet which ones there are.
             return {}
         rooms = [room for room in pool.rooms.values() if room]
         nodes = (
@@ -153,12 +154,18 @@ class Allotments:
             if not pool.holds(session)
         }
 
-    def stay(self, slot: int, *, failures: Failures) -> bool:
-        """True if a slot has nodes and sessions may still use all of them."""
+    def stay(self, slot: int, waiting: Sequence[WaitingSession], *, failures: Failures) -> bool:
+        """True if a slot has nodes and sessions may still use all of them.
+
+        Args:
+            slot: its number.
+            waiting: sessions that would get nodes now, the rest of this one among them.
+            failures: of this run so far.
+        """
         running = self._running.get(slot)
         if running is None:
             return False
-        pool = self._nodes.pool((), failures)
+        pool = self._nodes.pool(waiting, failures)
         return pool is None or running.places.keys() <= pool.rooms.keys()
 
     def take(self, slot: int, places: Places, *, expected_s: float, now: float) -> None:

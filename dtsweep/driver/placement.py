@@ -44,36 +44,46 @@ class Placement:
                 if not self._queue.has_work(slot.index) and self._queue.has_waiting:
                     self._queue.begin(slot.index)
             return
-        self._free_nodes(self._allotments)
+        self.free_nodes()
         while self._begin_one(self._allotments):
             pass
         self._recorder.say(self._allotments.take_notes())
 
-    def _free_nodes(self, allotments: Allotments) -> None:
+    def free_nodes(self) -> None:
         """Free the nodes of sessions that have ended, and those of sessions that need others."""
+        allotments = self._allotments
+        if allotments is None:
+            return
         for slot in self._slots:
             if slot.has_ended_session():
                 allotments.release(slot.index)
-                slot.places, slot.has_nodes = None, False
-            is_idle = not slot.is_busy and slot.has_nodes and slot.ending is None
-            if not is_idle:
+            if slot.is_busy or not slot.has_nodes:
                 continue
-            if not self._queue.has_work(slot.index):
-                slot.ending = slot.actor.end_session.remote()
-            elif not allotments.stay(slot.index, failures=self._failures()):
-                # The next attempt ends what is left of the session, and starts another one.
-                allotments.release(slot.index)
-                slot.places, slot.has_nodes = None, False
+            if not self._queue.has_work(slot.index) or not self._stays(slot, allotments):
+                # Its ranks hold the nodes until it has ended.
+                slot.end_session()
+
+    def _stays(self, slot: SlotActor, allotments: Allotments) -> bool:
+        """True if a slot's session, which has work left, may go on where it is."""
+        failures = self._failures()
+        waiting = [self._queue.session_of(slot.index)]
+        if failures:
+            waiting += self._queue.waiting_sessions()
+        return allotments.stay(slot.index, waiting, failures=failures)
 
     def _begin_one(self, allotments: Allotments) -> bool:
         """Give nodes to the next session that may have some; True if one got them."""
-        without_nodes = [slot for slot in self._slots if not slot.has_nodes and not slot.is_busy]
+        without_nodes = [slot for slot in self._slots if slot.may_get_nodes]
         # A session that has begun and lost its nodes comes before those that have not begun.
         begun = [slot for slot in without_nodes if self._queue.has_work(slot.index)]
         empty = [slot for slot in without_nodes if not self._queue.has_work(slot.index)]
-        is_held_back = any(slot.waits_s > HOLD_BACK_S for slot in self._slots)
+        # Of an attempt that has ended, the last answer may be from before its end.
+        is_held_back = any(slot.is_busy and slot.waits_s > HOLD_BACK_S for slot in self._slots)
         waiting = [self._queue.session_of(slot.index) for slot in begun]
-        if empty and not is_held_back:
+        is_moving = any(
+            slot.ending is not None and self._queue.has_work(slot.index) for slot in self._slots
+        )
+        if empty and not is_held_back and not is_moving:
             waiting += self._queue.waiting_sessions()
         if not waiting:
             return False

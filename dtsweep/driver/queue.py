@@ -6,7 +6,6 @@ Time is given.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -108,8 +107,10 @@ class Queue:
         self._is_profiled = is_profiled
         self._waiting: list[deque[tuple[Trial, int]]] = []
         self._pace = FIRST_PACE
-        self._took_s: list[float] = []
-        """Of the trials that have ended."""
+        self._took = 0
+        """Number of trials that have ended `ok`."""
+        self._took_s = 0.0
+        """Time that they took together."""
         self.extend(groups, canaries)
         self._slots = [SlotQueue() for _ in range(slots)]
         self._profiles = Counter[World]()
@@ -180,7 +181,8 @@ class Queue:
 
     def took(self, wall_s: float) -> None:
         """Note the time that a trial took the driver in all, in seconds."""
-        self._took_s.append(wall_s)
+        self._took += 1
+        self._took_s += wall_s
 
     def refuse(self, index: int) -> list[tuple[Trial, Task]]:
         """Take a waiting session out that can't run, with the tasks of its trials."""
@@ -399,8 +401,8 @@ class Queue:
         largest = max((trial.point.world for trial, _ in group), key=lambda world: world.workers)
         trials = [trial for trial, _ in group if not trial.is_canary]
         pace = self._pace
-        if len(self._took_s) >= TOOK_KNOWN_FROM:
-            pace = pace._replace(trial_s=statistics.fmean(self._took_s))
+        if self._took >= TOOK_KNOWN_FROM:
+            pace = pace._replace(trial_s=self._took_s / self._took)
         has_canary = has_canaries(self._sweep, trials) if trials else False
         return WaitingSession(
             workers=largest.workers,

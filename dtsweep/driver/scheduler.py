@@ -115,6 +115,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Time from which on a canary waits until nothing else runs, by the monotonic clock."""
         self.running: dict[str, Running] = {}
         self.failure: BaseException | None = None
+        self.while_waiting: Callable[[], None] = lambda: None
+        """Called where Tune is to wait although nothing runs: it then calls no callback."""
         self._unfetched: list[Running] = []
         self._placement.begin_sessions()
         for slot in self._slots:
@@ -163,9 +165,14 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Give Tune the next task: None to wait, FINISHED only when nothing runs any more."""
         if not self._hands_out():
+            if self.running and self.failure is None:
+                # The last attempts of the others may be long.
+                self._placement.free_nodes()
             return None if self.running else Searcher.FINISHED
         index = self._next_slot()
         if index is None:
+            if not self.running:
+                self.while_waiting()
             return None
         now = time.monotonic()
         is_alone = self._queue.wants_alone(index)

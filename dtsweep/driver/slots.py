@@ -105,6 +105,16 @@ class SlotActor:
     asked_s: float = math.inf
     """Time since then, in the driver's own time; infinite before the first question."""
 
+    @property
+    def may_get_nodes(self) -> bool:
+        """True if it has no nodes, and no session that still has to end."""
+        return not self.has_nodes and not self.is_busy and self.ending is None
+
+    def end_session(self) -> None:
+        """Begin to end its session; no attempt may use its nodes any more."""
+        self.ending = self.actor.end_session.remote()
+        self.places, self.has_nodes = None, False
+
     def has_ended_session(self) -> bool:
         """True once, when the session that it was told to end has ended."""
         if self.ending is None or not ray.wait([self.ending], timeout=0)[0]:
@@ -145,6 +155,8 @@ class SlotActor:
             self.settings.claims.release.remote(self.name)
         slot = start_slot(self.index, self.settings, self.failure_counts)
         slot.places, slot.has_nodes = self.places, self.has_nodes
+        if self.ending is not None:
+            slot.end_session()
         return slot
 
 

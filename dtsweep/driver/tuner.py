@@ -6,8 +6,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import ray
@@ -156,6 +157,12 @@ def callbacks_of(
     ]
 
 
+def look(callbacks: Sequence[tune.Callback]) -> None:
+    """Have callbacks do what they do at the beginning of a step."""
+    for callback in callbacks:
+        callback.on_step_begin(0, [])
+
+
 def run_tuners(
     scheduler: Scheduler,
     signals: list[int],
@@ -186,6 +193,7 @@ def run_tuners(
     place = tune.PlacementGroupFactory(
         [{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": own_node_id}]
     )
+    scheduler.while_waiting = partial(look, callbacks_of(scheduler, signals, cluster_gone))
     while scheduler.has_more():
         scheduler.next_tuner()
         tuner = tune.Tuner(

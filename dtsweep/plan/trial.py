@@ -73,7 +73,9 @@ def sessions_of(
     if nests:
         launches = group_launches(groups)
         if slots == 1:
-            return [[trial for group in worlds for trial in group] for worlds in launches]
+            # Whatever the priorities: a larger world would need another session.
+            by_size = [sorted(worlds, key=lambda w: -w[0].point.workers) for worlds in launches]
+            return [[trial for group in worlds for trial in group] for worlds in by_size]
         sessions = [group for worlds in launches for group in worlds]
     while sessions and len(sessions) < slots:
         largest = max(range(len(sessions)), key=lambda index: len(sessions[index]))

@@ -279,7 +279,8 @@ class NodeRequests:
             try:
                 await request.met(is_patient=is_patient or not chosen.failing, say=self._say)
                 nodes = await self._taken(request, without)
-                self._kept_alive = request.keep_alive()
+                if nodes is not None:
+                    self._kept_alive = request.keep_alive()
                 if self._kept_alive is not None:
                     await asyncio.to_thread(self._kept_alive.wait, LOOK_EVERY_S)
             finally:

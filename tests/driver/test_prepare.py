@@ -288,6 +288,19 @@ def test_sessions_begin_in_the_order_of_their_priorities() -> None:
         assert [[t.point.micro_batch for t in group] for group in groups] == [[3, 2, 1]] * 6
 
 
+def test_a_launch_starts_with_its_largest_world_whatever_the_priorities() -> None:
+    sweep = Sweep(
+        workload=Tokens(),
+        axes={"workers": [1, 2], "micro_batch": [1, 2]},
+        priority=lambda point: point.micro_batch - 10 * point.workers,
+        measure=Measure(repeats=1),
+    )
+    made = made_of(sweep, make_plan(sweep, candidates(sweep), []), cluster_of(TWO_OF_TWO))
+    (session,) = made.groups
+    shapes = [(trial.point.workers, trial.point.micro_batch) for trial in session]
+    assert shapes == [(2, 2), (2, 1), (1, 2), (1, 1)]
+
+
 def test_sessions_share_only_nodes_that_stay() -> None:
     grows = cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0})))
     with pytest.raises(SweepError, match="share_nodes=True needs nodes that stay"):

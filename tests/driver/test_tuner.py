@@ -6,19 +6,23 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from dtsweep import StorageError, Sweep
+from dtsweep import Measure, StorageError, Sweep
 from dtsweep.driver.heartbeat import ClusterGoneError
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.signals import STOPPING, Interrupted, signals_noted
-from dtsweep.driver.tuner import callbacks_of, stopped_on_error
+from dtsweep.driver.tuner import callbacks_of, look, stopped_on_error
+from dtsweep.plan.plan import make_plan
+from dtsweep.plan.trial import groups_of
 from dtsweep.results.store import Results
+from dtsweep.sweep.axes import candidates
 from tests.outboxes import silent_outbox
 from tests.outcomes import Tokens
 
@@ -73,6 +77,22 @@ def test_once_its_cluster_is_gone_a_tuner_asks_no_slot_for_anything_even_after_a
             callback.on_step_begin(0, [])
     # Nor has it looked at them before.
     assert scheduler._own_time.passed_s(5.0) == 0.0
+
+
+def test_a_signal_ends_a_run_that_waits_although_nothing_runs(tmp_path: Path) -> None:
+    sweep = Sweep(workload=Tokens(), axes={}, measure=Measure(repeats=1))
+    groups = groups_of(make_plan(sweep, candidates(sweep), []).to_run, fresh=False)
+    scheduler = Scheduler(
+        Queue(sweep, groups, canaries={}),
+        [],  # As if its slots were still ending sessions.
+        Recorder(sweep, silent_outbox(Results(tmp_path / "r")), Progress(axes=[])),
+    )
+    signals: list[int] = []
+    scheduler.while_waiting = partial(look, callbacks_of(scheduler, signals, threading.Event()))
+    assert scheduler.suggest("next") is None
+    signals.append(signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        scheduler.suggest("next")
 
 
 class Sessions:
