@@ -236,7 +236,6 @@ def _nothing_run(planned: PlannedRun) -> RunTally:
 def _carried_out(planned: PlannedRun, record: RunWriter) -> RunTally:
     """Have the plan measured, and all of it stored."""
     planned.outbox.try_writing()
-    record.node_account = planned.record_of_nodes
     record.start()
     if planned.options.in_process:
         from dtsweep.driver.in_process_run import run_in_process as carry_out
