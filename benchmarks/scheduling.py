@@ -113,7 +113,7 @@ def simulate(drawn: Sequence[SimulatedSession], pool: NodePool, *, backfills: bo
             index = waiting.pop(begin.index)
             session = drawn[index]
             running[index] = RunningSession(
-                places=begin.places, began=now, expected_s=session.waiting.expected_s
+                places=begin.places, ends_at=now + session.waiting.expected_s
             )
             nodes_of[index] = len(begin.places)
             began[index] = now

@@ -126,17 +126,33 @@ class Allotments:
     def __init__(self, nodes: Nodes) -> None:
         """Begin without a session."""
         self._nodes = nodes
-        self._running: dict[int, RunningSession] = {}
+        self._places: dict[int, Places] = {}
 
     def next(
-        self, waiting: Sequence[WaitingSession], *, failures: Failures, now: float
+        self,
+        waiting: Sequence[WaitingSession],
+        *,
+        ends_at: Mapping[int, float],
+        failures: Failures,
+        now: float,
     ) -> Begin | None:
-        """The next of these sessions that may begin, and its nodes; None if all have to wait."""
+        """The next of these sessions that may begin, and its nodes; None if all have to wait.
+
+        Args:
+            waiting: sessions in the order in which they should begin.
+            ends_at: expected end of each session that has nodes, by slot.
+            failures: of this run so far.
+            now: by the clock of `ends_at`, in seconds.
+        """
         pool = self._nodes.pool(waiting, failures)
         if pool is None:
             # Each asks for its nodes, and waits until they come.
             return Begin(index=0, places={})
-        return pool.next_to_begin(waiting, [*self._running.values()], now=now)
+        running = [
+            RunningSession(places=places, ends_at=ends_at[slot])
+            for slot, places in self._places.items()
+        ]
+        return pool.next_to_begin(waiting, running, now=now)
 
     def misfits(self, waiting: Sequence[WaitingSession], *, failures: Failures) -> dict[int, str]:
         """Reasons for sessions that don't fit on the nodes any more, by their place."""
@@ -162,19 +178,19 @@ class Allotments:
             waiting: sessions that would get nodes now, the rest of this one among them.
             failures: of this run so far.
         """
-        running = self._running.get(slot)
-        if running is None:
+        places = self._places.get(slot)
+        if places is None:
             return False
         pool = self._nodes.pool(waiting, failures)
-        return pool is None or running.places.keys() <= pool.rooms.keys()
+        return pool is None or places.keys() <= pool.rooms.keys()
 
-    def take(self, slot: int, places: Places, *, expected_s: float, now: float) -> None:
+    def take(self, slot: int, places: Places) -> None:
         """Note that a slot's session has these nodes from now on."""
-        self._running[slot] = RunningSession(places=places, began=now, expected_s=expected_s)
+        self._places[slot] = places
 
     def release(self, slot: int) -> None:
         """Note that a slot's session has ended."""
-        self._running.pop(slot, None)
+        self._places.pop(slot, None)
 
     def take_notes(self) -> list[str]:
         """Lines for the user since the last call."""

@@ -22,7 +22,7 @@ from dtsweep.driver.cost_words import NodesLeft, cost_lines
 from dtsweep.driver.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
 from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.planned import PlannedRun
-from dtsweep.driver.prepare import Prepared, lay_out, prepare, resources_of_worker
+from dtsweep.driver.prepare import Prepared, fewer_sessions, lay_out, prepare, resources_of_worker
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.ray_nodes import lives_on_ray
 from dtsweep.driver.run_folders import TRAIN_PREFIX, remove_run_folder, run_folder
@@ -92,6 +92,8 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
             if not cluster.is_private:
                 refuse_other_versions(cluster, needed=code.needed, tell=planned.progress.say)
             prepared = prepare(planned.sweep, planned.plan, cluster)
+            if fewer := fewer_sessions(planned.sweep, prepared):
+                planned.progress.say(fewer)
             _begin_account(planned, prepared)
             settings = _slot_settings(planned, prepared, cluster, code=code, storage=str(storage))
             watch = Watch(

@@ -88,7 +88,8 @@ class Placement:
         if not waiting:
             return False
         now = time.monotonic()
-        begin = allotments.next(waiting, failures=self._failures(), now=now)
+        ends_at = {slot.index: now + self._left_s(slot, now) for slot in self._slots}
+        begin = allotments.next(waiting, ends_at=ends_at, failures=self._failures(), now=now)
         if begin is None:
             return self._refuse_misfits(allotments, waiting, begun)
         if begin.index < len(begun):
@@ -96,12 +97,20 @@ class Placement:
         else:
             slot = empty[0]
             self._queue.begin(slot.index, begin.index - len(begun))
-        expected_s = waiting[begin.index].expected_s
-        allotments.take(slot.index, begin.places, expected_s=expected_s, now=now)
-        slot.has_nodes = True
+        allotments.take(slot.index, begin.places)
+        slot.has_nodes, slot.is_up = True, False
         if not slot.settings.is_autoscaled:
             slot.places = begin.places
         return True
+
+    def _left_s(self, slot: SlotActor, now: float) -> float:
+        """Expected time until a slot's session ends."""
+        if slot.attempt_began is None:
+            return self._queue.left_s(slot.index, is_up=slot.is_up)
+        # Its attempt, which may start the session, is in the queue no more.
+        attempt_s = self._queue.attempt_s(is_first=not slot.is_up)
+        left_s = self._queue.left_s(slot.index, is_up=True)
+        return left_s + max(0.0, slot.attempt_began + attempt_s - now)
 
     def _refuse_misfits(
         self,

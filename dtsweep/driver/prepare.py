@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -16,6 +17,7 @@ from dtsweep.plan.trial import Trial, groups_of, sessions_of
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     from dtsweep.driver.cluster import Cluster
@@ -45,19 +47,44 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
             an autoscaler adds.
     """
     sweep = _with_cpus(_with_gpus(sweep, cluster), cluster, plan)
-    if sweep.resources.concurrent == 1:
-        sweep = replace(sweep, resources=replace(sweep.resources, share_nodes=False))
-    if sweep.resources.share_nodes and cluster.autoscaler is not None:
+    resources = sweep.resources
+    if resources.share_nodes and resources.concurrent > 1 and cluster.autoscaler is not None:
         raise SweepError(
             "share_nodes=True needs nodes that stay; this cluster adds and removes them: leave it "
             "out, and give the cluster smaller nodes"
         )
+    concurrent = int(min(resources.concurrent, _most_sessions(sweep, cluster)))
+    share_nodes = resources.share_nodes and concurrent > 1
+    sweep = replace(
+        sweep, resources=replace(resources, concurrent=concurrent, share_nodes=share_nodes)
+    )
     # What nodes can hold is asked once for each shape of a world, however many nodes and trials
     # there are.
     no_room = cache(partial(_no_room, sweep, cluster))
     prepared = Prepared(sweep=sweep, cluster=cluster, no_room=no_room)
     nests = sweep.measure.nested and not sweep.measure.fresh
     return replace(prepared, nests=nests and _stays(prepared, plan))
+
+
+def _most_sessions(sweep: Sweep, cluster: Cluster) -> float:
+    """Number of sessions for which the nodes have room; at least 1, infinite where unknown."""
+    rooms = cluster.rooms(resources_of_worker(sweep))
+    if rooms is None:
+        return math.inf
+    if sweep.resources.share_nodes:
+        return max(1, sum(rooms))
+    return max(1, sum(room > 0 for room in rooms))
+
+
+def fewer_sessions(sweep: Sweep, prepared: Prepared) -> str | None:
+    """Say that fewer sessions run at the same time than the sweep asks for; None if not."""
+    asked, settled = sweep.resources.concurrent, prepared.sweep.resources.concurrent
+    if settled == asked:
+        return None
+    words = f"concurrent={asked}: the cluster has room for {count_of(settled, 'session')}"
+    if sweep.resources.share_nodes:
+        return f"{words} at the same time"
+    return f"{words} with nodes of their own; Resources(share_nodes=True) lets them share a node"
 
 
 def _stays(prepared: Prepared, plan: Plan) -> bool:

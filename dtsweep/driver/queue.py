@@ -110,6 +110,8 @@ class Queue:
         self._took = 0
         """Number of trials that have ended `ok`."""
         self._took_s = 0.0
+        self._started_s = 0.0
+        self._starts = 0
         """Time that they took together."""
         self.extend(groups, canaries)
         self._slots = [SlotQueue() for _ in range(slots)]
@@ -174,6 +176,24 @@ class Queue:
         queue.wants_alone = False
         self._watch(queue)
 
+    def left_s(self, slot: int, *, is_up: bool) -> float:
+        """Expected time of the attempts that are left of a slot's session, in seconds.
+
+        Args:
+            slot: its number.
+            is_up: whether the session runs; otherwise its start counts, too.
+        """
+        pace = self._present_pace
+        canaries = sum(trial.is_canary for trial, _ in self._slots[slot].group)
+        trials = len(self._slots[slot].group) - canaries
+        start_s = 0.0 if is_up else pace.start_s
+        return start_s + trials * pace.trial_s + canaries * pace.canary_s
+
+    def attempt_s(self, *, is_first: bool) -> float:
+        """Expected time of an attempt, in seconds; the first of a session waits for its start."""
+        pace = self._present_pace
+        return pace.trial_s + (pace.start_s if is_first else 0.0)
+
     def first_of(self, slot: int) -> tuple[str, World]:
         """Group and world of the session that a slot has begun."""
         trial, attempt = self._slots[slot].group[0]
@@ -183,6 +203,11 @@ class Queue:
         """Note the time that a trial took the driver in all, in seconds."""
         self._took += 1
         self._took_s += wall_s
+
+    def started(self, start_s: float) -> None:
+        """Note the time that the start of a session took, without the wait for nodes."""
+        self._started_s += start_s
+        self._starts += 1
 
     def refuse(self, index: int) -> list[tuple[Trial, Task]]:
         """Take a waiting session out that can't run, with the tasks of its trials."""
@@ -397,12 +422,20 @@ class Queue:
             if not trial.is_canary
         ]
 
-    def _session_of(self, group: Collection[tuple[Trial, int]]) -> WaitingSession:
-        largest = max((trial.point.world for trial, _ in group), key=lambda world: world.workers)
-        trials = [trial for trial, _ in group if not trial.is_canary]
+    @property
+    def _present_pace(self) -> Pace:
+        """Expected times, by what the trials and starts of this run took so far."""
         pace = self._pace
         if self._took >= TOOK_KNOWN_FROM:
             pace = pace._replace(trial_s=self._took_s / self._took)
+        if self._starts:
+            pace = pace._replace(start_s=self._started_s / self._starts)
+        return pace
+
+    def _session_of(self, group: Collection[tuple[Trial, int]]) -> WaitingSession:
+        largest = max((trial.point.world for trial, _ in group), key=lambda world: world.workers)
+        trials = [trial for trial, _ in group if not trial.is_canary]
+        pace = self._present_pace
         has_canary = has_canaries(self._sweep, trials) if trials else False
         return WaitingSession(
             workers=largest.workers,

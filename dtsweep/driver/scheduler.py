@@ -191,6 +191,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             self._account.handed_out(index, session=same_nodes)
         self._recorder.began(trial)
         self._slots[index].is_busy = True
+        self._slots[index].attempt_began = now
         self._ask_ahead(index)
         self._handed_out += 1
         return {
@@ -285,6 +286,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         if result.slot_is_spent:
             slot = self._slots[ended.slot] = slot.replaced()
         slot.is_busy = False
+        slot.attempt_began = None
+        slot.is_up = not result.session_has_ended
         if result.refusal is not None:
             raise SweepError(result.refusal)
         if not self._head_answers():
@@ -332,9 +335,13 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         )
 
     def _note_ok(self, ended: Running, result: AttemptResult, *, wall_s: float) -> None:
+        if result.startup_s is not None:
+            self._queue.started(result.startup_s - (result.nodes_wait_s or 0.0))
+        # A session that only starts, or waits for nodes, disturbs a canary differently.
+        is_next_to_trials = any(self._slots[other.slot].is_up for other in self.running.values())
         if not ended.trial.is_canary:
             self._queue.took(wall_s - (result.startup_s or 0.0))
-        elif ended.concurrent_trials and not result.session_has_ended:
+        elif is_next_to_trials and not result.session_has_ended:
             self._queue.ran_with_others(ended.slot, ended.trial, ended.task)
 
     def _collect(self, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:

@@ -81,6 +81,12 @@ class SlotActor:
     places: Mapping[str, int] | None = None
     """Number of ranks of its session on each node; None where Ray chooses them."""
 
+    is_up: bool = False
+    """True once an attempt of its session has ended, and the session goes on."""
+
+    attempt_began: float | None = None
+    """Time at which its attempt was handed out, by the monotonic clock; None without one."""
+
     has_nodes: bool = False
     """True if the session that it has begun may use nodes."""
 

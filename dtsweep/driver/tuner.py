@@ -193,8 +193,8 @@ def run_tuners(
     place = tune.PlacementGroupFactory(
         [{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": own_node_id}]
     )
-    callbacks = partial(callbacks_of, scheduler, signals, cluster_gone, budget=budget)
-    scheduler.while_waiting = partial(look, callbacks())
+    callbacks = callbacks_of(scheduler, signals, cluster_gone, budget=budget)
+    scheduler.while_waiting = partial(look, callbacks)
     while scheduler.has_more():
         scheduler.next_tuner()
         tuner = tune.Tuner(

@@ -33,23 +33,12 @@ class RunningSession:
     """A session that has its nodes."""
 
     places: Places
-    began: float
-    """By the clock of `NodePool.next_to_begin`, in seconds."""
+    ends_at: float
+    """Expected end, by the clock of `NodePool.next_to_begin`. It may have passed.
 
-    expected_s: float
-    """As of `WaitingSession`, more than 0."""
-
-    def ends_at(self, now: float) -> float:
-        """Expected end. A session that lasts longer is expected to last twice as long.
-
-        >>> session = RunningSession(places={"a": 1}, began=0.0, expected_s=10.0)
-        >>> [session.ends_at(now) for now in (0.0, 15.0, 25.0)]
-        [10.0, 20.0, 40.0]
-        """
-        lasts_s = self.expected_s
-        while self.began + lasts_s < now:
-            lasts_s *= 2
-        return self.began + lasts_s
+    Such a session is expected to end now: nothing may begin in the time that it takes longer, or a
+    large session could wait for ever.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +211,7 @@ class NodePool:
         self, session: WaitingSession, running: Sequence[RunningSession], *, now: float
     ) -> Reservation | None:
         """The earliest time at which a session should fit; None if the pool can't hold it."""
-        by_end = sorted(running, key=lambda one: one.ends_at(now))
+        by_end = sorted(running, key=lambda one: one.ends_at)
 
         free_now = self._free_nodes(running)
 
@@ -238,7 +227,7 @@ class NodePool:
         places = places_after(ended)
         if places is None:
             return None
-        return Reservation(at=by_end[ended - 1].ends_at(now), places=places)
+        return Reservation(at=max(now, by_end[ended - 1].ends_at), places=places)
 
     def _free_nodes(self, running: Sequence[RunningSession]) -> frozenset[str]:
         """Nodes that no session uses."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, SupportsFloat, get_args, get_type_hints
 
 from dtsweep.errors import SweepError, error_line, quoted
 from dtsweep.sweep.checks import axis_values, check_axis, check_workload, is_search_space
@@ -401,12 +402,16 @@ class Sweep:
         except Exception as error:
             reason = f"priority failed: {error_line(error)}; it is called with each point"
             raise SweepError(reason, word="priority") from error
-        is_number = isinstance(priority, (int, float)) and not math.isnan(priority)
-        if not is_number:
+        # Numbers of NumPy are none of Python's, and there are integers that no float can hold.
+        number = math.nan
+        if isinstance(priority, SupportsFloat) and not isinstance(priority, str):
+            with suppress(OverflowError):
+                number = float(priority)
+        if math.isnan(number):
             raise SweepError(
                 f"priority returned {quoted(priority)}; it must return a number", word="priority"
             )
-        return float(priority)
+        return number
 
     @property
     def name(self) -> str:

@@ -131,7 +131,7 @@ def test_no_session_is_refused_before_the_head_has_said_which_nodes_there_are() 
     # No Ray runs here, so that every question fails.
     allotments = Allotments(StayingNodes({"CPU": 1}, shares_nodes=False))
     waiting = [WaitingSession(workers=1, expected_s=1.0)]
-    assert allotments.next(waiting, failures={}, now=0.0) is None
+    assert allotments.next(waiting, ends_at={}, failures={}, now=0.0) is None
     assert allotments.misfits(waiting, failures={}) == {}
 
 

@@ -11,7 +11,7 @@ import pytest
 from dtsweep import Measure, Resources, Sweep, SweepError
 from dtsweep.driver.autoscaler import Autoscaler, NodeType
 from dtsweep.driver.cluster import Cluster, Node
-from dtsweep.driver.prepare import lay_out, prepare
+from dtsweep.driver.prepare import fewer_sessions, lay_out, prepare
 from dtsweep.plan.estimate import Pace
 from dtsweep.plan.plan import Plan, make_plan
 from dtsweep.plan.trial import Trial
@@ -302,10 +302,10 @@ def test_a_launch_starts_with_its_largest_world_whatever_the_priorities() -> Non
 
 
 def test_sessions_share_only_nodes_that_stay() -> None:
-    grows = cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0})))
+    grows = cluster_of(TWO_OF_TWO, adds((5, {"CPU": 2.0})))
     with pytest.raises(SweepError, match="share_nodes=True needs nodes that stay"):
         prepared(grows, {"workers": [1]}, concurrent=3, share_nodes=True)
-    assert prepared(grows, {"workers": [1]}, concurrent=3).sweep.resources.concurrent == 3
+    assert prepared(grows, {"workers": [1]}, concurrent=2).sweep.resources.concurrent == 2
     # A single session has nobody to share them with.
     assert not prepared(grows, {"workers": [1]}, share_nodes=True).sweep.resources.share_nodes
 
@@ -354,6 +354,39 @@ def test_results_that_are_continued_keep_the_cpus_of_their_workers() -> None:
 EIGHT_GPUS = {"CPU": 16.0, "GPU": 8.0}
 
 
+@pytest.mark.parametrize(
+    ("nodes", "autoscaler", "share_nodes", "settled"),
+    [
+        (TWO_OF_TWO, None, False, 2),
+        (TWO_OF_TWO, None, True, 4),
+        ([HEAD, {"CPU": 2.0}], None, False, 1),
+        ([HEAD], adds((3, {"CPU": 2.0})), False, 3),
+        ([HEAD], UNKNOWN, False, 9),
+    ],
+)
+def test_no_more_sessions_are_expected_at_a_time_than_the_nodes_have_room_for(
+    nodes: list[Mapping[str, float]],
+    autoscaler: Autoscaler | None,
+    share_nodes: bool,
+    settled: int,
+) -> None:
+    sweep = Sweep(
+        workload=Tokens(),
+        axes={"workers": [1]},
+        measure=Measure(repeats=1),
+        resources=Resources(concurrent=9, share_nodes=share_nodes, gpus_per_worker=0),
+    )
+    plan = make_plan(sweep, candidates(sweep), [])
+    made = prepare(sweep, plan, cluster_of(nodes, autoscaler))
+    assert made.sweep.resources.concurrent == settled
+    said = fewer_sessions(sweep, made)
+    if settled == 9:
+        assert said is None
+    else:
+        assert said is not None
+        assert said.startswith("concurrent=9: the cluster has room for ")
+
+
 def test_one_session_is_split_for_slots_that_would_have_none() -> None:
     axes: dict[str, list[Any]] = {"micro_batch": list(range(1, 20))}
     made = prepared(cluster_of(TWO_OF_TWO), axes, concurrent=2)
@@ -381,5 +414,5 @@ def test_a_thousand_nodes_are_looked_at_once_for_each_shape_of_a_world(slots: in
         return calls_of(lambda: made_of(sweep, plan, cluster))
 
     few, many = work(100), work(1100)
-    assert few < 65 * 1000
+    assert few < 75 * 1000
     assert many - few < 300 * 1000

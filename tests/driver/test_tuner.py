@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dtsweep import Measure, StorageError, Sweep
+from dtsweep.driver.budget import Budget
 from dtsweep.driver.heartbeat import ClusterGoneError
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
@@ -25,6 +26,8 @@ from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates
 from tests.outboxes import silent_outbox
 from tests.outcomes import Tokens
+
+NO_LIMIT = Budget(elapsed_s=lambda: 0.0, first_trial_s=60.0)
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +76,7 @@ def test_once_its_cluster_is_gone_a_tuner_asks_no_slot_for_anything_even_after_a
     gone = threading.Event()
     gone.set()
     with pytest.raises(ClusterGoneError):
-        for callback in callbacks_of(scheduler, [signal.SIGTERM], gone):
+        for callback in callbacks_of(scheduler, [signal.SIGTERM], gone, budget=NO_LIMIT):
             callback.on_step_begin(0, [])
     # Nor has it looked at them before.
     assert scheduler._own_time.passed_s(5.0) == 0.0
@@ -88,7 +91,8 @@ def test_a_signal_ends_a_run_that_waits_although_nothing_runs(tmp_path: Path) ->
         Recorder(sweep, silent_outbox(Results(tmp_path / "r")), Progress(axes=[])),
     )
     signals: list[int] = []
-    scheduler.while_waiting = partial(look, callbacks_of(scheduler, signals, threading.Event()))
+    callbacks = callbacks_of(scheduler, signals, threading.Event(), budget=NO_LIMIT)
+    scheduler.while_waiting = partial(look, callbacks)
     assert scheduler.suggest("next") is None
     signals.append(signal.SIGTERM)
     with pytest.raises(Interrupted):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.scheduling import ROOM, sessions, simulate
+from benchmarks.scheduling import ROOM, SimulatedSession, sessions, simulate
 from dtsweep.plan.allotment import Begin, NodePool, RunningSession, WaitingSession
 
 FOUR = NodePool(rooms={"a": 2, "b": 2, "c": 2, "d": 2})
@@ -18,7 +20,7 @@ def waiting(workers: int, expected_s: float = 10.0, placement: str = "pack") -> 
 
 
 def running(*nodes: str, until: float = 100.0) -> RunningSession:
-    return RunningSession(places=dict.fromkeys(nodes, 2), began=0.0, expected_s=until)
+    return RunningSession(places=dict.fromkeys(nodes, 2), ends_at=until)
 
 
 def test_a_session_takes_whole_nodes_although_it_needs_less() -> None:
@@ -27,7 +29,7 @@ def test_a_session_takes_whole_nodes_although_it_needs_less() -> None:
     others = FOUR.next_to_begin([waiting(7)], [running("a")], now=0.0)
     assert others is None
     shared = NodePool(rooms={"a": 2}, shares_nodes=True)
-    one = RunningSession(places={"a": 1}, began=0.0, expected_s=9.0)
+    one = RunningSession(places={"a": 1}, ends_at=9.0)
     assert shared.next_to_begin([waiting(1)], [one], now=0.0) == Begin(index=0, places={"a": 1})
 
 
@@ -46,6 +48,23 @@ def test_a_small_session_begins_before_a_large_one_only_if_it_does_not_delay_it(
     begin = five.next_to_begin([large, long], [running("a", "b", "c", until=50.0)], now=0.0)
     assert begin is not None
     assert begin.index == 1
+
+
+def test_nothing_begins_on_reserved_nodes_while_sessions_last_longer_than_expected() -> None:
+    late = [running("a", until=10.0)]
+    assert FOUR.next_to_begin([waiting(8), waiting(1, expected_s=1.0)], late, now=20.0) is None
+
+
+def test_a_large_world_waits_only_for_what_runs_however_wrong_expected_times_are() -> None:
+    small = [
+        SimulatedSession(waiting=waiting(1, expected_s=10.0), arrives_at=0.0, lasts_s=25.0)
+        for _ in range(200)
+    ]
+    large = SimulatedSession(waiting=waiting(80), arrives_at=1.0, lasts_s=10.0)
+    later = [replace(session, arrives_at=2.0) for session in small[40:]]
+    pool = NodePool(rooms={f"n{index}": 2 for index in range(40)})
+    simulated = simulate([*small[:40], large, *later], pool, backfills=True)
+    assert simulated.longest_wait_s <= 25.0
 
 
 def test_the_first_session_that_waits_is_never_passed_over_once_it_fits() -> None:
@@ -83,7 +102,7 @@ def test_each_placement_has_its_nodes(placement: str, workers: int, places: dict
 
 def test_where_nodes_are_shared_the_emptiest_is_taken_first() -> None:
     pool = NodePool(rooms={"a": 4, "b": 4}, shares_nodes=True)
-    one = RunningSession(places={"a": 1}, began=0.0, expected_s=9.0)
+    one = RunningSession(places={"a": 1}, ends_at=9.0)
     assert pool.next_to_begin([waiting(1)], [one], now=0.0) == Begin(index=0, places={"b": 1})
 
 
@@ -102,7 +121,7 @@ def test_no_place_is_given_twice_and_each_worker_has_one(
     while (begin := pool.next_to_begin(left, begun, now=0.0)) is not None:
         session = left.pop(begin.index)
         assert sum(begin.places.values()) == session.workers
-        begun.append(RunningSession(places=begin.places, began=0.0, expected_s=session.expected_s))
+        begun.append(RunningSession(places=begin.places, ends_at=session.expected_s))
     for node, room in rooms.items():
         users = [session.places[node] for session in begun if node in session.places]
         assert sum(users) <= room
