@@ -204,7 +204,7 @@ def run_tuners(
                 name=f"tuner-{time.monotonic_ns()}",
                 storage_path=f"{storage}/tune",
                 verbose=0,
-                callbacks=callbacks(),
+                callbacks=callbacks_of(scheduler, signals, cluster_gone, budget=budget),
                 failure_config=tune.FailureConfig(max_failures=RUNNER_RESTARTS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
