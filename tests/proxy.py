@@ -18,10 +18,22 @@ SLOW_DOWN = (
     b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 )
 
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+CONTINUE_S = 0.02
+"""Between this answer and the one after it: of two that come at once Azure's library drops the
+second, and waits until the server closes the connection."""
+
 REQUEST = re.compile(rb"(GET|PUT|POST|HEAD|DELETE) /")
 
 STRUCK = 0.05
 """Share of the requests that `random` answers with an error; it cuts twice as many."""
+
+LATE_S = 60.0
+"""Longest time for which `late` holds a request."""
+
+LATE_ANSWER_S = 2.0
+"""Time for the server to do what a late request asks."""
 
 
 class Proxy:
@@ -30,6 +42,7 @@ class Proxy:
     `closed` closes them at once, `silent` takes them and never answers, `busy` answers 503, `cut`
     passes a few bytes and closes, and None passes all. `random` answers some requests with 500 or
     503, cuts and delays others on their way and on the way of their answers; `struck` counts them.
+    `late` holds the next PUT until `release`; the server gets it, and after it all is `closed`.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -38,10 +51,15 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self.fault: str | None = None
         self.connections = 0
+        self.release = threading.Event()
         self.struck = {"error": 0, "cut": 0, "delay": 0}
         self._random = random.Random(7)
         self._cut_next: set[socket.socket] = set()
         """Clients of which the next bytes are cut: the rest of a request, or its answer."""
+        self.short_head: bytes | None = None
+        """Part of a path: the next answer to a HEAD of it is cut after its first line."""
+        self._short: set[socket.socket] = set()
+        """Clients whose next answer is cut so."""
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -103,16 +121,42 @@ class Proxy:
         copied = 0
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if self.fault == "late" and data.startswith(b"PUT "):
+                    self._pass_late(data, target)
+                    break
+                if self._is_short(data, source, target):
+                    break
                 if self.fault == "random" and not self._passes(data, source, target):
                     break
-                target.sendall(data)
                 copied += len(data)
+                if data.startswith(CONTINUE):
+                    target.sendall(CONTINUE)
+                    time.sleep(CONTINUE_S)
+                    data = data.removeprefix(CONTINUE)
+                target.sendall(data)
                 if most is not None and copied > most:
                     break
         for end in (source, target):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+    def _is_short(self, data: bytes, source: socket.socket, target: socket.socket) -> bool:
+        """True if this was an answer of which the first line alone was passed."""
+        if self.short_head and data.startswith(b"HEAD ") and self.short_head in data:
+            self.short_head = None
+            self._short.add(source)
+        if target not in self._short:
+            return False
+        target.sendall(data[: data.index(b"\n") + 1])
+        return True
+
+    def _pass_late(self, data: bytes, target: socket.socket) -> None:
+        self.fault = None
+        self.release.wait(LATE_S)
+        target.sendall(data)
+        time.sleep(LATE_ANSWER_S)
+        self.fail("closed")
 
     def _passes(self, data: bytes, source: socket.socket, target: socket.socket) -> bool:
         """Strike some of what passes; False if the connection is to end."""

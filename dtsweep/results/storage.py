@@ -162,7 +162,7 @@ class Storage:
             if self.is_local:
                 write_local(Path(path), file.data, is_private=file.is_private)
             else:
-                self._call(lambda: self._write_object(path, file.data), len(file.data))
+                self._write_object(path, file.data)
 
     def ages(self, folder: str, *, since: str | None = None) -> dict[str, float]:
         """List the files of a folder with the seconds since their last change.
@@ -247,13 +247,23 @@ class Storage:
     def _write_object(self, path: str, data: bytes) -> None:
         """Write an object; a reader sees all of it or nothing."""
         if not writes_in_place(self._files):
-            self._stream(path, data)
+            self._call(lambda: self._stream(path, data), len(data))
             return
-        unfinished = self._path(UNFINISHED, uuid.uuid4().hex)
-        self._stream(unfinished, data)
-        self._files.copy_file(unfinished, path)
-        with suppress(OSError):  # one file too many, which nobody reads
-            self._files.delete_file(unfinished)
+        unfinished = self._call(lambda: self._unfinished(data), len(data))
+        try:
+            self._call(lambda: self._files.copy_file(unfinished, path), len(data))
+        finally:
+            with suppress(OSError, pa.ArrowException):  # one file too many, which nobody reads
+                self._call(lambda: self._files.delete_file(unfinished))
+
+    def _unfinished(self, data: bytes) -> str:
+        """Upload data under a name of this attempt alone, and return its path.
+
+        An attempt that took too long may still go on, and empty the file that it writes.
+        """
+        path = self._path(UNFINISHED, uuid.uuid4().hex)
+        self._stream(path, data)
+        return path
 
     def _stream(self, path: str, data: bytes) -> None:
         with self._files.open_output_stream(path) as stream:

@@ -281,7 +281,9 @@ class Results:
                 return False
             self._folder.write(StoredFile(table, name, data))
             with suppress(FileNotFoundError):  # another process has merged it further
-                if self._folder.read(table, name) != data:
+                # An answer that was cut may have a wrong size, which nothing else shows.
+                reads = 1 if self._folder.is_local else 2
+                if all(self._folder.read(table, name) != data for _ in range(reads)):
                     raise StorageError(
                         f"{self}/{table}/{name} came back changed; nothing was deleted"
                     )

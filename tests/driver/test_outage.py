@@ -12,8 +12,12 @@ import dtsweep
 from dtsweep import StorageError, Sweep
 from dtsweep.results import object_stores, outbox, spool, storage
 from dtsweep.results.store import Results
+from tests.conftest import Command
 from tests.driver.test_in_process_run import QUICK, Line
+from tests.pages import ROOT
 from tests.proxy import Proxy
+
+S3_ATTEMPTS = object_stores.S3_ATTEMPTS
 
 POINTS = [1, 2, 4, 8]
 
@@ -108,3 +112,26 @@ def test_a_store_that_can_not_be_reached_is_told_before_anything_is_measured(
         dtsweep.run(
             Sweep(workload=Line(), axes={"micro_batch": [1]}, measure=QUICK), place, in_process=True
         )
+
+
+HANGS = """
+from dtsweep import Sweep
+from tests.driver.test_in_process_run import QUICK, Line
+
+sweep = Sweep(workload=Line(), axes={"micro_batch": [1]}, measure=QUICK)
+"""
+
+
+def test_a_command_ends_while_its_calls_of_the_store_hang(
+    proxied: tuple[Proxy, str], tmp_path: Path, dtsweep_command: Command
+) -> None:
+    proxy, place = proxied
+    (tmp_path / "sweep.py").write_text(HANGS)
+    proxy.fail("silent")
+    run = dtsweep_command(
+        "run", "sweep.py", "--results", place, "--in-process", folder=tmp_path, PYTHONPATH=str(ROOT)
+    )
+    assert run.returncode == 5, run.stderr
+    assert "can't be reached: no answer in 15 s" in " ".join(run.stderr.split())
+    # Each attempt at a request hangs on a connection of its own, for 10 s.
+    assert proxy.connections < S3_ATTEMPTS, "the end of the process waited for its calls"

@@ -23,6 +23,7 @@ from dtsweep.results.outbox import Outbox
 from dtsweep.results.pack import attempt_files
 from dtsweep.results.storage import Storage, StoredFile
 from dtsweep.results.store import Results
+from dtsweep.results.time_limit import is_call_left
 from tests.pages import ROOT
 from tests.proxy import Proxy
 from tests.stores import ACCOUNT, KEY, KINDS, Store, running_store
@@ -50,7 +51,9 @@ def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 def proxy(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """The server, reached through a proxy."""
     if server.kind == "gs":
-        pytest.skip("the emulator of Google's store keeps half of an upload that is cut")
+        # Seen with gcp-storage-emulator: after a cut in an upload it answers UploadChunk with 404,
+        # or with "Invalid Content-Range start: expected 612, got 0".
+        pytest.skip("after a cut in an upload gcp-storage-emulator refuses the rest of it")
     with Proxy("127.0.0.1", server.port) as proxy:
         set_all(monkeypatch, server.environment(proxy.port))
         yield proxy
@@ -113,7 +116,7 @@ def test_rows_are_stored_merged_and_read_under_a_lease(
     results = Results(place)
     with results.leased(print):
         described = holder(Storage(place))
-        assert described is not None and str(os.getpid()) in described
+        assert described is not None and described.pid == os.getpid()
         with pytest.raises(SweepError, match="is in use: a run on "), Results(place).leased(print):
             pass
         for number in range(1, 6):
@@ -221,6 +224,20 @@ def test_files_are_merged_through_faults_without_a_loss(
     assert results.files("trials") < 30
 
 
+@pytest.mark.parametrize("server", ["s3"], indirect=True)
+def test_a_merged_file_is_read_again_where_the_answer_with_its_size_was_cut(
+    server: Store, proxy: Proxy, request: pytest.FixtureRequest
+) -> None:
+    results = Results(place_of(server, request))
+    for number in range(1, 6):
+        results.write(files_of(number))
+    proxy.short_head = b"/trials/compacted-"
+    results.compact()
+    assert proxy.short_head is None
+    assert results.files("trials") == 1
+    assert len(results.attempts()) == 5
+
+
 def test_a_store_that_takes_a_connection_and_never_answers_holds_up_one_call_alone(
     server: Store,
     proxy: Proxy,
@@ -228,24 +245,48 @@ def test_a_store_that_takes_a_connection_and_never_answers_holds_up_one_call_alo
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(storage_module, "CALL_S", 2.0)
-    monkeypatch.setattr(outbox, "PATIENCE_S", 1.0)
+    patience_s, call_s = 5.0, storage_module.CALL_S
+    monkeypatch.setattr(outbox, "PATIENCE_S", patience_s)
     monkeypatch.setattr(outbox, "AGAIN_S", (0.1,))
     place = place_of(server, request)
     sender = Outbox(Results(place), lambda _: None, roots=[tmp_path])
     sender.put(files_of(1))
+    monkeypatch.setattr(storage_module, "CALL_S", 2.0)
     proxy.drop_all()
     proxy.fault = "silent"
     began = time.monotonic()
     for number in range(2, 12):
         sender.put(files_of(number))
     waited_s = time.monotonic() - began
-    time.sleep(3.0)  # the call that hangs is given up meanwhile
     # Connections that hang stay open, as they do behind a firewall that has dropped them.
     proxy.fault = None
-    sender.close(within_s=120)
-    assert waited_s < 6.0, "only the first of ten waits for its patience"
+    monkeypatch.setattr(storage_module, "CALL_S", call_s)
+    sender.close(within_s=200)
+    assert waited_s < 5 * patience_s, "only the first of ten waits for its patience"
     assert ids(place) == expected(11)
+
+
+def test_a_write_that_was_given_up_and_comes_late_does_no_harm(
+    server: Store, proxy: Proxy, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage(place_of(server, request))
+    storage.reach()
+    file = StoredFile("trials", "a.parquet", b"a row")
+    with monkeypatch.context() as patched:
+        patched.setattr(storage_module, "CALL_S", 2.0)
+        proxy.fault = "late"
+        with pytest.raises(StorageError, match="no answer in 2 s") as given_up:
+            storage.write(file)
+    assert given_up.value.may_pass
+    storage.write(file)
+    assert storage.read("trials", "a.parquet") == file.data
+    proxy.release.set()
+    until = time.monotonic() + 120
+    while is_call_left():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    proxy.fail(None)
+    assert storage.read("trials", "a.parquet") == file.data
 
 
 def test_a_run_keeps_its_lease_through_faults_and_gives_it_back(
@@ -262,7 +303,13 @@ def test_a_run_keeps_its_lease_through_faults_and_gives_it_back(
         proxy.fail(None)
         # It is the same run: no other one has taken the place over.
         (name,) = storage.ages("lease")
-        assert json.loads(storage.read("lease", name))["pid"] == os.getpid()
+        # moto takes a PUT whose headers were cut for one of an empty file, as S3 does not: its
+        # signature is wrong. The next sign of life is whole.
+        until = time.monotonic() + 60
+        while not (data := storage.read("lease", name)):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert json.loads(data)["pid"] == os.getpid()
     assert said == []
     assert [name for name in storage.ages("lease") if name.endswith(".json")] == []
 
