@@ -46,5 +46,6 @@ def interference_over(rows: Iterable[Mapping[str, Any]], *, zone: float) -> Inte
     low = float(np.median([row["interference_low"] for row in known]))
     if share <= zone or low <= 0:
         return None
-    others = max(int(row["concurrent_trials"] or 0) for row in known)
+    # The canary that was measured alone has the result, too.
+    others = max(1, *(int(row["concurrent_trials"] or 0) for row in known))
     return Interference(share=share, concurrent=others + 1, advised=1 + int(others * zone / share))

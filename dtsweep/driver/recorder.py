@@ -233,7 +233,8 @@ class Recorder:
 
     def _interference(self, trial: Trial, row: Mapping[str, Any]) -> Change | None:
         """Change of a canary of the trial's world next to other trials; None if unknown."""
-        if not row["concurrent_trials"]:
+        # The canary that was measured alone completes the comparison, and has its result, too.
+        if not row["concurrent_trials"] and not trial.is_canary:
             return None
         return self._canaries.interference(trial.point.world)
 

@@ -68,16 +68,21 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
         _windows(measured),
         _implausible_doubt(measured, varying),
         _environment_doubt(measured),
-        _interference_doubt(measured, zone=study.zone),
+        _interference_doubt(study.frame, zone=study.zone),
     )
     return [*filter(None, doubts)]
 
 
-def _interference_doubt(trials: pd.DataFrame, *, zone: float) -> str:
-    """State that trials slowed each other down by more than the indifference zone."""
-    frame = trials.reindex(columns=list(INTERFERENCE_COLUMNS))
-    rows = [dict(zip(INTERFERENCE_COLUMNS, row, strict=True)) for row in frame.to_numpy()]
-    interference = interference_over(rows, zone=zone)
+def _interference_doubt(rows: pd.DataFrame, *, zone: float) -> str:
+    """State that trials slowed each other down by more than the indifference zone.
+
+    Args:
+        rows: of trials and canaries.
+        zone: indifference zone, as a share.
+    """
+    frame = rows.reindex(columns=list(INTERFERENCE_COLUMNS))
+    records = [dict(zip(INTERFERENCE_COLUMNS, row, strict=True)) for row in frame.to_numpy()]
+    interference = interference_over(records, zone=zone)
     if interference is None:
         return ""
     return interference_words(interference, zone=zone)

@@ -577,7 +577,7 @@ TRIALS: tuple[Column, ...] = (
         FLOAT,
         "",
         "step time of its world's canary next to other trials over that alone, less 1; null where "
-        "it ran alone, or the canary was not measured both ways before",
+        "a trial ran alone, or the canary was not measured both ways before",
     ),
     Column("interference_low", FLOAT, "", "lower end of its 95 % interval"),
     Column("interference_high", FLOAT, "", "upper end of its 95 % interval"),

@@ -488,6 +488,8 @@ def test_a_row_says_how_much_the_trials_next_to_it_changed_its_canary(kept: Kept
         assert "interference" in slowed["flags"]
     # What interference explains is no drift.
     assert "canary_drift" not in together["flags"]
+    # Where it is measured alone after that, its own row has the comparison.
+    assert kept.end(canary_of(2), 1.0, concurrent_trials=0)["interference"] is not None
     by_itself = kept.end(trial, concurrent_trials=0)
     for undisturbed in (alone, by_itself, early):
         assert undisturbed["interference"] is None

