@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from dtsweep.analysis.launches import setting_columns
+from dtsweep.analysis.launches import PER_SAMPLES, setting_columns
 from dtsweep.analysis.objectives import Objective, read_objectives
 from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
@@ -173,6 +173,8 @@ def why_none(points: pd.DataFrame, objective: Objective, condition: Condition) -
                 f"{reason}: the number of samples in a step is not known. Give samples_per_step "
                 "(--samples-per-step), or take another objective: --minimize latency_s"
             )
+        if objective.name in (PER_SAMPLES, "usd_per_hour", "cost_usd"):
+            return f"{objective.name} is unknown: nodes have no price; --prices FILE gives them one"
         return f"{reason}, so none can be recommended by it"
     unknown, implausible = (int(allowed[name].sum()) for name in ("is_unknown", "is_implausible"))
     parts = []

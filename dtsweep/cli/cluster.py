@@ -126,6 +126,8 @@ def _check_run(sweep: str, arguments: tuple[str, ...]) -> None:
         raise SweepError(
             f"dtsweep run would refuse what stands after --: {error.format_message().rstrip('.')}"
         ) from None
+    if given["max_cost_usd"] is not None and given["prices"] is None and given["price"] is None:
+        raise SweepError("--max-cost needs the prices of nodes: add --prices FILE, or --price USD")
     for name, option in OWN.items():
         if given[name]:
             raise SweepError(f"{option} can't stand after --; {_instead(option)}")

@@ -57,8 +57,9 @@ if TYPE_CHECKING:
     help="Also how long training on N samples takes.",
 )
 @click.option(
-    "--price",
+    "--worker-price",
     type=FiniteRange(min=0),
+    metavar="USD",
     help="And what it costs, at this price of a worker for an hour.",
 )
 @prices_option
@@ -135,7 +136,7 @@ def print_results(
     as_json: bool,
     show_all: bool = False,
     samples: int | None = None,
-    price: float | None = None,
+    worker_price: float | None = None,
     **asked: Any,
 ) -> None:
     """Print the report of a results folder.
@@ -145,7 +146,7 @@ def print_results(
         as_json: as JSON values.
         show_all: whatever tables leave out.
         samples: also how long training on so many takes.
-        price: also what that costs, of a worker for an hour.
+        worker_price: also what that costs, in USD of a worker for an hour.
         asked: what `content_of` takes; objectives that are empty are the usual ones. `question` is
             the one to answer, by default that of the results. `prices` is a file of prices that
             hold for all rows.
@@ -158,9 +159,9 @@ def print_results(
     from dtsweep.report.terminal import print_report
     from dtsweep.report.times import training_times
 
-    if price is not None and samples is None:
+    if worker_price is not None and samples is None:
         raise SweepError(
-            "--price goes with --samples: how much data the training takes; add --samples N"
+            "--worker-price goes with --samples: how much data the training takes; add --samples N"
         )
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     if any(objectives.values()):
@@ -171,7 +172,7 @@ def print_results(
         costs_of(results, prices=prices),
     ]
     if samples is not None:
-        sections.append(training_times(samples=samples, price=price))
+        sections.append(training_times(samples=samples, worker_price=worker_price))
     # A run that had nothing left to measure has stored no row with its question.
     study = Study(load_results(results, prices=prices), question=question)
     content = content_of(study, sections=sections, **asked)

@@ -118,8 +118,9 @@ def carry_out(
             f"dtsweep: {tally.limit}; {count_of(tally.trials_left, 'trial')} left of those "
             f"planned so far; {next_step}"
         )
-    # Where the run was interrupted before any trial had begun, there may be nothing to read.
-    if tally.storage_error is None and (tally.signal_number is None or tally.statuses):
+    # Where the run was interrupted, or at its limit, before any trial began, there may be no rows.
+    is_cut = tally.signal_number is not None or tally.trials_left is not None
+    if tally.storage_error is None and (tally.statuses or not is_cut):
         question = sweep.question
         if options["in_process"]:
             # It launched each point once, as a plain grid.

@@ -216,7 +216,7 @@ def print_json(value: Any) -> None:
 
 
 def load_results(results: str, *, prices: str | None = None) -> pd.DataFrame:
-    """Read trials with canaries; what is left out is said.
+    """Read trials with canaries; what is left out is said, and node types without a price.
 
     Args:
         results: the place.
@@ -229,10 +229,17 @@ def load_results(results: str, *, prices: str | None = None) -> pd.DataFrame:
     if prices is None:
         return frame
     from dtsweep.plan.prices import prices_of
-    from dtsweep.report.costs import priced
+    from dtsweep.report.costs import priced, without_price
 
     read = prices_of(prices, None)
-    return frame if read is None else priced(frame, read)
+    if read is None:
+        return frame
+    for node_type in without_price(frame, read):
+        tell(
+            f"dtsweep: node type {node_type!r} has no price, so its cost is unknown; "
+            f"{read.how_to_add(node_type)}"
+        )
+    return priced(frame, read)
 
 
 @contextmanager

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dtsweep.cluster_files.demand import Node
-from dtsweep.errors import SweepError
+from dtsweep.errors import SweepError, quoted
 
 RAY, KUBERAY = "ray", "kuberay"
 
@@ -92,6 +93,9 @@ POD_CPUS_PER_GPU = 8
 
 POD_GPUS = 8
 
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?")
+"""Names that Kubernetes takes for a local queue."""
+
 
 def check_asked(asked: Asked) -> None:
     """Refuse options that contradict each other.
@@ -110,6 +114,11 @@ def check_asked(asked: Asked) -> None:
     if asked.spot and asked.provider is None:
         raise SweepError(
             "--spot needs --provider: each cloud's Kubernetes marks its spot nodes in its own way"
+        )
+    if asked.queue is not None and not _NAME.fullmatch(asked.queue):
+        raise SweepError(
+            f"--queue {quoted(asked.queue)} is not a name of Kubernetes: lower-case letters, "
+            "digits, '-' and '.', such as team-a"
         )
     if asked.provider is not None and not asked.spot:
         raise SweepError("--provider is needed for --spot alone with --to kuberay; leave it out")

@@ -37,6 +37,18 @@ def priced(frame: pd.DataFrame, prices: Prices) -> pd.DataFrame:
     return frame.assign(**columns).astype(dict.fromkeys(columns, "float64")).copy()
 
 
+def without_price(frame: pd.DataFrame, prices: Prices) -> list[str]:
+    """Name the node types of rows that have no price.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it.
+        prices: that hold for all rows.
+    """
+    sets = frame["node_types"].dropna().unique()
+    node_types = {node_type for nodes in sets for node_type in read_types(nodes)}
+    return sorted(name for name in node_types if prices.price_of(name) is None)
+
+
 def _priced_row(row: Mapping[Any, Any], prices: Prices) -> dict[str, Any]:
     """Row with the price of its node types, and its cost."""
     per_hour = cost = None
@@ -130,7 +142,8 @@ class Costs:
         if self.total_usd is not None:
             words = ""
             if self.rows.usd is not None:
-                words = f", {usd(self.rows.usd)} of it for attempts and the rest for idle nodes"
+                of_attempts = f"{usd(self.rows.usd)} of it for attempts"
+                words = f", {of_attempts}, and the rest for starts and idle nodes"
             say(console, f"\nAll runs cost {usd(self.total_usd)}{words}.")
         elif self.rows.usd is not None:
             say(console, f"\nThe attempts cost {usd(self.rows.usd)}, idle nodes not counted.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.analysis.candidates import way_to_measure
+from dtsweep.analysis.launches import PER_SAMPLES
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
 from dtsweep.report.answer import evidence, headline
@@ -27,6 +28,7 @@ from dtsweep.text import (
     percent_up,
     plain,
     say,
+    usd,
 )
 
 if TYPE_CHECKING:
@@ -142,6 +144,8 @@ def quantity(name: str, value: float, low: float = math.nan, high: float = math.
     ('48.20 ms', '812.3 ± 4.1 samples/s')
     >>> quantity("memory_peak_bytes", 2.0**30)
     '1,024 MiB'
+    >>> quantity("usd_per_million_samples", 0.01241)
+    '$0.012 per million samples'
     """
     if name.endswith("_per_s"):
         return f"{format_rate(value, low, high)} {name.removesuffix('_per_s')}/s"
@@ -149,6 +153,8 @@ def quantity(name: str, value: float, low: float = math.nan, high: float = math.
         return f"{format_ends(value * 1e3, low * 1e3, high * 1e3)} ms"
     if name.endswith("_bytes"):
         return f"{format_number(value / 2**20, digits=3)} MiB"
+    if name == PER_SAMPLES:
+        return f"{usd(value)} per million samples"
     return f"{name} {value:.4g}"
 
 

@@ -50,17 +50,17 @@ _OF_THE_DATA_ALONE = (
 )
 
 
-def training_times(*, samples: int, price: float | None) -> Callable[[Study], TrainingTimes]:
+def training_times(*, samples: int, worker_price: float | None) -> Callable[[Study], TrainingTimes]:
     """Make the section of training on so many samples.
 
     Args:
         samples: to train on.
-        price: of one worker for an hour; None for no cost.
+        worker_price: USD of one worker for an hour; None for no cost.
     """
 
     def section(study: Study) -> TrainingTimes:
         rows = training_time(study, samples=samples)
-        return TrainingTimes(rows if price is None else with_cost(rows, price=price))
+        return TrainingTimes(rows if worker_price is None else with_cost(rows, price=worker_price))
 
     return section
 

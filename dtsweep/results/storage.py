@@ -353,6 +353,8 @@ def _refuse_malformed(where: str, shown: str) -> None:
         raise SweepError(
             "results '' is not a place; give a folder or a URI such as s3://bucket/folder"
         )
+    if match := re.fullmatch(r"(s3|gs|gcs|az)://(/.*)?", where):
+        raise SweepError(f"results {shown!r} name no bucket; give {match[1]}://bucket/folder")
     if "://" in where:
         return
     if match := re.match(r"(s3|gs|gcs|az|abfss?|hdfs):/*", where):
@@ -370,8 +372,12 @@ def _opened(where: str, shown: str) -> ObjectStore:
         return open_store(where)
     except (pa.ArrowException, ValueError) as error:
         reason = str(error).replace(where, shown)
-        raise SweepError(
-            f"results {shown!r} can't be opened: {reason}; give a folder or s3://…, gs://…, az://…"
-        ) from None
+        next_step = ""
+        if isinstance(error, pa.ArrowException):  # Azure's reasons have a next step of their own.
+            next_step = "; give a folder or s3://…, gs://…, az://…"
+        raise SweepError(f"results {shown!r} can't be opened: {reason}{next_step}") from None
     except OSError as error:
-        raise StorageError(f"results {shown!r} can't be opened: {error}") from error
+        raise StorageError(
+            f"results {shown!r} can't be opened: {error}; check the network, the credentials and "
+            "the name of the bucket"
+        ) from error

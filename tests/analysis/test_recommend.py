@@ -464,6 +464,8 @@ def test_energy_is_a_goal_where_it_was_measured() -> None:
     assert one(*points, goal=GOALS["energy"]).point["point_id"] == "b"
     with pytest.raises(SweepError, match="energy_j_per_sample was not measured on any point"):
         one(launches("a", 100), goal=GOALS["energy"])
+    with pytest.raises(SweepError, match=r"is unknown: nodes have no price; --prices FILE gives"):
+        one(launches("a", 100), goal=GOALS["cost"])
 
 
 def test_numbers_that_contradict_each_other_are_not_recommended() -> None:

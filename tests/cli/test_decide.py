@@ -133,7 +133,7 @@ def test_report_refuses_an_objective_that_is_no_column(
 
 
 def test_a_condition_holds_for_the_whole_report(study: Path, forked_command: Command) -> None:
-    asked = ["--samples", "50000", "--price", "3.6", "--where", "workers<=1", "--json"]
+    asked = ["--samples", "50000", "--worker-price", "3.6", "--where", "workers<=1", "--json"]
     told = json.loads(forked_command("report", "results/batchsize", *asked, folder=study).stdout)
     assert {row["workers"] for row in told["training_time"]} == {1}
     for row in told["training_time"]:
@@ -145,6 +145,6 @@ def test_a_condition_holds_for_the_whole_report(study: Path, forked_command: Com
 def test_a_price_without_an_amount_of_data_is_one_line(
     study: Path, forked_command: Command
 ) -> None:
-    done = forked_command("report", "results/batchsize", "--price", "2", folder=study)
+    done = forked_command("report", "results/batchsize", "--worker-price", "2", folder=study)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--price goes with --samples" in done.stderr
+    assert "--worker-price goes with --samples" in done.stderr

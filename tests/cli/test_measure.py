@@ -55,3 +55,12 @@ def test_what_is_wrong_with_prices_or_a_limit_of_cost_is_one_line(
         assert done.returncode == 2, options
         assert len(done.stderr.splitlines()) == 1
         assert message in done.stderr
+
+
+def test_a_limit_before_the_first_trial_is_exit_code_3_and_no_mistake(
+    tmp_path: Path, forked_command: Command
+) -> None:
+    sweep = ["run", ROOT / "sweeps" / "own_model.py", "--in-process"]
+    done = forked_command(*sweep, "--price", "1", "--max-cost", "1e-9", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "goes on" in done.stderr.splitlines()[-1]

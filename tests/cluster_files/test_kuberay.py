@@ -266,6 +266,8 @@ def test_secrets_come_from_a_secret_of_kubernetes(tmp_path: Path, forked_command
         ),
         ((*RESULTS, "--", "--max-hour", "2"), "dtsweep run would refuse what stands after --: No"),
         ((*RESULTS, "--", "--max-hours", "x"), "dtsweep run would refuse what stands after --: In"),
+        ((*RESULTS, "--", "--max-cost", "3"), "--max-cost needs the prices of nodes: add --prices"),
+        ((*RESULTS, "--queue", "My team"), "--queue 'My team' is not a name of Kubernetes: lower-"),
         ((*RESULTS, "--", "--results", "x"), "--results can't stand after --; give it in front"),
         ((*RESULTS, "--", "--address", "x"), "--address can't stand after --; the run uses the"),
     ],

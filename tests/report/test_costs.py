@@ -17,7 +17,7 @@ from dtsweep.analysis import Study, recommend
 from dtsweep.analysis.decision import asks_for_cost, check_goal, decide
 from dtsweep.plan.prices import PricedType, Prices
 from dtsweep.plan.settle import policy_of
-from dtsweep.report.costs import Costs, costs_of, priced
+from dtsweep.report.costs import Costs, costs_of, priced, without_price
 from dtsweep.results.pack import attempt_files
 from dtsweep.results.run_record import FOLDER, RunRecord
 from dtsweep.results.storage import StoredFile
@@ -69,7 +69,7 @@ def test_a_report_says_what_all_runs_cost_and_what_was_lost(tmp_path: Path) -> N
     store_record(tmp_path, "b", 1.5)
     section, said = costs(tmp_path)
     assert said.split("\n")[1:3] == [
-        "All runs cost $5.50, $3.00 of it for attempts and the rest for idle nodes.",
+        "All runs cost $5.50, $3.00 of it for attempts, and the rest for starts and idle nodes.",
         "Preemptions and lost attempts: 200 node-s, $2.00 of $5.50.",
     ]
     assert section.as_json()["cost"] == {
@@ -106,6 +106,7 @@ def test_prices_that_are_given_later_hold_for_all_rows(tmp_path: Path) -> None:
     frame = priced(dtsweep.load(tmp_path), PRICES)
     assert frame["usd_per_hour"].fillna(-1).tolist() == [72.0, 18.0, -1, -1]
     assert frame["cost_usd"].fillna(-1).tolist() == [2.0, 0.5, -1, -1]
+    assert without_price(frame, PRICES) == ["other"]
     file = tmp_path / "prices.toml"
     file.write_text("[gpu]\nusd_per_hour = 36\n[other]\nusd_per_hour = 360")
     values = costs(tmp_path, prices=str(file))[0].as_json()["cost"]

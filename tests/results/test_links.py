@@ -48,3 +48,9 @@ def test_an_address_that_lacks_a_slash_is_no_folder() -> None:
         SweepError, match=r"results 's3:/bucket/x' is not a folder; did you mean s3://bucket/x\?"
     ):
         try_place("s3:/bucket/x")
+
+
+@pytest.mark.parametrize("place", ["gs://", "s3:///x"])
+def test_an_address_without_a_bucket_is_refused(place: str) -> None:
+    with pytest.raises(SweepError, match=r"name no bucket; give (gs|s3)://bucket/folder"):
+        try_place(place)
