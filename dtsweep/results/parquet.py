@@ -15,13 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dtsweep.errors import StorageError
-from dtsweep.results.schema import (
-    RETIRED,
-    SCHEMA_VERSION,
-    TABLES,
-    WORKLOAD_TYPES,
-    table_schema,
-)
+from dtsweep.results.schema import SCHEMA_VERSION, TABLES, WORKLOAD_TYPES, table_schema
 
 REPLACES = b"dtsweep.replaces"
 """File metadata of a compacted file: JSON list of the files whose rows it has."""
@@ -124,9 +118,9 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
     file = opened(data, name=name, table=table)
     with _refused():
         names = file.schema_arrow.names
-        wanted = [name for name in names if name not in RETIRED.get(table, {})]
+        wanted = None
         if columns is not None:
-            wanted = [n for n in wanted if n in columns or _is_always_read(n, table)]
+            wanted = [n for n in names if n in columns or _is_always_read(n, table)]
         rows = file.read(columns=wanted, use_threads=len(data) > THREADS_FROM)
         rows.validate(full=True)
         if rows["attempt_id"].null_count:
@@ -183,7 +177,6 @@ def _checked(data: bytes, name: str, table: str) -> Any:
 @lru_cache(maxsize=64)
 def _check_columns(schema: Any, table: str) -> None:
     declared = {column.name: column.type for column in TABLES[table]}
-    declared.update(RETIRED.get(table, {}))
     for field in schema:
         if field.name in declared:
             allowed = [declared.pop(field.name)]

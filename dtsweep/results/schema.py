@@ -17,8 +17,7 @@ from dtsweep.sweep.point import AXES, FIELD_TYPES
 SCHEMA_VERSION = 1
 """Stored in every file.
 
-It rises with each release that adds columns, and no column is ever changed. One that is no longer
-stored is in `RETIRED`, so that older files can be read.
+It rises with each release that adds columns, and no column is ever changed or removed.
 """
 
 BOOL = pa.bool_()
@@ -769,9 +768,6 @@ RANKS: tuple[Column, ...] = (
     ),
     Column("log", TEXT, "", "path of its log"),
 )
-
-RETIRED: Mapping[str, Mapping[str, Any]] = MappingProxyType({"trials": {"idle_node_s": FLOAT}})
-"""Columns of older files by table, which are read without them."""
 
 STEPS: tuple[Column, ...] = (
     *_IDENTITY,

@@ -113,12 +113,6 @@ def test_prices_that_are_given_later_hold_for_all_rows(tmp_path: Path) -> None:
     assert (values["total_usd"], values["attempts_usd"]) == (None, 12.5)
 
 
-def test_old_rows_with_a_retired_column_are_read_without_it() -> None:
-    old = Path(__file__).parents[1] / "data" / "three_modes"
-    assert "idle_node_s" not in dtsweep.load(old).columns
-    assert dtsweep.load(old)["usd_per_hour"].isna().all()
-
-
 def study_with_prices(price: dict[int, float | None]) -> tuple[Machine, Study]:
     """Points of 1, 2 and 4 workers at 100, 190 and 300 samples/s, on nodes of these prices."""
     rates = {1: 100.0, 2: 190.0, 4: 300.0}
