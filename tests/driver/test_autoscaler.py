@@ -136,7 +136,10 @@ def test_numbers_of_a_configuration_may_be_quoted() -> None:
         "{max_workers: '3', available_node_types: {w: {resources: {CPU: '8'}, max_workers: '2'}}}"
     )
     assert found == Autoscaler(
-        types=[NodeType(name="w", resources={"CPU": 8.0}, max_nodes=2)], max_nodes=3
+        types=[NodeType(name="w", resources={"CPU": 8.0}, max_nodes=2)],
+        max_nodes=3,
+        # Ray's own, where the configuration has none.
+        idle_timeout_s=300.0,
     )
 
 
