@@ -1,4 +1,4 @@
-"""How full a cluster is, and how long worlds wait: backfill next to first-come-first-served.
+"""Use of a cluster and waits of worlds: backfill next to first-come-first-served.
 
 Sessions of mixed sizes are simulated on nodes that nobody else uses. The scheduler is the one of a
 run (`dtsweep.plan.allotment`); first-come-first-served is the same one that sees only the first

@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dtsweep.errors import SweepError
+from dtsweep.plan.cost import nodes_needed
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Resources, Sweep
 from dtsweep.text import count_of
-
-SPREAD = ("spread", "strict_spread")
-"""Placements that ask for a node per worker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +104,10 @@ def nodes_of(world: World, *, room: int) -> int | None:
         world: its workers and placement.
         room: workers that a node holds.
     """
-    if world.placement in SPREAD:
+    if world.placement == "spread":
+        # It uses a node for each worker where there are as many.
         return world.workers
-    if world.placement == "strict_pack" and world.workers > room:
-        return None
-    return -(-world.workers // room)
+    return nodes_needed(world, room)
 
 
 def _launches(sweep: Sweep) -> int:

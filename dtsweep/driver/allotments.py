@@ -15,8 +15,14 @@ from typing import Protocol
 import ray
 
 from dtsweep.plan.allotment import Begin, NodePool, Places, RunningSession, WaitingSession
-from dtsweep.session.node_choice import STRIKES, FailureCounts, NodeNow, nodes_now, room_for
-from dtsweep.text import count_of
+from dtsweep.session.node_choice import (
+    STRIKES,
+    FailureCounts,
+    NodeNow,
+    nodes_now,
+    room_for,
+    rooms_in_words,
+)
 
 LOOK_EVERY_S = 2.0
 """Interval of looks at the nodes of a cluster."""
@@ -160,10 +166,7 @@ class Allotments:
         if pool is None or not pool.rooms:
             # Of no nodes at all the head has not said yet which ones there are.
             return {}
-        rooms = [room for room in pool.rooms.values() if room]
-        nodes = (
-            f"{count_of(len(rooms), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
-        )
+        nodes = rooms_in_words([room for room in pool.rooms.values() if room])
         return {
             index: f"{session.workers} workers don't fit any more: {nodes}"
             for index, session in enumerate(waiting)

@@ -10,7 +10,7 @@ from pathlib import Path
 import ray
 
 from dtsweep.driver.autoscaler import Autoscaler, NodeType, find_autoscaler
-from dtsweep.session.node_choice import can_hold, room_for
+from dtsweep.session.node_choice import can_hold, room_for, rooms_in_words
 from dtsweep.sweep.point import Point, World
 from dtsweep.text import count_of
 
@@ -97,7 +97,7 @@ class Cluster:
             return None
         if can_hold(rooms, workers=point.workers, placement=point.placement):
             return None
-        has = f"{count_of(len(rooms), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
+        has = rooms_in_words(rooms)
         if self.autoscaler is not None:
             has = f"at most {has}"
         rules = {"strict_pack": " on one node", "strict_spread": " on a node each"}

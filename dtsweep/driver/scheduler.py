@@ -190,7 +190,6 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             same_nodes = (task.session_group, trial.point.world)
             self._account.handed_out(index, session=same_nodes)
         self._recorder.began(trial)
-        self._slots[index].is_busy = True
         self._slots[index].attempt_began = now
         self._ask_ahead(index)
         self._handed_out += 1
@@ -285,7 +284,6 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             slot.failure_counts = result.failure_counts
         if result.slot_is_spent:
             slot = self._slots[ended.slot] = slot.replaced()
-        slot.is_busy = False
         slot.attempt_began = None
         slot.is_up = not result.session_has_ended
         if result.refusal is not None:

@@ -77,7 +77,6 @@ class SlotActor:
     actor: Any
     name: str
     settings: Settings
-    is_busy: bool = False
     places: Mapping[str, int] | None = None
     """Number of ranks of its session on each node; None where Ray chooses them."""
 
@@ -110,6 +109,11 @@ class SlotActor:
 
     asked_s: float = math.inf
     """Time since then, in the driver's own time; infinite before the first question."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True while it runs an attempt."""
+        return self.attempt_began is not None
 
     @property
     def may_get_nodes(self) -> bool:

@@ -49,8 +49,11 @@ class Pace(NamedTuple):
         >>> Pace(start_s=15.0, trial_s=10.0, canary_s=20.0).session_s(3, has_canaries=True)
         85.0
         """
-        canaries = 2 * has_canaries
-        return self.start_s + trials * self.trial_s + canaries * self.canary_s
+        seconds = self.start_s + trials * self.trial_s
+        if has_canaries:
+            # One at each end.
+            seconds += 2 * self.canary_s
+        return seconds
 
 
 FIRST_PACE = Pace(start_s=SESSION_START_S, trial_s=10.0, canary_s=10.0)

@@ -171,14 +171,13 @@ def choose_nodes(
     rooms = _rooms(staying, per_worker)
     if can_hold(rooms, workers=world.workers, placement=world.placement):
         return NodeChoice(leaving=leaving, failing=[])
-    has = f"{count_of(len(staying), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
     suffix = ""
     if leaving:
         suffix = f"; {', '.join(node.name for node in leaving)} is being taken back"
     return NodeChoice(
         leaving=leaving,
         failing=[],
-        misfit=f"{world.workers} workers don't fit any more: {has}{suffix}",
+        misfit=f"{world.workers} workers don't fit any more: {rooms_in_words(rooms)}{suffix}",
     )
 
 
@@ -220,6 +219,15 @@ def can_hold(rooms: Sequence[int], *, workers: int, placement: str) -> bool:
     if placement == "strict_spread":
         return sum(room > 0 for room in rooms) >= workers
     return sum(rooms) >= workers
+
+
+def rooms_in_words(rooms: Sequence[int]) -> str:
+    """Say how many workers nodes have room for.
+
+    >>> rooms_in_words([2, 1]), rooms_in_words([])
+    ('2 nodes with room for 2+1', '0 nodes with room for none')
+    """
+    return f"{count_of(len(rooms), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
 
 
 def room_for(resources: Mapping[str, float], per_worker: Mapping[str, float]) -> int:

@@ -28,7 +28,7 @@ def rows(share: float, *, low: float) -> list[dict[str, Any]]:
 
 
 def planned(share: float, *, concurrent: int) -> str:
-    """What the plan says of results with this interference."""
+    """Plan of results with this interference, as it is printed."""
     sweep = Sweep(workload=Tokens(), axes={}, measure=Measure(repeats=1))
     plan = replace(make_plan(sweep, candidates(sweep), []), rows=rows(share, low=share / 2))
     out = StringIO()

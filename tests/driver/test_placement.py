@@ -108,7 +108,7 @@ def test_a_session_that_waits_long_for_nodes_holds_others_back_until_its_attempt
     autoscaled = replace(of_slots, is_autoscaled=True)
     run = made(tmp_path, GrowingNodes([1, 1]), workers=[1], of_slots=autoscaled)
     run.slots[0].waits_s = HOLD_BACK_S + 1
-    run.slots[0].is_busy = is_busy
+    run.slots[0].attempt_began = 0.0 if is_busy else None
     run.placement.begin_sessions()
     assert len(run.with_nodes) == begun
 

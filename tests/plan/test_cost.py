@@ -1,4 +1,4 @@
-"""What a plan should cost, by the nodes of its worlds."""
+"""Expected cost of a plan, by the nodes of its worlds."""
 
 from __future__ import annotations
 

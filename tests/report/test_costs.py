@@ -1,4 +1,4 @@
-"""What runs have cost, as a report says it; and prices that are given later."""
+"""Costs of runs in a report, and prices that are given later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a slot asks of an autoscaler and gives back, next to other slots; no Ray runs here."""
+"""Requests of a slot to an autoscaler, next to other slots; no Ray runs here."""
 
 from __future__ import annotations
 
