@@ -16,6 +16,7 @@ list; `tests/test_imports.py` reads both lists. On the right stands which proces
 readers are processes that read results:
 
     errors          what a user did that can't be measured, in one line
+    escape          text of others in HTML, JSON and CSV
     text            numbers and tables for the terminal
     provenance      what a number was measured with: versions, source, revision
     sweep           the question: axes, points, settings                    any process
@@ -36,6 +37,7 @@ What reads, from rows to a decision:
 
     inference       statistics of launches: variances, contrasts, power     driver, readers
     analysis        questions to the table of trials                        driver, readers
+    trackers        rows for other tools: MLflow, W&B, TensorBoard, CSV     driver, readers
 
 What asks for the next measurements, by the decision so far:
 
@@ -45,7 +47,11 @@ What asks for the next measurements, by the decision so far:
 Views of results:
 
     report          views of results for people and programs                readers
+    plots           plots of results, for notebooks and pages               readers
+    page            the report as one HTML page                             readers
+    notebook        HTML of studies, plans and recommendations in Jupyter   readers
     compare         run against run                                         readers
+    foreign_tables  other people's tables, as rows of results               readers
 
 What tests of packages use:
 
@@ -93,10 +99,9 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from dtsweep import analysis
+    from dtsweep import analysis, plots
     from dtsweep.analysis.load import load
     from dtsweep.driver.run import run
-    from dtsweep.report import plots
     from dtsweep.results.store import steps
 else:
 
@@ -106,7 +111,7 @@ else:
             case "analysis":
                 return import_module("dtsweep.analysis")
             case "plots":
-                return import_module("dtsweep.report.plots")
+                return import_module("dtsweep.plots")
             case "load":
                 return import_module("dtsweep.analysis.load").load
             case "steps":

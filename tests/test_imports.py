@@ -25,7 +25,7 @@ OWNERS = {
     "ray": "session driver doctor sync.parameter_server",
     "torch": "worker measure hardware compression sync contract session doctor workloads",
     "pyarrow": "results compare",
-    "pandas": "results inference analysis report compare",
+    "pandas": "results inference analysis report plots compare",
     "scipy": "measure inference analysis compare",
     "psutil": "hardware",
     "zstandard": "compression",
@@ -33,15 +33,15 @@ OWNERS = {
     "pynvml": "hardware",
     "rich": "text driver report cli",
     "plotext": "report.sketch",
-    "plotly": "report.plots",
+    "plotly": "plots",
     "click": "cli",
     "transformers": "workloads",
 }
 """Who may import what, anywhere in a module: rooms, or single files."""
 
 ONLY_IN_FUNCTIONS = {
-    "plotly": "report.plots",
-    "pandas": "results inference analysis report compare",
+    "plotly": "plots",
+    "pandas": "results inference analysis report plots compare",
     "scipy": "measure inference analysis compare",
     "moocore": "inference",
     "transformers": "workloads",
@@ -51,7 +51,7 @@ ONLY_IN_FUNCTIONS = {
 """Who may import what only where it is needed, so that the module itself is light."""
 
 MEASURING = "hardware measure results workloads compression sync metrics worker session"
-READING = "inference analysis plan driver report compare"
+READING = "inference analysis trackers plan driver report plots page compare foreign_tables"
 """The two wings. The first, which runs in ranks and slots, imports nothing of the second."""
 
 HEAVY = {"ray", "torch", "numpy", "pandas", "psutil", "pynvml", "scipy", "transformers"}

@@ -3,6 +3,7 @@
 Readers and the driver; imports rich, and pandas in functions alone. In reading order:
 
     records         rows as JSON values
+    privacy         results as strangers may see them
     labels          labels of points and axes
     verdict_words   words for verdicts of comparisons and their reasons
     next_step       the run that would decide, in words
@@ -27,7 +28,6 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     sketch          the frontier as a plot of characters
     as_json         the report as JSON values
     terminal        the report in the terminal
-    plots           the report as Plotly figures
     status          state of a campaign: in the terminal, in one line, as JSON values
     difference_view  a comparison of two points, in words and as JSON values
 """

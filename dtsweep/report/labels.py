@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.errors import LABEL_SHOWN, shortened
+from dtsweep.inference.spread import POINT
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS, OWN, UNDECLARED, mode_in_results
 from dtsweep.sweep.point import AXES, is_left_out
@@ -37,6 +38,17 @@ def argument_columns(columns: Sequence[str]) -> list[str]:
     ['workload_args.batch-size']
     """
     return [column for column in columns if column.startswith(f"workload_{ARGS}")]
+
+
+def point_key(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    """Identify a point of a frontier: `POINT` of it, as one text.
+
+    >>> point_key({"point_id": "1f", "env_id": None, "hosts": 2})
+    '1f//2'
+    """
+    import pandas as pd
+
+    return "/".join("" if pd.isna(row[name]) else str(row[name]) for name in POINT)
 
 
 def passes_label(row: Mapping[Any, Any] | pd.Series[Any]) -> str:

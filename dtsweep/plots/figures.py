@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["frontier", "scaling", "shares"]
 
 
-def __dir__() -> list[str]:
-    """Offer the figures alone, as in a notebook's completion."""
-    return sorted(__all__)
-
-
 COLOURS = {
     "exact": "#0072B2",
     "lossy": "#CC79A7",

@@ -1,0 +1,4 @@
+"""Other people's tables of measurements, as rows of results.
+
+Readers. In reading order:
+"""

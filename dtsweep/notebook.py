@@ -1,0 +1,1 @@
+"""HTML of studies, plans and recommendations in Jupyter."""
