@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.plots.style import cut, label
+from dtsweep.plots.style import LABEL, cut, label
 from dtsweep.report.content import Content
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.labels import BATCH_SHAPE, point_key, point_label, trial_label
@@ -63,7 +63,7 @@ class PlotPoint:
         settings = point_label(self.row, self.varying)
         if not shape:
             return label(cut(settings))
-        room = 40 - 3 - max(len(shape), _SHAPE_SHOWN)
+        room = LABEL - 3 - max(len(shape), _SHAPE_SHOWN)
         return label(f"{cut(settings, room)} · {shape}")
 
     @property

@@ -11,8 +11,10 @@ from dtsweep.plots.points import plain_headers
 from dtsweep.plots.style import (
     GREY,
     MOST_LINES,
+    MOST_ON_DEMAND,
     SERIES,
     TITLE,
+    about_lines,
     cut,
     is_on_demand,
     joined,
@@ -62,7 +64,8 @@ class _Ladder(NamedTuple):
 def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker") -> Plot:
     """Plot speed-ups with their 95 % intervals against sizes, weak and strong; ideal is dashed.
 
-    Of many groups, the eight of the highest throughput are shown, the others on demand.
+    Of many groups, the eight of the highest throughput are shown, others on demand. Bars that reach
+    far beyond the highest speed-up are cut off.
 
     Args:
         content: of a report.
@@ -73,9 +76,10 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
     ]
     ladders = [ladder for ladder in ladders if ladder.rows["speed_up"].notna().any()]
     ladders.sort(key=lambda ladder: float(ladder.rows["samples_per_s"].max()), reverse=True)
+    lines = ladders[: MOST_LINES + MOST_ON_DEMAND]
     traces = [
         _line(ladder, place, count=min(len(ladders), MOST_LINES))
-        for place, ladder in enumerate(ladders)
+        for place, ladder in enumerate(lines)
     ]
     sizes = sorted({1.0, *(size for ladder in ladders for size in ladder.multiples)})
     if ladders:
@@ -93,7 +97,8 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
         traces=traces,
         layout=layout(
             x={"title": title(f"{words}, as a multiple of the fewest"), **ticks},
-            y={"title": title("speed-up, as a multiple of the fewest"), "rangemode": "tozero"},
+            y={"title": title("speed-up"), "range": [0, _top(lines)]},
+            lines=len(traces),
         ),
         table=_table(ladders),
     )
@@ -147,13 +152,26 @@ def _ideal(largest: float) -> dict[str, Any]:
     }
 
 
+def _top(ladders: Sequence[_Ladder]) -> float:
+    """Upper end of the axis of speed-ups: bars that reach far beyond are cut off."""
+    values = [
+        value
+        for ladder in ladders
+        for value in (*ladder.multiples, *numbers(ladder.rows["speed_up"]))
+        if value is not None
+    ]
+    return max(values, default=1.0) * 1.15
+
+
 def _subtitle(count: int) -> str:
     if not count:
         return ""
-    hidden = ""
-    if count > MOST_LINES:
-        hidden = f"{count_of(count - MOST_LINES, 'slower group')} on demand, in the legend"
-    return joined(["weak: same micro_batch × accumulation; strong: same global_batch", hidden])
+    return joined(
+        [
+            "weak: same micro_batch × accumulation; strong: same global_batch",
+            about_lines(count, "slower group"),
+        ]
+    )
 
 
 def _description(ladders: Sequence[_Ladder], *, words: str) -> str:
