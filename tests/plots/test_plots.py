@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -91,14 +92,13 @@ def check(plot: Plot) -> None:
             assert len(trace["ids"]) == len(trace["x"]) == len(trace["y"])
 
 
-def hostile_numbers() -> pd.DataFrame:
+def odd_numbers() -> pd.DataFrame:
     infinite = float("inf")
     return trials(
-        ALL_KNOWN | {"samples_per_s": infinite, "samples_per_s_high": infinite},
-        ALL_KNOWN | {"samples_per_s_low": -infinite, "samples_per_s_high": infinite},
+        ALL_KNOWN | {"step_mean_s": infinite, "overlap_share": -infinite},
         ALL_KNOWN | {"energy_j_per_sample": infinite, "usd_per_hour": infinite},
-        ALL_KNOWN | {"micro_batch": 8, "exchange_share": -infinite, "exchange_isolated_s": 0.0},
-        ALL_KNOWN | {"micro_batch": 16, "step_p50_s": infinite, "memory_peak_bytes": None},
+        ALL_KNOWN | {"micro_batch": 8, "data_share": infinite, "exchange_isolated_s": 0.0},
+        ALL_KNOWN | {"micro_batch": 16, "samples_per_s": 0.0, "memory_peak_bytes": None},
     )
 
 
@@ -123,7 +123,7 @@ HARD: Mapping[str, Callable[[], pd.DataFrame]] = {
     "nothing ok": lambda: trials({"status": "hang"}, {"status": "oom_device"}),
     "one trial": lambda: trials(ALL_KNOWN),
     "one trial of unknown numbers": lambda: trials({}),
-    "infinite numbers": hostile_numbers,
+    "infinite numbers and zeros": odd_numbers,
     "a thousand points": many_points,
     "all semantics": sweep,
 }
@@ -131,7 +131,9 @@ HARD: Mapping[str, Callable[[], pd.DataFrame]] = {
 
 @pytest.mark.parametrize("name", HARD)
 def test_plots_of_hard_inputs_are_json_and_valid_figures(name: str) -> None:
-    content = content_of(HARD[name]())
+    # The analysis subtracts infinite numbers from each other, and squares them.
+    with np.errstate(all="ignore"):
+        content = content_of(HARD[name]())
     for make in MAKERS:
         check(make(content))
     assert not any(plot.is_empty for plot in plots_of(content))
