@@ -102,7 +102,7 @@ def test_the_series_of_stored_attempts_are_those_that_were_asked_for(tmp_path: P
     store = Results(tmp_path)
     for name in ("a", "b", "c"):
         rows = rows_of(([0.0, 0.5], [0.5, 0.25])).drop(columns="attempt_id")
-        columns = {column: rows[column].to_list() for column in rows}
+        columns = {str(column): rows[column].to_list() for column in rows}
         store.commit(
             {"attempt_id": name, "trial_id": name, "status": "ok", "role": "trial"}, steps=columns
         )
