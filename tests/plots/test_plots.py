@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from dtsweep import plots
+from dtsweep.analysis import scaling
 from dtsweep.plots import plots_of
 from dtsweep.plots.energy_plot import cost_plot, energy_plot
 from dtsweep.plots.exchange_plot import exchange_plot
@@ -164,6 +165,36 @@ def test_semantics_of_a_frontier_have_a_line_and_a_symbol_of_their_own() -> None
     lines = [t for t in frontier_plot(content_of(sweep())).traces if t.get("mode") != "markers"]
     assert len({line["line"]["dash"] for line in lines}) == len(lines) == 3
     assert len({line["marker"]["symbol"] for line in lines}) == len(lines)
+
+
+@pytest.mark.parametrize("per", ["worker", "node"])
+def test_speed_ups_and_both_ends_of_their_intervals_are_those_of_the_analysis(
+    per: Literal["worker", "node"],
+) -> None:
+    frame = trials(
+        *(
+            {
+                "point_id": str(size),
+                "workers": size,
+                "hosts": size,
+                "session": f"{size} {launch}",
+                "step_p50_s": 0.1,
+                "samples_per_s": 100 * size**0.9 * (1 + launch / 100),
+            }
+            for size in (1, 2, 4)
+            for launch in range(3)
+        )
+    )
+    line, _ = scaling_plot(content_of(frame), per=per).traces
+    rows = {point_key(row): row for row in scaling(frame, per=per).to_dict("records")}
+    assert line["x"] == [1.0, 2.0, 4.0]
+    assert len(line["ids"]) == len(rows) == 3
+    for place, key in enumerate(line["ids"]):
+        value, bars = line["y"][place], line["error_y"]
+        assert value == rows[key]["speed_up"]
+        if value > 1:
+            assert value + bars["array"][place] == pytest.approx(rows[key]["speed_up_high"])
+            assert value - bars["arrayminus"][place] == pytest.approx(rows[key]["speed_up_low"])
 
 
 def test_every_point_is_one_line_of_the_parallel_coordinates() -> None:
