@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dtsweep.cli.options import tell, telling_warnings
-from dtsweep.errors import SweepError
+from dtsweep.errors import SweepError, without_credentials
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,16 +127,18 @@ def _steps(store: Results, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _redact(store: Results, *, with_hosts: bool) -> Callable[[Any], Any]:
-    from dtsweep.report.privacy import redactor_of
+    from dtsweep.report.privacy import Redactor, redactor_of
     from dtsweep.results.store import frame_of
 
+    class CredentialsOnly(Redactor):
+        """Keeps names of hosts and users."""
+
+        def text(self, text: str) -> str:
+            return without_credentials(text)
+
     if with_hosts:
-        return _as_it_is
+        return CredentialsOnly().values
     return redactor_of(frame_of(store.table("ranks"))).values
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _sweep_name(store: Results) -> str:

@@ -67,7 +67,7 @@ class TrackerPlace(click.ParamType["Destination"]):
         """Read a destination."""
         from dtsweep.trackers.destinations import destination_of
 
-        return destination_of(str(value))
+        return destination_of(str(super().convert(value, param, ctx)))
 
 
 sweep_argument = click.argument("sweep", metavar="SWEEP.py")

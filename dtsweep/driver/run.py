@@ -122,7 +122,7 @@ def run(  # noqa: PLR0913  # options of the command line, by keyword
         max_hours=max_hours,
         prices=prices_of(prices, price),
         max_cost_usd=max_cost,
-        log_to=log_to and destination_of(log_to),
+        log_to=None if log_to is None else destination_of(log_to),
     )
     tally = execute(sweep, candidates(sweep), options)
     if tally.storage_error is not None:

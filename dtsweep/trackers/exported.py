@@ -287,7 +287,7 @@ def _name(row: Mapping[str, Any], named_by: Collection[str]) -> str:
     settings = [
         f"{name.removeprefix('workload_')}={as_text(row[name])}" for name in named_by if name in row
     ]
-    if row["repeat"] > 1:
+    if row.get("repeat", 1) > 1:
         settings.append(f"repeat={row['repeat']}")
     return shortened(" ".join(settings) or row["trial_id"], MOST_NAME)
 
