@@ -88,7 +88,8 @@ class TrackerFeed:
         is_hasty = self._problem is not None or tally is None or tally.signal_number is not None
         try:
             self._tell(None)
-            process.wait(FAILED_S if is_hasty else END_S)
+            if code := process.wait(FAILED_S if is_hasty else END_S):
+                self._note(f"the process that sends to {self._destination} ended with code {code}")
         except subprocess.TimeoutExpired:
             self._note(f"{self._destination} does not answer")
         finally:
@@ -128,13 +129,14 @@ class TrackerFeed:
         """Take what the process says, until it ends."""
         if self._process is None or self._process.stdout is None:
             return
-        for line in self._process.stdout:
-            if not line.endswith("\n"):  # it was ended while it wrote
-                return
-            said = json.loads(line)
-            self._sent = said.get("sent", self._sent)
-            if problem := said.get("problem"):
-                self._note(problem)
+        with self._process.stdout as lines:
+            for line in lines:
+                if not line.endswith("\n"):  # it was ended while it wrote
+                    return
+                said = json.loads(line)
+                self._sent = said.get("sent", self._sent)
+                if problem := said.get("problem"):
+                    self._note(problem)
 
     def _note(self, problem: str) -> None:
         """Say the first problem, and no other."""
