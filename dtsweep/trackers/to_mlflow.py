@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import SweepError, printable, shortened, without_credentials
@@ -14,7 +15,7 @@ from dtsweep.trackers.exported import Export, ExportedTrial, thinned
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.entities import Metric, Param
 
 ATTEMPT = "dtsweep.attempt_id"
 """Tag by which a run is found again."""
@@ -22,13 +23,18 @@ ATTEMPT = "dtsweep.attempt_id"
 MOST_TEXT = 5000
 """Characters of a parameter or a tag: servers take no more."""
 
-AT_ONCE = 1000
-"""Metrics that a server takes in one call; of parameters and tags a tenth."""
+PARAMETERS_AT_ONCE = 100
+METRICS_AT_ONCE = 900
+"""Values that a server takes in one call: of parameters 100, of all 1,000."""
 
 _DATABASE = re.compile(r"(sqlite|postgresql|mysql|mssql)[\w+]*:")
 
-_LIMITS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
-"""Limits of a request in seconds and tries, unless the user sets others; MLflow's are minutes."""
+_ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+"""Settings of the client, unless the user has others: its own waits last minutes."""
 
 
 class MlflowRuns:
@@ -41,7 +47,7 @@ class MlflowRuns:
             export: names the experiment.
             out: tracking URI; that of MLflow's own programs by default.
         """
-        for name, value in _LIMITS.items():
+        for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         import mlflow
 
@@ -66,16 +72,17 @@ class MlflowRuns:
         run = self._client.create_run(
             self._experiment,
             start_time=round(trial.started_s * 1000),
-            tags={ATTEMPT: trial.attempt_id},
+            tags=_tags(trial),
             run_name=trial.name,
         )
         run_id = run.info.run_id
-        for metrics in _in_batches(_metrics(trial), AT_ONCE):
-            self._client.log_batch(run_id, metrics=metrics)
-        for params in _in_batches(_params(trial), AT_ONCE // 10):
-            self._client.log_batch(run_id, params=params)
-        for tags in _in_batches(_tags(trial), AT_ONCE // 10):
-            self._client.log_batch(run_id, tags=tags)
+        batches = zip_longest(
+            _in_batches(_metrics(trial), METRICS_AT_ONCE),
+            _in_batches(_params(trial), PARAMETERS_AT_ONCE),
+            fillvalue=[],
+        )
+        for metrics, params in batches:
+            self._client.log_batch(run_id, metrics=metrics, params=params)
         # Last: a run that still runs is incomplete.
         self._client.set_terminated(
             run_id, status=_run_status(trial), end_time=round(trial.ended_s * 1000)
@@ -152,16 +159,15 @@ def _params(trial: ExportedTrial) -> list[Param]:
     return [Param(name, _text(str(value))) for name, value in trial.parameters.items()]
 
 
-def _tags(trial: ExportedTrial) -> list[RunTag]:
-    from mlflow.entities import RunTag
-
+def _tags(trial: ExportedTrial) -> dict[str, str]:
     own: Mapping[str, str | None] = {
+        "attempt_id": trial.attempt_id,
         "trial_id": trial.trial_id,
         "status": trial.status,
         "reason": trial.reason,
     }
-    tags = {f"dtsweep.{name}": value for name, value in {**trial.tags, **own}.items() if value}
-    return [RunTag(name, _text(value)) for name, value in tags.items()]
+    tags = {**trial.tags, **own}
+    return {f"dtsweep.{name}": _text(value) for name, value in tags.items() if value}
 
 
 def _text(value: str) -> str:
