@@ -32,4 +32,13 @@ def as_folder_name(text: str) -> str:
     >>> as_folder_name("workers=2 path=../a:b")
     'workers=2,path=.._a_b'
     """
-    return re.sub(r"[^\w.,=+-]", "_", text.replace(" ", ",")).lstrip(".")
+    return re.sub(r"[^\w.,=+-]", "_", text.replace(" ", ","), flags=re.ASCII).lstrip(".")
+
+
+def as_key(attempt_id: str) -> str:
+    """Key of an attempt: what stands after the last hyphen in the name of its folder.
+
+    >>> as_key("0a1b"), as_key("table.csv-17")
+    ('0a1b', 'table.csv_17')
+    """
+    return as_folder_name(attempt_id).replace("-", "_")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import printable
 from dtsweep.trackers.exported import Export, ExportedTrial, thinned
-from dtsweep.trackers.run_folder import as_folder_name, written_whole
+from dtsweep.trackers.run_folder import as_folder_name, as_key, written_whole
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
@@ -53,19 +53,19 @@ class TensorboardRuns:
         )
         self._folder.mkdir(parents=True, exist_ok=True)
         draft = self._folder / ".dtsweep-columns"
-        _write(draft, [_event(0.0, summary=summary)])
+        _write(draft, [_event(0.0, summary=summary)], began_s=0.0)
         draft.replace(self._folder / EVENTS)
 
     def has(self, trial: ExportedTrial) -> bool:
         """True if there is a run of this attempt."""
-        return trial.attempt_id in self._sent
+        return as_key(trial.attempt_id) in self._sent
 
     def send(self, trial: ExportedTrial) -> None:
         """Write the run of a trial."""
-        name = f"{as_folder_name(trial.name)}-{as_folder_name(trial.attempt_id)}"
-        with written_whole(self._folder / name) as draft:
-            _write(draft / EVENTS, _events(trial))
-        self._sent.add(trial.attempt_id)
+        key = as_key(trial.attempt_id)
+        with written_whole(self._folder / f"{as_folder_name(trial.name)}-{key}") as draft:
+            _write(draft / EVENTS, _events(trial), began_s=trial.started_s)
+        self._sent.add(key)
 
 
 def _with_unit(name: str, unit: str) -> str:
@@ -131,13 +131,13 @@ def _event(at_s: float, *, summary: Any, step: int = 0) -> Event:
     return Event(wall_time=at_s, step=step, summary=summary)
 
 
-def _write(file: Path, events: Any) -> None:
+def _write(file: Path, events: Iterable[Event], *, began_s: float) -> None:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     writer = RecordWriter(file.open("wb"))
     try:
-        writer.write(Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
+        writer.write(Event(wall_time=began_s, file_version="brain.Event:2").SerializeToString())
         for event in events:
             writer.write(event.SerializeToString())
     finally:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import shortened
 from dtsweep.trackers.exported import Export, ExportedTrial, thinned
-from dtsweep.trackers.run_folder import as_folder_name, written_whole
+from dtsweep.trackers.run_folder import as_folder_name, as_key, written_whole
 
 if TYPE_CHECKING:
     from wandb import Settings
@@ -40,11 +40,11 @@ class WandbRuns:
 
     def has(self, trial: ExportedTrial) -> bool:
         """True if there is a run of this attempt."""
-        return trial.attempt_id in self._sent
+        return as_key(trial.attempt_id) in self._sent
 
     def send(self, trial: ExportedTrial) -> None:
         """Write the offline run of a trial."""
-        run_id = as_folder_name(trial.attempt_id)
+        run_id = as_key(trial.attempt_id)
         started = trial.started_at.strftime("%Y%m%d_%H%M%S")
         folder = self._folder / f"offline-run-{started}-{run_id}"
         with written_whole(folder) as draft:
@@ -53,7 +53,7 @@ class WandbRuns:
                 file.rename(draft / file.name)
             # Logs of the client, which name folders and hosts.
             shutil.rmtree(draft / "wandb")
-        self._sent.add(trial.attempt_id)
+        self._sent.add(run_id)
 
     def _write(self, trial: ExportedTrial, run_id: str, draft: Path) -> Path:
         """Have the client write a run; return its folder."""

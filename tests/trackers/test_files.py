@@ -12,7 +12,7 @@ import pytest
 
 import dtsweep
 from dtsweep import SweepError
-from tests.trackers.stored import STEPS, WARMUP, export, names_of_this_machine, store_sweep
+from tests.trackers.stored import STEPS, WARMUP, export, private_texts, store_sweep
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_what_is_unknown_is_left_out(document: Any) -> None:
 def test_no_export_names_hosts_users_and_secrets(csv: Path, document: Any) -> None:
     text = csv.read_text("utf-8") + json.dumps(document)
     assert "OSError" in text
-    assert [name for name in names_of_this_machine() if name in text] == []
+    assert [name for name in private_texts() if name in text] == []
 
 
 def test_hosts_are_there_if_they_are_asked_for(
@@ -115,8 +115,9 @@ def test_hosts_are_there_if_they_are_asked_for(
 ) -> None:
     export(results, "--to", "json", "--with-hosts")
     text = capsys.readouterr().out
-    hosts, *_, secret, _ = names_of_this_machine()
-    assert hosts in text
+    host, home, secret = private_texts()
+    assert host in text
+    assert home in text
     assert secret not in text
 
 

@@ -15,7 +15,7 @@ from tests.trackers.stored import (
     STEPS,
     WARMUP,
     export,
-    names_of_this_machine,
+    private_texts,
     store_sweep,
 )
 
@@ -114,7 +114,7 @@ def test_a_failed_trial_is_a_failed_run_with_its_reason(client: MlflowClient) ->
 
 def test_no_run_names_hosts_users_and_secrets(client: MlflowClient) -> None:
     text = str([run.data for run in runs_of(client).values()])
-    assert [name for name in names_of_this_machine() if name in text] == []
+    assert [name for name in private_texts() if name in text] == []
 
 
 def test_a_second_export_sends_nothing(

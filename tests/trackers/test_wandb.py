@@ -11,7 +11,7 @@ import pytest
 
 from dtsweep import SweepError
 from dtsweep.trackers.exported import MOST_STEPS
-from tests.trackers.stored import WARMUP, export, names_of_this_machine, store_sweep
+from tests.trackers.stored import WARMUP, export, private_texts, store_sweep
 
 BLOCK = 32 * 1024
 """Bytes of a block of a `.wandb` file, whose records are laid out as in a log of LevelDB."""
@@ -130,7 +130,8 @@ def test_a_failed_trial_exits_with_1_and_has_its_reason(runs: dict[str, Run]) ->
 def test_no_run_names_hosts_users_and_secrets(folder: Path, runs: dict[str, Run]) -> None:
     files = [file for file in folder.rglob("*") if file.is_file()]
     assert len(files) == len(runs)
-    for name in names_of_this_machine():
+    assert {run.run.host for run in runs.values()} == {""}
+    for name in private_texts():
         assert not any(name.encode() in run.data for run in runs.values())
 
 
