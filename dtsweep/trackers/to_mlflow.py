@@ -76,7 +76,7 @@ class MlflowRuns:
             run_name=trial.name,
         )
         run_id = run.info.run_id
-        batches = zip_longest(
+        batches: Iterator[Any] = zip_longest(
             _in_batches(_metrics(trial), METRICS_AT_ONCE),
             _in_batches(_params(trial), PARAMETERS_AT_ONCE),
             fillvalue=[],

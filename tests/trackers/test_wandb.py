@@ -45,14 +45,14 @@ def records_in(data: bytes) -> Iterator[bytes]:
 
 
 def read(file: Path) -> Run:
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto import wandb_internal_pb2
 
     data = file.read_bytes()
     run, exit_code = None, -1
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
     history = []
-    for entry in map(Record.FromString, records_in(data)):
+    for entry in map(wandb_internal_pb2.Record.FromString, records_in(data)):
         match entry.WhichOneof("record_type"):
             case "run":
                 run = entry.run
