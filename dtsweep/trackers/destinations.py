@@ -10,12 +10,10 @@ from types import MappingProxyType
 from typing import Protocol
 
 from dtsweep.errors import (
-    SHOWN,
     StorageError,
     SweepError,
     did_you_mean,
     error_line,
-    shortened,
     without_credentials,
 )
 from dtsweep.trackers.exported import Export, ExportedTrial
@@ -111,7 +109,7 @@ class Destination:
         except SweepError:
             raise
         except Exception as error:  # clients raise whatever their libraries do
-            raise StorageError(f"{self} can't be used: {_reason(error)}") from error
+            raise StorageError(f"{self} can't be used: {error_line(error)}") from error
         return tracker
 
 
@@ -156,9 +154,5 @@ def send_trials(
             if sent is not None:
                 sent(trial)
     except Exception as error:
-        raise StorageError(f"{tracker.place} fails: {_reason(error)}") from error
+        raise StorageError(f"{tracker.place} fails: {error_line(error)}") from error
     return len(new)
-
-
-def _reason(error: Exception) -> str:
-    return shortened(error_line(error), SHOWN)
