@@ -25,7 +25,7 @@ OWNERS = {
     "ray": "session driver doctor sync.parameter_server",
     "torch": "worker measure hardware compression sync contract session doctor workloads",
     "pyarrow": "results compare",
-    "pandas": "results inference analysis report plots compare",
+    "pandas": "results inference analysis trackers report plots compare",
     "scipy": "measure inference analysis compare",
     "psutil": "hardware",
     "zstandard": "compression",
@@ -33,6 +33,9 @@ OWNERS = {
     "pynvml": "hardware",
     "rich": "text driver report cli",
     "plotext": "report.sketch",
+    "mlflow": "trackers.to_mlflow",
+    "wandb": "trackers.to_wandb",
+    "tensorboard": "trackers.to_tensorboard",
     "plotly": "plots",
     "click": "cli",
     "transformers": "workloads",
@@ -40,8 +43,11 @@ OWNERS = {
 """Who may import what, anywhere in a module: rooms, or single files."""
 
 ONLY_IN_FUNCTIONS = {
+    "mlflow": "trackers",
+    "wandb": "trackers",
+    "tensorboard": "trackers",
     "plotly": "plots",
-    "pandas": "results inference analysis report plots compare",
+    "pandas": "results inference analysis trackers report plots compare",
     "scipy": "measure inference analysis compare",
     "moocore": "inference",
     "transformers": "workloads",

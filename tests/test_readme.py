@@ -35,6 +35,7 @@ READERS = tuple(
     for name in ("plan", "status", "report", "recommend", "difference", "compare")
 )
 READS = [line for line in commands() if line.startswith(READERS)]
+EXPORTS = [line for line in commands() if line.startswith("dtsweep export ")]
 SCRIPTS = [line for line in commands() if line.startswith("dtsweep script ")]
 DOCTOR = "dtsweep doctor"
 CLUSTERS = [line for line in dict.fromkeys(commands()) if line.startswith("dtsweep cluster ")]
@@ -76,6 +77,7 @@ def test_every_command_is_run_or_named_as_not_run() -> None:
         *RUNS,
         *IN_PROCESS,
         *READS,
+        *EXPORTS,
         *SCRIPTS,
         *CLUSTERS,
         DOCTOR,
@@ -100,6 +102,16 @@ def test_what_reads_results_prints_something(
     done = run(command, *arguments, folder=study)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+@pytest.mark.parametrize("line", EXPORTS)
+def test_an_export_that_is_shown_writes_its_file(
+    line: str, study: Path, forked_command: Command
+) -> None:
+    words = shlex.split(line)
+    done = forked_command(*words[1:], folder=study)
+    assert done.returncode == 0, done.stderr
+    assert (study / words[words.index("--out") + 1]).stat().st_size
 
 
 @pytest.mark.parametrize("line", SCRIPTS)

@@ -9,6 +9,8 @@ answered at once. In order:
     decide          `report` and `recommend`
     compare         `difference` of two points, `compare` of two runs
     status          `status`: how far the runs on some results are
+    export          `export`: trials for other tools
+    log_to          the process of `run --log-to`
     measure         `run`, `plan` and `doctor`
     script_sweep    the sweep that the options of `script` stand for
     script_file     the sweep file that says the same

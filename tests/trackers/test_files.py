@@ -1,0 +1,129 @@
+"""CSV and JSON files are read back by pandas, DuckDB and the standard library."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pytest
+
+import dtsweep
+from dtsweep import SweepError
+from tests.trackers.stored import STEPS, WARMUP, export, private_texts, store_sweep
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store_sweep(tmp_path_factory.mktemp("files") / "r")
+
+
+@pytest.fixture(scope="module")
+def csv(results: Path) -> Path:
+    file = results.parent / "trials.csv"
+    export(results, "--to", "csv", "--out", file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def document(results: Path) -> Any:
+    file = results.parent / "trials.json"
+    export(results, "--to", "json", "--out", file)
+    return json.loads(file.read_text("utf-8"))
+
+
+def test_pandas_reads_the_trials_back_with_equal_numbers(results: Path, csv: Path) -> None:
+    loaded, read = dtsweep.load(results), pd.read_csv(csv)
+    assert list(read.columns) == list(loaded.columns)
+    assert read["trial_id"].tolist() == [f"trial{number}" for number in range(1, 6)]
+    numbers = loaded.select_dtypes("number").columns
+    left = loaded[numbers].astype("float64")
+    pd.testing.assert_frame_equal(read[numbers].astype("float64"), left, check_exact=True)
+    assert json.loads(read["flags"][0]) == ["spiky"]
+    assert pd.to_datetime(read["started_at"]).tolist() == loaded["started_at"].tolist()
+
+
+def test_duckdb_finds_the_types_by_itself(csv: Path) -> None:
+    names = ("workers", "latency_s", "overlap", "started_at", "reason")
+    types = ", ".join(f"typeof({name})" for name in names)
+    with duckdb.connect() as database:
+        rows = database.execute(f"select {types}, latency_s, mfu from read_csv('{csv}')")
+        first, *_ = rows.fetchall()
+    assert first == (
+        *("BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMP WITH TIME ZONE", "VARCHAR"),
+        *(0.1 + 0.2, None),
+    )
+
+
+def test_the_units_lie_in_a_file_next_to_it(csv: Path) -> None:
+    columns = pd.read_csv(csv.with_suffix(".columns.csv")).set_index("column")
+    assert columns.index.tolist() == pd.read_csv(csv, nrows=0).columns.tolist()
+    assert columns["type"]["latency_s"] == "double"
+    assert columns["unit"]["latency_s"] == "s"
+    assert columns["meaning"]["workload_width"] == "field width of the workload"
+
+
+def test_the_steps_lie_in_a_file_next_to_it(csv: Path) -> None:
+    steps = pd.read_csv(csv.with_suffix(".steps.csv"))
+    first = steps[steps["trial_id"] == "trial1"]
+    assert first["step"].tolist() == list(range(STEPS - 1))
+    assert first["warmup"].sum() == WARMUP
+    assert set(first["step_s"]) == {0.011}
+
+
+def test_a_spreadsheet_finds_no_formula(csv: Path) -> None:
+    read = pd.read_csv(csv)
+    assert read["reason"].tolist()[-1] == "'=too large"
+
+
+def test_trials_go_to_the_standard_output_without_a_file(
+    results: Path, csv: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(results, "--to", "csv")
+    assert capsys.readouterr().out == csv.read_text("utf-8")
+
+
+def test_json_has_parameters_metrics_units_status_and_steps(document: Any) -> None:
+    assert document["sweep"] == "study"
+    trials = {trial["trial_id"]: trial for trial in document["trials"]}
+    assert list(trials) == [f"trial{number}" for number in range(1, 6)]
+    first = trials["trial1"]
+    assert first["status"] == "ok"
+    assert first["parameters"].items() >= {"workers": 2, "micro_batch": 4, "overlap": True}.items()
+    assert first["parameters"]["workload_width"] == 256
+    assert first["metrics"]["latency_s"] == 0.1 + 0.2
+    assert document["units"].items() >= {"latency_s": "s", "micro_batch": "samples"}.items()
+    assert first["steps"]["step"] == list(range(STEPS - 1))
+    assert first["steps"]["warmup"].count(True) == WARMUP
+
+
+def test_what_is_unknown_is_left_out(document: Any) -> None:
+    first, _, failed, *_ = document["trials"]
+    assert "mfu" not in first["metrics"]
+    assert "latency_s" not in failed["metrics"]
+    assert failed["metrics"] == {"startup_s": 2.0, "trial_s": 8.0}
+    assert (failed["status"], failed["steps"]["step"]) == ("user_error", [])
+
+
+def test_no_export_names_hosts_users_and_secrets(csv: Path, document: Any) -> None:
+    text = csv.read_text("utf-8") + json.dumps(document)
+    assert "OSError" in text
+    assert [name for name in private_texts() if name in text] == []
+
+
+def test_hosts_are_there_if_they_are_asked_for(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(results, "--to", "json", "--with-hosts")
+    text = capsys.readouterr().out
+    host, home, secret = private_texts()
+    assert host in text
+    assert home in text
+    assert secret not in text
+
+
+def test_a_file_that_can_t_be_written_is_said_in_one_line(results: Path) -> None:
+    with pytest.raises(SweepError, match=r"--out .*: Is a directory; give another file"):
+        export(results, "--to", "csv", "--out", results)

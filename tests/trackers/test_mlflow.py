@@ -1,0 +1,157 @@
+"""MLflow's own client reads back what was sent to it, offline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dtsweep import StorageError, SweepError
+from dtsweep.trackers.exported import MOST_STEPS
+from tests.trackers.stored import (
+    START,
+    STEPS,
+    WARMUP,
+    export,
+    private_texts,
+    store_sweep,
+)
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store_sweep(tmp_path_factory.mktemp("mlflow") / "r")
+
+
+@pytest.fixture(scope="module")
+def uri(results: Path) -> Iterator[str]:
+    """A file store of MLflow with the trials."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        where = (results.parent / "mlruns").as_uri()
+        export(results, "--to", "mlflow", "--out", where)
+        yield where
+
+
+@pytest.fixture(scope="module")
+def client(uri: str) -> MlflowClient:
+    from mlflow import MlflowClient
+
+    return MlflowClient(uri)
+
+
+def runs_of(client: MlflowClient) -> dict[str, Run]:
+    """Runs of the sweep's experiment by trial."""
+    experiment = client.get_experiment_by_name("study")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    by_trial = {run.data.tags["dtsweep.trial_id"]: run for run in runs}
+    assert len(by_trial) == len(runs)
+    return by_trial
+
+
+def test_each_trial_is_a_run_and_what_was_never_run_is_none(client: MlflowClient) -> None:
+    assert sorted(runs_of(client)) == ["trial1", "trial2", "trial3", "trial4"]
+
+
+def test_a_run_has_parameters_metrics_and_times(client: MlflowClient) -> None:
+    run = runs_of(client)["trial1"]
+    assert run.info.run_name == "micro_batch=4"
+    assert run.data.params.items() >= {
+        ("workers", "2"),
+        ("micro_batch", "4"),
+        ("overlap", "True"),
+        ("workload_width", "256"),
+    }
+    assert run.data.metrics["latency_s"] == 0.1 + 0.2
+    assert "mfu" not in run.data.metrics
+    assert run.data.tags["dtsweep.semantics"] == "exact"
+    assert run.info.start_time == round((START.timestamp() + 60) * 1000)
+    assert run.info.end_time - run.info.start_time == 10_000
+
+
+def test_units_are_a_tag_of_the_experiment(client: MlflowClient) -> None:
+    experiment = client.get_experiment_by_name("study")
+    assert experiment is not None
+    assert '"latency_s": "s"' in experiment.tags["dtsweep.units"]
+
+
+def test_step_times_are_a_history_by_step_number(client: MlflowClient) -> None:
+    run_id = runs_of(client)["trial2"].info.run_id
+    history = client.get_metric_history(run_id, "steps/step_s")
+    assert sorted(entry.step for entry in history) == list(range(WARMUP, 19))
+    assert {entry.value for entry in history} == {0.011}
+    warmup = client.get_metric_history(run_id, "steps/warmup_step_s")
+    assert sorted(entry.step for entry in warmup) == list(range(WARMUP))
+
+
+def test_a_long_history_is_thinned_from_end_to_end(client: MlflowClient) -> None:
+    run_id = runs_of(client)["trial1"].info.run_id
+    steps = sorted(entry.step for entry in client.get_metric_history(run_id, "steps/loss"))
+    assert len(steps) == MOST_STEPS
+    assert (steps[0], steps[-1]) == (0, STEPS - 2)
+
+
+def test_a_failed_trial_is_a_failed_run_with_its_reason(client: MlflowClient) -> None:
+    runs = runs_of(client)
+    assert {trial: run.info.status for trial, run in runs.items()} == {
+        "trial1": "FINISHED",
+        "trial2": "FINISHED",
+        "trial3": "FAILED",
+        "trial4": "KILLED",
+    }
+    failed = runs["trial3"].data
+    assert failed.tags["dtsweep.status"] == "user_error"
+    assert "OSError" in failed.tags["dtsweep.reason"]
+    assert failed.metrics == {"startup_s": 2.0, "trial_s": 8.0}
+
+
+def test_no_run_names_hosts_users_and_secrets(client: MlflowClient) -> None:
+    text = str([run.data for run in runs_of(client).values()])
+    assert [name for name in private_texts() if name in text] == []
+
+
+def test_a_second_export_sends_nothing(
+    results: Path, uri: str, client: MlflowClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(results, "--to", "mlflow", "--out", uri)
+    assert capsys.readouterr().err == (
+        f"sent 0 trials to mlflow: {uri}; 4 were there; 1 skipped trial left out\n"
+    )
+    assert len(runs_of(client)) == 4
+
+
+def test_a_run_that_was_left_incomplete_is_sent_again(
+    results: Path, uri: str, client: MlflowClient
+) -> None:
+    run = runs_of(client)["trial2"]
+    client.update_run(run.info.run_id, status="RUNNING")
+    export(results, "--to", "mlflow", "--out", uri)
+    again = runs_of(client)
+    assert again["trial2"].info.run_id != run.info.run_id
+    assert again["trial2"].data.metrics == run.data.metrics
+
+
+def test_a_server_that_is_down_is_said_in_one_line(results: Path) -> None:
+    with pytest.raises(StorageError, match=r"mlflow:http://127\.0\.0\.1:9 can't be used: "):
+        export(results, "--to", "mlflow", "--out", "http://127.0.0.1:9")
+
+
+def test_a_database_needs_the_whole_package(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "mlflow" or None)
+    with pytest.raises(SweepError, match="pip install mlflow; or give the address of a server"):
+        export(results, "--to", "mlflow", "--out", "sqlite:///runs.db")
+
+
+def test_a_client_that_is_not_installed_is_said_in_one_line(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SweepError, match=r"pip install 'dtsweep\[trackers\]'"):
+        export(results, "--to", "mlflow")

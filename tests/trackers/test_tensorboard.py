@@ -1,0 +1,122 @@
+"""TensorBoard's own readers find scalars, the HParams tab and its columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtsweep import StorageError
+from dtsweep.trackers.exported import MOST_STEPS
+from dtsweep.trackers.to_tensorboard import EVENTS
+from tests.trackers.stored import START, WARMUP, export, private_texts, store_sweep
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store_sweep(tmp_path_factory.mktemp("tensorboard") / "r")
+
+
+@pytest.fixture(scope="module")
+def folder(results: Path) -> Path:
+    export(results, "--to", "tensorboard", "--out", results.parent / "logs")
+    return results.parent / "logs" / "study"
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> dict[str, Any]:
+    """Readers of the runs, by the settings that name them."""
+    return {
+        entry.name.rpartition("-")[0]: _reader(entry)
+        for entry in folder.iterdir()
+        if entry.is_dir()
+    }
+
+
+def _reader(folder: Path) -> Any:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    return EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+
+
+def _plugin_data(reader: Any, tag: str) -> Any:
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    content = reader.summary_metadata[tag].plugin_data.content
+    return HParamsPluginData.FromString(content)
+
+
+def test_each_trial_is_a_run_and_what_was_never_run_is_none(runs: dict[str, Any]) -> None:
+    assert sorted(runs) == [f"micro_batch={size}" for size in (16, 32, 4, 8)]
+
+
+def test_metrics_are_scalars(runs: dict[str, Any]) -> None:
+    first = runs["micro_batch=4"]
+    (latency,) = first.Scalars("latency_s")
+    assert latency.value == pytest.approx(0.3, rel=1e-7)
+    assert "mfu" not in first.Tags()["scalars"]
+    assert first.FirstEventTimestamp() == START.timestamp() + 60
+
+
+def test_step_times_are_scalars_by_step_number(runs: dict[str, Any]) -> None:
+    steps = runs["micro_batch=8"].Scalars("steps/step_s")
+    assert [entry.step for entry in steps] == list(range(WARMUP, 19))
+    assert steps[0].wall_time == pytest.approx(START.timestamp() + 120 + 0.03)
+    warmup = runs["micro_batch=8"].Scalars("steps/warmup_step_s")
+    assert [entry.step for entry in warmup] == list(range(WARMUP))
+    assert len(runs["micro_batch=4"].Scalars("steps/loss")) == MOST_STEPS
+
+
+def test_the_hparams_tab_has_parameters_and_status(runs: dict[str, Any]) -> None:
+    start = _plugin_data(runs["micro_batch=4"], "_hparams_/session_start_info").session_start_info
+    assert start.hparams["micro_batch"].number_value == 4
+    assert start.hparams["sync"].string_value == "ddp"
+    assert start.hparams["overlap"].bool_value
+    assert start.hparams["status"].string_value == "ok"
+
+
+def test_the_columns_of_the_hparams_tab_have_units(folder: Path) -> None:
+    experiment = _plugin_data(_reader(folder), "_hparams_/experiment").experiment
+    names = {info.name.tag: info.display_name for info in experiment.metric_infos}
+    assert names["latency_s"] == "latency_s [s]"
+    assert {"micro_batch", "status"} <= {info.name for info in experiment.hparam_infos}
+
+
+def test_a_failed_trial_has_its_status_and_reason(runs: dict[str, Any]) -> None:
+    from tensorboard.plugins.hparams.api_pb2 import STATUS_FAILURE, STATUS_SUCCESS
+
+    ends = {
+        name: _plugin_data(reader, "_hparams_/session_end_info").session_end_info.status
+        for name, reader in runs.items()
+    }
+    assert ends["micro_batch=4"] == STATUS_SUCCESS
+    assert ends["micro_batch=16"] == STATUS_FAILURE
+    failed = runs["micro_batch=16"]
+    (reason,) = failed.Tensors("reason")
+    assert b"OSError" in reason.tensor_proto.string_val[0]
+    assert sorted(failed.Tags()["scalars"]) == ["startup_s", "trial_s"]
+
+
+def test_no_run_names_hosts_users_and_secrets(folder: Path) -> None:
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    assert [file.name for file in files] == [EVENTS] * 5
+    for name in private_texts():
+        assert not any(name.encode() in file.read_bytes() for file in files)
+
+
+def test_a_second_export_writes_no_run(
+    results: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(folder.iterdir())
+    export(results, "--to", "tensorboard", "--out", folder.parent)
+    assert capsys.readouterr().err == (
+        f"sent 0 trials to tensorboard: {folder}; 4 were there; 1 skipped trial left out\n"
+    )
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_folder_that_can_t_be_written_is_said_in_one_line(results: Path) -> None:
+    file = next((results / "trials").iterdir())
+    with pytest.raises(StorageError, match=r"fails: (NotADirectory|FileExists)Error: "):
+        export(results, "--to", "tensorboard", "--out", file)
