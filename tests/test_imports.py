@@ -25,7 +25,7 @@ OWNERS = {
     "ray": "session driver doctor sync.parameter_server",
     "torch": "worker measure hardware compression sync contract session doctor workloads",
     "pyarrow": "results compare",
-    "pandas": "results inference analysis report plots compare",
+    "pandas": "results inference analysis report plots notebook compare",
     "scipy": "measure inference analysis compare",
     "psutil": "hardware",
     "zstandard": "compression",
@@ -34,6 +34,7 @@ OWNERS = {
     "rich": "text driver report cli",
     "plotext": "report.sketch",
     "plotly": "plots",
+    "IPython": "driver.cell_output notebook",
     "click": "cli",
     "transformers": "workloads",
 }
@@ -41,7 +42,8 @@ OWNERS = {
 
 ONLY_IN_FUNCTIONS = {
     "plotly": "plots",
-    "pandas": "results inference analysis report plots compare",
+    "IPython": "driver.cell_output notebook",
+    "pandas": "results inference analysis report plots notebook compare",
     "scipy": "measure inference analysis compare",
     "moocore": "inference",
     "transformers": "workloads",

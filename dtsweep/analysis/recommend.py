@@ -105,6 +105,21 @@ class Recommendation:
     None where no canaries were read that compare.
     """
 
+    def __repr__(self) -> str:
+        """Name the recommended point by the settings that candidates differ in."""
+        import pandas as pd
+
+        candidates = pd.concat([self.point.to_frame().T, self.others])
+        names = [
+            name
+            for name in setting_columns(candidates)
+            if candidates[name].nunique(dropna=False) > 1 and pd.notna(self.point[name])
+        ]
+        settings = " ".join(f"{name}={self.point[name]}" for name in names)
+        value = f"{self.objective.name}={self.point[self.objective.name]:.4g}"
+        words = " ".join(filter(None, [settings, value]))
+        return f"<Recommendation: {self.answer}, {words}, of {len(candidates)} candidates>"
+
     @property
     def contenders(self) -> pd.DataFrame:
         """The other candidates that no point is significantly better than."""

@@ -44,6 +44,11 @@ class Study:
         self._conditions: dict[str, Condition] = {}
         self._narrowed: dict[str, Study] = {}
 
+    def __repr__(self) -> str:
+        """Count its trials and points."""
+        count = int((self.frame["role"] != "canary").sum())
+        return f"<Study: {count} trials, {len(self.points)} measured points>"
+
     @cached_property
     def trials(self) -> pd.DataFrame:
         """Rows of `measured`: one per launch of a point that ended `ok`."""

@@ -101,6 +101,9 @@ class Progress:
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    def end(self) -> None:
+        """Show the last state in a notebook: nothing more is measured."""
         self._is_over = True
         self._show()
 

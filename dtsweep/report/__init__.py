@@ -35,6 +35,12 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
 from __future__ import annotations
 
 from dtsweep.report.content import Content, content_of
+from dtsweep.report.frontiers import Frontier
 from dtsweep.report.labels import axis_name
 
-__all__ = ["Content", "axis_name", "content_of"]
+__all__ = ["Content", "Frontier", "axis_name", "content_of"]
+
+
+def __dir__() -> list[str]:
+    """Offer the public names alone, as in a notebook's completion."""
+    return sorted(__all__)
