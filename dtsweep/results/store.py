@@ -212,6 +212,16 @@ class Results:
             pc.is_in(rows["attempt_id"], value_set=trials["attempt_id"].combine_chunks())
         )
 
+    def state(self) -> tuple[tuple[str, int], ...]:
+        """Files of `trials` with their bytes: another value once there are new rows.
+
+        Empty if nothing is stored yet.
+
+        Raises:
+            StorageError: The place can't be read.
+        """
+        return tuple(self._folder.sizes("trials").items())
+
     def files(self, table: str) -> int:
         """Count the files of a table."""
         return len(self._folder.sizes(table))
