@@ -14,6 +14,8 @@ from dtsweep.cli.options import (
     load_results,
     prices_option,
     print_json,
+    tell,
+    telling_warnings,
     where_option,
 )
 from dtsweep.errors import SweepError
@@ -21,7 +23,7 @@ from dtsweep.sweep.goal import GOALS, Goal
 
 if TYPE_CHECKING:
     from dtsweep.analysis import Study
-    from dtsweep.report.content import Section
+    from dtsweep.report.content import Content, Section
 
 
 @click.command()
@@ -63,6 +65,12 @@ if TYPE_CHECKING:
     help="And what it costs, at this price of a worker for an hour.",
 )
 @prices_option
+@click.option(
+    "--html", metavar="FILE", help="Write the report as one self-contained HTML page instead."
+)
+@click.option(
+    "--with-hosts", is_flag=True, help="Of --html: keep the names of hosts, which are left out."
+)
 @json_option
 def report(results: str, **asked: Any) -> None:
     """Print what to take, what limits points, the frontiers, scaling and failures of results."""
@@ -137,6 +145,8 @@ def print_results(
     show_all: bool = False,
     samples: int | None = None,
     worker_price: float | None = None,
+    html: str | None = None,
+    with_hosts: bool = False,
     **asked: Any,
 ) -> None:
     """Print the report of a results folder.
@@ -147,6 +157,8 @@ def print_results(
         show_all: whatever tables leave out.
         samples: also how long training on so many takes.
         worker_price: also what that costs, in USD of a worker for an hour.
+        html: a file; the report is written to it as a page, and not printed.
+        with_hosts: keep the names of hosts in the page.
         asked: what `content_of` takes; objectives that are empty are the usual ones. `question` is
             the one to answer, by default that of the results. `prices` is a file of prices that
             hold for all rows.
@@ -163,6 +175,12 @@ def print_results(
         raise SweepError(
             "--worker-price goes with --samples: how much data the training takes; add --samples N"
         )
+    if html is not None and as_json:
+        raise SweepError("--html and --json are two forms of the report; give one of them")
+    if with_hosts and html is None:
+        raise SweepError(
+            "--with-hosts goes with --html: hosts are named elsewhere; add --html FILE"
+        )
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     if any(objectives.values()):
         asked |= objectives
@@ -176,7 +194,19 @@ def print_results(
     # A run that had nothing left to measure has stored no row with its question.
     study = Study(load_results(results, prices=prices), question=question)
     content = content_of(study, sections=sections, **asked)
-    if as_json:
+    if html is not None:
+        _write_html(content, results, html=html, with_hosts=with_hosts)
+    elif as_json:
         print_json(report_json(content))
     else:
         print_report(content, console=console(), show_all=show_all)
+
+
+def _write_html(content: Content, results: str, *, html: str, with_hosts: bool) -> None:
+    """Write the page of a report, and say so."""
+    from dtsweep.page import page_of_content, write_page
+
+    with telling_warnings():
+        page = page_of_content(content, results, with_hosts=with_hosts)
+    write_page(page, html)
+    tell(f"dtsweep: {html} written ({len(page.encode()) / 2**20:.1f} MiB)")

@@ -15,6 +15,7 @@ from typing import Any
 
 from dtsweep.escape import html_json, html_text
 from dtsweep.page.markup import main_of, navigation_of
+from dtsweep.plots.style import DARK
 
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
@@ -50,6 +51,7 @@ def _data(view: dict[str, Any]) -> dict[str, Any]:
         "made_at": view["made_at"],
         "refresh_s": view["refresh_s"],
         "place": view["place"],
+        "dark": DARK,
         "plots": view["plots"],
         "traces": view["traces"],
         "ids": table["ids"],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dtsweep.escape import html_text
 from dtsweep.page.points_markup import points_of
+
+_CODE = re.compile(r"`([^`\n]+)`")
 
 _DOUBTS_SHOWN = 3
 """Number of doubts next to the answer; the section on warnings has all."""
@@ -63,9 +66,9 @@ def _first(view: dict[str, Any]) -> str:
     """First screen: the answer, what limits it, what is next, doubts; and the frontier."""
     words = [*map(_answer, view["answers"])]
     if view["none"]:
-        words.append(f'<p class="verdict">{html_text(view["none"])}</p>')
+        words.append(f'<p class="verdict">{_prose(view["none"])}</p>')
     if view["frontier_answer"]:
-        words.insert(0, f'<p class="verdict">{html_text(view["frontier_answer"])}</p>')
+        words.insert(0, f'<p class="verdict">{_prose(view["frontier_answer"])}</p>')
     if view["answers_table"]:
         words.append(table_of("All recommendations", view["answers_table"]))
     words.append(_main_doubts(view["doubts"]))
@@ -86,16 +89,16 @@ def _answer(answer: dict[str, Any]) -> str:
     parts = [
         f'<p class="state {kind}"><span aria-hidden="true">{mark}</span> '
         f"{html_text(answer['state'])}</p>",
-        f'<p class="verdict">{html_text(first)}</p>',
-        *(f"<p>{html_text(sentence)}</p>" for sentence in others[:2]),
+        f'<p class="verdict">{_prose(first)}</p>',
+        *(f"<p>{_prose(sentence)}</p>" for sentence in others[:2]),
     ]
     if others[2:]:
         parts.append(_details("More on this answer", _items(others[2:])))
-    parts.append(f"<h3>What limits it</h3>\n<p>{html_text(answer['limit'])}</p>")
-    following = [html_text(answer["next"])] if answer["next"] else []
+    parts.append(f"<h3>What limits it</h3>\n<p>{_prose(answer['limit'])}</p>")
+    following = [_prose(answer["next"])] if answer["next"] else []
     following += [
         f"Try <code>{html_text(axis['axis'])}</code>: at most {html_text(axis['share'])} of the "
-        f"step to win. {html_text(axis['why'])}"
+        f"step to win. {_prose(axis['why'])}"
         for axis in answer["axes"]
     ]
     if following:
@@ -180,7 +183,7 @@ def _points(view: dict[str, Any]) -> list[tuple[str, str, str]]:
     if view["frontiers"]:
         words = [
             f"<li><strong>{html_text(one['name'])}</strong>: "
-            f"{html_text(' '.join(one['sentences']))}</li>"
+            f"{_prose(' '.join(one['sentences']))}</li>"
             for one in view["frontiers"]
         ]
         body += f"<h3>Frontiers in words</h3>\n<ul>\n{''.join(words)}\n</ul>"
@@ -246,9 +249,14 @@ def _machine(view: dict[str, Any]) -> str:
     return _section("machine", "Machine and versions", f'<dl class="facts">\n{rows}\n</dl>')
 
 
+def _prose(text: str) -> str:
+    """Sentences of the report: code stands in backquotes, lines after the first explain it."""
+    return _CODE.sub(r"<code>\1</code>", html_text(text)).replace("\n", "<br>")
+
+
 def _items(texts: Sequence[str]) -> str:
-    """List of texts; lines after the first of each explain it."""
-    items = [html_text(text).replace("\n", "<br>") for text in texts]
+    """List of sentences."""
+    items = [_prose(text) for text in texts]
     return "<ul>\n" + "\n".join(f"<li>{item}</li>" for item in items) + "\n</ul>"
 
 

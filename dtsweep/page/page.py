@@ -15,12 +15,12 @@ from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
 from dtsweep.page.document import document_of
 from dtsweep.page.view import view_of
-from dtsweep.plots import traces_of
+
 from dtsweep.report.content import Content, Section, content_of
 from dtsweep.report.costs import costs_of
 from dtsweep.report.node_table import speeds_of_nodes
 from dtsweep.report.privacy import Redactor, redactor_of
-from dtsweep.results.store import Results, steps
+from dtsweep.results.store import Results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +72,7 @@ def page_of_content(
     view = view_of(
         content,
         place=str(store),
-        traces=traces_of(content, steps(store)),
+        traces=[],
         refresh_s=refresh_s,
     )
     redactor = Redactor()

@@ -81,9 +81,7 @@ def _rows(table: Mapping[str, Any]) -> str:
 
 
 def _row(label: str, cells: tuple[str, ...], kinds: list[str]) -> str:
-    first, *others = (
-        f"{kind}>{html_text(cell)}" for kind, cell in zip(kinds, cells, strict=True)
-    )
+    first, *others = (f"{kind}>{html_text(cell)}" for kind, cell in zip(kinds, cells, strict=True))
     return (
         f'<tr><td class="on-screen"><input type="checkbox" aria-label="{html_text(label)}"></td>'
         f'<th scope="row"{first}</th>{"".join(f"<td{cell}</td>" for cell in others)}</tr>'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.content import Content
-from dtsweep.report.labels import axis_name, point_key, trial_label
+from dtsweep.report.labels import axis_name, model_columns, model_label, point_key, trial_label
 from dtsweep.report.tables import (
     amount_columns,
     batch_columns,
@@ -67,21 +67,29 @@ def table_of(content: Content) -> dict[str, Any]:
         return {"columns": [], "ids": [], "labels": [], "filters": []}
     rows = pd.concat([frontier.points for frontier in content.frontiers])
     labels = pd.concat([frontier.labels for frontier in content.frontiers])
-    cells = {"point": [str(label) for label in labels], "updates": _updates(content)}
+    products = _products(rows)
+    cells = {"point": [str(label) for label in labels], **products}
     cells |= {_header(name): column for name, column in _cells(rows, content).items()}
-    if len(set(cells["updates"])) == 1:
-        del cells["updates"]
     return {
         "columns": [_column(header, column, rows) for header, column in cells.items()],
         "ids": [point_key(row) for row in rows.to_dict("records")],
         "labels": [trial_label(row, content.varying) for _, row in rows.iterrows()],
-        "filters": [*_filters(rows, content.varying, updates=cells.get("updates", []))],
+        "filters": [*_filters(rows, content.varying, products=products)],
     }
 
 
-def _updates(content: Content) -> list[str]:
-    """Name the frontier of each point: what its update means, and its model."""
-    return [frontier.name for frontier in content.frontiers for _ in range(len(frontier.points))]
+def _products(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Columns of what points are compared within: meaning of an update, model, environment.
+
+    Those with one value are left out.
+    """
+    names = model_columns(rows)
+    columns = {
+        "updates": [str(semantics) for semantics in rows["semantics"]],
+        "model": [model_label(row, names) for _, row in rows.iterrows()],
+        "env_id": [_value(env_id) for env_id in rows["env_id"]],
+    }
+    return {name: cells for name, cells in columns.items() if len(set(cells)) > 1}
 
 
 def _header(name: str) -> str:
@@ -142,10 +150,10 @@ def _column(header: str, cells: Sequence[str], rows: pd.DataFrame) -> dict[str, 
 
 
 def _filters(
-    rows: pd.DataFrame, varying: Sequence[str], *, updates: Sequence[str]
+    rows: pd.DataFrame, varying: Sequence[str], *, products: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
     """Settings by which the points are filtered: those with several values, but not too many."""
-    filters = {"updates": list(updates)} if updates else {}
+    filters = {name: list(cells) for name, cells in products.items()}
     filters |= {axis_name(name): [_value(value) for value in rows[name]] for name in varying}
     return [
         {"name": name, "values": values}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import without_canaries
 from dtsweep.page.points_table import table_of
-from dtsweep.plots import plots_of
+from dtsweep.plots.all_plots import plots_of
 from dtsweep.plots.plot import Plot
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.answer import in_short, what_next
@@ -124,14 +124,16 @@ def _answer(
     if bound["bound"]:
         limit = f"{bound['bound']}: {limit}"
     step = what_next(recommendation)
+    # It stands below a heading of its own.
+    sentences[1] = sentences[1].removesuffix(step).rstrip()
     if recommendation.is_decided:
         step = "The choice is decided: further launches would not change it."
     return {
         "name": name,
         "state": in_short(recommendation),
         "is_decided": bool(recommendation.is_decided),
-        "sentences": sentences,
-        "limit": limit,
+        "sentences": [sentence for sentence in sentences if sentence],
+        "limit": limit[:1].upper() + limit[1:],
         "next": step,
         "axes": [
             {
