@@ -72,9 +72,20 @@ if TYPE_CHECKING:
     "--with-hosts", is_flag=True, help="Of --html: keep the names of hosts, which are left out."
 )
 @json_option
-def report(results: str, **asked: Any) -> None:
+def report(results: str, html: str | None, *, with_hosts: bool, **asked: Any) -> None:
     """Print what to take, what limits points, the frontiers, scaling and failures of results."""
-    print_results(results, **asked)
+    if with_hosts and html is None:
+        raise SweepError(
+            "--with-hosts goes with --html, elsewhere hosts are named; add --html FILE"
+        )
+    if html is None:
+        print_results(results, **asked)
+        return
+    for name in ("as_json", "show_all"):
+        if asked.pop(name):
+            option = {"as_json": "--json", "show_all": "--all"}[name]
+            raise SweepError(f"--html writes all of the report as a page; leave {option} out")
+    write_html(results, html, with_hosts=with_hosts, **asked)
 
 
 @click.command()
@@ -138,48 +149,47 @@ def _goal(
     return replace(chosen, where=where or chosen.where, allow=semantics or chosen.allow)
 
 
-def print_results(
-    results: str,
-    *,
-    as_json: bool,
-    show_all: bool = False,
-    samples: int | None = None,
-    worker_price: float | None = None,
-    html: str | None = None,
-    with_hosts: bool = False,
-    **asked: Any,
-) -> None:
+def print_results(results: str, *, as_json: bool, show_all: bool = False, **asked: Any) -> None:
     """Print the report of a results folder.
 
     Args:
         results: the folder.
         as_json: as JSON values.
         show_all: whatever tables leave out.
+        asked: what `_content` takes.
+    """
+    from dtsweep.report.as_json import report_json
+    from dtsweep.report.terminal import print_report
+
+    content = _content(results, **asked)
+    if as_json:
+        print_json(report_json(content))
+    else:
+        print_report(content, console=console(), show_all=show_all)
+
+
+def _content(
+    results: str, *, samples: int | None = None, worker_price: float | None = None, **asked: Any
+) -> Content:
+    """Compute the content of the report of a results folder.
+
+    Args:
+        results: the folder.
         samples: also how long training on so many takes.
         worker_price: also what that costs, in USD of a worker for an hour.
-        html: a file; the report is written to it as a page, and not printed.
-        with_hosts: keep the names of hosts in the page.
         asked: what `content_of` takes; objectives that are empty are the usual ones. `question` is
             the one to answer, by default that of the results. `prices` is a file of prices that
             hold for all rows.
     """
     from dtsweep.analysis import Study
-    from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
     from dtsweep.report.costs import costs_of
     from dtsweep.report.node_table import speeds_of_nodes
-    from dtsweep.report.terminal import print_report
     from dtsweep.report.times import training_times
 
     if worker_price is not None and samples is None:
         raise SweepError(
             "--worker-price goes with --samples: how much data the training takes; add --samples N"
-        )
-    if html is not None and as_json:
-        raise SweepError("--html and --json are two forms of the report; give one of them")
-    if with_hosts and html is None:
-        raise SweepError(
-            "--with-hosts goes with --html: hosts are named elsewhere; add --html FILE"
         )
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     if any(objectives.values()):
@@ -193,20 +203,22 @@ def print_results(
         sections.append(training_times(samples=samples, worker_price=worker_price))
     # A run that had nothing left to measure has stored no row with its question.
     study = Study(load_results(results, prices=prices), question=question)
-    content = content_of(study, sections=sections, **asked)
-    if html is not None:
-        _write_html(content, results, html=html, with_hosts=with_hosts)
-    elif as_json:
-        print_json(report_json(content))
-    else:
-        print_report(content, console=console(), show_all=show_all)
+    return content_of(study, sections=sections, **asked)
 
 
-def _write_html(content: Content, results: str, *, html: str, with_hosts: bool) -> None:
-    """Write the page of a report, and say so."""
+def write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> None:
+    """Write the report of a results folder as a page, and say so.
+
+    Args:
+        results: the folder.
+        file: of the page.
+        with_hosts: keep the names of hosts.
+        asked: what `_content` takes.
+    """
     from dtsweep.page import page_of_content, write_page
 
+    content = _content(results, **asked)
     with telling_warnings():
         page = page_of_content(content, results, with_hosts=with_hosts)
-    write_page(page, html)
-    tell(f"dtsweep: {html} written ({len(page.encode()) / 2**20:.1f} MiB)")
+    write_page(page, file)
+    tell(f"dtsweep: {file} written ({len(page.encode()) / 2**20:.1f} MiB)")

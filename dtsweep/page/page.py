@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dtsweep.analysis.load import load
 from dtsweep.analysis.node_speeds import ranks_of
@@ -15,15 +14,11 @@ from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
 from dtsweep.page.document import document_of
 from dtsweep.page.view import view_of
-
 from dtsweep.report.content import Content, Section, content_of
 from dtsweep.report.costs import costs_of
 from dtsweep.report.node_table import speeds_of_nodes
 from dtsweep.report.privacy import Redactor, redactor_of
 from dtsweep.results.store import Results
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def page_of(
@@ -92,7 +87,7 @@ def write_page(page: str, file: str | Path) -> None:
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         part.write_text(page, "utf-8")
-        os.replace(part, path)
+        part.replace(path)
     except OSError as error:
         with suppress(OSError):
             part.unlink()

@@ -65,7 +65,8 @@ def _range(number: int, column: Mapping[str, Any]) -> str:
 
 def _head(table: Mapping[str, Any]) -> str:
     headers = "".join(
-        f'<th scope="col" aria-sort="none"{_kind(column)}><button type="button" data-sort="{place}">'
+        f'<th scope="col" aria-sort="none"{_kind(column)}>'
+        f'<button type="button" data-sort="{place}">'
         f"{html_text(column['header'])}</button></th>"
         for place, column in enumerate(table["columns"])
     )

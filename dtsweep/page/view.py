@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import without_canaries
 from dtsweep.page.points_table import table_of
-from dtsweep.plots.all_plots import plots_of
+from dtsweep.plots import plots_of
 from dtsweep.plots.plot import Plot
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.answer import in_short, what_next
