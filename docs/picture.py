@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from dtsweep.analysis.load import load
 from dtsweep.inference.spread import POINT
-from dtsweep.plots.figures import COLOURS
+from dtsweep.plots.style import COLOURS
 from dtsweep.report import Content, content_of
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.labels import trial_label

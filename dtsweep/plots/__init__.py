@@ -3,11 +3,20 @@
 Readers; imports Plotly in functions alone. In reading order:
 
     plot            what a plot is: traces, words, table
-    figures         the plots as Plotly figures
+    style           colours, symbols, patterns; text of others for Plotly
+    numbers         numbers of results as JSON values, error bars
+    points          points with the texts and keys that all plots give them
+    bar_rows        horizontal bars, one row per point
+    frontier_plot   step time against throughput
+    scaling_plot    speed-up by workers or nodes
+    shares_plot     parts of a step
+    all_plots       plots of a report, in the order of a page
+    figures         plots as Plotly figures
 """
 
 from __future__ import annotations
 
+from dtsweep.plots.all_plots import plots_of as plots_of
 from dtsweep.plots.figures import frontier, scaling, shares
 
 __all__ = ["frontier", "scaling", "shares"]

@@ -12,7 +12,9 @@ class Plot:
     """One plot, for a notebook and for a page.
 
     Its values are JSON values. None of them is a colour of a theme: who shows a plot sets those of
-    background, axes and text.
+    background, axes and text, and replaces the colours of `dtsweep.plots.style.DARK` in a dark one.
+    Title, subtitle, description and table are plain text. Text of results in traces and layout is
+    escaped for Plotly (`dtsweep.plots.style.label`), which takes a subset of HTML for its own.
     """
 
     name: str

@@ -99,7 +99,7 @@ def model_label(row: pd.Series[Any], model_settings: Sequence[str]) -> str:
     return f"model {digest}" if isinstance(digest, str) else "model unknown"
 
 
-def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
+def point_label(row: Mapping[Any, Any] | pd.Series[Any], varying: Sequence[str]) -> str:
     """Name the sync mode of a row with its settings and compression, then other axes that vary.
 
     An example is "ring int8 bf16".
@@ -125,7 +125,7 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     return " ".join(filter(None, labels))
 
 
-def compression_label(row: pd.Series[Any]) -> str:
+def compression_label(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
     """Name the compression of a row with its settings; empty if nothing is compressed.
 
     An example is "topk zstd ratio=0.01".
@@ -146,7 +146,7 @@ def compression_label(row: pd.Series[Any]) -> str:
     return " ".join([str(compression), *known_settings])
 
 
-def trial_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
+def trial_label(row: Mapping[Any, Any] | pd.Series[Any], varying: Sequence[str]) -> str:
     """Name a row as `point_label` does, with the batch shape where it varies.
 
     An example is "ddp workers=2 micro_batch=4".
@@ -155,7 +155,7 @@ def trial_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     return " ".join([point_label(row, varying), *shape])
 
 
-def settings_label(row: pd.Series[Any], columns: Sequence[str]) -> str:
+def settings_label(row: Mapping[Any, Any] | pd.Series[Any], columns: Sequence[str]) -> str:
     """Name settings of a row, those that are null left out: "bf16 workload.layers=2"."""
     import pandas as pd
 

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from dtsweep.results.store import Results
 
-def speeds_of_nodes(results: str) -> Callable[[Study], NodeSpeeds]:
+
+def speeds_of_nodes(results: Results | str) -> Callable[[Study], NodeSpeeds]:
     """Make the section of the nodes' speeds.
 
     Args:

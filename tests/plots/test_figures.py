@@ -27,7 +27,8 @@ def test_a_frontier_has_its_line_its_bars_and_beaten_points_that_are_faint() -> 
     assert line["error_y"]["arrayminus"][0] == pytest.approx(2)
     assert line["mode"] == "lines+markers"
     assert (beaten["mode"], list(beaten["y"])) == ("markers", [20])
-    assert beaten["opacity"] < line["opacity"]
+    assert beaten["opacity"] < 1
+    assert "opacity" not in line
     assert ring["name"] == "recommended"
     assert list(ring["y"]) == [80]
 
@@ -67,7 +68,7 @@ def test_a_speed_up_has_its_interval_and_the_ideal() -> None:
     assert list(ideal["y"]) == [1, 4.0]
 
 
-def test_of_many_groups_the_fastest_are_drawn_and_the_others_counted() -> None:
+def test_of_many_groups_the_fastest_are_shown_and_the_others_counted() -> None:
     ladders = [
         {
             "point_id": f"{w} {micro}",
@@ -79,12 +80,13 @@ def test_of_many_groups_the_fastest_are_drawn_and_the_others_counted() -> None:
         for w in (1, 2)
     ]
     figure = plots.scaling(trials(*ladders)).to_dict()
-    *drawn, ideal = figure["data"]
-    assert [trace["name"] for trace in drawn if "weak" in trace["name"]] == [
-        f"weak · ddp · {micro} × 1" for micro in range(10, 10 - len(drawn), -1)
+    *lines, ideal = figure["data"]
+    assert [trace["name"] for trace in lines] == [
+        f"weak · ddp · {micro} × 1" for micro in range(10, 0, -1)
     ]
+    assert [trace["visible"] for trace in lines] == [True] * 8 + ["legendonly"] * 2
     assert figure["layout"]["title"]["subtitle"]["text"].endswith(
-        f"; {10 - len(drawn)} slower groups not drawn"
+        "; 2 slower groups on demand, in the legend"
     )
     assert list(figure["layout"]["xaxis"]["tickvals"]) == list(ideal["x"]) == [1, 2]
 
@@ -102,7 +104,7 @@ def test_a_bar_that_reaches_far_beyond_all_points_does_not_flatten_them() -> Non
 
 
 def test_a_point_without_an_interval_is_not_said_to_have_one_over_launches() -> None:
-    _, line, *_ = plots.frontier(trials(FAST | KNOWN, LARGE)).to_dict()["data"]
+    line, *_ = plots.frontier(trials(FAST | KNOWN, LARGE)).to_dict()["data"]
     assert list(line["customdata"]) == [
         "1 launch, interval within this launch",
         "1 launch, no interval",
@@ -125,8 +127,9 @@ def test_the_parts_of_a_step_add_up_to_it_and_unknown_ones_are_missing() -> None
     }
     parts = plots.shares(trials(FAST | known)).to_dict()["data"]
     assert sum(part["x"][0] for part in parts) == pytest.approx(100)
-    unknown = plots.shares(trials(FAST | {"workers": 2})).to_dict()["data"]
-    assert all(part["x"][0] != part["x"][0] for part in unknown)
+    unknown = plots.shares(trials(FAST | known | {"exchange_share": None})).to_dict()["data"]
+    assert [part["x"][0] for part in unknown] == [pytest.approx(10), None, pytest.approx(5), None]
+    assert not plots.shares(trials(FAST | {"workers": 2})).data
 
 
 def test_figures_of_nothing_are_empty_and_a_report_can_be_drawn_as_it_is() -> None:

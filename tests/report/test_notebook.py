@@ -97,11 +97,12 @@ def test_models_have_names_lines_and_marks_of_their_own(
     assert list(lines) == [
         "exact updates · workload.layers=1 · ddp",
         "exact updates · workload.layers=2 · ddp",
-        "local updates, latency is the mean step · workload.layers=1 · local_sgd sync_period=8",
+        "local updates, latency is the …s=1 · local_sgd sync_period=8",
     ]
     small, big, local = lines.values()
-    assert small["marker"]["symbol"] == local["marker"]["symbol"] != big["marker"]["symbol"]
-    assert small["line"]["dash"] == local["line"]["dash"] != big["line"]["dash"]
+    symbols = [line["marker"]["symbol"] for line in lines.values()]
+    assert symbols == ["circle", "circle-open", "diamond"]
+    assert small["line"]["dash"] == big["line"]["dash"] != local["line"]["dash"]
     assert small["line"]["color"] == big["line"]["color"] != local["line"]["color"]
     assert small["text"][0] == "ddp workload.layers=1 workers=1 micro_batch=8 (implausible)"
     beaten = [

@@ -1,0 +1,80 @@
+"""Horizontal bars, one row per point: places, labels and height."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dtsweep.plots.points import PlotPoint, shape_title
+from dtsweep.plots.style import MOST_BARS, layout, title
+from dtsweep.text import count_of
+
+_ROW, _FRAME = 24, 150
+"""Pixels of a row, which hold a label, and of all that is around the rows."""
+
+
+def bar_rows(points: Sequence[PlotPoint]) -> Sequence[PlotPoint]:
+    """Those of the points that have a bar, from the first on."""
+    return points[:MOST_BARS]
+
+
+def about_the_rest(points: Sequence[PlotPoint]) -> str:
+    """Say how many points have no bar; empty if all have one."""
+    hidden = len(points) - MOST_BARS
+    if hidden <= 0:
+        return ""
+    return f"{count_of(hidden, 'more point')} in the table alone"
+
+
+def bar_trace(
+    points: Sequence[PlotPoint],
+    values: Sequence[float | None],
+    *,
+    name: str,
+    colour: str,
+    pattern: str = "",
+    **more: Any,
+) -> dict[str, Any]:
+    """Trace of one bar per point, in rows from the top.
+
+    Args:
+        points: in the order of the rows.
+        values: lengths of the bars.
+        name: in the legend.
+        colour: of the bars.
+        pattern: of the bars; they keep the colour around it.
+        more: of this trace.
+    """
+    marker: dict[str, Any] = {"color": colour}
+    if pattern:
+        marker["pattern"] = {"shape": pattern, "fgcolor": "#ffffff", "fillmode": "overlay"}
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "ids": [point.key for point in points],
+        "x": list(values),
+        "y": list(range(len(points))),
+        "hovertext": [point.hover for point in points],
+        "name": name,
+        "marker": marker,
+        **more,
+    }
+
+
+def bar_layout(points: Sequence[PlotPoint], *, x: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Layout of rows: labels are short, and hover has the whole names.
+
+    Args:
+        points: in the order of the rows.
+        x: the axis of the bars' lengths.
+        more: of this plot.
+    """
+    varying: Sequence[str] = points[0].varying if points else ()
+    y = {
+        "title": title(shape_title(varying)),
+        "tickvals": list(range(len(points))),
+        "ticktext": [point.tick for point in points],
+        "range": [len(points) - 0.5, -0.5],
+    }
+    height = _FRAME + _ROW * len(points)
+    return layout(x=x, y=y, height=height, bargap=0.25, **more)

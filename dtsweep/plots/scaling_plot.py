@@ -1,0 +1,186 @@
+"""Plot of the speed-up of larger worlds over the smallest one of their group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from dtsweep.plots.numbers import bars, number, numbers
+from dtsweep.plots.plot import Plot
+from dtsweep.plots.points import plain_headers
+from dtsweep.plots.style import (
+    GREY,
+    MOST_LINES,
+    SERIES,
+    TITLE,
+    cut,
+    is_on_demand,
+    joined,
+    label,
+    layout,
+    title,
+)
+from dtsweep.report.content import Content, Scaling
+from dtsweep.report.labels import passes_label, point_key
+from dtsweep.report.tables import scaling_columns
+from dtsweep.text import count_of, format_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SIDE_BY_SIDE = 1.02
+"""Factor between the places of neighbouring groups along an axis of sizes."""
+
+_SIZES = {"worker": "workers", "node": "hosts"}
+_HOVER = (
+    "%{text}<br>%{customdata[0]}, speed-up %{y:.3g}, efficiency %{customdata[1]}<extra></extra>"
+)
+
+
+class _Ladder(NamedTuple):
+    """A group of worlds of several sizes, the smallest first."""
+
+    part: Scaling
+    rows: pd.DataFrame
+
+    @property
+    def name(self) -> str:
+        """Kind of scaling, settings, and what all worlds of the group share."""
+        first = self.rows.iloc[0]
+        batch = f"{first['global_batch']}"
+        if first["kind"] == "weak":
+            batch = passes_label(first)
+        return " · ".join([str(first["kind"]), self.part.labels.loc[self.rows.index[0]], batch])
+
+    @property
+    def multiples(self) -> list[float]:
+        """Sizes of the worlds, as multiples of the smallest one."""
+        sizes = self.rows[_SIZES[self.part.per]].astype("float64")
+        return [float(size) for size in sizes / sizes.iloc[0]]
+
+
+def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker") -> Plot:
+    """Plot speed-ups with their 95 % intervals against sizes, weak and strong; ideal is dashed.
+
+    Of many groups, the eight of the highest throughput are shown, the others on demand.
+
+    Args:
+        content: of a report.
+        per: count sizes in workers or in nodes.
+    """
+    ladders = [
+        _Ladder(part, rows) for part in content.scaling if part.per == per for rows in part.groups
+    ]
+    ladders = [ladder for ladder in ladders if ladder.rows["speed_up"].notna().any()]
+    ladders.sort(key=lambda ladder: float(ladder.rows["samples_per_s"].max()), reverse=True)
+    traces = [
+        _line(ladder, place, count=min(len(ladders), MOST_LINES))
+        for place, ladder in enumerate(ladders)
+    ]
+    sizes = sorted({1.0, *(size for ladder in ladders for size in ladder.multiples)})
+    if ladders:
+        traces.append(_ideal(sizes[-1]))
+    words = {"worker": "workers", "node": "nodes"}[per]
+    ticks = {"tickvals": sizes, "ticktext": [f"{size:g} ×" for size in sizes]}
+    # On few pixels, neighbouring numbers would overlap.
+    if len(sizes) > 8:
+        ticks = {}
+    return Plot(
+        name="scaling" if per == "worker" else "scaling_nodes",
+        title=f"Speed-up by {words}",
+        subtitle=_subtitle(len(ladders)),
+        description=_description(ladders, words=words),
+        traces=traces,
+        layout=layout(
+            x={"title": title(f"{words}, as a multiple of the fewest"), **ticks},
+            y={"title": title("speed-up, as a multiple of the fewest"), "rangemode": "tozero"},
+        ),
+        table=_table(ladders),
+    )
+
+
+def _line(ladder: _Ladder, place: int, *, count: int) -> dict[str, Any]:
+    """Trace of a group: a mark per world, beside those of other groups at the same size."""
+    rows = ladder.rows.to_dict("records")
+    series = SERIES[place % len(SERIES)]
+    # Side by side, the bars of several groups at one size can be told apart.
+    shift = _SIDE_BY_SIDE ** (place % MOST_LINES - (count - 1) / 2)
+    size = _SIZES[ladder.part.per]
+    return {
+        "type": "scatter",
+        "ids": [point_key(row) for row in rows],
+        "x": [multiple * shift for multiple in ladder.multiples],
+        "y": numbers(row["speed_up"] for row in rows),
+        "error_y": bars(rows, "speed_up"),
+        "mode": "lines+markers",
+        "text": [label(_hover_text(ladder, row)) for row in rows],
+        "customdata": [
+            [f"{count_of(int(row[size]), ladder.part.per)}", _percent(row)] for row in rows
+        ],
+        "hovertemplate": _HOVER,
+        "name": label(cut(ladder.name, TITLE)),
+        "marker": {"color": series.colour, "symbol": series.symbol, "size": 8},
+        "line": {"color": series.colour, "dash": series.dash},
+        "visible": is_on_demand(place),
+    }
+
+
+def _hover_text(ladder: _Ladder, row: dict[Any, Any]) -> str:
+    caution = f" ({row['caution']})" if row["caution"] else ""
+    return f"{ladder.name}{caution}"
+
+
+def _percent(row: dict[Any, Any]) -> str:
+    efficiency = number(row["efficiency"])
+    return "unknown" if efficiency is None else f"{efficiency * 100:.0f} %"
+
+
+def _ideal(largest: float) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "x": [1.0, largest],
+        "y": [1.0, largest],
+        "mode": "lines",
+        "line": {"dash": "dash", "color": GREY},
+        "hoverinfo": "skip",
+        "name": "ideal",
+    }
+
+
+def _subtitle(count: int) -> str:
+    if not count:
+        return ""
+    hidden = ""
+    if count > MOST_LINES:
+        hidden = f"{count_of(count - MOST_LINES, 'slower group')} on demand, in the legend"
+    return joined(["weak: same micro_batch × accumulation; strong: same global_batch", hidden])
+
+
+def _description(ladders: Sequence[_Ladder], *, words: str) -> str:
+    if not ladders:
+        return f"No group has several numbers of {words}."
+    sentences = [f"{count_of(len(ladders), 'group')} of worlds, the fastest first."]
+    for ladder in ladders[:MOST_LINES]:
+        last = ladder.rows.iloc[-1]
+        size = _SIZES[ladder.part.per]
+        sentences.append(
+            f"{ladder.name}: from {ladder.rows.iloc[0][size]} to {last[size]} {words} a speed-up "
+            f"of {format_number(float(last['speed_up']), digits=3)}, efficiency "
+            f"{_percent(last.to_dict())}."
+        )
+    return " ".join(sentences)
+
+
+def _table(ladders: Sequence[_Ladder]) -> dict[str, list[str]]:
+    """Steps from the smallest world of a group to a larger one, as the terminal has them."""
+    columns: dict[str, list[str]] = {}
+    for ladder in ladders:
+        own = scaling_columns(ladder.part, groups=[ladder.rows])
+        count = len(ladder.rows) - 1
+        own = {"kind": [str(ladder.rows["kind"].iloc[0])] * count, **own}
+        own.setdefault("caution", [""] * count)
+        for header, cells in own.items():
+            columns.setdefault(header, []).extend(cells)
+    if not any(columns.get("caution", ())):
+        columns.pop("caution", None)
+    return plain_headers(columns)
