@@ -15,6 +15,7 @@ from dtsweep.cli.decide import recommend, report
 from dtsweep.cli.measure import doctor, plan, run
 from dtsweep.cli.options import tell
 from dtsweep.cli.script import script
+from dtsweep.cli.serve import serve
 from dtsweep.cli.status import status
 from dtsweep.errors import StorageError, SweepError, nearest
 from dtsweep.results.time_limit import is_call_left
@@ -44,7 +45,10 @@ def cli() -> None:
     """
 
 
-_COMMANDS = (run, plan, script, status, report, recommend, difference, compare, doctor, cluster)
+_COMMANDS = (
+    *(run, plan, script, status, report, serve, recommend, difference, compare),
+    *(doctor, cluster),
+)
 
 for _command in _COMMANDS:
     cli.add_command(_command)

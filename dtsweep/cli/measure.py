@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -69,6 +70,7 @@ def carry_out(
     *,
     results: str | None,
     as_json: bool,
+    html: str | None,
     **options: Any,
 ) -> NoReturn:
     """Run a sweep whose points are listed, print the report, and exit with the run's code.
@@ -78,6 +80,7 @@ def carry_out(
         candidates: its points.
         results: where they are stored; None is the default folder.
         as_json: print the report as JSON values.
+        html: file of a page that is kept fresh; None for none.
         options: the other fields of `dtsweep.driver.planned.Options`.
     """
     from dtsweep.driver.planned import Options
@@ -88,8 +91,14 @@ def carry_out(
     if results is None:
         results = results_of(sweep, in_process=options["in_process"])
     place = absolute_place(results)
+    page: AbstractContextManager[None] = nullcontext()
+    if html is not None:
+        from dtsweep.page.live import page_kept_fresh
+
+        page = page_kept_fresh(place, Path(html), tell)
     try:
-        tally = execute(sweep, candidates, Options(results=place, **options))
+        with page:
+            tally = execute(sweep, candidates, Options(results=place, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
         click.echo(
             f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}",

@@ -10,14 +10,16 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from dtsweep.errors import SweepError, error_line, printable
-from dtsweep.page.write import check_page_file, write_page
+from dtsweep.page.page import page_of, write_page
 from dtsweep.results.store import Results
 
 EVERY_S = 5.0
@@ -47,7 +49,7 @@ def page_kept_fresh(results: str, file: Path, tell: Callable[[str], None]) -> It
     Raises:
         SweepError: the file can't be written. Later failures are a line on stderr.
     """
-    check_page_file(file)
+    _refuse_unwritable(file)
     command = [sys.executable, "-m", "dtsweep.page.live", results, str(file)]
     process = subprocess.Popen(
         command,
@@ -68,6 +70,19 @@ def page_kept_fresh(results: str, file: Path, tell: Callable[[str], None]) -> It
                 process.stdin.close()
 
 
+def _refuse_unwritable(file: Path) -> None:
+    """Refuse a file that can't be written, before anything is measured."""
+    if file.is_dir():
+        raise SweepError(f"--html {file} is a folder; name a file in it")
+    try:
+        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}."):
+            pass
+    except OSError as error:
+        raise SweepError(
+            f"--html {file} can't be written: {error.strerror}; name a file in a folder that exists"
+        ) from None
+
+
 def _finish(process: subprocess.Popen[bytes], file: Path, tell: Callable[[str], None]) -> None:
     """Wait for the last page."""
     try:
@@ -83,6 +98,8 @@ def main() -> None:
     """Run the process: results and file are its arguments, the driver holds its stdin."""
     results, file = sys.argv[1:]
     lower_priority()
+    # The report after the run has them, too.
+    warnings.simplefilter("ignore")
     keep_fresh(Results(results), Path(file), sys.stdin.fileno())
 
 
@@ -148,12 +165,10 @@ class _LivePage:
         return time.process_time() - began
 
     def _write(self, *, is_last: bool) -> None:
-        from dtsweep.page.page import page_of
-
         refresh_s = None
         if not is_last:
             refresh_s = EVERY_S
-        write_page(self._file, page_of(self._results, refresh_s=refresh_s))
+        write_page(page_of(self._results, refresh_s=refresh_s), self._file)
 
     def _say_once(self, error: Exception) -> None:
         if self._has_failed:

@@ -11,6 +11,7 @@ from typing import Any
 
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.escape import html_text
+from dtsweep.page.page import page_of
 from dtsweep.results.store import Results
 
 ADDRESS = "127.0.0.1"
@@ -80,8 +81,6 @@ class ServedPage:
             SweepError: there are no results yet, or they can't be used.
             StorageError: they can't be read.
         """
-        from dtsweep.page.page import page_of
-
         with self._lock:
             state = self._results.state()
             if state != self._shown or not self._html:
@@ -99,11 +98,11 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30.0
     server_version, sys_version = "dtsweep", ""
 
-    def do_GET(self) -> None:  # noqa: N802  # the name of http.server
+    def do_GET(self) -> None:  # the name of http.server
         """Send the page."""
         self._answer(with_body=True)
 
-    def do_HEAD(self) -> None:  # noqa: N802
+    def do_HEAD(self) -> None:
         """Send the headers of the page."""
         self._answer(with_body=False)
 
