@@ -25,6 +25,9 @@ from dtsweep.results.store import Results
 EVERY_S = 5.0
 """Least time between two pages."""
 
+REFRESH_S = 20.0
+"""Time after which a browser loads the page again."""
+
 COSTS = 20.0
 """Least time between two pages, as a multiple of the CPU time of the last one."""
 
@@ -167,7 +170,7 @@ class _LivePage:
     def _write(self, *, is_last: bool) -> None:
         refresh_s = None
         if not is_last:
-            refresh_s = EVERY_S
+            refresh_s = REFRESH_S
         write_page(page_of(self._results, refresh_s=refresh_s), self._file)
 
     def _say_once(self, error: Exception) -> None:
