@@ -12,7 +12,7 @@ are shared. Colours are those of the notebook, light or dark.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.escape import html_text
@@ -194,11 +194,14 @@ def _table(columns: Mapping[str, Sequence[str]]) -> str:
     more = ""
     if len(rows) > ROWS_SHOWN:
         more = f"<p>and {len(rows) - ROWS_SHOWN} more</p>"
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div style="overflow-x: auto">{table}</div>{more}'
 
 
-def _cells(row: Iterable[str]) -> str:
-    return "".join(f'<td style="{_CELL}">{_text(cell)}</td>' for cell in row)
+def _cells(row: Sequence[str]) -> str:
+    first = f'<th scope="row" style="{_CELL}; font-weight: normal">{_text(row[0])}</th>'
+    others = (f'<td style="{_CELL}; white-space: nowrap">{_text(cell)}</td>' for cell in row[1:])
+    return first + "".join(others)
 
 
 def _header(name: str) -> str:
@@ -249,8 +252,10 @@ def _standing(row: pd.Series[Any]) -> str:
 def _values(column: pd.Series[Any]) -> str:
     from dtsweep.text import listed
 
-    values = column.dropna().drop_duplicates().sort_values()
-    return listed([str(value) for value in values], most=8)
+    values = [str(value) for value in column.dropna().drop_duplicates().sort_values()]
+    if column.isna().any():
+        values.append("not read")
+    return listed(values, most=9)
 
 
 _FORMATTERS: Mapping[tuple[str, str], Callable[[Any], str]] = {

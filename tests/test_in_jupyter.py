@@ -98,7 +98,7 @@ def headers(html: str) -> list[str]:
 def test_a_study_is_a_table_of_the_settings_that_vary(kernel: Kernel) -> None:
     html = kernel.html("study")
     assert headers(html) == ["setting", "measured values"]
-    assert ">workload.layers</td>" in html
+    assert ">workload.layers</th>" in html
 
 
 def test_a_recommendation_is_shown_with_its_candidates_and_code(kernel: Kernel) -> None:

@@ -91,13 +91,8 @@ def carry_out(
     if results is None:
         results = results_of(sweep, in_process=options["in_process"])
     place = absolute_place(results)
-    page: AbstractContextManager[None] = nullcontext()
-    if html is not None:
-        from dtsweep.page.live import page_kept_fresh
-
-        page = page_kept_fresh(place, Path(html), tell)
     try:
-        with page:
+        with _page(html, place):
             tally = execute(sweep, candidates, Options(results=place, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
         click.echo(
@@ -136,6 +131,15 @@ def carry_out(
             question = None
         print_results(place, as_json=as_json, question=question)
     sys.exit(tally.exit_code)
+
+
+def _page(html: str | None, results: str) -> AbstractContextManager[None]:
+    """Keep a page fresh while the context lasts, if there is to be one."""
+    if html is None:
+        return nullcontext()
+    from dtsweep.page.live import page_kept_fresh
+
+    return page_kept_fresh(results, Path(html), tell)
 
 
 @click.command()
