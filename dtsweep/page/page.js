@@ -7,6 +7,7 @@
   const root = document.documentElement;
   const STATE = `dtsweep ${data.place}`;
   const PHONE = 560; // CSS pixels; narrower plots have fewer ticks.
+  const LABEL = 17; // Characters of a label at the side of a narrow plot.
   const rows = Array.from(document.querySelectorAll("#table tbody tr"));
   const rowOf = new Map(data.ids.map((id, place) => [id, rows[place]]));
   const texts = rows.map((row) => row.textContent.toLowerCase());
@@ -100,6 +101,23 @@
     return copy;
   }
 
+  // A label with its beginning and its end; an entity counts as one character.
+  function cut(label, most) {
+    const characters = label.match(/&[^;\s]+;|./gu) ?? [];
+    if (characters.length <= most) return label;
+    const end = Math.floor((most - 1) * 0.6);
+    return `${characters.slice(0, most - 1 - end).join("")}…${characters.slice(-end).join("")}`;
+  }
+
+  // Labels of bars where there is little room; the hover text and the table have all of each.
+  function shortLabels(axis) {
+    const short = { ...axis, title: { text: "" } };
+    if (axis.ticktext?.some((label) => label.length > LABEL)) {
+      short.ticktext = axis.ticktext.map((label) => cut(label, LABEL));
+    }
+    return short;
+  }
+
   // Fewer ticks where there is little room: every second, third … of the given ones.
   function thinned(axis, most) {
     if (!axis.tickvals || axis.tickvals.length <= most) return { nticks: most };
@@ -121,7 +139,9 @@
     const isNarrow = width < PHONE;
     const layout = { ...themed(plot.layout) };
     for (const name of ["xaxis", "yaxis", ...Object.keys(layout).filter((key) => /^[xy]axis\d/.test(key))]) {
-      layout[name] = themedAxis(layout[name] ?? {}, name.startsWith("x") && isNarrow ? 4 : 0);
+      const isAcross = name.startsWith("x");
+      layout[name] = themedAxis(layout[name] ?? {}, isAcross && isNarrow ? 4 : 0);
+      if (!isAcross && isNarrow && layout[name].ticktext) layout[name] = shortLabels(layout[name]);
     }
     const isParallel = plot.traces.some((trace) => trace.type === "parcoords");
     return {

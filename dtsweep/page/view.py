@@ -175,7 +175,6 @@ def _frontiers(content: Content) -> list[dict[str, Any]]:
                 for sentence in (
                     f"{count_of(len(frontier.best), 'point')} on it, {frontier.dominated_count}.",
                     frontier.verdict_words or "",
-                    frontier.undecided,
                 )
                 if sentence
             ],
@@ -185,18 +184,24 @@ def _frontiers(content: Content) -> list[dict[str, Any]]:
 
 
 def _failures(content: Content) -> list[dict[str, Any]]:
-    """Trials that are not ok, by status and reason."""
+    """Trials that are not ok: each status, and its reasons with their numbers of trials."""
     import pandas as pd
 
     return [
         {
-            "count": int(count),
             "status": str(status),
-            "meaning": STATUS_MEANINGS.get(str(status), ""),
-            "reason": str(reason) if pd.notna(reason) else "no reason stored",
-            "log": str(log) if pd.notna(log) else "",
+            "meaning": STATUS_MEANINGS.get(str(status), "a status of another version"),
+            "count": count_of(int(rows["count"].sum()), "trial"),
+            "rows": [
+                {
+                    "count": int(count),
+                    "reason": str(reason) if pd.notna(reason) else "no reason stored",
+                    "log": str(log) if pd.notna(log) else "",
+                }
+                for count, _, reason, log in rows.itertuples(index=False)
+            ],
         }
-        for count, status, reason, log in content.unmeasured.itertuples(index=False)
+        for status, rows in content.unmeasured.groupby("status", sort=False, dropna=False)
     ]
 
 
