@@ -10,6 +10,12 @@ Readers; imports Plotly in functions alone. In reading order:
     frontier_plot   step time against throughput
     scaling_plot    speed-up by workers or nodes
     shares_plot     parts of a step
+    exchange_plot   exchange on its own and exposed
+    settings_plot   parallel coordinates of settings and results
+    step_series     step times of trials, thinned
+    step_times_plot  step times of one trial
+    memory_plot     peak memory
+    energy_plot     energy and cost of samples
     all_plots       plots of a report, in the order of a page
     figures         plots as Plotly figures
 """
@@ -17,9 +23,29 @@ Readers; imports Plotly in functions alone. In reading order:
 from __future__ import annotations
 
 from dtsweep.plots.all_plots import plots_of as plots_of
-from dtsweep.plots.figures import frontier, scaling, shares
+from dtsweep.plots.figures import (
+    cost,
+    energy,
+    exchange,
+    frontier,
+    memory,
+    scaling,
+    settings,
+    shares,
+    step_times,
+)
 
-__all__ = ["frontier", "scaling", "shares"]
+__all__ = [
+    "cost",
+    "energy",
+    "exchange",
+    "frontier",
+    "memory",
+    "scaling",
+    "settings",
+    "shares",
+    "step_times",
+]
 
 
 def __dir__() -> list[str]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dtsweep.errors import SweepError
+from dtsweep.plots.energy_plot import cost_plot, energy_plot
+from dtsweep.plots.exchange_plot import exchange_plot
 from dtsweep.plots.frontier_plot import frontier_plot
+from dtsweep.plots.memory_plot import memory_plot
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.scaling_plot import scaling_plot
+from dtsweep.plots.settings_plot import settings_plot
 from dtsweep.plots.shares_plot import shares_plot
+from dtsweep.plots.step_series import series_in
+from dtsweep.plots.step_times_plot import step_times_plot
 from dtsweep.plots.style import label
 from dtsweep.report.content import Content, content_of
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,6 +96,89 @@ def shares(data: pd.DataFrame | Content) -> Figure:
         SweepError: Plotly is not installed.
     """
     return figure_of(shares_plot(_content(data)))
+
+
+def exchange(data: pd.DataFrame | Content) -> Figure:
+    """Draw the exposed exchange of a step against the exchange on its own, both in ms.
+
+    Below the dashed line, a part of it hides behind other work.
+
+    Args:
+        data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
+
+    Raises:
+        SweepError: Plotly is not installed.
+    """
+    return figure_of(exchange_plot(_content(data)))
+
+
+def settings(data: pd.DataFrame | Content) -> Figure:
+    """Draw parallel coordinates: a line per point over its settings and main results.
+
+    Drag along an axis to select lines.
+
+    Args:
+        data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
+
+    Raises:
+        SweepError: Plotly is not installed.
+    """
+    return figure_of(settings_plot(_content(data)))
+
+
+def step_times(rows: pd.DataFrame) -> Figure:
+    """Draw the times of a trial's steps in ms, its warm-up on a shaded ground.
+
+    Args:
+        rows: of one attempt, as `dtsweep.steps` gives them.
+
+    Raises:
+        SweepError: the rows are of no attempt or of several ones, or Plotly is not installed.
+    """
+    series = series_in(rows)
+    if len(series) != 1:
+        raise SweepError(
+            f"rows are of {count_of(len(series), 'attempt')} with steps, and a plot is of one; "
+            "choose it with rows[rows['attempt_id'] == ATTEMPT_ID]"
+        )
+    return figure_of(step_times_plot(*series.values()))
+
+
+def memory(data: pd.DataFrame | Content, *, ranks: pd.DataFrame | None = None) -> Figure:
+    """Draw the largest peak memory of a worker, per point.
+
+    Args:
+        data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
+        ranks: rows of the table `ranks`, which have the free memory of GPUs; None leaves it out.
+
+    Raises:
+        SweepError: Plotly is not installed.
+    """
+    return figure_of(memory_plot(_content(data), ranks=ranks))
+
+
+def energy(data: pd.DataFrame | Content) -> Figure:
+    """Draw the energy of a sample in J, per point; empty where it is unknown.
+
+    Args:
+        data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
+
+    Raises:
+        SweepError: Plotly is not installed.
+    """
+    return figure_of(energy_plot(_content(data)))
+
+
+def cost(data: pd.DataFrame | Content) -> Figure:
+    """Draw the price of a million samples in USD, per point; empty where it is unknown.
+
+    Args:
+        data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
+
+    Raises:
+        SweepError: Plotly is not installed.
+    """
+    return figure_of(cost_plot(_content(data)))
 
 
 def _content(data: pd.DataFrame | Content) -> Content:

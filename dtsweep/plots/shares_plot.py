@@ -50,7 +50,7 @@ def shares_plot(content: Content) -> Plot:
 
     The shares are those of `dtsweep.analysis.bottleneck`. A part that was not measured is missing.
     Noise may bring a part below 0; it is then drawn as 0, and hover has what was measured. Points
-    on frontiers come first; those without any known part are left out.
+    on frontiers come first; those of which no part above 0 is known are left out.
     """
     points = points_of(content)
     bounds = content.bounds.iloc[:0]
@@ -59,7 +59,7 @@ def shares_plot(content: Content) -> Plot:
     bars = [
         _Bar(point, bound, place)
         for place, (point, bound) in enumerate(zip(points, bounds.to_dict("records"), strict=True))
-        if any(number(bound[name]) is not None for name in _PARTS)
+        if any(number(bound[name]) for name in _PARTS)
     ]
     bounds = bounds.iloc[[bar.place for bar in bars]]
     drawn = bars[: len(bar_rows([bar.point for bar in bars]))]

@@ -67,6 +67,9 @@ SERIES = (
 )
 """Lines of one plot; more can't be told apart."""
 
+SCALE = ((0.0, "#0072B2"), (0.5, "#8A6FA8"), (1.0, "#D55E00"))
+"""Colours from the smallest value to the largest; blue and orange differ to all eyes."""
+
 PATTERNS = ("", "/", "x", ".")
 """Patterns of the parts of a bar, in turn, so that they can be told without colour."""
 

@@ -112,7 +112,7 @@ def test_models_have_names_lines_and_marks_of_their_own(
         for text in trace["text"]
     ]
     assert "ddp workload.layers=2 workers=2 micro_batch=4" in beaten
-    assert len(shares["data"][0]["y"]) == sum(len(trace["x"]) for trace in lines.values())
+    assert not shares["data"]
     ladders = [trace["name"] for trace in speed_up["data"]]
     assert ladders == [
         "weak · ddp workload.layers=1 · 4 × 1",

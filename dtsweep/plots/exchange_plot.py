@@ -1,0 +1,171 @@
+"""Plot of the exchange: its time on its own against what a step waits for of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dtsweep.inference.spread import POINT
+from dtsweep.plots.numbers import number
+from dtsweep.plots.plot import Plot
+from dtsweep.plots.points import PlotPoint, name_columns, points_of
+from dtsweep.plots.style import COLOURS, FORMS, GREY, label, layout, title
+from dtsweep.report.content import Content
+from dtsweep.report.labels import point_key
+from dtsweep.text import count_of, format_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_HOVER = (
+    "%{text}<br>%{x:.4g} ms on its own, %{y:.4g} ms exposed<br>overlap %{customdata}<extra></extra>"
+)
+_SUBTITLE = (
+    "below the dashed line, a part of the exchange hides; above it, steps wait longer for it"
+)
+
+
+class _Exchange(NamedTuple):
+    """A point with its times of exchange in ms, and the share that hides behind other work."""
+
+    point: PlotPoint
+    alone_ms: float
+    exposed_ms: float
+    low_ms: float | None
+    high_ms: float | None
+    overlap: float | None
+
+
+def exchange_plot(content: Content) -> Plot:
+    """Plot the exposed exchange of a step against the exchange on its own, both in ms.
+
+    On its own is the mean of `exchange_isolated_s`; exposed is `exchange_share` of the mean step.
+    On the dashed line nothing hides behind other work, at 0 all does. Bars are 95 % intervals.
+    """
+    isolated = _means(content.study.trials)
+    found = [_exchange_of(point, isolated.get(point.key, {})) for point in points_of(content)]
+    exchanges = [exchange for exchange in found if exchange is not None]
+    traces = [
+        _points(semantics, [e for e in exchanges if e.point.frontier.semantics == semantics])
+        for semantics in dict.fromkeys(e.point.frontier.semantics for e in exchanges)
+    ]
+    if exchanges:
+        traces.append(_nothing_hides(max(exchange.alone_ms for exchange in exchanges)))
+    return Plot(
+        name="exchange",
+        title="Exchange and overlap",
+        subtitle=_SUBTITLE if exchanges else "",
+        description=_description(exchanges),
+        traces=traces,
+        layout=layout(
+            x={"title": title("exchange on its own, ms"), "rangemode": "tozero"},
+            y={"title": title("exposed exchange, ms"), "rangemode": "tozero"},
+        ),
+        table=_table(exchanges),
+    )
+
+
+def _means(trials: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
+    """Means over launches of the exchange on its own and the overlap, by key of the point."""
+    columns = ["exchange_isolated_s", "overlap_share"]
+    values = trials[[*POINT, *columns]].astype(dict.fromkeys(columns, "float64"))
+    rows = values.groupby([*POINT], dropna=False)[columns].mean().reset_index()
+    return {
+        point_key(row): {str(name): value for name, value in row.items()}
+        for row in rows.to_dict("records")
+    }
+
+
+def _exchange_of(point: PlotPoint, means: Mapping[str, Any]) -> _Exchange | None:
+    """Times of a point; None where one is unknown, or there is no exchange."""
+    alone = number(means.get("exchange_isolated_s"))
+    share, low, high = (number(point.row[f"exchange_share{end}"]) for end in ("", "_low", "_high"))
+    step = number(point.row["step_mean_s"])
+    if not alone or share is None or step is None:
+        return None
+    ends = [None if end is None else end * step * 1e3 for end in (low, high)]
+    return _Exchange(
+        point=point,
+        alone_ms=alone * 1e3,
+        exposed_ms=share * step * 1e3,
+        low_ms=ends[0],
+        high_ms=ends[1],
+        overlap=number(means.get("overlap_share")),
+    )
+
+
+def _points(semantics: str, exchanges: Sequence[_Exchange]) -> dict[str, Any]:
+    symbol, _ = FORMS.get(semantics, FORMS["unknown"])
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "ids": [exchange.point.key for exchange in exchanges],
+        "x": [exchange.alone_ms for exchange in exchanges],
+        "y": [exchange.exposed_ms for exchange in exchanges],
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [_distance(e.exposed_ms, e.high_ms) for e in exchanges],
+            "arrayminus": [_distance(e.low_ms, e.exposed_ms) for e in exchanges],
+            "thickness": 1,
+            "width": 2,
+        },
+        "text": [exchange.point.hover for exchange in exchanges],
+        "customdata": [_percent(exchange.overlap) for exchange in exchanges],
+        "hovertemplate": _HOVER,
+        "name": label(f"{semantics} updates"),
+        "showlegend": True,
+        "marker": {"color": COLOURS.get(semantics, GREY), "symbol": symbol, "size": 9},
+    }
+
+
+def _distance(low: float | None, high: float | None) -> float | None:
+    if low is None or high is None:
+        return None
+    return max(0.0, high - low)
+
+
+def _nothing_hides(largest: float) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "x": [0.0, largest],
+        "y": [0.0, largest],
+        "mode": "lines",
+        "line": {"dash": "dash", "color": GREY},
+        "hoverinfo": "skip",
+        "name": "nothing hides",
+    }
+
+
+def _percent(share: float | None) -> str:
+    """Overlap in words; below 0, steps wait longer than the exchange takes on its own."""
+    if share is None:
+        return "unknown"
+    if share < 0:
+        return "none"
+    return f"{share * 100:.0f} %"
+
+
+def _description(exchanges: Sequence[_Exchange]) -> str:
+    if not exchanges:
+        return "No point's exchange was measured on its own."
+    sentences = [f"Exchange of {count_of(len(exchanges), 'point')}: on its own across, exposed up."]
+    longest = max(exchanges, key=lambda exchange: exchange.exposed_ms)
+    for words, exchange in (("Longest exposed", longest), ("Most relevant point", exchanges[0])):
+        sentences.append(
+            f"{words}: {exchange.point.name}, {format_number(exchange.exposed_ms, digits=3)} ms "
+            f"exposed, {format_number(exchange.alone_ms, digits=3)} ms on its own, overlap "
+            f"{_percent(exchange.overlap)}."
+        )
+    return " ".join(sentences)
+
+
+def _table(exchanges: Sequence[_Exchange]) -> dict[str, list[str]]:
+    if not exchanges:
+        return {}
+    return {
+        **name_columns([exchange.point for exchange in exchanges]),
+        "on its own, ms": [format_number(e.alone_ms, digits=3) for e in exchanges],
+        "exposed, ms": [format_number(e.exposed_ms, digits=3) for e in exchanges],
+        "overlap": [_percent(exchange.overlap) for exchange in exchanges],
+    }
