@@ -15,6 +15,7 @@ from typing import Any
 
 from dtsweep.escape import html_json, html_text
 from dtsweep.page.markup import main_of, navigation_of
+from dtsweep.page.traces import example_plot
 from dtsweep.plots.style import DARK
 
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
@@ -54,6 +55,7 @@ def _data(view: dict[str, Any]) -> dict[str, Any]:
         "dark": DARK,
         "plots": view["plots"],
         "traces": view["traces"],
+        "trace": example_plot(),
         "ids": table["ids"],
         "values": [column["values"] for column in table["columns"]],
         "filters": [one["values"] for one in table["filters"]],

@@ -160,7 +160,7 @@
 
   const CONFIG = {
     responsive: true, displaylogo: false,
-    modeBarButtonsToRemove: ["zoomIn2d", "zoomOut2d", "autoScale2d", "toImage"],
+    modeBarButtons: [["select2d", "lasso2d", "zoom2d", "pan2d", "resetScale2d"]],
   };
 
   const idsOf = (trace) => trace.ids ?? trace.meta?.ids;
@@ -363,10 +363,40 @@
 
   // --- Step times of a chosen trial ---
 
+  // The example's plot with the steps of a trial in place of its own.
+  function stepsPlot(trial) {
+    const steps = [trial.first];
+    trial.step_ms.slice(1).forEach((_, place) => steps.push(steps[place] + (trial.gaps?.[place] ?? 1)));
+    const parts = { "warm-up": [0, trial.warmup], measured: [trial.warmup, steps.length] };
+    const traces = data.trace.traces.flatMap((trace) => {
+      if (!parts[trace.name]) return trial.median_ms === null ? [] : [median(trace, trial, steps)];
+      const [begin, end] = parts[trace.name];
+      if (begin === end) return [];
+      return [{ ...trace, x: steps.slice(begin, end), y: trial.step_ms.slice(begin, end) }];
+    });
+    const end = trial.warmup_end === null ? steps[trial.warmup - 1] + 0.5 : trial.warmup_end - 0.5;
+    const shapes = trial.warmup
+      ? data.trace.layout.shapes.map((shape) => ({ ...shape, x0: steps[0] - 0.5, x1: end })) : [];
+    return {
+      name: "steps", title: "Step times of the chosen trial", traces,
+      layout: { ...data.trace.layout, shapes },
+      table: {
+        step: steps.map(String),
+        "step time, ms": trial.step_ms.map(String),
+        part: steps.map((_, place) => (place < trial.warmup ? "warm-up" : "measured")),
+      },
+    };
+  }
+
+  function median(trace, trial, steps) {
+    const measured = steps.slice(trial.warmup);
+    return { ...trace, x: [measured[0], measured.at(-1)], y: [trial.median_ms, trial.median_ms] };
+  }
+
   function showSteps() {
-    const trace = data.traces[byId("trial").value];
-    plots.set("steps", trace);
-    byId("steps-words").textContent = trace.description;
+    const trial = data.traces[byId("trial").value];
+    plots.set("steps", stepsPlot(trial));
+    byId("steps-words").textContent = [trial.words, trial.subtitle].filter(Boolean).join(" ");
     const details = document.querySelector('details[data-plot="steps"]');
     if (details.open) fillTable(details);
     if (drawn.has("steps")) draw("steps");

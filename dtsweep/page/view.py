@@ -51,6 +51,7 @@ def view_of(
     content: Content,
     *,
     place: str,
+    ranks: pd.DataFrame,
     traces: Sequence[dict[str, Any]],
     refresh_s: float | None,
 ) -> dict[str, Any]:
@@ -59,7 +60,8 @@ def view_of(
     Args:
         content: of the report.
         place: of the results, as the page names it.
-        traces: step times of trials, as `dtsweep.plots.traces_of` gives them.
+        ranks: rows of the trials' ranks.
+        traces: step times of trials, as `traces_of` gives them.
         refresh_s: seconds after which the page loads itself again; None for never.
     """
     return {
@@ -73,7 +75,7 @@ def view_of(
         "frontier_answer": content.frontier_answer,
         "none": _why_no_answer(content),
         "doubts": list(content.doubts),
-        "plots": [plot_values(plot) for plot in plots_of(content) if not plot.is_empty],
+        "plots": [plot_values(plot) for plot in plots_of(content, ranks=ranks)],
         "traces": list(traces),
         "table": table_of(content),
         "limits": list(content.limits),
