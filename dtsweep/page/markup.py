@@ -17,6 +17,21 @@ _DOUBTS_SHOWN = 3
 _WORTH_SHOWN = 6
 
 
+_SHORT = {
+    "scaling": "Scaling",
+    "shares": "Step",
+    "exchange": "Exchange",
+    "settings": "Settings",
+    "memory": "Memory",
+    "energy": "Energy",
+    "cost": "Cost",
+    "steps": "Trials",
+    "how": "Method",
+    "machine": "Machine",
+}
+"""Names of sections in the navigation, where their titles are longer."""
+
+
 def main_of(view: dict[str, Any]) -> str:
     """Sections of a page, in their order."""
     return "\n".join(text for _, _, text in _sections(view))
@@ -25,7 +40,8 @@ def main_of(view: dict[str, Any]) -> str:
 def navigation_of(view: dict[str, Any]) -> str:
     """Links to the sections."""
     return "\n".join(
-        f'<li><a href="#{name}">{html_text(title)}</a></li>' for name, title, _ in _sections(view)
+        f'<li><a href="#{name}">{html_text(_SHORT.get(name, title))}</a></li>'
+        for name, title, _ in _sections(view)
     )
 
 

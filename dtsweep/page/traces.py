@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import without_canaries
+from dtsweep.inference.spread import POINT
 from dtsweep.plots.step_series import MOST_STEPS, StepSeries, series_in
 from dtsweep.plots.step_times_plot import step_times_plot
 from dtsweep.report.content import Content
@@ -15,13 +17,15 @@ from dtsweep.results.store import Results, frame_of
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_VALUES = 120_000
+_MOST_VALUES = 100_000
 """Number of step times that a page holds: about 1 MB."""
 
 _LEAST_STEPS = 20
 """Number of step times that each trial has in any case."""
 
 _DIGITS = 4
+
+_READ = ("attempt_id", "label", "repeat", "status")
 
 _EXAMPLE = StepSeries(
     steps=(0, 1, 2),
@@ -42,9 +46,9 @@ def traces_of(content: Content, store: Results) -> list[dict[str, Any]]:
         store: of the results.
 
     Returns:
-        JSON values, a dict for each trial with steps: `label`, `words` and `subtitle` (of the
-        plot), `first` step and `gaps` to each next one (None if all are 1), `step_ms`, and the
-        other fields of `StepSeries`.
+        JSON values, a dict for each trial with steps: `label`, and `steps`: `words` on them,
+        `first` step and `gaps` to each next one (None if all are 1), `step_ms`, and the other
+        fields of `StepSeries`.
     """
     trials = _in_order(content)
     if trials.empty:
@@ -53,8 +57,8 @@ def traces_of(content: Content, store: Results) -> list[dict[str, Any]]:
     most = min(MOST_STEPS, max(_LEAST_STEPS, _MOST_VALUES // len(trials)))
     series = series_in(rows, most=most)
     return [
-        _trace(series[row["attempt_id"]], label=_label(row, content))
-        for _, row in trials.iterrows()
+        _trace(series[row["attempt_id"]], label=_label(row))
+        for row in trials[[*_READ]].to_dict("records")
         if row["attempt_id"] in series
     ]
 
@@ -66,26 +70,42 @@ def example_plot() -> dict[str, Any]:
 
 
 def _in_order(content: Content) -> pd.DataFrame:
-    """Trials in the order of the points of all frontiers, then by repeat; others are last."""
+    """Trials with their labels, in the order of the points of all frontiers, then by repeat.
+
+    Trials of other points are last.
+    """
     trials = without_canaries(content.study.frame)
-    rows = [row for frontier in content.frontiers for row in frontier.points.to_dict("records")]
-    places = {point_key(row): place for place, row in enumerate(rows)}
-    place_of = [places.get(point_key(row), len(places)) for row in trials.to_dict("records")]
-    return trials.assign(place=place_of).sort_values(["place", "repeat"], kind="stable")
+    keys = [point_key(row) for row in trials[[*POINT]].to_dict("records")]
+    names = _names(content)
+    places = {key: place for place, key in enumerate(names)}
+    for key, (_, row) in zip(keys, trials.iterrows(), strict=True):
+        if key not in names:
+            names[key] = trial_label(row, content.varying)
+    return trials.assign(
+        place=[places.get(key, len(places)) for key in keys],
+        label=[names[key] for key in keys],
+    ).sort_values(["place", "repeat"], kind="stable")
 
 
-def _label(row: pd.Series[Any], content: Content) -> str:
+def _names(content: Content) -> dict[str, str]:
+    """Label of each point by its key, in the order of the table of points."""
+    return {
+        point_key(row): trial_label(row, content.varying)
+        for frontier in content.frontiers
+        for _, row in frontier.points.iterrows()
+    }
+
+
+def _label(row: Mapping[Any, Any]) -> str:
     status = "" if row["status"] == "ok" else f", {row['status']}"
-    return f"{trial_label(row, content.varying)} · repeat {row['repeat']}{status}"
+    return f"{row['label']} · repeat {row['repeat']}{status}"
 
 
 def _trace(series: StepSeries, *, label: str) -> dict[str, Any]:
     plot = step_times_plot(series)
     gaps = [later - step for step, later in pairwise(series.steps)]
-    return {
-        "label": label,
-        "words": plot.description,
-        "subtitle": plot.subtitle,
+    steps = {
+        "words": " ".join(filter(None, [plot.description, plot.subtitle])),
         "first": series.steps[0],
         "gaps": None if set(gaps) <= {1} else gaps,
         "step_ms": [float(f"{value:.{_DIGITS}g}") for value in series.step_ms],
@@ -93,3 +113,4 @@ def _trace(series: StepSeries, *, label: str) -> dict[str, Any]:
         "warmup_end": series.warmup_end,
         "median_ms": series.median_ms,
     }
+    return {"label": label, "steps": steps}

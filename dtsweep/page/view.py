@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import without_canaries
-from dtsweep.page.points_table import table_of
+from dtsweep.page.points_table import rounded, table_of
 from dtsweep.plots import plots_of
 from dtsweep.plots.plot import Plot
 from dtsweep.report.advice import bounds_of
@@ -98,10 +98,21 @@ def plot_values(plot: Plot) -> dict[str, Any]:
         "title": plot.title,
         "subtitle": plot.subtitle,
         "description": plot.description,
-        "traces": list(plot.traces),
+        "traces": _rounded(plot.traces),
         "layout": dict(plot.layout),
         "table": {header: list(cells) for header, cells in plot.table.items()},
     }
+
+
+def _rounded(value: Any) -> Any:
+    """Values with numbers as a page needs them."""
+    if isinstance(value, float):
+        return rounded(value)
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value
 
 
 def _answers(content: Content) -> list[dict[str, Any]]:
