@@ -3,6 +3,7 @@
 Readers; opens no connection but that of `serve`. In reading order:
 
     points_table    table of the points: cells, and numbers that sort and filter
+    traces          step times of all trials, and the plot of one
     view            content of a page as JSON values
     points_markup   the table of points as HTML
     markup          parts of a page as HTML

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import lzma
 import re
+import zlib
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from dtsweep.escape import html_json, html_text
 from dtsweep.page.markup import main_of, navigation_of
+from dtsweep.page.traces import example_plot
 from dtsweep.plots.style import DARK
 
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
@@ -38,6 +41,9 @@ def document_of(view: dict[str, Any]) -> str:
         "main": main_of(view),
         "footer": html_text(f"dtsweep {view['version']}, {made}, from {view['place']}."),
         "data": html_json(_data(view)),
+        "packed": _packed(
+            {"plots": view["plots"], "traces": [one["steps"] for one in view["traces"]]}
+        ),
         "script": script,
         "plotly": plotly,
     }
@@ -45,19 +51,24 @@ def document_of(view: dict[str, Any]) -> str:
 
 
 def _data(view: dict[str, Any]) -> dict[str, Any]:
-    """Values that the script reads: plots, traces, and what sorts and filters the table."""
+    """Values that the script reads at once: what sorts and filters the table of points."""
     table = view["table"]
     return {
         "made_at": view["made_at"],
         "refresh_s": view["refresh_s"],
         "place": view["place"],
         "dark": DARK,
-        "plots": view["plots"],
-        "traces": view["traces"],
+        "trace": example_plot(),
         "ids": table["ids"],
         "values": [column["values"] for column in table["columns"]],
         "filters": [one["values"] for one in table["filters"]],
     }
+
+
+def _packed(value: dict[str, Any]) -> str:
+    """JSON values, compressed: plots and step times are most of what a page has to say."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def _policy(*scripts: str) -> str:

@@ -16,14 +16,20 @@ _DOUBTS_SHOWN = 3
 
 _WORTH_SHOWN = 6
 
-_PLOT_SECTIONS = {
+
+_SHORT = {
     "scaling": "Scaling",
-    "parts": "Time of a step",
+    "shares": "Step",
     "exchange": "Exchange",
-    "coordinates": "All settings",
+    "settings": "Settings",
     "memory": "Memory",
-    "energy": "Energy and cost",
+    "energy": "Energy",
+    "cost": "Cost",
+    "steps": "Trials",
+    "how": "Method",
+    "machine": "Machine",
 }
+"""Names of sections in the navigation, where their titles are longer."""
 
 
 def main_of(view: dict[str, Any]) -> str:
@@ -34,7 +40,8 @@ def main_of(view: dict[str, Any]) -> str:
 def navigation_of(view: dict[str, Any]) -> str:
     """Links to the sections."""
     return "\n".join(
-        f'<li><a href="#{name}">{html_text(title)}</a></li>' for name, title, _ in _sections(view)
+        f'<li><a href="#{name}">{html_text(_SHORT.get(name, title))}</a></li>'
+        for name, title, _ in _sections(view)
     )
 
 
@@ -72,7 +79,11 @@ def _first(view: dict[str, Any]) -> str:
     if view["answers_table"]:
         words.append(table_of("All recommendations", view["answers_table"]))
     words.append(_main_doubts(view["doubts"]))
-    plot = "".join(_figure(one, heading=3) for one in view["plots"] if one["name"] == "frontier")
+    plot = "".join(
+        _figure(one, heading=f"<h2>{html_text(one['title'])}</h2>\n")
+        for one in view["plots"]
+        if one["name"] == "frontier"
+    )
     return (
         '<section id="answer" class="first" aria-labelledby="answer-title" tabindex="-1">\n'
         '<div class="words">\n<h2 id="answer-title">Answer</h2>\n'
@@ -97,8 +108,8 @@ def _answer(answer: dict[str, Any]) -> str:
     parts.append(f"<h3>What limits it</h3>\n<p>{_prose(answer['limit'])}</p>")
     following = [_prose(answer["next"])] if answer["next"] else []
     following += [
-        f"Try <code>{html_text(axis['axis'])}</code>: at most {html_text(axis['share'])} of the "
-        f"step to win. {_prose(axis['why'])}"
+        f"Try <code>{html_text(axis['axis'])}</code>, with at most {html_text(axis['share'])} of "
+        f"the step to win: {_prose(axis['why'])}."
         for axis in answer["axes"]
     ]
     if following:
@@ -124,25 +135,29 @@ def _plot_sections(view: dict[str, Any]) -> list[tuple[str, str, str]]:
     for plot in view["plots"]:
         if plot["name"] == "frontier":
             continue
-        title = _PLOT_SECTIONS.get(plot["name"], plot["title"])
-        body = _figure(plot, heading=3)
+        body = _figure(plot)
         if plot["name"] == "scaling":
             body += _worth(view["worth"])
-        sections.append((plot["name"], title, _section(plot["name"], title, body)))
+        sections.append((plot["name"], plot["title"], _section(plot["name"], plot["title"], body)))
     if view["traces"]:
-        sections.append(("steps", "Steps", _section("steps", "Steps of a trial", _steps(view))))
+        title = "Step times of a trial"
+        sections.append(("steps", title, _section("steps", title, _steps(view["traces"]))))
     return sections
 
 
-def _figure(plot: Mapping[str, Any], *, heading: int) -> str:
-    """Place for a plot, with its description and the table behind it."""
+def _figure(plot: Mapping[str, Any], *, heading: str = "") -> str:
+    """Place for a plot, with its description and the table behind it.
+
+    Args:
+        plot: as `dtsweep.page.view.plot_values` gives it.
+        heading: HTML of a heading; without one, that of the section names the plot.
+    """
     name = plot["name"]
     subtitle = f'<p class="subtitle">{html_text(plot["subtitle"])}</p>' if plot["subtitle"] else ""
+    labelled = f'role="group" aria-label="{html_text(plot["title"])}"'
     return (
-        f'<figure class="figure" aria-labelledby="{name}-plot-title">\n'
-        f'<h{heading} id="{name}-plot-title">{html_text(plot["title"])}</h{heading}>\n{subtitle}'
-        f'<div class="plot" id="{name}-plot" data-plot="{name}" role="group" '
-        f'aria-labelledby="{name}-plot-title" aria-describedby="{name}-words"></div>\n'
+        f'<figure class="figure">\n{heading}{subtitle}'
+        f'<div class="plot" id="{name}-plot" {labelled} aria-describedby="{name}-words"></div>\n'
         f'<figcaption id="{name}-words">{html_text(plot["description"])}</figcaption>\n'
         f'<details class="numbers on-screen" data-plot="{name}"><summary>Table behind the plot'
         f'<span class="unseen">: {html_text(plot["title"])}</span></summary></details>\n</figure>'
@@ -158,22 +173,18 @@ def _worth(sentences: Sequence[str]) -> str:
     return f"<h3>From where one more worker doesn't pay</h3>\n{_items(shown)}{more}"
 
 
-def _steps(view: dict[str, Any]) -> str:
+def _steps(traces: Sequence[Mapping[str, Any]]) -> str:
     """Chooser of a trial, and the place for its steps."""
     options = "".join(
         f'<option value="{number}">{html_text(trace["label"])}</option>'
-        for number, trace in enumerate(view["traces"])
+        for number, trace in enumerate(traces)
     )
-    return (
-        f'<p class="chooser"><label for="trial">Trial</label> <select id="trial">{options}</select>'
-        '</p>\n<figure class="figure" aria-labelledby="steps-plot-title">\n'
-        '<h3 id="steps-plot-title">Step times of the chosen trial</h3>\n'
-        '<div class="plot" id="steps-plot" role="group" aria-labelledby="steps-plot-title" '
-        'aria-describedby="steps-words"></div>\n<figcaption id="steps-words"></figcaption>\n'
-        '<details class="numbers on-screen" data-plot="steps"><summary>Table behind the plot'
-        '<span class="unseen">: step times of the chosen trial</span></summary></details>\n'
-        "</figure>"
+    chooser = (
+        '<p class="chooser on-screen"><label for="trial">Trial</label> '
+        f'<select id="trial">{options}</select></p>\n'
     )
+    empty = {"name": "steps", "title": "Step times of the chosen trial", "subtitle": ""}
+    return chooser + _figure(empty | {"description": ""})
 
 
 def _points(view: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -206,21 +217,24 @@ def _warnings(view: dict[str, Any]) -> str:
 
 
 def _failures(view: dict[str, Any]) -> str:
-    """Trials that are not ok: number, status, reason, log."""
-    rows = view["failures"]
-    if not rows:
-        return ""
+    """Trials that are not ok, by status; those that were skipped on purpose are on demand."""
+    return _section("failures", "Not measured", "\n".join(map(_failures_of, view["failures"])))
+
+
+def _failures_of(group: Mapping[str, Any]) -> str:
+    """Trials of one status: the number of trials, and the log of one, for each reason."""
     columns = {
-        "trials": [str(row["count"]) for row in rows],
-        "status": [row["status"] for row in rows],
-        "meaning": [row["meaning"] for row in rows],
-        "reason": [row["reason"] for row in rows],
-        "log": [row["log"] for row in rows],
+        "trials": [str(row["count"]) for row in group["rows"]],
+        "reason": [row["reason"] for row in group["rows"]],
+        "log": [row["log"] for row in group["rows"]],
     }
     if not any(columns["log"]):
         del columns["log"]
-    table = table_of("Trials without numbers, by status and reason", columns)
-    return _section("failures", "Not measured", table)
+    title = f"{group['status']}: {group['count']} ({group['meaning']})"
+    table = table_of(f"Trials with status {group['status']}, by reason", columns)
+    if group["status"] == "skipped":
+        return _details(title, table)
+    return f"<h3>{html_text(title)}</h3>\n{table}"
 
 
 def _how(view: dict[str, Any]) -> str:

@@ -7,10 +7,12 @@
   const root = document.documentElement;
   const STATE = `dtsweep ${data.place}`;
   const PHONE = 560; // CSS pixels; narrower plots have fewer ticks.
+  const LABEL = 17; // Characters of a label at the side of a narrow plot.
   const rows = Array.from(document.querySelectorAll("#table tbody tr"));
   const rowOf = new Map(data.ids.map((id, place) => [id, rows[place]]));
   const texts = rows.map((row) => row.textContent.toLowerCase());
-  const plots = new Map(data.plots.map((plot) => [plot.name, plot]));
+  const plots = new Map(); // By name, once they are unpacked.
+  let trials = []; // Step times, likewise.
   const drawn = new Map(); // Plots that have been drawn, by name: their elements.
   const chosen = new Set(); // Ids of selected points.
   let kept = new Set(data.ids); // Ids of points that the filters let through.
@@ -100,6 +102,23 @@
     return copy;
   }
 
+  // A label with its beginning and its end; an entity counts as one character.
+  function cut(label, most) {
+    const characters = label.match(/&[^;\s]+;|./gu) ?? [];
+    if (characters.length <= most) return label;
+    const end = Math.floor((most - 1) * 0.6);
+    return `${characters.slice(0, most - 1 - end).join("")}…${characters.slice(-end).join("")}`;
+  }
+
+  // Labels of bars where there is little room; the hover text and the table have all of each.
+  function shortLabels(axis) {
+    const short = { ...axis, title: { text: "" } };
+    if (axis.ticktext?.some((label) => label.length > LABEL)) {
+      short.ticktext = axis.ticktext.map((label) => cut(label, LABEL));
+    }
+    return short;
+  }
+
   // Fewer ticks where there is little room: every second, third … of the given ones.
   function thinned(axis, most) {
     if (!axis.tickvals || axis.tickvals.length <= most) return { nticks: most };
@@ -121,7 +140,9 @@
     const isNarrow = width < PHONE;
     const layout = { ...themed(plot.layout) };
     for (const name of ["xaxis", "yaxis", ...Object.keys(layout).filter((key) => /^[xy]axis\d/.test(key))]) {
-      layout[name] = themedAxis(layout[name] ?? {}, name.startsWith("x") && isNarrow ? 4 : 0);
+      const isAcross = name.startsWith("x");
+      layout[name] = themedAxis(layout[name] ?? {}, isAcross && isNarrow ? 4 : 0);
+      if (!isAcross && isNarrow && layout[name].ticktext) layout[name] = shortLabels(layout[name]);
     }
     const isParallel = plot.traces.some((trace) => trace.type === "parcoords");
     return {
@@ -131,16 +152,26 @@
       legend: { ...layout.legend, bgcolor: "rgba(0,0,0,0)", font: { color: colour("ink"), size: isNarrow ? 10 : 12 } },
       hoverlabel: { bgcolor: colour("panel"), bordercolor: colour("soft"), font: { color: colour("ink") }, align: "left" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("soft"), activecolor: colour("link") },
-      margin: isParallel ? { l: 60, r: 60, t: 60, b: 30 } : { l: 50, r: 12, t: 24, b: 40, ...layout.margin },
+      // Axes of parallel coordinates need their room; the plot scrolls where there is less.
+      ...(isParallel ? { width: Math.max(width, 90 * plot.traces[0].dimensions.length + 140) } : {}),
+      margin: isParallel ? { l: 60, r: 60, t: 60, b: 30, ...layout.margin } : { l: 50, r: 12, t: 24, b: 40, ...layout.margin },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : (layout.dragmode ?? "select"),
       newselection: { line: { color: colour("link") } },
       uirevision: plot.name,
     };
   }
 
+  // Height in pixels: its own, or more where a long legend would leave no room; 0 for the usual one.
+  function heightOf(plot, width) {
+    if (plot.layout.height) return plot.layout.height;
+    const names = new Set(plot.traces.filter((trace) => trace.showlegend !== false).map((trace) => trace.name));
+    const lines = Math.ceil(names.size / Math.max(1, Math.floor(width / 330)));
+    return lines > 4 ? 330 + 20 * lines : 0;
+  }
+
   const CONFIG = {
     responsive: true, displaylogo: false,
-    modeBarButtonsToRemove: ["zoomIn2d", "zoomOut2d", "autoScale2d", "toImage"],
+    modeBarButtons: [["select2d", "lasso2d", "zoom2d", "pan2d", "resetScale2d"]],
   };
 
   const idsOf = (trace) => trace.ids ?? trace.meta?.ids;
@@ -148,7 +179,7 @@
   function draw(name) {
     const element = byId(`${name}-plot`);
     const plot = plots.get(name);
-    const height = plot.layout.height;
+    const height = heightOf(plot, element.clientWidth);
     if (height) element.style.height = `${height}px`;
     const isNew = !drawn.has(name);
     drawn.set(name, element);
@@ -253,7 +284,7 @@
     }
     byId("selected").textContent = chosen.size ? `${chosen.size} of ${data.ids.length} points selected` : "";
     byId("clear").hidden = chosen.size === 0;
-    for (const name of drawn.keys()) if (name !== "steps") highlight(name, { source });
+    for (const name of drawn.keys()) highlight(name, { source });
   }
 
   // --- Table of points ---
@@ -343,10 +374,40 @@
 
   // --- Step times of a chosen trial ---
 
+  // The example's plot with the steps of a trial in place of its own.
+  function stepsPlot(trial) {
+    const steps = [trial.first];
+    trial.step_ms.slice(1).forEach((_, place) => steps.push(steps[place] + (trial.gaps?.[place] ?? 1)));
+    const parts = { "warm-up": [0, trial.warmup], measured: [trial.warmup, steps.length] };
+    const traces = data.trace.traces.flatMap((trace) => {
+      if (!parts[trace.name]) return trial.median_ms === null ? [] : [median(trace, trial, steps)];
+      const [begin, end] = parts[trace.name];
+      if (begin === end) return [];
+      return [{ ...trace, x: steps.slice(begin, end), y: trial.step_ms.slice(begin, end) }];
+    });
+    const end = trial.warmup_end === null ? steps[trial.warmup - 1] + 0.5 : trial.warmup_end - 0.5;
+    const shapes = trial.warmup
+      ? data.trace.layout.shapes.map((shape) => ({ ...shape, x0: steps[0] - 0.5, x1: end })) : [];
+    return {
+      name: "steps", title: "Step times of the chosen trial", traces,
+      layout: { ...data.trace.layout, shapes },
+      table: {
+        step: steps.map(String),
+        "step time, ms": trial.step_ms.map(String),
+        part: steps.map((_, place) => (place < trial.warmup ? "warm-up" : "measured")),
+      },
+    };
+  }
+
+  function median(trace, trial, steps) {
+    const measured = steps.slice(trial.warmup);
+    return { ...trace, x: [measured[0], measured.at(-1)], y: [trial.median_ms, trial.median_ms] };
+  }
+
   function showSteps() {
-    const trace = data.traces[byId("trial").value];
-    plots.set("steps", trace);
-    byId("steps-words").textContent = trace.description;
+    const trial = trials[byId("trial").value];
+    plots.set("steps", stepsPlot(trial));
+    byId("steps-words").textContent = trial.words;
     const details = document.querySelector('details[data-plot="steps"]');
     if (details.open) fillTable(details);
     if (drawn.has("steps")) draw("steps");
@@ -372,6 +433,32 @@
 
   // --- Beginning ---
 
+  // Reads JSON that is compressed, so that the page stays small.
+  async function unpacked(id) {
+    const bytes = Uint8Array.from(atob(byId(id).textContent), (character) => character.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return JSON.parse(await new Response(stream).text());
+  }
+
+  async function showPlots() {
+    // Plotly stands below this script.
+    const parsed = new Promise((done) => document.addEventListener("DOMContentLoaded", done));
+    const packed = await unpacked("packed");
+    for (const plot of packed.plots) plots.set(plot.name, plot);
+    trials = packed.traces;
+    if (byId("trial")) showSteps();
+    for (const details of document.querySelectorAll("details.numbers[open]")) fillTable(details);
+    await parsed;
+    drawWhenSeen();
+    if (state.scroll) scrollTo({ top: state.scroll, behavior: "instant" });
+    if (state.focus) byId(state.focus)?.focus({ preventScroll: true });
+    root.dataset.ready = "yes";
+    // Paper is light, and has all plots.
+    addEventListener("beforeprint", () => {
+      for (const name of plots.keys()) draw(name);
+    });
+  }
+
   function drawWhenSeen() {
     const observer = new IntersectionObserver((entries) => {
       for (const { isIntersecting, target } of entries) {
@@ -390,15 +477,13 @@
   }
   if (rows.length) listenToTable();
   restoreState(state);
-  if (byId("trial")) showSteps();
   if (rows.length) filterRows();
   byId("clear").addEventListener("click", () => {
     clearChosen();
     byId("search")?.focus({ preventScroll: true });
   });
   document.querySelectorAll("details.numbers").forEach((details) => {
-    details.addEventListener("toggle", () => details.open && fillTable(details));
-    if (details.open) fillTable(details);
+    details.addEventListener("toggle", () => details.open && plots.size && fillTable(details));
   });
   byId("theme").addEventListener("click", () => {
     setTheme(isDark() ? "light" : "dark");
@@ -412,15 +497,5 @@
   addEventListener("pagehide", storeState);
   if (data.refresh_s) renew();
 
-  // Plotly stands below this script.
-  document.addEventListener("DOMContentLoaded", () => {
-    drawWhenSeen();
-    if (state.scroll) scrollTo({ top: state.scroll, behavior: "instant" });
-    if (state.focus) byId(state.focus)?.focus({ preventScroll: true });
-    root.dataset.ready = "yes";
-  });
-  // Paper is light, and has all plots.
-  addEventListener("beforeprint", () => {
-    document.querySelectorAll(".plot").forEach((element) => draw(element.id.replace(/-plot$/, "")));
-  });
+  showPlots();
 })();

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from dtsweep.analysis.load import load
-from dtsweep.analysis.node_speeds import ranks_of
 from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
 from dtsweep.page.document import document_of
+from dtsweep.page.traces import traces_of
 from dtsweep.page.view import view_of
 from dtsweep.report.content import Content, Section, content_of
 from dtsweep.report.costs import costs_of
 from dtsweep.report.node_table import speeds_of_nodes
 from dtsweep.report.privacy import Redactor, redactor_of
-from dtsweep.results.store import Results
+from dtsweep.results.store import Results, frame_of
 
 
 def page_of(
@@ -64,15 +64,17 @@ def page_of_content(
         refresh_s: seconds after which the page loads itself again; None for never.
     """
     store = results if isinstance(results, Results) else Results(results)
+    ranks = frame_of(store.table("ranks", attempts=set(content.study.frame["attempt_id"])))
     view = view_of(
         content,
         place=str(store),
-        traces=[],
+        ranks=ranks,
+        traces=traces_of(content, store),
         refresh_s=refresh_s,
     )
     redactor = Redactor()
     if not with_hosts:
-        redactor = redactor_of(ranks_of(store, content.study.frame))
+        redactor = redactor_of(ranks)
     redacted: dict[str, Any] = redactor.values(view)
     return document_of(redacted)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import without_canaries
-from dtsweep.page.points_table import table_of
+from dtsweep.page.points_table import rounded, table_of
 from dtsweep.plots import plots_of
 from dtsweep.plots.plot import Plot
 from dtsweep.report.advice import bounds_of
@@ -51,6 +51,7 @@ def view_of(
     content: Content,
     *,
     place: str,
+    ranks: pd.DataFrame,
     traces: Sequence[dict[str, Any]],
     refresh_s: float | None,
 ) -> dict[str, Any]:
@@ -59,7 +60,8 @@ def view_of(
     Args:
         content: of the report.
         place: of the results, as the page names it.
-        traces: step times of trials, as `dtsweep.plots.traces_of` gives them.
+        ranks: rows of the trials' ranks.
+        traces: step times of trials, as `traces_of` gives them.
         refresh_s: seconds after which the page loads itself again; None for never.
     """
     return {
@@ -73,7 +75,7 @@ def view_of(
         "frontier_answer": content.frontier_answer,
         "none": _why_no_answer(content),
         "doubts": list(content.doubts),
-        "plots": [plot_values(plot) for plot in plots_of(content) if not plot.is_empty],
+        "plots": [plot_values(plot) for plot in plots_of(content, ranks=ranks)],
         "traces": list(traces),
         "table": table_of(content),
         "limits": list(content.limits),
@@ -96,10 +98,21 @@ def plot_values(plot: Plot) -> dict[str, Any]:
         "title": plot.title,
         "subtitle": plot.subtitle,
         "description": plot.description,
-        "traces": list(plot.traces),
+        "traces": _rounded(plot.traces),
         "layout": dict(plot.layout),
         "table": {header: list(cells) for header, cells in plot.table.items()},
     }
+
+
+def _rounded(value: Any) -> Any:
+    """Values with numbers as a page needs them."""
+    if isinstance(value, float):
+        return rounded(value)
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value
 
 
 def _answers(content: Content) -> list[dict[str, Any]]:
@@ -175,7 +188,6 @@ def _frontiers(content: Content) -> list[dict[str, Any]]:
                 for sentence in (
                     f"{count_of(len(frontier.best), 'point')} on it, {frontier.dominated_count}.",
                     frontier.verdict_words or "",
-                    frontier.undecided,
                 )
                 if sentence
             ],
@@ -185,18 +197,24 @@ def _frontiers(content: Content) -> list[dict[str, Any]]:
 
 
 def _failures(content: Content) -> list[dict[str, Any]]:
-    """Trials that are not ok, by status and reason."""
+    """Trials that are not ok: each status, and its reasons with their numbers of trials."""
     import pandas as pd
 
     return [
         {
-            "count": int(count),
             "status": str(status),
-            "meaning": STATUS_MEANINGS.get(str(status), ""),
-            "reason": str(reason) if pd.notna(reason) else "no reason stored",
-            "log": str(log) if pd.notna(log) else "",
+            "meaning": STATUS_MEANINGS.get(str(status), "a status of another version"),
+            "count": count_of(int(rows["count"].sum()), "trial"),
+            "rows": [
+                {
+                    "count": int(count),
+                    "reason": str(reason) if pd.notna(reason) else "no reason stored",
+                    "log": str(log) if pd.notna(log) else "",
+                }
+                for count, _, reason, log in rows.itertuples(index=False)
+            ],
         }
-        for count, status, reason, log in content.unmeasured.itertuples(index=False)
+        for status, rows in content.unmeasured.groupby("status", sort=False, dropna=False)
     ]
 
 

@@ -74,7 +74,9 @@ def bar_layout(points: Sequence[PlotPoint], *, x: dict[str, Any], **more: Any) -
         "title": title(shape_title(varying)),
         "tickvals": list(range(len(points))),
         "ticktext": [point.tick for point in points],
+        "ticklabelstandoff": 6,
+        "zeroline": False,
         "range": [len(points) - 0.5, -0.5],
     }
-    height = _FRAME + _ROW * len(points)
-    return layout(x=x, y=y, height=height, bargap=0.25, **more)
+    rows = {"height": _FRAME + _ROW * len(points), "bargap": 0.25}
+    return layout(x=x, y=y, **rows, **more)

@@ -60,6 +60,7 @@ def exchange_plot(content: Content) -> Plot:
         layout=layout(
             x={"title": title("exchange on its own, ms"), "rangemode": "tozero"},
             y={"title": title("exposed exchange, ms"), "rangemode": "tozero"},
+            lines=len(traces),
         ),
         table=_table(exchanges),
     )

@@ -23,7 +23,9 @@ from dtsweep.plots.style import (
     FORMS,
     GREY,
     MOST_LINES,
+    MOST_ON_DEMAND,
     TITLE,
+    about_lines,
     cut,
     is_on_demand,
     joined,
@@ -57,7 +59,7 @@ def frontier_plot(content: Content) -> Plot:
     # Points of a line stand in the order of the frontier, from the fastest step.
     points.sort(key=lambda point: float(point.row["latency_s"]))
     traces: list[dict[str, Any]] = []
-    for place, frontier in enumerate(frontiers):
+    for place, frontier in enumerate(frontiers[: MOST_LINES + MOST_ON_DEMAND]):
         symbol = _symbol(frontier, frontiers)
         of_it = [point for point in points if point.frontier is frontier]
         for is_line in (False, True):
@@ -69,10 +71,10 @@ def frontier_plot(content: Content) -> Plot:
     return Plot(
         name="frontier",
         title="Step time against throughput",
-        subtitle=joined([_about_bars(points), _about_lines(len(frontiers))]),
+        subtitle=joined([_about_bars(points), about_lines(len(frontiers), "more frontier")]),
         description=_description(points, frontiers),
         traces=traces,
-        layout=_layout(points),
+        layout=_layout(points, lines=sum(trace.get("showlegend", True) for trace in traces)),
         table=_table(points, frontiers),
     )
 
@@ -143,7 +145,7 @@ def _rings(points: Sequence[PlotPoint]) -> list[dict[str, Any]]:
     ]
 
 
-def _layout(points: Sequence[PlotPoint]) -> dict[str, Any]:
+def _layout(points: Sequence[PlotPoint], *, lines: int) -> dict[str, Any]:
     x: dict[str, Any] = {"title": title("step time, ms")}
     y: dict[str, Any] = {"title": title("samples/s"), "rangemode": "tozero"}
     if points:
@@ -159,7 +161,7 @@ def _layout(points: Sequence[PlotPoint]) -> dict[str, Any]:
         }
         rates = [float(point.row["samples_per_s"]) for point in points]
         y["range"] = [0, axis_for(rates, from_zero=True).high]
-    return layout(x=x, y=y)
+    return layout(x=x, y=y, lines=lines)
 
 
 def _about_bars(points: Sequence[PlotPoint]) -> str:
@@ -168,12 +170,6 @@ def _about_bars(points: Sequence[PlotPoint]) -> str:
     if not within:
         return ""
     return f"bars of {count_of(within, 'point')} are within one launch: another may lie outside"
-
-
-def _about_lines(count: int) -> str:
-    if count <= MOST_LINES:
-        return ""
-    return f"{count_of(count - MOST_LINES, 'more frontier')} on demand, in the legend"
 
 
 def _description(points: Sequence[PlotPoint], frontiers: Sequence[Frontier]) -> str:

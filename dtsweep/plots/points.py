@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.plots.style import cut, label
+from dtsweep.plots.style import LABEL, cut, label
 from dtsweep.report.content import Content
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.labels import BATCH_SHAPE, point_key, point_label, trial_label
@@ -63,7 +63,7 @@ class PlotPoint:
         settings = point_label(self.row, self.varying)
         if not shape:
             return label(cut(settings))
-        room = 40 - 3 - max(len(shape), _SHAPE_SHOWN)
+        room = LABEL - 3 - max(len(shape), _SHAPE_SHOWN)
         return label(f"{cut(settings, room)} · {shape}")
 
     @property
@@ -77,16 +77,17 @@ class PlotPoint:
         return f"{count_of(int(self.row['launches']), 'launch')}, {kind}"
 
 
-def points_of(content: Content) -> list[PlotPoint]:
+@lru_cache(maxsize=1)
+def points_of(content: Content) -> tuple[PlotPoint, ...]:
     """Points of all frontiers: recommended ones, then those shown, then by throughput.
 
-    Points without a step time or a throughput are the last ones.
+    Points without a throughput are the last ones. All plots of a report share the points.
     """
     recommended = {point_key(choice.point) for choice in content.recommendations}
     points = [
         point for frontier in content.frontiers for point in _of(frontier, content, recommended)
     ]
-    return sorted(points, key=_relevance)
+    return tuple(sorted(points, key=_relevance))
 
 
 def _of(frontier: Frontier, content: Content, recommended: set[str]) -> Iterable[PlotPoint]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from dtsweep.inference.spread import POINT
 from dtsweep.plots.numbers import bars, number, numbers
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.points import plain_headers
 from dtsweep.plots.style import (
     GREY,
     MOST_LINES,
+    MOST_ON_DEMAND,
     SERIES,
     TITLE,
+    about_lines,
     cut,
     is_on_demand,
     joined,
@@ -32,6 +36,12 @@ _SIDE_BY_SIDE = 1.02
 """Factor between the places of neighbouring groups along an axis of sizes."""
 
 _SIZES = {"worker": "workers", "node": "hosts"}
+_COLUMNS = (
+    *("group", "kind", *POINT, "workers", "micro_batch", "accumulation", "global_batch"),
+    *("samples_per_s", "samples_per_s_low", "samples_per_s_high", "caution"),
+    *("speed_up", "speed_up_low", "speed_up_high"),
+    *("efficiency", "efficiency_low", "efficiency_high"),
+)
 _HOVER = (
     "%{text}<br>%{customdata[0]}, speed-up %{y:.3g}, efficiency %{customdata[1]}<extra></extra>"
 )
@@ -62,20 +72,20 @@ class _Ladder(NamedTuple):
 def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker") -> Plot:
     """Plot speed-ups with their 95 % intervals against sizes, weak and strong; ideal is dashed.
 
-    Of many groups, the eight of the highest throughput are shown, the others on demand.
+    Of many groups, the eight of the highest throughput are shown, others on demand. Bars that reach
+    far beyond the highest speed-up are cut off.
 
     Args:
         content: of a report.
         per: count sizes in workers or in nodes.
     """
-    ladders = [
-        _Ladder(part, rows) for part in content.scaling if part.per == per for rows in part.groups
-    ]
-    ladders = [ladder for ladder in ladders if ladder.rows["speed_up"].notna().any()]
+    parts = [_slim(part) for part in content.scaling if part.per == per]
+    ladders = [_Ladder(part, rows) for part in parts for rows in part.groups]
     ladders.sort(key=lambda ladder: float(ladder.rows["samples_per_s"].max()), reverse=True)
+    lines = ladders[: MOST_LINES + MOST_ON_DEMAND]
     traces = [
         _line(ladder, place, count=min(len(ladders), MOST_LINES))
-        for place, ladder in enumerate(ladders)
+        for place, ladder in enumerate(lines)
     ]
     sizes = sorted({1.0, *(size for ladder in ladders for size in ladder.multiples)})
     if ladders:
@@ -93,10 +103,16 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
         traces=traces,
         layout=layout(
             x={"title": title(f"{words}, as a multiple of the fewest"), **ticks},
-            y={"title": title("speed-up, as a multiple of the fewest"), "rangemode": "tozero"},
+            y={"title": title("speed-up"), "range": [0, _top(lines)]},
+            lines=len(traces),
         ),
-        table=_table(ladders),
+        table=_table(parts),
     )
+
+
+def _slim(part: Scaling) -> Scaling:
+    """Part with the columns that a plot shows; a row of a hundred columns takes long to read."""
+    return replace(part, rows=part.rows[[*_COLUMNS]])
 
 
 def _line(ladder: _Ladder, place: int, *, count: int) -> dict[str, Any]:
@@ -147,13 +163,26 @@ def _ideal(largest: float) -> dict[str, Any]:
     }
 
 
+def _top(ladders: Sequence[_Ladder]) -> float:
+    """Upper end of the axis of speed-ups: bars that reach far beyond are cut off."""
+    values = [
+        value
+        for ladder in ladders
+        for value in (*ladder.multiples, *numbers(ladder.rows["speed_up"]))
+        if value is not None
+    ]
+    return max(values, default=1.0) * 1.15
+
+
 def _subtitle(count: int) -> str:
     if not count:
         return ""
-    hidden = ""
-    if count > MOST_LINES:
-        hidden = f"{count_of(count - MOST_LINES, 'slower group')} on demand, in the legend"
-    return joined(["weak: same micro_batch × accumulation; strong: same global_batch", hidden])
+    return joined(
+        [
+            "weak: same micro_batch × accumulation; strong: same global_batch",
+            about_lines(count, "slower group"),
+        ]
+    )
 
 
 def _description(ladders: Sequence[_Ladder], *, words: str) -> str:
@@ -171,13 +200,13 @@ def _description(ladders: Sequence[_Ladder], *, words: str) -> str:
     return " ".join(sentences)
 
 
-def _table(ladders: Sequence[_Ladder]) -> dict[str, list[str]]:
+def _table(parts: Sequence[Scaling]) -> dict[str, list[str]]:
     """Steps from the smallest world of a group to a larger one, as the terminal has them."""
     columns: dict[str, list[str]] = {}
-    for ladder in ladders:
-        own = scaling_columns(ladder.part, groups=[ladder.rows])
-        count = len(ladder.rows) - 1
-        own = {"kind": [str(ladder.rows["kind"].iloc[0])] * count, **own}
+    for part in parts:
+        own = scaling_columns(part, groups=part.groups)
+        count = len(own["sync"])
+        own = {"kind": [str(part.rows["kind"].iloc[0])] * count, **own}
         own.setdefault("caution", [""] * count)
         for header, cells in own.items():
             columns.setdefault(header, []).extend(cells)

@@ -44,9 +44,11 @@ def settings_plot(content: Content) -> Plot:
     """Plot one line per point over the settings that vary and the main results.
 
     Lines are coloured by throughput. A result that is not known of all points is left out, as the
-    lines could not cross it. `meta["ids"]` has the keys of the points, in the order of the lines.
+    lines could not cross it, and so is a setting that follows from the sync mode. `meta["ids"]` has
+    the keys of the points, in the order of the lines.
     """
     points = [point for point in points_of(content) if number(point.row["samples_per_s"])]
+    varying = _independent(points, content.varying)
     known = [result for result in _RESULTS if _is_known(points, result)]
     some = [
         result.words
@@ -57,7 +59,7 @@ def settings_plot(content: Content) -> Plot:
     traces = []
     # One point has nothing to compare it with.
     if len(points) > 1:
-        traces = [_lines(points, content.varying, known)]
+        traces = [_lines(points, varying, known)]
     unknown = f"not known of all points: {', '.join(some)}" if some else ""
     return Plot(
         name="settings",
@@ -67,11 +69,22 @@ def settings_plot(content: Content) -> Plot:
             if traces
             else []
         ),
-        description=_description(points, content.varying, known),
+        description=_description(points, varying, known),
         traces=traces,
-        layout={"margin": {"l": 80, "r": 60, "t": 90, "b": 40}, "height": 460},
+        layout={"margin": {"l": 80, "r": 60, "t": 140, "b": 40}, "height": 460},
         table=_table(points, known),
     )
+
+
+def _independent(points: Sequence[PlotPoint], varying: Sequence[str]) -> list[str]:
+    """Settings that have several values in points of one sync mode, and the mode itself."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for point in points:
+        for name in varying:
+            key = (name, str(point.row["sync"]))
+            values.setdefault(key, set()).add(_text(point.row[name]))
+    several = {name for (name, _), texts in values.items() if len(texts) > 1}
+    return [name for name in varying if name == "sync" or name in several]
 
 
 def _is_known(points: Sequence[PlotPoint], result: _Result) -> bool:

@@ -15,7 +15,7 @@ from dtsweep.plots.points import (
     plain_headers,
     points_of,
 )
-from dtsweep.plots.style import PATTERNS, joined, label, title
+from dtsweep.plots.style import joined, label, title
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.bounds import bounds_sentence
 from dtsweep.report.content import Content
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PARTS = {
-    "input_share": ("loading batches", "#A87200"),
-    "exchange_share": ("exchange that nothing hides", "#D55E00"),
-    "waiting_share": ("waiting for the slowest worker", "#CC79A7"),
-    "work_share": ("device work", "#0072B2"),
+    "input_share": ("loading batches", "#A87200", "."),
+    "exchange_share": ("exchange that nothing hides", "#D55E00", "/"),
+    "waiting_share": ("waiting for the slowest worker", "#CC79A7", "x"),
+    "work_share": ("device work", "#0072B2", ""),
 }
-"""Parts of a step, which add up to it, with their colours."""
+"""Parts of a step, which add up to it: words, colour, and a pattern for those who see none."""
 
 _HOVER = "%{hovertext}<br>%{fullData.name}: %{customdata[0]}<br>%{customdata[1]}<extra></extra>"
 
@@ -89,7 +89,7 @@ def _traces(bars: Sequence[_Bar]) -> list[dict[str, Any]]:
             ],
             hovertemplate=_HOVER,
         )
-        for (column, (words, colour)), pattern in zip(_PARTS.items(), PATTERNS, strict=True)
+        for column, (words, colour, pattern) in _PARTS.items()
     ]
 
 
@@ -137,7 +137,7 @@ def _description(bars: Sequence[_Bar], bounds: pd.DataFrame) -> str:
         on_frontiers = f" Points on frontiers: {bounds_sentence(shown)}"
     first = bars[0]
     parts = ", ".join(
-        f"{words} {_percent(first.bound[name])}" for name, (words, _) in _PARTS.items()
+        f"{words} {_percent(first.bound[name])}" for name, (words, *_) in _PARTS.items()
     )
     return (
         f"Parts of the mean step of {count_of(len(bars), 'point')}, which add up to it."
@@ -150,7 +150,7 @@ def _table(bars: Sequence[_Bar], bounds: pd.DataFrame) -> dict[str, list[str]]:
         return {}
     parts = {
         f"{words} %": [_cell(value) for value in bounds[name]]
-        for name, (words, _) in _PARTS.items()
+        for name, (words, *_) in _PARTS.items()
     }
     return plain_headers(
         {**name_columns([bar.point for bar in bars]), **parts, **limit_columns(bounds)}

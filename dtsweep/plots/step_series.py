@@ -52,14 +52,17 @@ class StepSeries:
         }
 
 
-def series_of(results: Results, attempt_ids: Collection[str]) -> dict[str, StepSeries]:
+def series_of(
+    results: Results, attempt_ids: Collection[str], *, most: int = MOST_STEPS
+) -> dict[str, StepSeries]:
     """Read the step times of attempts, in one pass over the table of steps.
 
     Args:
         results: where they are stored.
         attempt_ids: of the attempts; those without steps are left out.
+        most: number of steps that are kept of each attempt, as `thinned` chooses them.
     """
-    return series_in(frame_of(results.table("steps", attempts=attempt_ids)))
+    return series_in(frame_of(results.table("steps", attempts=attempt_ids)), most=most)
 
 
 def series_in(rows: pd.DataFrame, *, most: int = MOST_STEPS) -> dict[str, StepSeries]:

@@ -44,8 +44,9 @@ def step_times_plot(series: StepSeries, *, name: str = "") -> Plot:
         description=_description(series, name=name),
         traces=traces,
         layout=layout(
-            x={"title": title("step")},
+            x={"title": title("step"), "zeroline": False},
             y={"title": title("step time, ms"), "rangemode": "tozero"},
+            lines=len(traces),
             shapes=_shading(series),
         ),
         table=_table(series),
@@ -62,7 +63,7 @@ def _steps(
         "y": list(series.step_ms[places]),
         "name": label(name),
         "line": {"color": colour, "width": 1},
-        "marker": {"color": colour, "symbol": symbol, "size": 5},
+        "marker": {"color": colour, "symbol": symbol, "size": 6},
         "hovertemplate": _HOVER,
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dtsweep.escape import html_text
+from dtsweep.text import count_of
 
 COLOURS = {
     "exact": "#0072B2",
@@ -70,20 +71,23 @@ SERIES = (
 SCALE = ((0.0, "#0072B2"), (0.5, "#8A6FA8"), (1.0, "#D55E00"))
 """Colours from the smallest value to the largest; blue and orange differ to all eyes."""
 
-PATTERNS = ("", "/", "x", ".")
-"""Patterns of the parts of a bar, in turn, so that they can be told without colour."""
-
 MOST_LINES = len(SERIES)
 """Largest number of lines that a plot shows; the others are shown on demand."""
+
+MOST_ON_DEMAND = 16
+"""Largest number of further lines in a legend; what is beyond stands in the table alone."""
 
 MOST_BARS = 30
 """Largest number of points with a bar of their own."""
 
-LABEL = 40
+LABEL = 34
 """Most characters of a tick's label."""
 
 TITLE = 60
 """Most characters of a name in a legend."""
+
+_HEIGHT, _LEGEND_LINE = 400, 20
+"""Pixels of a plot without a legend, and of a line of its legend."""
 
 FAINT = 0.35
 """Opacity of points that are beaten."""
@@ -115,17 +119,27 @@ def cut(text: str, most: int = LABEL) -> str:
     return f"{text[: most - 1 - end]}…{text[-end:]}"
 
 
-def layout(*, x: Mapping[str, Any], y: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def layout(
+    *, x: Mapping[str, Any], y: Mapping[str, Any], lines: int = 0, **more: Any
+) -> dict[str, Any]:
     """Layout that all plots with two axes share.
 
     Args:
         x: the axis across.
         y: the axis up.
+        lines: number of entries in the legend, each of which may take a line.
         more: of this plot.
     """
     return {
+        "height": _HEIGHT + _LEGEND_LINE * lines,
         # At the lower edge, which keeps it clear of the axis however many lines it has.
-        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
+        "legend": {
+            "orientation": "h",
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+        },
         "hovermode": "closest",
         "xaxis": {"automargin": True, **x},
         "yaxis": {"automargin": True, **y},
@@ -143,6 +157,21 @@ def is_on_demand(place: int) -> bool | str:
     if place < MOST_LINES:
         return True
     return "legendonly"
+
+
+def about_lines(count: int, noun: str) -> str:
+    """Say which of so many lines are not shown at first; empty if all are.
+
+    >>> about_lines(9, "slower group"), about_lines(30, "slower group")[-27:]
+    ('1 slower group on demand, in the legend', '; 6 more in the table alone')
+    """
+    hidden = count - MOST_LINES
+    if hidden <= 0:
+        return ""
+    words = f"{count_of(min(hidden, MOST_ON_DEMAND), noun)} on demand, in the legend"
+    if hidden > MOST_ON_DEMAND:
+        words += f"; {hidden - MOST_ON_DEMAND} more in the table alone"
+    return words
 
 
 def joined(parts: Sequence[str], *, mark: str = "; ") -> str:
