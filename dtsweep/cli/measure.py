@@ -95,19 +95,13 @@ def carry_out(
         with _page(html, place):
             tally = execute(sweep, candidates, Options(results=place, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
-        click.echo(
-            f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}",
-            err=True,
-        )
+        _say_interrupted(options["rerun"])
         sys.exit(130)
     if tally.storage_error is not None:
         tell(f"dtsweep: {tally.storage_error}")
     elif tally.signal_number is not None:
         _end_at_next_signal()
-        click.echo(
-            f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}",
-            err=True,
-        )
+        _say_interrupted(options["rerun"])
     elif tally.cluster_error is not None:
         click.echo(
             f"dtsweep: {tally.cluster_error}; what was done is stored; "
@@ -268,6 +262,10 @@ def _end_at_next_signal() -> None:
     """Have another Ctrl-C end this process at once: what is left is to print."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+
+
+def _say_interrupted(rerun: str | None) -> None:
+    click.echo(f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(rerun)}", err=True)
 
 
 def _how_to_go_on(rerun: str | None) -> str:

@@ -275,7 +275,7 @@ class Progress:
         return [f"{done}/{self.total} trials", f"{failed} failed" if failed else "", self._round]
 
     def _best_so_far(self) -> str:
-        """Highest rate of the product that was measured last; empty if none is known."""
+        """Highest rate of the product that was measured last; empty if it is unknown."""
         # Another model's, or a stale update, is another product.
         if self._product not in self._best:
             return ""
