@@ -49,12 +49,23 @@ def read_apart(folder: Path, table: str = "trials") -> tuple[str, int, str]:
 def bomb(folder: Path, length: int, rows: int, *, use_dictionary: bool) -> Path:
     """Write one text in many rows, as a small file."""
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * length])
-    table = pa.table(
-        {"attempt_id": [f"attempt{number}" for number in range(rows)], "reason": texts},
-        metadata=table_schema("trials").metadata,
-    )
+    ids = [f"attempt{number}" for number in range(rows)]
+    table = pa.table({"attempt_id": ids, "reason": texts})
+    sink = pa.BufferOutputStream()
+    # Arrow's schema would say that the texts have a dictionary.
     options = {"compression": "zstd", "use_dictionary": use_dictionary, "store_schema": False}
-    return sealed(folder, "trials", table, **options)
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(table_schema("trials").metadata)
+    return placed(folder, sink.getvalue().to_pybytes())
+
+
+def placed(folder: Path, data: bytes) -> Path:
+    """Put a file of trials there, under the name that its bytes ask for."""
+    path = folder / "trials" / f"part-theirs-{hashlib.sha256(data).hexdigest()[:16]}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
 
 
 # Memory
@@ -92,8 +103,8 @@ def test_a_text_longer_than_dtsweep_writes_is_left_out_and_a_long_field_is_read(
 def test_files_that_take_too_much_together_are_an_error_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dtsweep.results.store.MAX_BYTES", 100_000)
-    for number in range(100):
+    monkeypatch.setattr("dtsweep.results.store.MAX_BYTES", 10_000)
+    for number in range(9):
         commit(Results(tmp_path), number)
     with pytest.raises(StorageError, match=r"trials unpacks to more than.*another folder"):
         Results(tmp_path).attempts()
@@ -115,9 +126,7 @@ def test_a_footer_that_states_less_than_its_pages_hold_is_not_believed(tmp_path:
     stated = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).column(1)
     assert stated.total_uncompressed_size > 100_000_000
     small = _replaced_number(data, stated.total_uncompressed_size, 1_000)
-    path = tmp_path / "trials" / f"part-theirs-{hashlib.sha256(small).hexdigest()[:16]}.parquet"
-    path.parent.mkdir()
-    path.write_bytes(small)
+    path = placed(tmp_path, small)
     assert pq.ParquetFile(path).metadata.row_group(0).column(1).total_uncompressed_size < 2_000
     rows_read, peak_mib, quarantined = read_apart(tmp_path)
     assert rows_read == "0"
