@@ -214,6 +214,15 @@ class Results:
             pc.is_in(rows["attempt_id"], value_set=trials["attempt_id"].combine_chunks())
         )
 
+    def distinct(self, table: str, column: str) -> list[str]:
+        """Read the different texts of a column of text; nothing else is unpacked.
+
+        Raises:
+            StorageError: The place can't be read, or a newer dtsweep wrote to it.
+        """
+        texts: list[str | None] = pc.unique(self._rows(table, {column})[column]).to_pylist()
+        return [text for text in texts if text is not None]
+
     def files(self, table: str) -> int:
         """Count the files of a table."""
         return len(self._folder.sizes(table))
