@@ -11,17 +11,14 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.errors import without_credentials
-from dtsweep.sweep.secret import HIDDEN, is_secret
+from dtsweep.report.secret_texts import without_secrets
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from dtsweep.results.store import Results
 
-SECRET, ADDRESS, HOST, NODE_ID, USER = (
-    *("[secret]", "[address]", "[host]", "[node id]", "[user]"),
-)
+ADDRESS, HOST, NODE_ID, USER = "[address]", "[host]", "[node id]", "[user]"
 """Words in the place of what is left out."""
 
 COMMON = frozenset(
@@ -30,31 +27,6 @@ COMMON = frozenset(
     | {"host", "hosts", "localhost", "node", "address", "secret", "home", "shared", "public"}
 )
 """Names of users and hosts that identify nobody."""
-
-_TOKENS = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|\bhf_[A-Za-z0-9]{16,}|\bgh[opusr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
-    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\bsk-[\w-]{16,}|\bxox[abeprs]-[\w-]{10,}|\bAIza[\w-]{30,}"
-    r"|\bya29\.[\w-]{16,}|\bnpm_\w{16,}|\bpypi-[\w-]{16,}|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",
-    re.DOTALL,
-)
-"""Secrets that are known by their form."""
-
-_BEARER = re.compile(r"\b(Bearer|Basic)(\s+)[\w.~+/=-]{12,}", re.IGNORECASE)
-
-_NAMED = re.compile(
-    r"""(?P<quote>["']?)\b(?P<name>[A-Za-z][\w.-]*)(?P=quote)(?P<sign>\s*[=:]\s*)"""
-    r"""(?P<before>["']?)(?P<value>[^\s"',;&()\[\]{}]+)"""
-)
-"""A value with its name, as `HF_TOKEN=x` or `"password": "x"`."""
-
-_OPTION = re.compile(r"(?<!\S)(?P<name>--?[A-Za-z][\w-]*)(?P<space>\s+)(?P<value>[^\s-]\S*)")
-
-_SPOKEN = re.compile(r"(?:password|passwd|passphrase|secret|token|api[-_]?key)", re.IGNORECASE)
-"""Names that mark a secret before a colon, which follows other words in any sentence."""
-
-_PLAIN = re.compile(r"[+-]?[\d.]+(?:[eE][+-]?\d+)?|true|false|null|none", re.IGNORECASE)
-"""Values that are not secrets."""
 
 _HOME = re.compile(
     r"(?<![\w/.-])(?:/[\w.@-]+){0,4}?/(?:home|homes|Users|users)/(?P<user>[^/\s'\"`:;,()\[\]{}<>|]+)"
@@ -148,7 +120,7 @@ class Redactor:
         return value
 
     def _text(self, text: str) -> str:
-        text = _without_secrets(text)
+        text = without_secrets(text)
         users = self._users | users_in([text])
         if self._home is not None:
             text = self._home.sub("~", text)
@@ -230,35 +202,6 @@ def _home() -> re.Pattern[str] | None:
     if len(home.parts) < 2:
         return None
     return re.compile(rf"(?<![\w.-]){re.escape(str(home))}(?![\w.-])")
-
-
-def _without_secrets(text: str) -> str:
-    text = _TOKENS.sub(SECRET, without_credentials(text))
-    text = _BEARER.sub(rf"\1\2{SECRET}", text)
-    return _OPTION.sub(_option, _NAMED.sub(_named, text))
-
-
-def _named(match: re.Match[str]) -> str:
-    """A value with its name, and without the value if the name marks a secret."""
-    name = match["name"]
-    is_marked = is_secret(name)
-    if ":" in match["sign"] and not match["quote"]:
-        is_marked = _SPOKEN.fullmatch(name) is not None
-    if not is_marked or not _may_be_secret(match["value"]):
-        return match[0]
-    quote = match["quote"]
-    return f"{quote}{name}{quote}{match['sign']}{match['before']}{SECRET}"
-
-
-def _option(match: re.Match[str]) -> str:
-    if not is_secret(match["name"]) or not _may_be_secret(match["value"]):
-        return match[0]
-    return f"{match['name']}{match['space']}{SECRET}"
-
-
-def _may_be_secret(value: str) -> bool:
-    is_shown = _PLAIN.fullmatch(value) or HIDDEN.match(value) or value.startswith(SECRET)
-    return not is_shown
 
 
 def _address(match: re.Match[str]) -> str:

@@ -212,7 +212,7 @@ def _checked(data: bytes, name: str, table: str) -> Any:
 def _check_size(file: Any, data: bytes, columns: Collection[str]) -> None:
     """Refuse a file that takes more memory than rows of dtsweep do."""
     most = min(MAX_BYTES, SPARE_BYTES + RATIO * len(data))
-    if unpacked_bytes(data, file.schema_arrow, columns) > most:
+    if unpacked_bytes(data, file.schema_arrow, columns, most=most) > most:
         raise ValueError(f"it unpacks to more than {most} bytes")
 
 

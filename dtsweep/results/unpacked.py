@@ -38,13 +38,14 @@ class _Page:
     values: int
 
 
-def unpacked_bytes(data: bytes, schema: Any, columns: Collection[str]) -> int:
+def unpacked_bytes(data: bytes, schema: Any, columns: Collection[str], *, most: int) -> int:
     """Bytes that some columns of a Parquet file take as an Arrow table, or an upper limit.
 
     Args:
         data: bytes of the file.
         schema: Arrow's schema of the file.
         columns: names of columns.
+        most: nothing is unpacked to count further than this.
 
     Raises:
         ValueError: the footer or a page has no valid header.
@@ -66,6 +67,8 @@ def unpacked_bytes(data: bytes, schema: Any, columns: Collection[str]) -> int:
                 total += values * max(dictionaries)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"its description lacks {error}") from error
+    if total > most:
+        return total
     return total + _text_bytes(data, sorted(texts))
 
 
