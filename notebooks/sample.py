@@ -39,7 +39,7 @@ def make_sample(source: Results, sample: Results) -> None:
     """Copy attempts and records of runs, without what identifies people and machines."""
     trials, ranks, steps = (source.table(name) for name in ("trials", "ranks", "steps"))
     rank_rows = ranks.to_pylist()
-    redactor = redactor_for(source, rank_rows)
+    redactor, nodes = redactor_for(source, rank_rows), numbered_nodes(rank_rows)
     rows = trials.to_pylist()
     with_steps = fastest_of_each_mode(rows)
     for row in rows:
@@ -51,7 +51,9 @@ def make_sample(source: Results, sample: Results) -> None:
         sample.commit(
             redactor.values(row | {column: None for column in LEFT_OUT if column in row}),
             ranks=[
-                redactor.values(rank | LEFT_OUT) for rank in rank_rows if rank["attempt_id"] == name
+                redactor.values(rank | LEFT_OUT) | {"node_id": nodes.get(rank["node_id"])}
+                for rank in rank_rows
+                if rank["attempt_id"] == name
             ],
             steps=kept,
             workload_types=workload_types(trials.schema),
@@ -63,10 +65,15 @@ def make_sample(source: Results, sample: Results) -> None:
 
 
 def redactor_for(source: Results, ranks: Sequence[dict[str, Any]]) -> Redactor:
-    """Make a redactor that knows the names of all machines, Ray's names of them included."""
+    """Make a redactor that knows the names of all machines."""
     hosts = {rank["node"] for rank in ranks} | {run.record.host for run in source.run_records()}
-    nodes = {rank["node_id"] for rank in ranks}
-    return Redactor([*sorted(filter(None, hosts)), *sorted(filter(None, nodes - hosts))])
+    return Redactor(sorted(filter(None, hosts)))
+
+
+def numbered_nodes(ranks: Sequence[dict[str, Any]]) -> dict[Any, str]:
+    """Give each node of Ray a number in place of its id."""
+    nodes = sorted({rank["node_id"] for rank in ranks if rank["node_id"] is not None})
+    return {node: f"node {number}" for number, node in enumerate(nodes, start=1)}
 
 
 def fastest_of_each_mode(rows: Sequence[dict[str, Any]]) -> set[str]:

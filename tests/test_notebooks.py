@@ -142,7 +142,7 @@ def test_a_sample_has_the_rows_of_its_source_without_names(tmp_path: Path) -> No
     (rank,) = sample.table("ranks").to_pylist()
     assert (rank["node"], rank["node_id"], rank["pid"], rank["log"]) == (
         "host 1",
-        "host 2",
+        "node 1",
         None,
         None,
     )

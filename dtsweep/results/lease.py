@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dtsweep.errors import StorageError, SweepError
+from dtsweep.results.local_files import OddFileError
 from dtsweep.results.storage import Storage, StoredFile
 from dtsweep.text import duration
 
@@ -266,7 +267,7 @@ def _owner(storage: Storage, name: str) -> dict[str, Any] | None:
         return None
     try:
         owner = json.loads(storage.read(FOLDER, name))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError, OddFileError):
         return None
     kinds = {"host": str, "pid": int, "process": str, "started_at": str}
     if isinstance(owner, dict) and all(
