@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.escape import html_text
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from dtsweep.plan.plan import Plan
     from dtsweep.report.content import Content
     from dtsweep.report.frontiers import Frontier
+    from dtsweep.report.privacy import Redactor
 
 ROWS_SHOWN = 20
 """Most rows of a table; the others are counted."""
@@ -215,9 +217,16 @@ def _header(name: str) -> str:
 
 def _text(text: str, *, hosts: Sequence[str] = ()) -> str:
     """Text without what identifies people and these hosts, for HTML."""
-    from dtsweep.report.privacy import Redactor
+    return html_text(_redactor(tuple(hosts)).text(text))
 
-    return html_text(Redactor(hosts).text(text))
+
+@lru_cache(maxsize=16)
+def _redactor(hosts: Sequence[str]) -> Redactor:
+    import pandas as pd
+
+    from dtsweep.report.privacy import redactor_of
+
+    return redactor_of(pd.DataFrame({"node": hosts}))
 
 
 def _hosts(frame: pd.DataFrame) -> list[str]:

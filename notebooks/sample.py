@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dtsweep.report.privacy import Redactor
+from dtsweep.report.privacy import redactor_for
 from dtsweep.results.run_record import FOLDER, SUFFIX
 from dtsweep.results.schema import TRIALS
 from dtsweep.results.storage import StoredFile
@@ -39,7 +39,7 @@ def make_sample(source: Results, sample: Results) -> None:
     """Copy attempts and records of runs, without what identifies people and machines."""
     trials, ranks, steps = (source.table(name) for name in ("trials", "ranks", "steps"))
     rank_rows = ranks.to_pylist()
-    redactor, nodes = redactor_for(source, rank_rows), numbered_nodes(rank_rows)
+    redactor, nodes = redactor_for(source), numbered_nodes(rank_rows)
     rows = trials.to_pylist()
     with_steps = fastest_of_each_mode(rows)
     for row in rows:
@@ -62,12 +62,6 @@ def make_sample(source: Results, sample: Results) -> None:
         record = replace(run.record, host=redactor.text(run.record.host), pid=0)
         sample.write([StoredFile(FOLDER, f"{record.run_id}{SUFFIX}", record.to_json())])
     sample.compact()
-
-
-def redactor_for(source: Results, ranks: Sequence[dict[str, Any]]) -> Redactor:
-    """Make a redactor that knows the names of all machines."""
-    hosts = {rank["node"] for rank in ranks} | {run.record.host for run in source.run_records()}
-    return Redactor(sorted(filter(None, hosts)))
 
 
 def numbered_nodes(ranks: Sequence[dict[str, Any]]) -> dict[Any, str]:
