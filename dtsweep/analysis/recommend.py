@@ -32,6 +32,7 @@ from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.inference.windows import Variances
 from dtsweep.sweep.goal import Goal, Question
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +119,8 @@ class Recommendation:
         settings = " ".join(f"{name}={self.point[name]}" for name in names)
         value = f"{self.objective.name}={self.point[self.objective.name]:.4g}"
         words = " ".join(filter(None, [settings, value]))
-        return f"<Recommendation: {self.answer}, {words}, of {len(candidates)} candidates>"
+        count = count_of(len(candidates), "candidate")
+        return f"<Recommendation: {self.answer}, {words}, of {count}>"
 
     @property
     def contenders(self) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from dtsweep.inference.contrasts import logarithms_of
 from dtsweep.inference.looks import look_level
 from dtsweep.inference.spread import POINT, Launches, of_environment, spread_of
 from dtsweep.sweep.goal import GOALS, Goal, Question
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +48,8 @@ class Study:
     def __repr__(self) -> str:
         """Count its trials and points."""
         count = int((self.frame["role"] != "canary").sum())
-        return f"<Study: {count} trials, {len(self.points)} measured points>"
+        points = count_of(len(self.points), "measured point")
+        return f"<Study: {count_of(count, 'trial')}, {points}>"
 
     @cached_property
     def trials(self) -> pd.DataFrame:

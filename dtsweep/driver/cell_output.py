@@ -70,7 +70,8 @@ class CellOutput:
                 return
             self._shown_at = now
             bundle = {"text/plain": content.as_text(), "text/html": content.as_html()}
-            display(bundle, raw=True, display_id=self._display_id, update=self._is_shown)
+            options = {"raw": True, "display_id": self._display_id, "update": self._is_shown}
+            display(bundle, **options)  # type: ignore[no-untyped-call]  # IPython has no types
             self._is_shown = True
 
 

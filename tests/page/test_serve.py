@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import pytest
 
-from dtsweep.page.serve import PageServer
+from dtsweep.page.serve import PageServer, ServedPage
 from dtsweep.results.store import Results
 from tests.pages import ROOT
 from tests.report.test_notebook import ROWS, stored
+from tests.stores import BUCKET, running_store
 
 
 class Answer(NamedTuple):
@@ -70,6 +71,17 @@ def test_the_page_waits_for_rows_and_renews_itself_with_each_commit(
     assert ask(server, server.path).text == one.text
     stored(ROWS, place)
     assert f"{len(ROWS)} trials: {len(ROWS)} ok" in ask(server, server.path).text
+
+
+def test_results_in_an_object_store_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_store("s3", tmp_path) as store:
+        for name, value in store.environment().items():
+            monkeypatch.setenv(name, value)
+        stored(ROWS, f"s3://{BUCKET}/r")
+        page = ServedPage(Results(f"s3://{BUCKET}/r"), with_hosts=False)
+        assert f"{len(ROWS)} trials" in page.html()
 
 
 def test_a_browser_keeps_no_copy_and_tells_no_other_site(server: PageServer) -> None:

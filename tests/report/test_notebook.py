@@ -41,7 +41,7 @@ ROWS: tuple[dict[str, Any], ...] = (
 )
 
 
-def stored(rows: tuple[dict[str, Any], ...], where: Path) -> None:
+def stored(rows: tuple[dict[str, Any], ...], where: str | Path) -> None:
     usual = {
         **{
             "status": "ok",
