@@ -163,6 +163,13 @@
     };
   }
 
+  // Gives a plot its height before it is drawn, so that nothing moves then.
+  function size(plot) {
+    // The first screen of a wide window has a height of its own.
+    const isFirst = plot.name === "frontier" && matchMedia("(min-width: 56rem)").matches;
+    if (plot.layout.height && !isFirst) byId(`${plot.name}-plot`).style.height = `${plot.layout.height}px`;
+  }
+
   const CONFIG = {
     responsive: true, displaylogo: false,
     modeBarButtons: [["select2d", "lasso2d", "zoom2d", "pan2d", "resetScale2d"]],
@@ -173,9 +180,7 @@
   function draw(name) {
     const element = byId(`${name}-plot`);
     const plot = plots.get(name);
-    // The first screen of a wide window has a height of its own.
-    const isFirst = name === "frontier" && matchMedia("(min-width: 56rem)").matches;
-    if (plot.layout.height && !isFirst) element.style.height = `${plot.layout.height}px`;
+    size(plot);
     const isNew = !drawn.has(name);
     drawn.set(name, element);
     const layout = layoutOf(plot, element.clientWidth);
@@ -442,6 +447,7 @@
     for (const plot of packed.plots) plots.set(plot.name, plot);
     trials = packed.traces;
     if (byId("trial")) showSteps();
+    for (const plot of plots.values()) size(plot);
     for (const details of document.querySelectorAll("details.numbers[open]")) fillTable(details);
     await parsed;
     drawWhenSeen();
