@@ -17,6 +17,7 @@ import pandas as pd
 
 from dtsweep.results.parquet import arrow_table, columns_of, encode
 from dtsweep.results.schema import TABLES, TEXT, TEXTS
+from dtsweep.sweep.goal import Question
 from tests.frames import trials
 from tests.report.study import measured
 
@@ -90,13 +91,14 @@ def texts(table: str, payload: str) -> dict[str, Any]:
 def _json_of(column: str, payload: str) -> str:
     if column == "command":
         return json.dumps([payload, payload])
+    if column == "environment":
+        # Names of variables are names; others are refused.
+        return json.dumps({"NAME": payload, "OTHER": payload})
     if column == "throttle_shares":
         return json.dumps({payload: 0.5})
     if column == "question":
-        return json.dumps(
-            {"goal": None, "indifference": 0.03, "confidence": 0.95, "max_launches": 3}
-            | {"note": payload}
-        )
+        # A goal that cannot be read is refused in a line; all other values are numbers.
+        return Question().as_json()
     return json.dumps({payload: payload})
 
 
