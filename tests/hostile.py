@@ -91,6 +91,9 @@ def texts(table: str, payload: str) -> dict[str, Any]:
 def _json_of(column: str, payload: str) -> str:
     if column == "command":
         return json.dumps([payload, payload])
+    if column == "environment":
+        # Names of variables are names; others are refused.
+        return json.dumps({"NAME": payload, "OTHER": payload})
     if column == "throttle_shares":
         return json.dumps({payload: 0.5})
     if column == "question":

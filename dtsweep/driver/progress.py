@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dtsweep.driver.cell_output import CellContent, cell_output
-from dtsweep.errors import LABEL_SHOWN, SHOWN, shortened
+from dtsweep.errors import LABEL_SHOWN, SHOWN, one_line, shortened
 from dtsweep.plan.plan import Plan
 from dtsweep.results.run_record import RunningTrial
 from dtsweep.results.statuses import FINE
@@ -321,10 +321,12 @@ def short_name(point: Point, axes: Iterable[str]) -> str:
     """
     names_read = [name for name in point.reads if not is_left_out(name, getattr(point, name))]
     names = [*axes, *(name for name in names_read if name not in axes)]
-    return " ".join(
-        f"{name.removeprefix('workload.')}={_short_value(point, name)}"
-        for name in names
-        if _is_read(point, name)
+    return one_line(
+        " ".join(
+            f"{name.removeprefix('workload.')}={_short_value(point, name)}"
+            for name in names
+            if _is_read(point, name)
+        )
     )
 
 

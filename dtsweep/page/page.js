@@ -8,6 +8,7 @@
   const STATE = `dtsweep ${data.place}`;
   const PHONE = 560; // CSS pixels; narrower plots have fewer ticks.
   const LABEL = 17; // Characters of a label at the side of a narrow plot.
+  const NAME = 42; // Characters of a name in a legend.
   const rows = Array.from(document.querySelectorAll("#table tbody tr"));
   const rowOf = new Map(data.ids.map((id, place) => [id, rows[place]]));
   const texts = rows.map((row) => row.textContent.toLowerCase());
@@ -90,6 +91,7 @@
 
   function themedTrace(trace) {
     const copy = { ...trace };
+    if (copy.name) copy.name = cut(copy.name, NAME);
     for (const key of STYLED) if (key in copy) copy[key] = themed(copy[key]);
     if (copy.type === "parcoords") {
       copy.labelfont = { color: colour("ink") };
@@ -146,7 +148,7 @@
     }
     const isParallel = plot.traces.some((trace) => trace.type === "parcoords");
     return {
-      ...layout,
+      ...layout, height: undefined,
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colour("ink"), size: isNarrow ? 11 : 12, family: getComputedStyle(document.body).fontFamily },
       legend: { ...layout.legend, bgcolor: "rgba(0,0,0,0)", font: { color: colour("ink"), size: isNarrow ? 10 : 12 } },
@@ -161,12 +163,11 @@
     };
   }
 
-  // Height in pixels: its own, or more where a long legend would leave no room; 0 for the usual one.
-  function heightOf(plot, width) {
-    if (plot.layout.height) return plot.layout.height;
-    const names = new Set(plot.traces.filter((trace) => trace.showlegend !== false).map((trace) => trace.name));
-    const lines = Math.ceil(names.size / Math.max(1, Math.floor(width / 330)));
-    return lines > 4 ? 330 + 20 * lines : 0;
+  // Gives a plot its height before it is drawn, so that nothing moves then.
+  function size(plot) {
+    // The first screen of a wide window has a height of its own.
+    const isFirst = plot.name === "frontier" && matchMedia("(min-width: 56rem)").matches;
+    if (plot.layout.height && !isFirst) byId(`${plot.name}-plot`).style.height = `${plot.layout.height}px`;
   }
 
   const CONFIG = {
@@ -179,8 +180,7 @@
   function draw(name) {
     const element = byId(`${name}-plot`);
     const plot = plots.get(name);
-    const height = heightOf(plot, element.clientWidth);
-    if (height) element.style.height = `${height}px`;
+    size(plot);
     const isNew = !drawn.has(name);
     drawn.set(name, element);
     const layout = layoutOf(plot, element.clientWidth);
@@ -447,6 +447,7 @@
     for (const plot of packed.plots) plots.set(plot.name, plot);
     trials = packed.traces;
     if (byId("trial")) showSteps();
+    for (const plot of plots.values()) size(plot);
     for (const details of document.querySelectorAll("details.numbers[open]")) fillTable(details);
     await parsed;
     drawWhenSeen();

@@ -15,7 +15,7 @@ def points_of(table: Mapping[str, Any]) -> str:
         table: as `dtsweep.page.points_table.table_of` gives it.
     """
     return (
-        '<form id="filters" class="filters on-screen" aria-label="Search and filters of points">\n'
+        '<form id="filters" class="filters on-screen" aria-label="Filters of points">\n'
         '<p><label for="search">Search</label> <input type="search" id="search" '
         'autocomplete="off"></p>\n'
         f"{''.join(map(_choice, range(len(table['filters'])), table['filters']))}"

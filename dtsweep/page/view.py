@@ -15,7 +15,6 @@ from dtsweep.plots.plot import Plot
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.answer import in_short, what_next
 from dtsweep.report.content import Content, Section
-from dtsweep.report.recommendation import names_of
 from dtsweep.report.tables import recommendation_columns
 from dtsweep.results.statuses import FLAG_MEANINGS, STATUS_MEANINGS
 from dtsweep.text import count_of
@@ -117,20 +116,17 @@ def _rounded(value: Any) -> Any:
 
 def _answers(content: Content) -> list[dict[str, Any]]:
     """Each recommendation: its state in a word, its sentences, its limit, and what to do next."""
-    names = names_of(content.recommendations)
+    if len(content.recommendations) > _ANSWERS_SHOWN:
+        return []
+    # Without a recommendation, `advice` has the reason for that.
     return [
-        _answer(one, list(sentences), content, name=name)
-        for one, sentences, name in zip(
-            content.recommendations[:_ANSWERS_SHOWN],
-            content.advice[:_ANSWERS_SHOWN],
-            names[:_ANSWERS_SHOWN],
-            strict=True,
-        )
+        _answer(one, list(sentences), content)
+        for one, sentences in zip(content.recommendations, content.advice, strict=False)
     ]
 
 
 def _answer(
-    recommendation: Recommendation, sentences: list[str], content: Content, *, name: str
+    recommendation: Recommendation, sentences: list[str], content: Content
 ) -> dict[str, Any]:
     bound = bounds_of(recommendation.point.to_frame().T, content.bounds).iloc[0]
     limit = f"{bound['bound_reason']}."
@@ -142,7 +138,6 @@ def _answer(
     if recommendation.is_decided:
         step = "The choice is decided: further launches would not change it."
     return {
-        "name": name,
         "state": in_short(recommendation),
         "is_decided": bool(recommendation.is_decided),
         "sentences": [sentence for sentence in sentences if sentence],

@@ -78,5 +78,5 @@ def bar_layout(points: Sequence[PlotPoint], *, x: dict[str, Any], **more: Any) -
         "zeroline": False,
         "range": [len(points) - 0.5, -0.5],
     }
-    rows = {"height": _FRAME + _ROW * len(points), "bargap": 0.25}
-    return layout(x=x, y=y, **rows, **more)
+    rows = layout(x=x, y=y, bargap=0.25, **more)
+    return rows | {"height": _FRAME + _ROW * len(points)}

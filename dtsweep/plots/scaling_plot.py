@@ -87,7 +87,7 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
         _line(ladder, place, count=min(len(ladders), MOST_LINES))
         for place, ladder in enumerate(lines)
     ]
-    sizes = sorted({1.0, *(size for ladder in ladders for size in ladder.multiples)})
+    sizes = sorted({1.0, *(size for ladder in lines for size in ladder.multiples)})
     if ladders:
         traces.append(_ideal(sizes[-1]))
     words = {"worker": "workers", "node": "nodes"}[per]

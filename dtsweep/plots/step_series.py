@@ -169,7 +169,8 @@ def _from_end_to_end(steps: _Steps) -> Numbers:
     is_after_gap = np.diff(steps.step, prepend=steps.step[0] - 1) != 1
     restarts = is_after_pause | is_after_gap
     begin[restarts] = steps.latest_start[restarts]
-    return steps.latest_end - begin
+    seconds: Numbers = steps.latest_end - begin
+    return seconds
 
 
 def thinned(values: Numbers, *, most: int = MOST_STEPS) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -12,6 +13,9 @@ import pyarrow.compute as pc
 
 from dtsweep.errors import SweepError
 from dtsweep.sweep.goal import Question, goal_of
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+"""Name of an environment variable."""
 
 
 def check_json(rows: Any) -> None:
@@ -46,6 +50,11 @@ def _is_object_of_texts(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
 
 
+def _is_environment(value: Any) -> bool:
+    """True for variables whose names stay names where a command or a program is written of them."""
+    return _is_object_of_texts(value) and all(_VARIABLE.fullmatch(name) for name in value)
+
+
 def _is_object_of_numbers(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(item, int | float) for item in value.values())
 
@@ -69,7 +78,7 @@ def _is_question(value: Any) -> bool:
 
 _FORMS: Mapping[str, tuple[str, Callable[[Any], bool]]] = MappingProxyType(
     {
-        "environment": ("a JSON object of texts", _is_object_of_texts),
+        "environment": ("a JSON object of variables", _is_environment),
         "sources": ("a JSON object of texts", _is_object_of_texts),
         "measure": ("a JSON object", _is_object),
         "question": ("a question as JSON", _is_question),

@@ -54,8 +54,14 @@ TEXT_BYTES, LONG_TEXT_BYTES = 64 << 10, 4 << 20
 dtsweep cuts what it says itself to `STORED` characters.
 """
 
-MOST_NAME = 300
-"""Characters of the name of a column."""
+_COLUMN = re.compile(r"[\w.+/@~:-]{1,300}")
+"""Name of a column: of fields of workloads and of arguments, which commands are written of."""
+
+SENTENCES = frozenset({"reason", "gradients_reason", "unchecked_reason"})
+"""Columns of texts that may have several lines, in addition to `LONG` and fields of workloads.
+
+In all other columns a newline could forge a line of a report; it is read as `\\n`.
+"""
 
 LONG = frozenset(
     {"sources", "environment", "measure", "question", "command", "machine", "mode_packages"}
@@ -65,6 +71,10 @@ LONG = frozenset(
 _TAKEN = frozenset(column.name for column in TABLES["trials"])
 
 _NAME = re.compile(r"(?:part-[\w-]+|compacted)-([0-9a-f]{16})\.parquet")
+
+
+_BREAK = r"[\n\r\x0b\x0c\x85\x{2028}\x{2029}]"
+"""Ends of lines, as RE2 writes them."""
 
 
 class CorruptPartError(OddFileError):
@@ -148,7 +158,7 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
         _check_size(file, data, names if wanted is None else wanted)
         rows = file.read(columns=wanted, use_threads=len(data) > THREADS_FROM)
         _check_rows(rows, table)
-        return rows
+        return _with_names_in_one_line(rows, table)
 
 
 def checked(data: bytes, *, name: str, table: str) -> Any:
@@ -231,6 +241,30 @@ def _check_rows(rows: Any, table: str) -> None:
     check_json(rows)
 
 
+def _with_names_in_one_line(rows: Any, table: str) -> Any:
+    for index, field in enumerate(rows.schema):
+        is_name = field.name not in SENTENCES | LONG and not _is_workload(field.name, table)
+        if is_name and (texts := _in_one_line(rows[field.name])) is not None:
+            rows = rows.set_column(index, field, texts)
+    return rows
+
+
+def _in_one_line(column: Any) -> Any:
+    """Texts or lists of texts without newlines; None if there are none in them."""
+    texts = column
+    if pa.types.is_list(column.type):
+        texts = pc.list_flatten(column)
+    if not pa.types.is_string(texts.type):
+        return None
+    if not pc.any(pc.match_substring_regex(texts, _BREAK)).as_py():
+        return None
+    shown = [
+        [one_line(text) for text in value] if isinstance(value, list) else value and one_line(value)
+        for value in column.to_pylist()
+    ]
+    return pa.chunked_array([pa.array(shown, column.type)])
+
+
 def _longest(column: Any) -> int:
     """Bytes of the longest text of a column; 0 where it holds none."""
     if pa.types.is_string(column.type):
@@ -244,8 +278,8 @@ def _longest(column: Any) -> int:
 def _check_columns(schema: Any, table: str) -> None:
     declared = {column.name: column.type for column in TABLES[table]}
     for field in schema:
-        if len(field.name) > MOST_NAME or one_line(field.name) != field.name:
-            raise ValueError(f"column {quoted(field.name)} is not a column of {table}")
+        if not _COLUMN.fullmatch(field.name):
+            raise ValueError(f"column {quoted(one_line(field.name))} is not a column of {table}")
         if field.name in declared:
             allowed = [declared.pop(field.name)]
         else:

@@ -25,7 +25,7 @@ SKIPPED = {"status": "skipped", "reason": "over 512 samples a step"}
 
 
 def store_study(folder: Path) -> Path:
-    """Write 48 trials, two launches of 24 points, a failed one and a skipped one."""
+    """Write 96 trials, two launches of 48 points, a failed one and a skipped one."""
     return store(folder, [*_launches(shapes=(4, 8, 16), rates=(0.01,), launches=2)])
 
 

@@ -1,0 +1,276 @@
+"""The numbers of plots are those of the frame; hard inputs make JSON and valid figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dtsweep import plots
+from dtsweep.plots import plots_of
+from dtsweep.plots.energy_plot import cost_plot, energy_plot
+from dtsweep.plots.exchange_plot import exchange_plot
+from dtsweep.plots.figures import figure_of
+from dtsweep.plots.frontier_plot import frontier_plot
+from dtsweep.plots.memory_plot import memory_plot
+from dtsweep.plots.plot import Plot
+from dtsweep.plots.scaling_plot import scaling_plot
+from dtsweep.plots.settings_plot import settings_plot
+from dtsweep.plots.shares_plot import shares_plot
+from dtsweep.plots.style import LABEL, MOST_BARS, MOST_LINES
+from dtsweep.report.content import content_of
+from dtsweep.report.labels import point_key
+from tests.frames import trials
+from tests.report.study import sweep
+
+MAKERS = (
+    *(frontier_plot, scaling_plot, shares_plot, exchange_plot, settings_plot),
+    *(memory_plot, energy_plot, cost_plot),
+)
+
+ALL_KNOWN: dict[str, Any] = {
+    "data_share": 0.1,
+    "exchange_share": 0.3,
+    "exchange_share_low": 0.2,
+    "exchange_share_high": 0.45,
+    "wait_share": 0.05,
+    "comm_share": 0.35,
+    "exchange_isolated_s": 0.05,
+    "overlap_share": 0.4,
+    "step_mean_s": 0.1,
+    "step_p50_s": 0.1,
+    "samples_per_s": 40.0,
+    "energy_j_per_sample": 2.5,
+    "cpu_energy_j_per_sample": 1.5,
+    "usd_per_hour": 3.6,
+    "memory_peak_bytes": 3 * 2**30,
+    "workers": 2,
+}
+
+
+def ids_of(plot: Plot) -> list[str]:
+    return [key for trace in plot.traces for key in trace.get("ids", ())]
+
+
+def keys_of(frame: pd.DataFrame) -> list[str]:
+    rows = frame[frame["status"] == "ok"].to_dict("records")
+    return sorted({point_key(row) for row in rows})
+
+
+def values_of(plot: Plot, axis: str) -> dict[str, Any]:
+    """Value of each mark by the key of its point, for plots that draw a point once."""
+    return {
+        key: value
+        for trace in plot.traces
+        for key, value in zip(trace.get("ids", ()), trace[axis], strict=False)
+    }
+
+
+def check(plot: Plot) -> None:
+    """Check what all plots promise."""
+    json.dumps([list(plot.traces), plot.layout, plot.table], allow_nan=False)
+    figure_of(plot)
+    assert plot.description
+    assert len({len(cells) for cells in plot.table.values()}) <= 1
+    assert bool(plot.table) == (not plot.is_empty)
+    assert not any("\n" in header for header in plot.table)
+    for axis in ("xaxis", "yaxis"):
+        if axis in plot.layout:
+            assert plot.layout[axis]["title"]["text"]
+        for text in plot.layout.get(axis, {}).get("ticktext", ()):
+            assert len(text) <= LABEL
+    shown = [trace for trace in plot.traces if trace.get("visible", True) is True]
+    names = {trace.get("legendgroup", trace.get("name")) for trace in shown}
+    # Rings of knees and of recommended points, and the ideal.
+    assert len(names - {"knee", "recommended", "ideal"}) <= MOST_LINES
+    for trace in plot.traces:
+        if "ids" in trace:
+            assert len(trace["ids"]) == len(trace["x"]) == len(trace["y"])
+
+
+def odd_numbers() -> pd.DataFrame:
+    infinite = float("inf")
+    return trials(
+        ALL_KNOWN | {"step_mean_s": infinite, "overlap_share": -infinite},
+        ALL_KNOWN | {"energy_j_per_sample": infinite, "usd_per_hour": infinite},
+        ALL_KNOWN | {"micro_batch": 8, "data_share": infinite, "exchange_isolated_s": 0.0},
+        ALL_KNOWN | {"micro_batch": 16, "samples_per_s": 0.0, "memory_peak_bytes": None},
+    )
+
+
+def many_points() -> pd.DataFrame:
+    return trials(
+        *(
+            ALL_KNOWN
+            | {
+                "workers": workers,
+                "micro_batch": micro_batch,
+                "step_p50_s": 0.01 * micro_batch,
+                "samples_per_s": 10.0 * workers + micro_batch,
+            }
+            for workers in (1, 2, 4, 8)
+            for micro_batch in range(1, 251)
+        )
+    )
+
+
+HARD: Mapping[str, Callable[[], pd.DataFrame]] = {
+    "nothing": trials,
+    "nothing ok": lambda: trials({"status": "hang"}, {"status": "oom_device"}),
+    "one trial": lambda: trials(ALL_KNOWN),
+    "one trial of unknown numbers": lambda: trials({}),
+    "infinite numbers and zeros": odd_numbers,
+    "a thousand points": many_points,
+    "all semantics": sweep,
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_plots_of_hard_inputs_are_json_and_valid_figures(name: str) -> None:
+    # The analysis subtracts infinite numbers from each other, and squares them.
+    with np.errstate(all="ignore"):
+        content = content_of(HARD[name]())
+    for make in MAKERS:
+        check(make(content))
+    assert not any(plot.is_empty for plot in plots_of(content))
+
+
+def test_each_drawn_point_stands_once_with_the_numbers_of_its_row() -> None:
+    frame = sweep()
+    plot = frontier_plot(content_of(frame))
+    points = [
+        (trace, place)
+        for trace in plot.traces
+        if "legendgroup" in trace
+        for place in range(len(trace["ids"]))
+    ]
+    assert len({trace["ids"][place] for trace, place in points}) == len(points) > 20
+    rows = {point_key(row): row for row in frame.to_dict("records") if row["status"] == "ok"}
+    for trace, place in points:
+        row = rows[trace["ids"][place]]
+        assert trace["x"][place] == pytest.approx(row["latency_s"] * 1e3)
+        assert trace["y"][place] == pytest.approx(row["samples_per_s"])
+        if "error_y" in trace:
+            up, down = trace["error_y"]["array"][place], trace["error_y"]["arrayminus"][place]
+            assert row["samples_per_s"] + up == pytest.approx(row["samples_per_s_high"])
+            assert row["samples_per_s"] - down == pytest.approx(row["samples_per_s_low"])
+
+
+def test_semantics_of_a_frontier_have_a_line_and_a_symbol_of_their_own() -> None:
+    lines = [t for t in frontier_plot(content_of(sweep())).traces if t.get("mode") != "markers"]
+    assert len({line["line"]["dash"] for line in lines}) == len(lines) == 3
+    assert len({line["marker"]["symbol"] for line in lines}) == len(lines)
+
+
+def test_every_point_is_one_line_of_the_parallel_coordinates() -> None:
+    frame = sweep()
+    (lines,) = settings_plot(content_of(frame)).traces
+    keys = lines["meta"]["ids"]
+    assert sorted(keys) == keys_of(frame)
+    dimensions = {dimension["label"]: dimension for dimension in lines["dimensions"]}
+    rows = {point_key(row): row for row in frame.to_dict("records") if row["status"] == "ok"}
+    for place, key in enumerate(keys):
+        micro = dimensions["micro_batch"]
+        text = micro["ticktext"][micro["values"][place]]
+        assert text == str(rows[key]["micro_batch"])
+        assert lines["line"]["color"][place] == rows[key]["samples_per_s"]
+        assert dimensions["step time, ms"]["values"][place] == rows[key]["latency_s"] * 1e3
+    assert [dimensions["micro_batch"]["ticktext"], "shards" in dimensions] == [
+        ["4", "8", "16"],
+        True,
+    ]
+
+
+def test_the_exchange_is_drawn_in_ms_with_both_ends_of_its_interval() -> None:
+    plot = exchange_plot(content_of(trials(ALL_KNOWN)))
+    points, ideal = plot.traces
+    assert (points["x"], points["y"]) == ([pytest.approx(50)], [pytest.approx(30)])
+    assert points["error_y"]["array"] == [pytest.approx(15)]
+    assert points["error_y"]["arrayminus"] == [pytest.approx(10)]
+    assert points["customdata"] == ["40 %"]
+    assert ideal["x"] == ideal["y"] == [0.0, pytest.approx(50)]
+
+
+def test_a_part_below_zero_is_drawn_as_zero_and_named_as_noise() -> None:
+    noisy = ALL_KNOWN | {"exchange_share": -0.03, "exchange_share_low": -0.1}
+    plot = shares_plot(content_of(trials(noisy)))
+    exchange = plot.traces[1]
+    assert exchange["x"] == [0.0]
+    assert exchange["customdata"][0][0] == "-3.0 % (noise)"
+    assert plot.subtitle.startswith("noise: a part of 1 point was measured below 0")
+    patterns = [trace["marker"].get("pattern", {}).get("shape") for trace in plot.traces]
+    assert len(set(patterns)) == len(patterns) == 4
+
+
+def test_memory_is_sorted_and_has_the_memory_that_was_free() -> None:
+    frame = trials(
+        ALL_KNOWN | {"attempt_id": "small", "memory_peak_bytes": 2**30},
+        ALL_KNOWN | {"attempt_id": "large", "micro_batch": 8},
+    )
+    ranks = pd.DataFrame(
+        {"attempt_id": ["small", "large", "large"], "device_free_bytes": [2**33, 2**33, 2**32]}
+    )
+    plot = memory_plot(content_of(frame), ranks=ranks)
+    peaks, free = plot.traces
+    assert peaks["x"] == [3.0, 1.0]
+    assert free["x"] == [4.0, 8.0]
+    assert free["ids"] == peaks["ids"]
+    assert plot.layout["xaxis"]["title"]["text"] == "memory, GiB"
+    assert list(plot.table)[-2:] == ["memory GiB", "free before GiB"]
+
+
+def test_memory_of_devices_that_say_nothing_of_it_has_no_mark() -> None:
+    ranks = pd.DataFrame({"attempt_id": ["a"], "device_free_bytes": [None]})
+    frame = trials(ALL_KNOWN | {"attempt_id": "a"})
+    (peaks,) = memory_plot(content_of(frame), ranks=ranks).traces
+    assert peaks["x"] == [3.0]
+
+
+def test_energy_and_cost_have_units_and_are_absent_where_they_are_unknown() -> None:
+    content = content_of(trials(ALL_KNOWN, ALL_KNOWN | {"energy_j_per_sample": 0.5}))
+    gpus, cpus = energy_plot(content).traces
+    assert (gpus["x"], cpus["x"]) == ([0.5, 2.5], [1.5, 1.5])
+    (cost,) = cost_plot(content).traces
+    assert cost["x"] == [pytest.approx(3.6 / 3600 / 40 * 1e6)] * 2
+    unknown = content_of(trials({"samples_per_s": 1.0, "step_p50_s": 1.0}))
+    assert energy_plot(unknown).is_empty
+    assert cost_plot(unknown).is_empty
+
+
+def test_of_a_thousand_points_few_have_a_bar_and_all_stand_in_the_table() -> None:
+    content = content_of(many_points())
+    for make in (shares_plot, memory_plot, energy_plot, cost_plot):
+        plot = make(content)
+        assert len(plot.traces[0]["x"]) == MOST_BARS
+        assert len(plot.table["point"]) == 1_000
+        assert plot.subtitle.endswith("970 more points in the table alone")
+    scaled = scaling_plot(content)
+    assert len(scaled.table["speed-up"]) > len(scaled.traces)
+    assert scaled.subtitle.endswith("more in the table alone")
+
+
+def test_recommended_points_come_first_among_the_bars() -> None:
+    content = content_of(many_points())
+    (best,) = content.recommendations
+    assert shares_plot(content).traces[0]["ids"][0] == point_key(best.point)
+
+
+def test_completion_offers_the_figures_and_nothing_else() -> None:
+    assert dir(plots) == [
+        *("cost", "energy", "exchange", "frontier", "memory", "scaling", "settings", "shares"),
+        "step_times",
+    ]
+    assert all(callable(getattr(plots, name)) for name in dir(plots))
+
+
+@pytest.mark.parametrize("name", [name for name in dir(plots) if name != "step_times"])
+def test_each_figure_takes_a_frame_and_a_report(name: str) -> None:
+    draw = getattr(plots, name)
+    frame = trials(ALL_KNOWN, ALL_KNOWN | {"micro_batch": 8, "workers": 4})
+    of_frame, of_content = draw(frame).to_dict(), draw(content_of(frame)).to_dict()
+    assert json.dumps(of_frame, default=str) == json.dumps(of_content, default=str)
+    assert of_frame["layout"]["title"]["text"]
