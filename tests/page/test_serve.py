@@ -138,7 +138,7 @@ def test_the_command_prints_the_url_and_ends_well_with_ctrl_c(tmp_path: Path) ->
         connection = http.client.HTTPConnection("127.0.0.1", int(url[1]), timeout=60)
         connection.request("GET", url[2])
         assert connection.getresponse().status == 200
-        connection.close()
+        connection.close()  # Before the whole page is there: that is no error.
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0
         assert process.stderr.read().splitlines()[-1] == "dtsweep: no longer serving"
