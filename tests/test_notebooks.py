@@ -146,3 +146,19 @@ def test_a_sample_has_the_rows_of_its_source_without_names(tmp_path: Path) -> No
         None,
         None,
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_says_so_where_no_trial_ended_ok(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stored(({"status": "hang"},), tmp_path / "r")
+    monkeypatch.setenv("DTSWEEP_RESULTS", str(tmp_path / "r"))
+    known: dict[str, Any] = {"display": repr}
+    for cell in cells_of(name):
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), known)
+    assert "No recommendation: no trial ended ok" in capsys.readouterr().out
