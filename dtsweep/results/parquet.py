@@ -74,7 +74,7 @@ _NAME = re.compile(r"(?:part-[\w-]+|compacted)-([0-9a-f]{16})\.parquet")
 
 
 _NEWLINE = re.compile(rb"\n")
-"""What `printable` leaves in a text; it shows all other ends of lines as they are written."""
+"""End of a line that `printable` keeps in a text; it shows all others as Python writes them."""
 
 
 class CorruptPartError(OddFileError):
