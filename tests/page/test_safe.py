@@ -9,8 +9,9 @@ import pytest
 from playwright.sync_api import Browser
 
 from dtsweep.page import page_of, write_page
-from dtsweep.report.privacy import Redactor
-from tests.hostile import GIVEN_AWAY, NODE, PAYLOADS, PRIVATE, store_hostile
+from dtsweep.report.privacy import redactor_for
+from dtsweep.results.store import Results
+from tests.hostile import GIVEN_AWAY, PAYLOADS, PRIVATE, store_hostile
 from tests.page.browser import chromium, draw_all, opened
 from tests.page.stored import store_campaign
 
@@ -50,7 +51,8 @@ def test_a_page_holds_nothing_private(tmp_path: Path) -> None:
     made = page_of(str(folder))
     # Plotly has words of its own.
     own = made.partition("<script>")[0]
-    left_out = [part for part in GIVEN_AWAY if part not in Redactor([NODE]).text(PRIVATE)]
+    redacted = redactor_for(Results(folder)).text(PRIVATE)
+    left_out = [part for part in GIVEN_AWAY if part not in redacted]
     assert {"hunter2", "t0ps3cret", "/home/"} <= set(left_out)
     assert [part for part in left_out if part in own] == []
 
