@@ -32,6 +32,7 @@ PAGES = [
             "measuring",
             "estimation",
             "results",
+            "plots",
             "monitoring",
             "clusters",
             "campaigns",

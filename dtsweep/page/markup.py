@@ -95,8 +95,9 @@ def _first(view: dict[str, Any]) -> str:
 def _answer(answer: dict[str, Any]) -> str:
     """One recommendation with its evidence, its limit and the next step."""
     first, *others = answer["sentences"]
-    kind = "decided" if answer["is_decided"] else "open"
-    mark = "✓" if answer["is_decided"] else "?"
+    kind, mark = "open", "?"
+    if answer["is_decided"]:
+        kind, mark = "decided", "✓"
     parts = [
         f'<p class="state {kind}"><span aria-hidden="true">{mark}</span> '
         f"{html_text(answer['state'])}</p>",

@@ -472,6 +472,7 @@
   }
 
   const state = stored();
+  history.scrollRestoration = "manual"; // It is restored once the plots have their heights.
   setTheme(state.theme);
   if (byId("trial")) {
     byId("trial").addEventListener("change", showSteps);

@@ -17,7 +17,7 @@ from dtsweep.page.view import view_of
 from dtsweep.report.content import Content, Section, content_of
 from dtsweep.report.costs import costs_of
 from dtsweep.report.node_table import speeds_of_nodes
-from dtsweep.report.privacy import Redactor, redactor_of
+from dtsweep.report.privacy import redactor_for
 from dtsweep.results.store import Results, frame_of
 
 
@@ -72,9 +72,7 @@ def page_of_content(
         traces=traces_of(content, store),
         refresh_s=refresh_s,
     )
-    redactor = Redactor()
-    if not with_hosts:
-        redactor = redactor_of(ranks)
+    redactor = redactor_for(store, with_hosts=with_hosts)
     redacted: dict[str, Any] = redactor.values(view)
     return document_of(redacted)
 

@@ -71,7 +71,8 @@ def bar_layout(points: Sequence[PlotPoint], *, x: dict[str, Any], **more: Any) -
     """
     varying: Sequence[str] = points[0].varying if points else ()
     y = {
-        "title": title(shape_title(varying)),
+        # Else it overlaps the labels: Plotly does not count the room between them and the axis.
+        "title": {**title(shape_title(varying)), "standoff": 16},
         "tickvals": list(range(len(points))),
         "ticktext": [point.tick for point in points],
         "ticklabelstandoff": 6,

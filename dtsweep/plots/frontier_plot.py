@@ -86,7 +86,7 @@ def _is_drawn(point: PlotPoint) -> bool:
 
 
 def _symbol(frontier: Frontier, frontiers: Sequence[Frontier]) -> str:
-    """Symbol of a frontier: its form is that of the semantics, its fill that of the model."""
+    """Symbol of a frontier: the semantics gives its form, the model its fill."""
     models = list(dict.fromkeys(other.model_digest for other in frontiers))
     form, _ = FORMS.get(frontier.semantics, FORMS["unknown"])
     return form + FILLS[models.index(frontier.model_digest) % len(FILLS)]

@@ -116,10 +116,10 @@ def _slim(part: Scaling) -> Scaling:
 
 
 def _line(ladder: _Ladder, place: int, *, count: int) -> dict[str, Any]:
-    """Trace of a group: a mark per world, beside those of other groups at the same size."""
+    """Trace of a group: a mark per world, next to those of other groups."""
     rows = ladder.rows.to_dict("records")
     series = SERIES[place % len(SERIES)]
-    # Side by side, the bars of several groups at one size can be told apart.
+    # Side by side, the bars of several groups at one size can be distinguished.
     shift = _SIDE_BY_SIDE ** (place % MOST_LINES - (count - 1) / 2)
     size = _SIZES[ladder.part.per]
     return {

@@ -71,7 +71,7 @@ def settings_plot(content: Content) -> Plot:
         ),
         description=_description(points, varying, known),
         traces=traces,
-        layout={"margin": {"l": 80, "r": 60, "t": 140, "b": 40}, "height": 460},
+        layout={"margin": {"l": 130, "r": 60, "t": 140, "b": 40}, "height": 460},
         table=_table(points, known),
     )
 

@@ -50,7 +50,7 @@ def shares_plot(content: Content) -> Plot:
 
     The shares are those of `dtsweep.analysis.bottleneck`. A part that was not measured is missing.
     Noise may bring a part below 0; it is then drawn as 0, and hover has what was measured. Points
-    on frontiers come first; those of which no part above 0 is known are left out.
+    on frontiers come first; points without a known part above 0 are left out.
     """
     points = points_of(content)
     bounds = content.bounds.iloc[:0]

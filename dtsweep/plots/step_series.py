@@ -147,15 +147,19 @@ def _series(steps: _Steps, *, most: int) -> StepSeries:
     if len(set(steps.ranks.tolist())) == 1:
         seconds = _from_end_to_end(steps)
     milliseconds = seconds * 1e3
-    # Of workers that don't wait for each other, each has a warm-up of its own.
-    warmup = int(np.flatnonzero(steps.is_warmup)[-1]) + 1 if steps.is_warmup.any() else 0
+    warmup, warmup_end = 0, None
+    if steps.is_warmup.any():
+        # Of workers that don't wait for each other, each has a warm-up of its own.
+        warmup = int(np.flatnonzero(steps.is_warmup)[-1]) + 1
+    if 0 < warmup < len(seconds):
+        warmup_end = int(steps.step[warmup])
     measured = milliseconds[warmup:]
     places = thinned(milliseconds, most=most)
     return StepSeries(
         steps=tuple(steps.step[places].tolist()),
         step_ms=tuple(_rounded(value) for value in milliseconds[places].tolist()),
         warmup=int((places < warmup).sum()),
-        warmup_end=int(steps.step[warmup]) if 0 < warmup < len(seconds) else None,
+        warmup_end=warmup_end,
         median_ms=_rounded(float(np.median(measured))) if len(measured) else None,
         count=len(seconds),
     )

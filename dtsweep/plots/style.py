@@ -42,7 +42,7 @@ FORMS = {
     "not_exchanged": ("cross", "longdash"),
     "unknown": ("x", "longdashdot"),
 }
-"""Symbol and line of each semantics, so that it can be told without colour."""
+"""Symbol and line of each semantics: both differ, for those who don't see the colour."""
 
 FILLS = ("", "-open", "-dot", "-open-dot")
 """Endings of a symbol's name, one for each model in turn."""
@@ -66,7 +66,7 @@ SERIES = (
     Series("#333333", "star", "solid"),
     Series("#3D94CC", "hexagon", "dash"),
 )
-"""Lines of one plot; more can't be told apart."""
+"""Lines of one plot; more can't be distinguished."""
 
 SCALE = ((0.0, "#0072B2"), (0.5, "#8A6FA8"), (1.0, "#D55E00"))
 """Colours from the smallest value to the largest; blue and orange differ to all eyes."""
@@ -127,7 +127,7 @@ def layout(
     Args:
         x: the axis across.
         y: the axis up.
-        lines: number of entries in the legend, each of which may take a line.
+        lines: number of entries in the legend; each may take a line.
         more: of this plot.
     """
     return {

@@ -54,10 +54,10 @@ _ADDRESS = re.compile(
     r"|(?<![\w:.])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"
     r"|(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![\w:])"
 )
-"""Addresses: IPv4, Ethernet and IPv6, the last of which may be something else."""
+"""Addresses: IPv4, Ethernet and IPv6. What looks like the last may be something else."""
 
 _VERSION_BEFORE = re.compile(r"(?:==?|-cu\d+\W{0,5}|version\W{0,5})$", re.IGNORECASE)
-"""What precedes four numbers that are a version and not an address."""
+"""Words before four numbers that are a version and not an address."""
 
 
 class Redactor:

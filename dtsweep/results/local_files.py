@@ -26,7 +26,7 @@ class Entry(NamedTuple):
     size: int
     mtime_ns: int
     odd: str | None
-    """What it is in words, if it is no plain file."""
+    """Kind of entry in words, unless it is a plain file."""
 
 
 def entries(folder: str) -> Iterator[Entry]:
@@ -57,7 +57,7 @@ def read_file(path: str, *, most_bytes: int) -> bytes:
     """Read a plain file; links are not followed, and pipes not waited for.
 
     Raises:
-        OddFileError: it is no plain file, or larger than `most_bytes`.
+        OddFileError: it is not a plain file, or larger than `most_bytes`.
         OSError: it can't be read.
     """
     if (odd := _odd(os.lstat(path).st_mode)) is not None:

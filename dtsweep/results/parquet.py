@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dtsweep.errors import StorageError, one_line, quoted
+from dtsweep.errors import LABEL_SHOWN, StorageError, one_line, shortened
 from dtsweep.results.json_columns import check_json
 from dtsweep.results.local_files import OddFileError
 from dtsweep.results.schema import SCHEMA_VERSION, TABLES, WORKLOAD_TYPES, table_schema
@@ -73,8 +73,8 @@ _TAKEN = frozenset(column.name for column in TABLES["trials"])
 _NAME = re.compile(r"(?:part-[\w-]+|compacted)-([0-9a-f]{16})\.parquet")
 
 
-_BREAK = r"[\n\r\x0b\x0c\x85\x{2028}\x{2029}]"
-"""Ends of lines, as RE2 writes them."""
+_NEWLINE = re.compile(rb"\n")
+"""End of a line that `printable` keeps in a text; it shows all others as Python writes them."""
 
 
 class CorruptPartError(OddFileError):
@@ -254,15 +254,19 @@ def _in_one_line(column: Any) -> Any:
     texts = column
     if pa.types.is_list(column.type):
         texts = pc.list_flatten(column)
-    if not pa.types.is_string(texts.type):
-        return None
-    if not pc.any(pc.match_substring_regex(texts, _BREAK)).as_py():
+    if not pa.types.is_string(texts.type) or not any(map(_has_newline, texts.chunks)):
         return None
     shown = [
         [one_line(text) for text in value] if isinstance(value, list) else value and one_line(value)
         for value in column.to_pylist()
     ]
     return pa.chunked_array([pa.array(shown, column.type)])
+
+
+def _has_newline(texts: Any) -> bool:
+    """True if a newline is in the memory of texts, which those of other rows may share."""
+    memory = texts.buffers()[2]
+    return memory is not None and _NEWLINE.search(memory) is not None
 
 
 def _longest(column: Any) -> int:
@@ -279,7 +283,8 @@ def _check_columns(schema: Any, table: str) -> None:
     declared = {column.name: column.type for column in TABLES[table]}
     for field in schema:
         if not _COLUMN.fullmatch(field.name):
-            raise ValueError(f"column {quoted(one_line(field.name))} is not a column of {table}")
+            name = shortened(one_line(field.name), LABEL_SHOWN)
+            raise ValueError(f"column '{name}' is not a column of {table}")
         if field.name in declared:
             allowed = [declared.pop(field.name)]
         else:

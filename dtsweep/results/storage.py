@@ -98,7 +98,7 @@ class Storage:
         """By the monotonic clock."""
         self.is_local = isinstance(self._files, pafs.LocalFileSystem)
         self.odd: dict[str, str] = {}
-        """What is listed and no file, by its path below the results, with what it is."""
+        """Entries that are not plain files: kind by path below the results."""
         self.identity = hashlib.sha256(store.address.encode()).hexdigest()[:16]
         """A name of this place, the same in every process."""
 
@@ -133,7 +133,7 @@ class Storage:
 
         Raises:
             FileNotFoundError: it has been deleted.
-            OddFileError: it is no plain file, or larger than any of dtsweep.
+            OddFileError: it is not a plain file, or larger than any of dtsweep.
         """
         with self._storage("read"):
             try:
@@ -210,7 +210,7 @@ class Storage:
         return "/".join((self._root, *parts))
 
     def _listed(self, folder: str, *, suffix: str = "") -> list[Entry]:
-        """List plain files with this suffix; what is named like one and is none is put in `odd`."""
+        """List plain files with this suffix; other entries of such names are put in `odd`."""
         if self.is_local:
             listed = list(entries(self._path(folder)))
         else:

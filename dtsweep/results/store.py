@@ -6,6 +6,7 @@ An attempt's row of `trials` is written last and commits it.
 from __future__ import annotations
 
 import itertools
+import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -59,6 +60,9 @@ ORDER = ["row_number", "started_at"]
 
 READERS = 8
 """Threads that wait for storage."""
+
+MEMORY_PARTS = 4
+"""The rows of a table take at most such a part of the memory; frames of them are copies."""
 
 READ_AHEAD, READ_AHEAD_BYTES = 64, 256 << 20
 """Files whose bytes are held in memory before they are unpacked, and these bytes."""
@@ -298,7 +302,8 @@ class Results:
             try:
                 name, data = merge_files(table, files)
             except pa.ArrowInvalid:
-                # A number is too large for the type that another file has made of its column.
+                # A number is too large for the type that another file has made of its column, or
+                # the rows are too many for one file.
                 return False
             self._folder.write(StoredFile(table, name, data))
             with suppress(FileNotFoundError):  # another process has merged it further
@@ -431,22 +436,28 @@ class _Account:
 
     def __init__(self, results: Results, table: str) -> None:
         self._words = f"{results}/{table}"
+        self._most = max(MAX_BYTES, _memory_bytes() // MEMORY_PARTS)
         self._bytes = 0
 
     def of(self, files: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
         """Yield rows by name of their file, and add them up.
 
         Raises:
-            StorageError: they take more than `MAX_BYTES`.
+            StorageError: they take more than `MAX_BYTES`, and than a part of this machine's memory.
         """
         for name, rows in files:
             self._bytes += rows.nbytes  # type: ignore[attr-defined]  # an Arrow table
-            if self._bytes > MAX_BYTES:
+            if self._bytes > self._most:
                 raise StorageError(
-                    f"{self._words} unpacks to more than {MAX_BYTES >> 30} GiB, which is not "
-                    "read; move a part of its files to another folder, and read both"
+                    f"{self._words} unpacks to more than {self._most / 2**30:.3g} GiB, which is "
+                    "not read here; read it on a machine with more memory, or move a part of its "
+                    "files to another folder"
                 )
             yield name, rows
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _read_ahead(sizes: Mapping[str, int]) -> Iterator[list[str]]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dtsweep.analysis.load import load
-from dtsweep.errors import StorageError
+from dtsweep.errors import STORED, StorageError
 from dtsweep.results.lease import holder
 from dtsweep.results.parquet import LONG_TEXT_BYTES, TEXT_BYTES
 from dtsweep.results.schema import table_schema
@@ -104,6 +104,7 @@ def test_files_that_take_too_much_together_are_an_error_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dtsweep.results.store.MAX_BYTES", 10_000)
+    monkeypatch.setattr("dtsweep.results.store.MEMORY_PARTS", 1 << 50)
     for number in range(9):
         commit(Results(tmp_path), number)
     with pytest.raises(StorageError, match=r"trials unpacks to more than.*another folder"):
@@ -171,6 +172,26 @@ def test_one_harmful_file_is_not_merged_with_honest_ones(tmp_path: Path) -> None
     results = Results(tmp_path)
     assert len(results.attempts()) == 4
     assert [name for name, _ in results.quarantined] == [f"trials/{path.name}"]
+
+
+def test_a_reason_of_any_length_is_cut_to_what_readers_take(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1, reason="ü" * 1_000_000)
+    results = Results(tmp_path)
+    [row] = results.attempts()
+    assert results.quarantined == []
+    assert len(row["reason"]) <= STORED
+    assert row["reason"].endswith("characters more)")
+
+
+def test_rows_that_are_too_many_for_one_file_stay_in_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dtsweep.results.merge.MERGED_BYTES", 1_000)
+    for number in range(3):
+        commit(Results(tmp_path), number)
+    Results(tmp_path).compact()
+    assert len([*(tmp_path / "trials").iterdir()]) == 3
+    assert len(Results(tmp_path).attempts()) == 3
 
 
 # Odd files
