@@ -69,6 +69,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dtsweep import notebook as _notebook
 from dtsweep import workloads
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.sweep.goal import Goal
@@ -87,11 +88,16 @@ __all__ = [
     "SweepError",
     "analysis",
     "load",
+    "plan_of",
     "plots",
+    "report",
     "run",
     "steps",
     "workloads",
 ]
+
+
+_notebook.register()
 
 
 def __dir__() -> list[str]:
@@ -99,21 +105,22 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from dtsweep import analysis, plots
+    from dtsweep import analysis, plots, report
     from dtsweep.analysis.load import load
     from dtsweep.driver.run import run
+    from dtsweep.plan.plan_of import plan_of
     from dtsweep.results.store import steps
 else:
 
     def __getattr__(name: str) -> Any:
         """Import what needs Arrow, NumPy or Ray when it is first used."""
         match name:
-            case "analysis":
-                return import_module("dtsweep.analysis")
-            case "plots":
-                return import_module("dtsweep.plots")
+            case "analysis" | "plots" | "report":
+                return import_module(f"dtsweep.{name}")
             case "load":
                 return import_module("dtsweep.analysis.load").load
+            case "plan_of":
+                return import_module("dtsweep.plan.plan_of").plan_of
             case "steps":
                 return import_module("dtsweep.results.store").steps
             case "run":

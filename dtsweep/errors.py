@@ -70,20 +70,44 @@ SHOWN = 500
 LABEL_SHOWN = 60
 """Most characters of a value that a label shows."""
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Control characters except tab and newline.
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    r"\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""Characters that order a terminal about, or that nobody sees; tab and newline are not among them.
 
-With them a stored text could move the cursor or rename the window.
+Control characters move the cursor or rename the window, marks of direction show a text in another
+order, invisible ones make two names look the same, and half a surrogate can't be encoded.
 """
 
 
 def printable(text: str) -> str:
     r"""Text for the terminal: control characters as they are written in Python, no credentials.
 
-    >>> print(printable("red \x1b[31m, C1 \x9b31m"))
-    red \x1b[31m, C1 \x9b31m
+    >>> print(printable("red \x1b[31m, C1 \x9b31m, backwards \u202e"))
+    red \x1b[31m, C1 \x9b31m, backwards \u202e
     """
-    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", without_credentials(text))
+    return CONTROL.sub(lambda match: _escaped(match[0]), without_credentials(text))
+
+
+def one_line(text: str) -> str:
+    r"""Text of a name or a label: as `printable` gives it, in one line.
+
+    A name with a newline could forge a line of output, or a row of a table.
+
+    >>> print(one_line("ddp\nok"))
+    ddp\nok
+    """
+    return printable(text).replace("\n", r"\n").replace("\t", r"\t")
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"
 
 
 def error_line(error: BaseException) -> str:

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from typing import Any
 
 from dtsweep.errors import printable
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""First characters with which a spreadsheet takes a cell for a formula."""
+FORMULA = re.compile(r"[\s'\"]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+"""Beginning of a cell that a spreadsheet may take for a formula.
+
+Some skip spaces and quotes before it, or take characters of full width for those of ASCII.
+"""
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+"""A number that is stored as text; it is harmless, and stays one."""
 
 
 def html_text(text: str) -> str:
@@ -27,22 +34,41 @@ def html_text(text: str) -> str:
 def html_json(value: Any) -> str:
     r"""JSON values for a `script` element of HTML, which no text in them can end.
 
+    Texts are as `printable` gives them, so that they equal those that `html_text` wrote.
+
+    Raises:
+        ValueError: a number is not finite, so JSON has none for it.
+
     >>> html_json({"reason": "</script>"})
     '{"reason":"\\u003c/script\\u003e"}'
     """
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    # All but ASCII is escaped, U+2028 and U+2029 too, which end a line of a script.
+    text = json.dumps(_printable_values(value), separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 
+def _printable_values(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {_printable_values(key): _printable_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable_values(item) for item in value]
+    return value
+
+
 def csv_text(text: str) -> str:
     """Text of a CSV cell, which no spreadsheet takes for a formula.
 
-    >>> csv_text("=HYPERLINK(1)"), csv_text("ddp")
-    ("'=HYPERLINK(1)", 'ddp')
+    One apostrophe is put before what looks like a formula. A reader takes it away again:
+    `re.sub(f"^'(?={FORMULA.pattern})", "", cell)`.
+
+    >>> csv_text("=HYPERLINK(1)"), csv_text("  =1"), csv_text("-0.5"), csv_text("ddp")
+    ("'=HYPERLINK(1)", "'  =1", '-0.5', 'ddp')
     """
     text = printable(text)
-    if text.startswith(FORMULA):
+    if FORMULA.match(text) and not NUMBER.fullmatch(text):
         return f"'{text}"
     return text

@@ -1,1 +1,277 @@
-"""HTML of studies, plans and recommendations in Jupyter."""
+"""HTML of studies, plans, recommendations, frontiers and contents in Jupyter.
+
+Readers. IPython gets a function for each class, by the class's name, when `dtsweep` is imported in
+it. So classes that are computed know nothing of HTML, and a script pays nothing. Jupyter, VS Code
+and Colab all show what IPython's formatter of `text/html` gives; IPython in a terminal shows the
+`repr`.
+
+Text is escaped by `html_text`, and what identifies people and hosts is left out, because notebooks
+are shared. Colours are those of the notebook, light or dark.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.escape import html_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dtsweep.analysis.recommend import Recommendation
+    from dtsweep.analysis.study import Study
+    from dtsweep.plan.plan import Plan
+    from dtsweep.report.content import Content
+    from dtsweep.report.frontiers import Frontier
+    from dtsweep.report.privacy import Redactor
+
+ROWS_SHOWN = 20
+"""Most rows of a table; the others are counted."""
+
+_CELL = "text-align: left; padding: 0.2em 0.8em"
+
+
+def register() -> None:
+    """Have the IPython of this process show the classes as HTML; nothing without IPython."""
+    if "IPython" not in sys.modules:
+        return
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    if shell is None or shell.display_formatter is None:
+        return
+    formatter = shell.display_formatter.formatters["text/html"]
+    for (module, name), make_html in _FORMATTERS.items():
+        formatter.for_type_by_name(module, name, make_html)
+
+
+def study_html(study: Study) -> str:
+    """Show a study: trials by status, and the settings that vary."""
+    from dtsweep.analysis.launches import setting_columns, without_canaries
+    from dtsweep.report.labels import axis_name
+    from dtsweep.text import count_of
+
+    rows = without_canaries(study.frame)
+    statuses = ", ".join(
+        f"{count} {status}" for status, count in rows["status"].value_counts().items()
+    )
+    points = study.points
+    names = [name for name in setting_columns(points) if points[name].nunique(dropna=False) > 1]
+    columns = {
+        "setting": [axis_name(name) for name in names],
+        "measured values": [_values(points[name]) for name in names],
+    }
+    lines = [
+        f"Study of {count_of(len(rows), 'trial')} ({statuses}), "
+        f"{count_of(len(points), 'measured point')}"
+    ]
+    return _block(lines, columns)
+
+
+def recommendation_html(recommendation: Recommendation) -> str:
+    """Show a recommendation: the answer in words, the candidates, and code to use it."""
+    import pandas as pd
+
+    from dtsweep.report.code import point_code
+    from dtsweep.report.recommendation import in_words
+    from dtsweep.report.shell import shell_command
+    from dtsweep.report.tables import amount_columns, caution_columns, measured_columns
+
+    point = recommendation.point
+    others = recommendation.others
+    tables = (others, recommendation.alternatives, recommendation.undecided)
+    varying = _varying([point.to_frame().T, *tables])
+    rows = pd.concat(
+        [point.to_frame().T.astype(others.dtypes.reindex(point.index).dropna()), others]
+    )
+    lines = in_words(recommendation, varying=varying)
+    roles = ["recommended", *("contender" if is_one else "" for is_one in others["is_contender"])]
+    columns = {
+        "point": _labels(rows, varying),
+        **measured_columns(rows, varying=varying),
+        **amount_columns(rows),
+        "launches": [str(count) for count in rows["launches"]],
+        "role": roles,
+        **caution_columns(list(rows["caution"])),
+    }
+    code = shell_command(point) or point_code(point)
+    return _block(lines, columns, code=code)
+
+
+def plan_html(plan: Plan) -> str:
+    """Show a plan: what would run, in order, and what is skipped."""
+    from dtsweep.driver.progress import short_name
+    from dtsweep.plan.plan import counts, reasons
+    from dtsweep.text import count_of, duration
+
+    counted = counts(plan)
+    lines = [
+        f"Plan: {count_of(counted['to_run'], 'trial')} to run, {counted['done']} done, "
+        f"{counted['skipped']} skipped"
+    ]
+    if plan.to_run:
+        low, high = duration(plan.duration.low_s), duration(plan.duration.high_s)
+        lines.append(f"{low} to {high}, with {count_of(plan.session_starts, 'session')} to start")
+    lines += [f"Skipped {count}: {reason}" for reason, count in reasons(plan).most_common()]
+    trials = [*plan.to_run, *plan.done]
+    columns = {
+        "#": [str(number) for number in range(1, len(plan.to_run) + 1)] + [""] * len(plan.done),
+        "repeat": [str(trial.repeat) for trial in trials],
+        "point": [short_name(trial.point, plan.axes) for trial in trials],
+        "state": [trial.why for trial in trials],
+    }
+    return _block(lines, columns)
+
+
+def frontier_html(frontier: Frontier) -> str:
+    """Show the points of a frontier."""
+    from dtsweep.report.tables import (
+        amount_columns,
+        caution_columns,
+        measured_columns,
+        share_columns,
+        standing_columns,
+    )
+
+    rows = frontier.shown
+    lines = [frontier.title]
+    if rows.empty:
+        return _block([*lines, frontier.empty_because], {})
+    varying = _varying([frontier.points])
+    columns = {
+        "point": _labels(rows, varying),
+        **measured_columns(rows, varying=varying),
+        **amount_columns(rows),
+        **share_columns(rows),
+        **standing_columns(rows),
+        "standing": [_standing(row) for _, row in rows.iterrows()],
+        **caution_columns(list(rows["caution"])),
+    }
+    lines += filter(None, [frontier.verdict_words, frontier.undecided, frontier.alone])
+    return _block(lines, columns)
+
+
+def content_html(content: Content) -> str:
+    """Show the content of a report: its answer, what is in doubt, and its frontiers."""
+    advice = [line for lines in content.advice for line in lines]
+    lines = [content.headline, *content.doubts, *advice, *content.limits]
+    answer = _block(lines, {}, hosts=_hosts(content.study.frame))
+    return answer + "".join(map(frontier_html, content.frontiers))
+
+
+def _block(
+    lines: Sequence[str],
+    columns: Mapping[str, Sequence[str]],
+    *,
+    code: str = "",
+    hosts: Sequence[str] = (),
+) -> str:
+    """Make HTML of sentences, the first one bold, of a table, and of code.
+
+    Args:
+        lines: the sentences.
+        columns: header to the cells of the table, all of one length; none if they are empty.
+        code: to copy; empty for none.
+        hosts: names of hosts that the sentences may have.
+    """
+    first, *others = (_text(line, hosts=hosts) for line in lines)
+    parts = [f"<p><strong>{first}</strong></p>", *(f"<p>{line}</p>" for line in others)]
+    if any(columns.values()):
+        parts.append(_table(columns))
+    if code:
+        parts.append(f"<pre>{_text(code)}</pre>")
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _table(columns: Mapping[str, Sequence[str]]) -> str:
+    """Make a table of columns; the first one names the rows."""
+    rows = list(zip(*columns.values(), strict=True))
+    head = "".join(
+        f'<th scope="col" style="{_CELL}">{_text(_header(name))}</th>' for name in columns
+    )
+    body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:ROWS_SHOWN])
+    more = ""
+    if len(rows) > ROWS_SHOWN:
+        more = f"<p>and {len(rows) - ROWS_SHOWN} more</p>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div style="overflow-x: auto">{table}</div>{more}'
+
+
+def _cells(row: Sequence[str]) -> str:
+    first = f'<th scope="row" style="{_CELL}; font-weight: normal">{_text(row[0])}</th>'
+    others = (f'<td style="{_CELL}; white-space: nowrap">{_text(cell)}</td>' for cell in row[1:])
+    return first + "".join(others)
+
+
+def _header(name: str) -> str:
+    r"""Header of a column in one line.
+
+    >>> _header("accumu-\nlation"), _header("step\nms"), _header("samples\n/s")
+    ('accumulation', 'step ms', 'samples/s')
+    """
+    return name.replace("-\n", "").replace("\n/", "/").replace("\n", " ")
+
+
+def _text(text: str, *, hosts: Sequence[str] = ()) -> str:
+    """Text without what identifies people and these hosts, for HTML."""
+    return html_text(_redactor(tuple(hosts)).text(text))
+
+
+@lru_cache(maxsize=16)
+def _redactor(hosts: Sequence[str]) -> Redactor:
+    import pandas as pd
+
+    from dtsweep.report.privacy import redactor_of
+
+    return redactor_of(pd.DataFrame({"node": hosts}))
+
+
+def _hosts(frame: pd.DataFrame) -> list[str]:
+    """Names of the hosts that a table of trials has."""
+    names = frame["straggler"].dropna().str.extract(r"^rank \d+ on (.+)$")[0]
+    return sorted(names.dropna().unique())
+
+
+def _varying(tables: Sequence[pd.DataFrame]) -> list[str]:
+    """Name the settings that points of these tables differ in."""
+    import pandas as pd
+
+    from dtsweep.analysis.launches import setting_columns
+
+    names = setting_columns(tables[0])
+    rows = pd.concat([table[names] for table in tables])
+    return [name for name in names if rows[name].nunique(dropna=False) > 1]
+
+
+def _labels(rows: pd.DataFrame, varying: Sequence[str]) -> list[str]:
+    from dtsweep.report.labels import trial_label
+
+    return [trial_label(row, varying) for _, row in rows.iterrows()]
+
+
+def _standing(row: pd.Series[Any]) -> str:
+    if row["knee"]:
+        return f"{row['standing']}, knee"
+    return str(row["standing"])
+
+
+def _values(column: pd.Series[Any]) -> str:
+    from dtsweep.text import listed
+
+    values = [str(value) for value in column.dropna().drop_duplicates().sort_values()]
+    if column.isna().any():
+        values.append("not read")
+    return listed(values, most=9)
+
+
+_FORMATTERS: Mapping[tuple[str, str], Callable[[Any], str]] = {
+    ("dtsweep.analysis.recommend", "Recommendation"): recommendation_html,
+    ("dtsweep.analysis.study", "Study"): study_html,
+    ("dtsweep.plan.plan", "Plan"): plan_html,
+    ("dtsweep.report.content", "Content"): content_html,
+    ("dtsweep.report.frontiers", "Frontier"): frontier_html,
+}
+"""Function for each class, by its module and name."""

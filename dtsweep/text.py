@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from dtsweep.errors import printable
+from dtsweep.errors import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -65,10 +65,13 @@ def print_table(columns: Mapping[str, Sequence[str]], *, console: Console, style
     for header in columns:
         is_text = header in TEXT_COLUMNS
         table.add_column(
-            header, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
+            plain(header),
+            justify="left" if is_text else "right",
+            no_wrap=not is_text,
+            overflow="fold",
         )
     for row in zip(*columns.values(), strict=True):
-        table.add_row(*map(plain, row), style=style)
+        table.add_row(*map(Text, map(one_line, row)), style=style)
     console.print(table)
 
 

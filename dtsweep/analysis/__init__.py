@@ -38,6 +38,7 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
 from __future__ import annotations
 
 from dtsweep.analysis.bottleneck import bottleneck
+from dtsweep.analysis.campaign import Campaign, read_campaign
 from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, hypervolume
 from dtsweep.analysis.launches import setting_columns, without_canaries
@@ -53,6 +54,7 @@ from dtsweep.sweep.goal import GOALS, Goal
 
 __all__ = [
     "GOALS",
+    "Campaign",
     "Goal",
     "Recommendation",
     "Study",
@@ -66,6 +68,7 @@ __all__ = [
     "node_speeds",
     "on_frontier",
     "over_launches",
+    "read_campaign",
     "recommend",
     "scaling",
     "setting_columns",
@@ -73,3 +76,8 @@ __all__ = [
     "without_canaries",
     "worthwhile",
 ]
+
+
+def __dir__() -> list[str]:
+    """Offer the public names alone, as in a notebook's completion."""
+    return sorted(__all__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from dtsweep.results.lease import LiveRun
 from dtsweep.results.overview import Overview, overview_of
@@ -97,16 +98,19 @@ class Campaign:
         return sum(self.node_use.values(), start=NodeUse())
 
 
-def read_campaign(store: Results, *, last: int = 5) -> Campaign:
+def read_campaign(results: Results | str | Path, *, last: int = 5) -> Campaign:
     """Read how a campaign stands; from any machine, while it runs or afterwards.
 
     Args:
-        store: its results.
+        results: the place.
         last: most attempts to list.
 
     Raises:
         StorageError: the place can't be read.
     """
+    store = results
+    if not isinstance(store, Results):
+        store = Results(store)
     # The lease first: a run that ends meanwhile has stored its record before it gives it back.
     live, runs = store.holder(), store.run_records()
     campaign = campaign_of(live, runs, overview_of(store, last=last))

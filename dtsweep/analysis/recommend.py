@@ -32,6 +32,7 @@ from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.inference.windows import Variances
 from dtsweep.sweep.goal import Goal, Question
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,6 +105,22 @@ class Recommendation:
 
     None where no canaries were read that compare.
     """
+
+    def __repr__(self) -> str:
+        """Name the recommended point by the settings that candidates differ in."""
+        import pandas as pd
+
+        candidates = pd.concat([self.point.to_frame().T, self.others])
+        names = [
+            name
+            for name in setting_columns(candidates)
+            if candidates[name].nunique(dropna=False) > 1 and pd.notna(self.point[name])
+        ]
+        settings = " ".join(f"{name}={self.point[name]}" for name in names)
+        value = f"{self.objective.name}={self.point[self.objective.name]:.4g}"
+        words = " ".join(filter(None, [settings, value]))
+        count = count_of(len(candidates), "candidate")
+        return f"<Recommendation: {self.answer}, {words}, of {count}>"
 
     @property
     def contenders(self) -> pd.DataFrame:

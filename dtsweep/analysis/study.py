@@ -13,6 +13,7 @@ from dtsweep.inference.contrasts import logarithms_of
 from dtsweep.inference.looks import look_level
 from dtsweep.inference.spread import POINT, Launches, of_environment, spread_of
 from dtsweep.sweep.goal import GOALS, Goal, Question
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +44,12 @@ class Study:
         self._ladders: dict[Per, Ladders] = {}
         self._conditions: dict[str, Condition] = {}
         self._narrowed: dict[str, Study] = {}
+
+    def __repr__(self) -> str:
+        """Count its trials and points."""
+        count = int((self.frame["role"] != "canary").sum())
+        points = count_of(len(self.points), "measured point")
+        return f"<Study: {count_of(count, 'trial')}, {points}>"
 
     @cached_property
     def trials(self) -> pd.DataFrame:

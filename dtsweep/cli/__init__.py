@@ -8,6 +8,7 @@ answered at once. In order:
     plan_table      a plan in the terminal, and as JSON values
     decide          `report` and `recommend`
     compare         `difference` of two points, `compare` of two runs
+    serve           `serve`: the report as a page in a browser
     status          `status`: how far the runs on some results are
     export          `export`: trials for other tools
     log_to          the process of `run --log-to`

@@ -16,6 +16,7 @@ from dtsweep.cli.export import export
 from dtsweep.cli.measure import doctor, plan, run
 from dtsweep.cli.options import tell
 from dtsweep.cli.script import script
+from dtsweep.cli.serve import serve
 from dtsweep.cli.status import status
 from dtsweep.errors import StorageError, SweepError, nearest
 from dtsweep.results.time_limit import is_call_left
@@ -46,7 +47,7 @@ def cli() -> None:
 
 
 _COMMANDS = (
-    *(run, plan, script, status, report, recommend, difference, compare, export),
+    *(run, plan, script, status, report, serve, recommend, difference, compare, export),
     *(doctor, cluster),
 )
 

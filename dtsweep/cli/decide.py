@@ -14,6 +14,8 @@ from dtsweep.cli.options import (
     load_results,
     prices_option,
     print_json,
+    tell,
+    telling_warnings,
     where_option,
 )
 from dtsweep.errors import SweepError
@@ -21,7 +23,7 @@ from dtsweep.sweep.goal import GOALS, Goal
 
 if TYPE_CHECKING:
     from dtsweep.analysis import Study
-    from dtsweep.report.content import Section
+    from dtsweep.report.content import Content, Section
 
 
 @click.command()
@@ -63,10 +65,27 @@ if TYPE_CHECKING:
     help="And what it costs, at this price of a worker for an hour.",
 )
 @prices_option
+@click.option(
+    "--html", metavar="FILE", help="Write the report as one self-contained HTML page instead."
+)
+@click.option(
+    "--with-hosts", is_flag=True, help="Of --html: keep the names of hosts, which are left out."
+)
 @json_option
-def report(results: str, **asked: Any) -> None:
+def report(results: str, html: str | None, *, with_hosts: bool, **asked: Any) -> None:
     """Print what to take, what limits points, the frontiers, scaling and failures of results."""
-    print_results(results, **asked)
+    if with_hosts and html is None:
+        raise SweepError(
+            "--with-hosts goes with --html, elsewhere hosts are named; add --html FILE"
+        )
+    if html is None:
+        print_results(results, **asked)
+        return
+    for name in ("as_json", "show_all"):
+        if asked.pop(name):
+            option = {"as_json": "--json", "show_all": "--all"}[name]
+            raise SweepError(f"--html writes all of the report as a page; leave {option} out")
+    write_html(results, html, with_hosts=with_hosts, **asked)
 
 
 @click.command()
@@ -130,21 +149,32 @@ def _goal(
     return replace(chosen, where=where or chosen.where, allow=semantics or chosen.allow)
 
 
-def print_results(
-    results: str,
-    *,
-    as_json: bool,
-    show_all: bool = False,
-    samples: int | None = None,
-    worker_price: float | None = None,
-    **asked: Any,
-) -> None:
+def print_results(results: str, *, as_json: bool, show_all: bool = False, **asked: Any) -> None:
     """Print the report of a results folder.
 
     Args:
         results: the folder.
         as_json: as JSON values.
         show_all: whatever tables leave out.
+        asked: what `_content` takes.
+    """
+    from dtsweep.report.as_json import report_json
+    from dtsweep.report.terminal import print_report
+
+    content = _content(results, **asked)
+    if as_json:
+        print_json(report_json(content))
+    else:
+        print_report(content, console=console(), show_all=show_all)
+
+
+def _content(
+    results: str, *, samples: int | None = None, worker_price: float | None = None, **asked: Any
+) -> Content:
+    """Compute the content of the report of a results folder.
+
+    Args:
+        results: the folder.
         samples: also how long training on so many takes.
         worker_price: also what that costs, in USD of a worker for an hour.
         asked: what `content_of` takes; objectives that are empty are the usual ones. `question` is
@@ -152,11 +182,9 @@ def print_results(
             hold for all rows.
     """
     from dtsweep.analysis import Study
-    from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
     from dtsweep.report.costs import costs_of
     from dtsweep.report.node_table import speeds_of_nodes
-    from dtsweep.report.terminal import print_report
     from dtsweep.report.times import training_times
 
     if worker_price is not None and samples is None:
@@ -175,8 +203,22 @@ def print_results(
         sections.append(training_times(samples=samples, worker_price=worker_price))
     # A run that had nothing left to measure has stored no row with its question.
     study = Study(load_results(results, prices=prices), question=question)
-    content = content_of(study, sections=sections, **asked)
-    if as_json:
-        print_json(report_json(content))
-    else:
-        print_report(content, console=console(), show_all=show_all)
+    return content_of(study, sections=sections, **asked)
+
+
+def write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> None:
+    """Write the report of a results folder as a page, and say so.
+
+    Args:
+        results: the folder.
+        file: of the page.
+        with_hosts: keep the names of hosts.
+        asked: what `_content` takes.
+    """
+    from dtsweep.page import page_of_content, write_page
+
+    content = _content(results, **asked)
+    with telling_warnings():
+        page = page_of_content(content, results, with_hosts=with_hosts)
+    write_page(page, file)
+    tell(f"dtsweep: {file} written ({len(page.encode()) / 2**20:.1f} MiB)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -69,6 +70,7 @@ def carry_out(
     *,
     results: str | None,
     as_json: bool,
+    html: str | None,
     **options: Any,
 ) -> NoReturn:
     """Run a sweep whose points are listed, print the report, and exit with the run's code.
@@ -78,6 +80,7 @@ def carry_out(
         candidates: its points.
         results: where they are stored; None is the default folder.
         as_json: print the report as JSON values.
+        html: file of a page that is kept fresh; None for none.
         options: the other fields of `dtsweep.driver.planned.Options`.
     """
     from dtsweep.driver.planned import Options
@@ -89,21 +92,16 @@ def carry_out(
         results = results_of(sweep, in_process=options["in_process"])
     place = absolute_place(results)
     try:
-        tally = execute(sweep, candidates, Options(results=place, **options))
+        with _page(html, place):
+            tally = execute(sweep, candidates, Options(results=place, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
-        click.echo(
-            f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}",
-            err=True,
-        )
+        _say_interrupted(options["rerun"])
         sys.exit(130)
     if tally.storage_error is not None:
         tell(f"dtsweep: {tally.storage_error}")
     elif tally.signal_number is not None:
         _end_at_next_signal()
-        click.echo(
-            f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}",
-            err=True,
-        )
+        _say_interrupted(options["rerun"])
     elif tally.cluster_error is not None:
         click.echo(
             f"dtsweep: {tally.cluster_error}; what was done is stored; "
@@ -127,6 +125,15 @@ def carry_out(
             question = None
         print_results(place, as_json=as_json, question=question)
     sys.exit(tally.exit_code)
+
+
+def _page(html: str | None, results: str) -> AbstractContextManager[None]:
+    """Keep a page fresh while the context lasts, if there is to be one."""
+    if html is None:
+        return nullcontext()
+    from dtsweep.page.live import page_kept_fresh
+
+    return page_kept_fresh(results, Path(html), tell)
 
 
 @click.command()
@@ -255,6 +262,10 @@ def _end_at_next_signal() -> None:
     """Have another Ctrl-C end this process at once: what is left is to print."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+
+
+def _say_interrupted(rerun: str | None) -> None:
+    click.echo(f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(rerun)}", err=True)
 
 
 def _how_to_go_on(rerun: str | None) -> str:

@@ -171,6 +171,9 @@ _RUN_OPTIONS = (
         "--profile", is_flag=True, help="Store a trace of some steps of each world's first trial."
     ),
     click.option(
+        "--html", metavar="FILE", help="Keep the report in this HTML page, while it runs and after."
+    ),
+    click.option(
         "--in-process",
         is_flag=True,
         help="One worker in this process, without Ray: for a debugger.",

@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dtsweep.errors import SweepError
+from dtsweep.results.local_files import OddFileError
 from dtsweep.results.merge import merged
-from dtsweep.results.parquet import CorruptPartError, decode, encode
+from dtsweep.results.parquet import decode, encode
 from dtsweep.results.storage import Storage, StoredFile
 from dtsweep.results.store import HISTORY, Results
 
@@ -169,7 +170,7 @@ def _read(storage: Storage, table: str, name: str, *, loss: str) -> Any:
     """
     try:
         return merged(table, [decode(storage.read(HISTORY[table], name), name=name, table=table)])
-    except CorruptPartError as error:
+    except OddFileError as error:
         file = f"{storage.shown}/{HISTORY[table]}/{name}"
         way_out = "put the file back from a copy, or delete it"
         warnings.warn(f"{file} is damaged ({error}), {loss}; {way_out}", stacklevel=3)

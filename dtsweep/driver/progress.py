@@ -1,9 +1,9 @@
-"""Progress of a run on stderr: one live line on a terminal, plain lines otherwise."""
+"""Progress of a run: a live line on a terminal, a display in a notebook, else lines on stderr."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dtsweep.errors import LABEL_SHOWN, SHOWN, shortened
+from dtsweep.driver.cell_output import CellContent, cell_output
+from dtsweep.errors import LABEL_SHOWN, SHOWN, one_line, shortened
 from dtsweep.plan.plan import Plan
 from dtsweep.results.run_record import RunningTrial
 from dtsweep.results.statuses import FINE
@@ -22,6 +23,9 @@ from dtsweep.text import count_of, duration, format_number, format_rate, plain
 
 LONG_S = 15.0
 """Seconds after which the live line names an attempt; most such attempts wait for nodes."""
+
+LAST_SHOWN = 5
+"""Number of ended trials that a notebook shows."""
 
 REPEATED = 3
 """Number of trials with one status of a failure at which a line says what to do."""
@@ -50,6 +54,9 @@ class Progress:
         """Name trials by what they differ in."""
         self._axes = tuple(axes)
         self.total = 0
+        self._cell = None
+        if console is None:
+            self._cell = cell_output()
         self._console = console or Console(stderr=True, highlight=False)
         self._counts = Counter[str]()
         self._ended, self._first_end = 0, 0.0
@@ -66,11 +73,15 @@ class Progress:
         """Expected time of the batch that was planned last."""
         self._planned_at = self._began
         self._changed: Callable[[], object] = _nobody
+        self._notices: list[str] = []
+        """Lines that a notebook shows until the end."""
+        self._last = deque[str](maxlen=LAST_SHOWN)
+        self._is_over = False
 
     def __enter__(self) -> Progress:
         """Begin to show the live line."""
         self._began = time.monotonic()
-        if self._console.is_terminal:
+        if self._cell is None and self._console.is_terminal:
             self._live = Live(
                 console=self._console,
                 get_renderable=self._line,
@@ -91,9 +102,39 @@ class Progress:
             self._live.stop()
             self._live = None
 
+    def end(self) -> None:
+        """Show the last state in a notebook: nothing more is measured."""
+        self._is_over = True
+        self._show()
+
     def say(self, text: str, *, by_words: bool = False) -> None:
         """Print a line; on a terminal unbroken, so that copied text stays whole."""
-        self._console.print(plain(text), soft_wrap=not (by_words and self._console.is_terminal))
+        if self._cell is None:
+            self._console.print(plain(text), soft_wrap=not (by_words and self._console.is_terminal))
+            return
+        self._notices.append(text)
+        self._show()
+
+    def _say_ended(self, text: str) -> None:
+        """Print a line on an attempt that has ended."""
+        if self._cell is None:
+            self.say(text, by_words=True)
+            return
+        self._last.append(text)
+        self._show(may_wait=True)
+
+    def _show(self, *, may_wait: bool = False) -> None:
+        """Update the display of a notebook; `may_wait` if another update follows soon."""
+        if self._cell is None:
+            return
+        content = CellContent(
+            done=sum(self._counts.values()),
+            total=self.total,
+            state=self._state_in_cell(),
+            notices=tuple(self._notices),
+            last=tuple(self._last),
+        )
+        self._cell.show(content, may_wait=may_wait)
 
     def begin_round(self, plan: Plan) -> None:
         """Say what is open at the begin of a round; a grid has no rounds."""
@@ -115,6 +156,7 @@ class Progress:
     def began(self, trial_id: str, point: Point, *, is_canary: bool = False) -> None:
         """Note that an attempt was handed out; `over` that it has ended."""
         self._running[trial_id] = _Running(point, time.monotonic(), is_canary)
+        self._show()
         self._changed()
 
     def over(self, trial_id: str) -> None:
@@ -192,9 +234,7 @@ class Progress:
         repeat = ""
         if row["repeat"] > 1:
             repeat = f" repeat {row['repeat']}"
-        self.say(
-            f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}", by_words=True
-        )
+        self._say_ended(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}")
         status = row["status"]
         if not again and status not in FINE and self._counts[status] == REPEATED:
             self.say(
@@ -211,13 +251,48 @@ class Progress:
             latency = f"{format_number(row['latency_s'] * 1e3)} ms/step"
         self._has_begun = True
         ended = latency or f"{row['status']}: {row['reason']}"
-        self.say(f"canary workers={point.workers}: {ended}", by_words=True)
+        self._say_ended(f"canary workers={point.workers}: {ended}")
+
+    def _state_in_cell(self) -> str:
+        """State for a notebook, which is right until the next event."""
+        now, unix_time = time.monotonic(), time.time()
+        parts = self._counted()
+        if self._is_over:
+            parts.append(f"ended after {duration(now - self._began)}")
+            return " · ".join(filter(None, parts))
+        if (left_s := self._left_by_rate_s(now)) is not None:
+            parts.append(f"about {duration(left_s)} left")
+        first = next(iter(self._running.values()), None)
+        if first is not None:
+            begin = time.strftime("%H:%M:%S", time.localtime(unix_time - (now - first.since)))
+            parts.append(f"since {begin}: {short_name(first.point, self._axes)}")
+        return " · ".join(filter(None, [*parts, self._best_so_far(), self._start()]))
+
+    def _counted(self) -> list[str]:
+        """Numbers of trials, and the round."""
+        done = sum(self._counts.values())
+        failed = sum(count for status, count in self._counts.items() if status not in FINE)
+        return [f"{done}/{self.total} trials", f"{failed} failed" if failed else "", self._round]
+
+    def _best_so_far(self) -> str:
+        """Highest rate of the product that was measured last; empty if it is unknown."""
+        # Another model's, or a stale update, is another product.
+        if self._product not in self._best:
+            return ""
+        rate, name, is_doubtful = self._best[self._product]
+        return (
+            f"{'implausible ' if is_doubtful else ''}best {self._product[0]} "
+            f"{format_rate(rate)} samples/s ({name})"
+        )
+
+    def _start(self) -> str:
+        if self._has_begun:
+            return ""
+        return "starting the first session"
 
     def _line(self) -> Text:
-        done = sum(self._counts.values())
         now = time.monotonic()
-        failed = sum(count for status, count in self._counts.items() if status not in FINE)
-        parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else "", self._round]
+        parts = self._counted()
         # The remaining time comes before what the edge of the terminal may cut off.
         left_s = self._left_by_rate_s(now)
         remaining = ""
@@ -229,15 +304,7 @@ class Progress:
         if first is not None and self._has_begun and now - first.since >= LONG_S:
             name = short_name(first.point, self._axes)
             parts.append(f"{name} for {duration(now - first.since)}")
-        if self._product in self._best:
-            # Of what was measured last: another model's, or a stale update, is another product.
-            rate, name, is_doubtful = self._best[self._product]
-            parts.append(
-                f"{'implausible ' if is_doubtful else ''}best {self._product[0]} "
-                f"{format_rate(rate)} samples/s ({name})"
-            )
-        if not self._has_begun:
-            parts.append("starting the first session")
+        parts += [self._best_so_far(), self._start()]
         line = plain("  ".join(part for part in parts if part))
         line.overflow = "ellipsis"
         line.no_wrap = True
@@ -254,10 +321,12 @@ def short_name(point: Point, axes: Iterable[str]) -> str:
     """
     names_read = [name for name in point.reads if not is_left_out(name, getattr(point, name))]
     names = [*axes, *(name for name in names_read if name not in axes)]
-    return " ".join(
-        f"{name.removeprefix('workload.')}={_short_value(point, name)}"
-        for name in names
-        if _is_read(point, name)
+    return one_line(
+        " ".join(
+            f"{name.removeprefix('workload.')}={_short_value(point, name)}"
+            for name in names
+            if _is_read(point, name)
+        )
     )
 
 

@@ -164,10 +164,11 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
     results.reach()
     outbox = Outbox(results, progress.say)
     run_id = new_run_id()
-    with ExitStack() as lease:
+    with ExitStack() as stack:
+        stack.callback(progress.end)
         unwritable = None
         try:
-            lease.enter_context(results.leased(progress.say, run_id=run_id))
+            stack.enter_context(results.leased(progress.say, run_id=run_id))
             outbox.send_left()
         except StorageError as error:  # no matter if there is nothing to run
             unwritable = error

@@ -1,4 +1,20 @@
 """The report as one self-contained HTML page, written to a file or served.
 
 Readers; opens no connection but that of `serve`. In reading order:
+
+    points_table    table of the points: cells, and numbers that sort and filter
+    traces          step times of all trials, and the plot of one
+    view            content of a page as JSON values
+    points_markup   the table of points as HTML
+    markup          parts of a page as HTML
+    document        the whole HTML text: template, style, scripts, data, policy
+    page            the page of some results, redacted and written whole
+    live            keeps the page fresh while a run measures, in a process of its own
+    serve           serves the page to browsers of this machine
 """
+
+from __future__ import annotations
+
+from dtsweep.page.page import page_of, page_of_content, write_page
+
+__all__ = ["page_of", "page_of_content", "write_page"]

@@ -14,4 +14,5 @@ Any process; no Ray. In reading order:
     cost            what a plan should cost, by the nodes of its worlds
     ahead           range of what follows a plan, by simulation of the rounds
     batches         plan after plan of a run, as its policy asks for more
+    plan_of         the plan of a sweep and the results so far, for Python
 """

@@ -111,6 +111,9 @@ class Plan:
     fine: Sequence[Point] = ()
     """Points that are done and `ok`."""
 
+    axes: Sequence[str] = ()
+    """Names of the sweep's axes: what distinguishes points."""
+
     stale: Mapping[str, str] = field(default_factory=dict)
     """Reasons to measure trials again in spite of a result, by `trial_id`."""
 
@@ -122,6 +125,11 @@ class Plan:
 
     rounds: RoundsRange | None = None
     """Expected further rounds; None as long as nothing is known of them."""
+
+    def __repr__(self) -> str:
+        """Count its trials."""
+        counted = ", ".join(f"{count} {name}" for name, count in counts(self).items())
+        return f"<Plan: {counted}>".replace("_", " ")
 
 
 def make_plan(
@@ -179,6 +187,7 @@ def make_plan(
         session_starts=starts(sweep, remaining),
         rows=rows,
         fine=fine,
+        axes=tuple(sweep.axes),
         stale=stale,
         question=sweep.question,
         last_round=rounds[-1] if rounds else None,

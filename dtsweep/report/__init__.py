@@ -3,6 +3,7 @@
 Readers and the driver; imports rich, and pandas in functions alone. In reading order:
 
     records         rows as JSON values
+    secret_texts    secrets in texts
     privacy         results as strangers may see them
     labels          labels of points and axes
     verdict_words   words for verdicts of comparisons and their reasons
@@ -35,6 +36,12 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
 from __future__ import annotations
 
 from dtsweep.report.content import Content, content_of
+from dtsweep.report.frontiers import Frontier
 from dtsweep.report.labels import axis_name
 
-__all__ = ["Content", "axis_name", "content_of"]
+__all__ = ["Content", "Frontier", "axis_name", "content_of"]
+
+
+def __dir__() -> list[str]:
+    """Offer the public names alone, as in a notebook's completion."""
+    return sorted(__all__)

@@ -263,6 +263,17 @@ def _what_decides(recommendation: Recommendation, open_points: pd.DataFrame) -> 
     return f"About {count_of(more, 'more launch')} of each would decide. {step}"
 
 
+def what_next(recommendation: Recommendation) -> str:
+    """Name the launches that would decide, as `evidence` does; empty where it names none."""
+    match recommendation.answer:
+        case Answer.UNDECIDED:
+            contenders = recommendation.contenders
+            return _what_decides(recommendation, contenders[contenders["possible_gain"] > 0])
+        case Answer.SINGLE_LAUNCH:
+            return _next_step(recommendation)
+    return ""
+
+
 def _next_step(recommendation: Recommendation, *, more_launches: int | None = None) -> str:
     step = run_that_decides(
         recommendation.goal,

@@ -168,6 +168,10 @@ class Content:
     Each prints itself and gives its JSON values.
     """
 
+    def __repr__(self) -> str:
+        """Give the headline."""
+        return f"<Content: {self.headline}>"
+
     @cached_property
     def _rows(self) -> pd.DataFrame:
         return without_canaries(self.study.frame)

@@ -64,7 +64,7 @@ def _without_nan(row: Mapping[Any, Any]) -> dict[str, Any]:
     return {name: None if value != value else value for name, value in row.items()}  # noqa: PLR0124
 
 
-def costs_of(results: str, *, prices: str | None = None) -> Callable[[Study], Costs]:
+def costs_of(results: Results | str, *, prices: str | None = None) -> Callable[[Study], Costs]:
     """Make the section of the runs' cost.
 
     Args:
@@ -73,7 +73,7 @@ def costs_of(results: str, *, prices: str | None = None) -> Callable[[Study], Co
     """
 
     def section(study: Study) -> Costs:
-        store = Results(results)
+        store = results if isinstance(results, Results) else Results(results)
         rows = store.attempts(_READ)
         given = prices_of(prices, None)
         if given is not None:

@@ -69,6 +69,10 @@ class Frontier:
     None without a runner-up, or if throughput is not an objective.
     """
 
+    def __repr__(self) -> str:
+        """Give the title, and the number of points on it."""
+        return f"<{self.title}: {len(self.best)} of {count_of(len(self.points), 'point')}>"
+
     @cached_property
     def best(self) -> pd.DataFrame:
         """Points on the frontier."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
-from dtsweep.errors import LABEL_SHOWN, shortened
+from dtsweep.errors import LABEL_SHOWN, one_line, shortened
 from dtsweep.inference.spread import POINT
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS, OWN, UNDECLARED, mode_in_results
@@ -96,7 +96,7 @@ def model_label(row: pd.Series[Any], model_settings: Sequence[str]) -> str:
     if label := settings_label(row, model_settings):
         return label
     digest = row["model_digest"]
-    return f"model {digest}" if isinstance(digest, str) else "model unknown"
+    return f"model {one_line(digest)}" if isinstance(digest, str) else "model unknown"
 
 
 def point_label(row: Mapping[Any, Any] | pd.Series[Any], varying: Sequence[str]) -> str:
@@ -122,7 +122,7 @@ def point_label(row: Mapping[Any, Any] | pd.Series[Any], varying: Sequence[str])
         if axis not in ("sync", *MODE_FIELDS, "compression", *COMPRESSION_FIELDS, *BATCH_SHAPE)
     ]
     labels = (mode, mode_settings, compression_label(row), settings_label(row, further_axes))
-    return " ".join(filter(None, labels))
+    return one_line(" ".join(filter(None, labels)))
 
 
 def compression_label(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
@@ -143,7 +143,7 @@ def compression_label(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
         for name, value in settings.items()
         if pd.notna(value)
     ]
-    return " ".join([str(compression), *known_settings])
+    return one_line(" ".join([str(compression), *known_settings]))
 
 
 def trial_label(row: Mapping[Any, Any] | pd.Series[Any], varying: Sequence[str]) -> str:
@@ -163,6 +163,6 @@ def settings_label(row: Mapping[Any, Any] | pd.Series[Any], columns: Sequence[st
     by_value = ("workload", *(axis for axis, declared in AXES.items() if declared.choices))
     labels = []
     for name in names:
-        value = shortened(str(row[name]), LABEL_SHOWN)
+        value = one_line(shortened(str(row[name]), LABEL_SHOWN))
         labels.append(value if name in by_value else f"{axis_name(name)}={value}")
     return " ".join(labels)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from dtsweep.results.store import Results
 
-def speeds_of_nodes(results: str) -> Callable[[Study], NodeSpeeds]:
+
+def speeds_of_nodes(results: Results | str) -> Callable[[Study], NodeSpeeds]:
     """Make the section of the nodes' speeds.
 
     Args:
@@ -50,7 +52,7 @@ class NodeSpeeds:
         low, high = (rows[name].mask(is_fastest) for name in ("speed_low", "speed_high"))
         columns = {
             "node": rows["node"].to_list(),
-            "device": rows["device"].to_list(),
+            "device": rows["device"].fillna("unknown").to_list(),
             "speed": [format_ends(*row) for row in zip(rows["speed"], low, high, strict=True)],
             "trials": format_integers(rows["trials"]),
             "launches": format_integers(rows["launches"]),

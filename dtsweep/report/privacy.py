@@ -2,42 +2,142 @@
 
 from __future__ import annotations
 
+import getpass
+import ipaddress
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from functools import lru_cache
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.errors import without_credentials
+from dtsweep.report.secret_texts import without_secrets
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_HOME = re.compile(r"(?:/home/|/Users/|/root\b)(?:[^/\s'\":]+)?")
+    from dtsweep.results.store import Results
+
+ADDRESS, HOST, NODE_ID, USER = "[address]", "[host]", "[node id]", "[user]"
+"""Words in the place of what is left out."""
+
+COMMON = frozenset(
+    {"root", "user", "users", "ubuntu", "debian", "centos", "ec2-user", "azureuser", "admin"}
+    | {"ray", "app", "jovyan", "runner", "nobody", "default", "docker", "work", "data", "test"}
+    | {"host", "hosts", "localhost", "node", "address", "secret", "home", "shared", "public"}
+)
+"""Names of users and hosts that identify nobody."""
+
+_HOME = re.compile(
+    r"(?<![\w/.-])(?:/[\w.@-]+){0,4}?/(?:home|homes|Users|users)/(?P<user>[^/\s'\"`:;,()\[\]{}<>|]+)"
+    r"|(?<=//)/(?:home|Users)/(?P<file_user>[^/\s'\"`:;,()\[\]{}<>|]+)"
+    r"|\b[A-Za-z]:\\{1,2}Users\\{1,2}(?P<windows_user>[^\\/:*?\"'<>|\s]+)"
+    r"|(?<![\w.-])/root(?![\w.-])"
+    r"|(?<![\w~])~(?P<tilde_user>[A-Za-z_][\w.-]*)(?=/)"
+)
+"""Home folders of Linux, macOS and Windows."""
+
+_MAIL = re.compile(r"(?<![\w/.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+
+_INTERNAL = re.compile(
+    r"(?<![\w.-])(?:[\w-]+\.)+(?:internal|local|lan|corp|intranet|compute\.amazonaws\.com)"
+    r"(?![\w-]|\.\w)"
+    r"|(?<![\w.-])ip(?:-\d{1,3}){4}(?:\.[\w-]+)*",
+    re.IGNORECASE,
+)
+"""Names that only hosts inside a network have."""
+
+_NODE_ID = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{56}(?![0-9A-Za-z])")
+
+_ADDRESS = re.compile(
+    r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)"
+    r"|(?<![\w:.])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"
+    r"|(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![\w:])"
+)
+"""Addresses: IPv4, Ethernet and IPv6. What looks like the last may be something else."""
+
+_VERSION_BEFORE = re.compile(r"(?:==?|-cu\d+\W{0,5}|version\W{0,5})$", re.IGNORECASE)
+"""Words before four numbers that are a version and not an address."""
 
 
 class Redactor:
-    """Replaces what identifies people and hosts in text."""
+    """Replaces what identifies people and hosts in text, and secrets."""
 
-    def __init__(self, hosts: Collection[str] = ()) -> None:
-        """Name the hosts to replace; they become `host 1`, `host 2` in this order."""
-        self._hosts = {name: f"host {number}" for number, name in enumerate(hosts, start=1)}
+    def __init__(
+        self, hosts: Collection[str] = (), *, users: Collection[str] = (), with_hosts: bool = False
+    ) -> None:
+        """Name what is to be replaced.
+
+        Args:
+            hosts: their names; they become `host 1`, `host 2` in this order.
+            users: names of users, in addition to those that home folders are named after.
+            with_hosts: keep names of hosts and users, and addresses. Secrets and home folders are
+                replaced all the same.
+        """
+        self._with_hosts = with_hosts
+        names = [name for name in dict.fromkeys(hosts) if name]
+        self._numbers = {name: f"host {number}" for number, name in enumerate(names, start=1)}
+        for name, words in list(self._numbers.items()):
+            # A log may have the first part of a name alone.
+            self._numbers.setdefault(name.partition(".")[0], words)
+        domains = {name.partition(".")[2] for name in names}
+        self._hosts = [_whole(name) for name in _longest_first(self._numbers)]
+        self._domains = [
+            re.compile(rf"(?<![\w.-])(?:[\w-]+\.)*{re.escape(domain)}(?![\w-])")
+            for domain in _longest_first(domains)
+            if "." in domain
+        ]
+        self._users = frozenset(users)
+        self._home = _home()
+        self._seen: dict[str, str] = {}
+        """Texts as they are shown; most are in many rows."""
 
     def text(self, text: str) -> str:
-        """Text without credentials, home folders and names of hosts."""
-        shown = _HOME.sub("~", without_credentials(text).replace(str(Path.home()), "~"))
-        for name, replacement in self._hosts.items():
-            shown = shown.replace(name, replacement)
-        return shown
+        """Text without secrets, home folders, and names of users and hosts.
+
+        >>> redactor = Redactor(["node-7.corp.example"])
+        >>> redactor.text("rank 1 on node-7 (10.3.2.1): no /home/ann/net.py; HF_TOKEN=hf_x")
+        'rank 1 on host 1 ([address]): no ~/net.py; HF_TOKEN=[secret]'
+        """
+        if text not in self._seen:
+            self._seen[text] = self._text(text)
+        return self._seen[text]
 
     def values(self, value: Any) -> Any:
-        """JSON values with every string as `text` gives it, keys included."""
+        """JSON values with every string as `text` gives it, keys included.
+
+        Keys that would become one get a number.
+        """
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.values(key): self.values(item) for key, item in value.items()}
+            shown: dict[Any, Any] = {}
+            for key, item in value.items():
+                shown[_unused(self.values(key), shown)] = self.values(item)
+            return shown
         if isinstance(value, list | tuple):
             return [self.values(item) for item in value]
         return value
+
+    def _text(self, text: str) -> str:
+        text = without_secrets(text)
+        users = self._users | users_in([text])
+        if self._home is not None:
+            text = self._home.sub("~", text)
+        text = _HOME.sub("~", text)
+        if self._with_hosts:
+            return text
+        for user in _longest_first(users - COMMON):
+            text = _whole(user).sub(USER, text)
+        text = _NODE_ID.sub(NODE_ID, _MAIL.sub(ADDRESS, text))
+        for pattern in self._hosts:
+            text = pattern.sub(self._host, text)
+        for pattern in (*self._domains, _INTERNAL):
+            text = pattern.sub(HOST, text)
+        return _ADDRESS.sub(_address, text)
+
+    def _host(self, match: re.Match[str]) -> str:
+        return self._numbers[match[0]]
 
 
 def redactor_of(ranks: pd.DataFrame | None) -> Redactor:
@@ -46,5 +146,107 @@ def redactor_of(ranks: pd.DataFrame | None) -> Redactor:
     Args:
         ranks: rows of the ranks, which name the nodes; None if they are unknown.
     """
-    hosts = [] if ranks is None or "node" not in ranks else sorted(ranks["node"].dropna().unique())
-    return Redactor([str(host) for host in hosts])
+    if ranks is None or "node" not in ranks:
+        return Redactor(users=_this_user())
+    return Redactor(sorted(map(str, ranks["node"].dropna().unique())), users=_this_user())
+
+
+def redactor_for(results: Results, *, with_hosts: bool = False) -> Redactor:
+    """Make the redactor for the results in a place.
+
+    Args:
+        results: the place.
+        with_hosts: keep names of hosts and users.
+
+    Raises:
+        StorageError: the place can't be read.
+    """
+    nodes = sorted(results.distinct("ranks", "node"))
+    hosts = [*nodes, *sorted({run.record.host for run in results.run_records()}), gethostname()]
+    texts = [
+        *results.distinct("ranks", "log"),
+        *(
+            text
+            for name in ("reason", "log", "command")
+            for text in results.distinct("trials", name)
+        ),
+    ]
+    users = users_in(texts) | _this_user()
+    return Redactor(hosts, users=users, with_hosts=with_hosts)
+
+
+def users_in(texts: Iterable[str]) -> set[str]:
+    r"""Names of the users whose home folders texts mention.
+
+    >>> sorted(users_in(["/home/ann/x", r"C:\Users\bob\x and /root/y"]))
+    ['ann', 'bob']
+    """
+    return {
+        user for text in texts for match in _HOME.finditer(text) for user in match.groups() if user
+    }
+
+
+def _this_user() -> set[str]:
+    try:
+        return {getpass.getuser()}
+    except (KeyError, OSError):  # in a container, a process may have a user without a name
+        return set()
+
+
+def _home() -> re.Pattern[str] | None:
+    """The home folder of this process; None if it is a folder that everybody has."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    if len(home.parts) < 2:
+        return None
+    return re.compile(rf"(?<![\w.-]){re.escape(str(home))}(?![\w.-])")
+
+
+def _address(match: re.Match[str]) -> str:
+    """The word for an address; what is a version, or the address of every machine, stays."""
+    text = match[0]
+    if _VERSION_BEFORE.search(match.string[max(0, match.start() - 20) : match.start()]):
+        return text
+    groups = [group for group in text.split(":") if group]
+    if len(groups) == 6 and set(map(len, groups)) == {2}:
+        return ADDRESS
+    if ":" in text and len(groups) < 3 and all(len(group) < 4 for group in groups):
+        # A name of C++, as c::d, is more likely.
+        return text
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return text
+    if address.is_loopback or address.is_unspecified or text == "255.255.255.255":
+        return text
+    return ADDRESS
+
+
+@lru_cache(maxsize=1024)
+def _whole(name: str) -> re.Pattern[str]:
+    """Find a name that is not a part of a longer word.
+
+    A name of two letters, or one that says what any host is, counts only where a host or user is
+    named.
+    """
+    escaped = re.escape(name)
+    if len(name) <= 2 or name.lower() in ("gpu", "cpu", "head", "worker", "server", "master"):
+        return re.compile(rf"(?:(?<=\bon )|(?<=\bnode )|(?<=@)|\A){escaped}(?=\Z|[,;:()/]|\s*\Z)")
+    return re.compile(rf"(?<![\w-]){escaped}(?!\w|-\w|\.\w)")
+
+
+def _longest_first(names: Iterable[str]) -> list[str]:
+    """Names that may identify somebody, longer ones first: they may hold shorter ones."""
+    known = [name for name in names if name.lower() not in COMMON and re.search(r"[^\W\d_]", name)]
+    return sorted(known, key=lambda name: (-len(name), name))
+
+
+def _unused(key: Any, used: Collection[Any]) -> Any:
+    number = 2
+    unused = key
+    while unused in used:
+        unused = f"{key} ({number})"
+        number += 1
+    return unused

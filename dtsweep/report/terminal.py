@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.table import Table
-from rich.text import Text
 
 from dtsweep.analysis.worthwhile import WORTH
-from dtsweep.errors import SHOWN, shortened
+from dtsweep.errors import SHOWN, one_line, shortened
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.answer import goal_in_words
 from dtsweep.report.content import Content, Scaling
@@ -183,7 +182,7 @@ def _print_sketch(content: Content, *, console: Console) -> None:
     recommended = [recommendation.point for recommendation in content.recommendations]
     if not (lines := sketch(content.frontiers, recommended=recommended, width=console.width)):
         return
-    text = Text("\n" + lines)
+    text = plain(f"\n{lines}")
     for markers, colour in zip(MARKERS, _COLOURS, strict=True):
         text.highlight_words(markers, style=colour)
     console.print(text)
@@ -353,9 +352,9 @@ def _print_unmeasured(rows: pd.DataFrame, *, console: Console, show_all: bool) -
     for count, status, reason, log in listed.itertuples(index=False):
         lines = [
             shortened(reason, SHOWN) if pd.notna(reason) else "no reason stored",
-            f"log: {log}" if pd.notna(log) else "",
+            f"log: {one_line(log)}" if pd.notna(log) else "",
         ]
-        table.add_row(str(count), plain(status), plain("\n".join(filter(None, lines))))
+        table.add_row(str(count), plain(one_line(status)), plain("\n".join(filter(None, lines))))
     console.print(table)
     if hidden := len(rows) - len(listed):
         say(console, f"{count_of(hidden, 'more reason')}: --all shows them")

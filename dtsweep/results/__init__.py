@@ -9,7 +9,11 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     time_limit      calls of libraries that may wait for ever
     azure           account and credentials of Azure, from the environment
     object_stores   how an object store is opened, and which errors won't pass
+    local_files     plain files of a folder, and what else lies there
     storage         where results lie: a disk or an object store
+    thrift          reader of the language in which Parquet files describe themselves
+    unpacked        memory that a Parquet file takes, before it is unpacked
+    json_columns    form of the columns that hold JSON
     parquet         one Parquet file, believed only if its digest agrees
     merge           files joined, for readers and into larger files
     links           link measurements of doctor, in a folder of their own

@@ -21,7 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dtsweep.errors import StorageError, SweepError
+from dtsweep.errors import StorageError, SweepError, one_line
+from dtsweep.results.local_files import OddFileError
 from dtsweep.results.storage import Storage, StoredFile
 from dtsweep.text import duration
 
@@ -266,13 +267,16 @@ def _owner(storage: Storage, name: str) -> dict[str, Any] | None:
         return None
     try:
         owner = json.loads(storage.read(FOLDER, name))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError, OddFileError):
         return None
     kinds = {"host": str, "pid": int, "process": str, "started_at": str}
     if isinstance(owner, dict) and all(
         isinstance(owner.get(name), kind) for name, kind in kinds.items()
     ):
-        return owner
+        return {
+            key: one_line(value) if isinstance(value, str) else value
+            for key, value in owner.items()
+        }
     return None
 
 

@@ -31,6 +31,10 @@ Both are bytes of Arrow tables.
 """
 
 
+MERGED_BYTES = 2 << 30
+"""Size of the rows of a merged file, in bytes of Arrow tables; readers refuse twice as much."""
+
+
 def batches(sizes: Mapping[str, int]) -> list[list[str]]:
     """Choose which files are worth merging into one.
 
@@ -74,6 +78,9 @@ def merge_files(table: str, files: Mapping[str, Any]) -> tuple[str, bytes]:
 
     Returns:
         Name and bytes of the new file.
+
+    Raises:
+        ArrowInvalid: their columns have no common type, or their rows take too much memory.
     """
     schema = merged(table, (file.schema_arrow.empty_table() for file in files.values())).schema
     schema = schema.with_metadata({**schema.metadata, REPLACES: json.dumps(sorted(files)).encode()})
@@ -86,10 +93,13 @@ def merge_files(table: str, files: Mapping[str, Any]) -> tuple[str, bytes]:
 
 def _pieces(files: Iterable[Any], schema: Any) -> Iterator[Any]:
     """Yield the rows of files as tables of one schema, of a bounded size each."""
-    waiting, held = [], 0
+    waiting, held, total = [], 0, 0
     for rows in _new_rows(map(_row_groups, files)):
         waiting.append(_conformed(rows, schema))
         held += waiting[-1].nbytes
+        total += waiting[-1].nbytes
+        if total > MERGED_BYTES:
+            raise pa.ArrowInvalid(f"the rows take more than {MERGED_BYTES} bytes")
         if held > PIECE_BYTES:
             yield pa.concat_tables(waiting).combine_chunks()
             waiting, held = [], 0

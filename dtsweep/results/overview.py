@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dtsweep.errors import LABEL_SHOWN, shortened
+from dtsweep.errors import LABEL_SHOWN, one_line, shortened
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import CUT, FINE
 from dtsweep.results.store import Results
@@ -195,4 +195,4 @@ def _name(row: Mapping[str, Any], settings: Mapping[str, bool], variables: Seque
 def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
-    return shortened(str(value), LABEL_SHOWN)
+    return one_line(shortened(str(value), LABEL_SHOWN))

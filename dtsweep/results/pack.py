@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from dtsweep.errors import without_credentials
-from dtsweep.results.parquet import arrow_table, columns_of, encode
+from dtsweep.errors import STORED, shortened, without_credentials
+from dtsweep.results.parquet import LONG, arrow_table, columns_of, encode
+from dtsweep.results.schema import TABLES
 from dtsweep.results.statuses import STATUSES
 from dtsweep.results.storage import StoredFile
 
@@ -42,8 +43,10 @@ def attempt_files(
     step_columns |= {name: [value] * len(step_columns["rank"]) for name, value in ids.items()}
     tables = {
         "steps": arrow_table("steps", step_columns),
-        "ranks": arrow_table("ranks", columns_of([{**row, **ids} for row in ranks])),
-        "trials": arrow_table("trials", columns_of([trial]), workload_types=workload_types),
+        "ranks": arrow_table("ranks", columns_of([_cut("ranks", row) | ids for row in ranks])),
+        "trials": arrow_table(
+            "trials", columns_of([_cut("trials", trial)]), workload_types=workload_types
+        ),
     }
     return _packed(tables, stem=f"part-{ids['attempt_id']}")
 
@@ -60,7 +63,9 @@ def unmeasured_files(
     Raises:
         ValueError: A column is unknown, or a value does not fit its column.
     """
-    rows = arrow_table("trials", columns_of(trials), workload_types=workload_types)
+    rows = arrow_table(
+        "trials", columns_of([_cut("trials", row) for row in trials]), workload_types=workload_types
+    )
     return _packed({"trials": rows}, stem=f"part-{trials[0]['attempt_id']}")
 
 
@@ -98,6 +103,15 @@ def profile_files(name: str, trace: bytes, table: Mapping[str, Any] | None) -> l
         data = json.dumps(table, indent=2).encode()
         files.append(StoredFile(folder, f"{file}.json", data))
     return files
+
+
+def _cut(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row whose texts are as long as readers take them."""
+    names = {column.name for column in TABLES[table]} - LONG
+    return {
+        name: shortened(value, STORED) if name in names and isinstance(value, str) else value
+        for name, value in row.items()
+    }
 
 
 def _packed(tables: Mapping[str, Any], *, stem: str) -> list[StoredFile]:

@@ -12,10 +12,14 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dtsweep.errors import StorageError
+from dtsweep.errors import LABEL_SHOWN, StorageError, one_line, shortened
+from dtsweep.results.json_columns import check_json
+from dtsweep.results.local_files import OddFileError
 from dtsweep.results.schema import SCHEMA_VERSION, TABLES, WORKLOAD_TYPES, table_schema
+from dtsweep.results.unpacked import unpacked_bytes
 
 REPLACES = b"dtsweep.replaces"
 """File metadata of a compacted file: JSON list of the files whose rows it has."""
@@ -36,14 +40,44 @@ For a smaller file, threads cost more than they bring.
 """
 
 MAX_BYTES = 4 << 30
-"""Unpacked size of one file; a larger one is not read."""
+"""Unpacked size of one file, and of all files of a table; more is not read."""
+
+RATIO, SPARE_BYTES = 1_000, 64 << 20
+"""Unpacked bytes per byte of a file, and in addition to them; more is not read.
+
+Texts that are in all rows pack well, but each row has identifiers of 32 random bytes.
+"""
+
+TEXT_BYTES, LONG_TEXT_BYTES = 64 << 10, 4 << 20
+"""Length of a text, and of one that a workload or the machine decides (`LONG`).
+
+dtsweep cuts what it says itself to `STORED` characters.
+"""
+
+_COLUMN = re.compile(r"[\w.+/@~:-]{1,300}")
+"""Name of a column: of fields of workloads and of arguments, which commands are written of."""
+
+SENTENCES = frozenset({"reason", "gradients_reason", "unchecked_reason"})
+"""Columns of texts that may have several lines, in addition to `LONG` and fields of workloads.
+
+In all other columns a newline could forge a line of a report; it is read as `\\n`.
+"""
+
+LONG = frozenset(
+    {"sources", "environment", "measure", "question", "command", "machine", "mode_packages"}
+)
+"""Columns of long texts, in addition to the fields of workloads."""
 
 _TAKEN = frozenset(column.name for column in TABLES["trials"])
 
 _NAME = re.compile(r"(?:part-[\w-]+|compacted)-([0-9a-f]{16})\.parquet")
 
 
-class CorruptPartError(Exception):
+_NEWLINE = re.compile(rb"\n")
+"""End of a line that `printable` keeps in a text; it shows all others as Python writes them."""
+
+
+class CorruptPartError(OddFileError):
     """A file that is left out, with the reason."""
 
 
@@ -121,11 +155,25 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
         wanted = None
         if columns is not None:
             wanted = [n for n in names if n in columns or _is_always_read(n, table)]
+        _check_size(file, data, names if wanted is None else wanted)
         rows = file.read(columns=wanted, use_threads=len(data) > THREADS_FROM)
-        rows.validate(full=True)
-        if rows["attempt_id"].null_count:
-            raise ValueError("rows without attempt_id")
-        return rows
+        _check_rows(rows, table)
+        return _with_names_in_one_line(rows, table)
+
+
+def checked(data: bytes, *, name: str, table: str) -> Any:
+    """Open a file of `table` whose rows were all unpacked once, group by group.
+
+    Raises:
+        CorruptPartError: It was changed, or is not of this table.
+        StorageError: A newer dtsweep wrote it.
+    """
+    file = opened(data, name=name, table=table)
+    with _refused():
+        _check_size(file, data, file.schema_arrow.names)
+        for group in range(file.num_row_groups):
+            _check_rows(file.read_row_group(group, use_threads=False), table)
+    return file
 
 
 def opened(data: bytes, *, name: str, table: str) -> Any:
@@ -167,17 +215,76 @@ def _checked(data: bytes, name: str, table: str) -> Any:
             "update dtsweep, or choose another --results"
         )
     _check_columns(schema.remove_metadata(), table)
-    groups = range(file.metadata.num_row_groups)
-    if sum(file.metadata.row_group(i).total_byte_size for i in groups) > MAX_BYTES:
-        raise ValueError(f"it unpacks to more than {MAX_BYTES} bytes")
     replaced_by(schema)
     return file
+
+
+def _check_size(file: Any, data: bytes, columns: Collection[str]) -> None:
+    """Refuse a file that takes more memory than rows of dtsweep do."""
+    most = min(MAX_BYTES, SPARE_BYTES + RATIO * len(data))
+    if unpacked_bytes(data, file.schema_arrow, columns, most=most) > most:
+        raise ValueError(f"it unpacks to more than {most} bytes")
+
+
+def _check_rows(rows: Any, table: str) -> None:
+    """Refuse rows that dtsweep would not have written."""
+    rows.validate(full=True)
+    if rows["attempt_id"].null_count:
+        raise ValueError("rows without attempt_id")
+    for field in rows.schema:
+        most = TEXT_BYTES
+        if field.name in LONG or _is_workload(field.name, table):
+            most = LONG_TEXT_BYTES
+        longest = _longest(rows[field.name])
+        if longest > most:
+            raise ValueError(f"column {field.name} has a text of {longest} bytes, over {most}")
+    check_json(rows)
+
+
+def _with_names_in_one_line(rows: Any, table: str) -> Any:
+    for index, field in enumerate(rows.schema):
+        is_name = field.name not in SENTENCES | LONG and not _is_workload(field.name, table)
+        if is_name and (texts := _in_one_line(rows[field.name])) is not None:
+            rows = rows.set_column(index, field, texts)
+    return rows
+
+
+def _in_one_line(column: Any) -> Any:
+    """Texts or lists of texts without newlines; None if there are none in them."""
+    texts = column
+    if pa.types.is_list(column.type):
+        texts = pc.list_flatten(column)
+    if not pa.types.is_string(texts.type) or not any(map(_has_newline, texts.chunks)):
+        return None
+    shown = [
+        [one_line(text) for text in value] if isinstance(value, list) else value and one_line(value)
+        for value in column.to_pylist()
+    ]
+    return pa.chunked_array([pa.array(shown, column.type)])
+
+
+def _has_newline(texts: Any) -> bool:
+    """True if a newline is in the memory of texts, which those of other rows may share."""
+    memory = texts.buffers()[2]
+    return memory is not None and _NEWLINE.search(memory) is not None
+
+
+def _longest(column: Any) -> int:
+    """Bytes of the longest text of a column; 0 where it holds none."""
+    if pa.types.is_string(column.type):
+        return pc.max(pc.binary_length(column)).as_py() or 0
+    if pa.types.is_list(column.type):
+        return pc.max(pc.binary_length(pc.list_flatten(column))).as_py() or 0
+    return 0
 
 
 @lru_cache(maxsize=64)
 def _check_columns(schema: Any, table: str) -> None:
     declared = {column.name: column.type for column in TABLES[table]}
     for field in schema:
+        if not _COLUMN.fullmatch(field.name):
+            name = shortened(one_line(field.name), LABEL_SHOWN)
+            raise ValueError(f"column '{name}' is not a column of {table}")
         if field.name in declared:
             allowed = [declared.pop(field.name)]
         else:

@@ -11,7 +11,10 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from types import NoneType
 from typing import Any, NamedTuple
+
+from dtsweep.errors import one_line, quoted
 
 FOLDER = "runs"
 
@@ -123,34 +126,69 @@ class RunRecord:
         Raises:
             ValueError: it is not a record.
         """
-        fields: dict[str, Any] = json.loads(text)
+        values: Any = _in_one_line(json.loads(text))
         try:
-            fields["running"] = tuple(RunningTrial(**trial) for trial in fields["running"])
-            if fields["node_use"] is not None:
-                fields["node_use"] = {
-                    node_type: NodeUse(**use) for node_type, use in fields["node_use"].items()
+            values["running"] = tuple(RunningTrial(**trial) for trial in values["running"])
+            if values["node_use"] is not None:
+                values["node_use"] = {
+                    node_type: NodeUse(**use) for node_type, use in values["node_use"].items()
                 }
-            record = cls(**fields)
+            record = cls(**values)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not the record of a run: {error}") from error
-        for name, kind in _KINDS.items():
-            if not isinstance(getattr(record, name), kind):
-                raise ValueError(f"not the record of a run: {name} is {getattr(record, name)!r}")
+        _check_kinds(record, _KINDS)
+        for trial in record.running:
+            _check_kinds(trial, _TRIAL_KINDS)
+        numbers = [use.total_s for use in (record.node_use or {}).values()]
+        for number in (*numbers, *record.statuses.values(), *record.usd_per_hour.values()):
+            _check("a number", number, (int, float))
         return record
 
 
+def _in_one_line(value: Any) -> Any:
+    """JSON values with every text in one line, so that none forges another one."""
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, dict):
+        return {_in_one_line(key): _in_one_line(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_in_one_line(item) for item in value]
+    return value
+
+
+def _check_kinds(entry: Any, kinds: Mapping[str, Any]) -> None:
+    for name, kind in kinds.items():
+        _check(name, getattr(entry, name), kind)
+
+
+def _check(name: str, value: Any, kind: Any) -> None:
+    """Refuse a value of another type, and a number that no time and no sum is.
+
+    Raises:
+        ValueError: it is one.
+    """
+    is_number = isinstance(value, int | float)
+    if not isinstance(value, kind) or (is_number and not abs(value) < MOST):
+        raise ValueError(f"not the record of a run: {name} is {quoted(value)}")
+
+
+MOST = 1e11
+"""Times in seconds, and all other numbers of a record, are smaller; dates end in the year 5138."""
+
+_NUMBER, _MAYBE_NUMBER, _MAYBE_TEXT = (int, float), (int, float, NoneType), (str, NoneType)
+
 _KINDS: Mapping[str, Any] = {
-    "run_id": str,
-    "sweep": str,
-    "host": str,
-    "pid": int,
-    "started_at": (int, float),
-    "updated_at": (int, float),
-    "ended_at": (int, float, type(None)),
-    "total": int,
-    "statuses": dict,
+    **dict.fromkeys(("run_id", "sweep", "host"), str),
+    **dict.fromkeys(("pid", "total"), int),
+    **dict.fromkeys(("started_at", "updated_at"), _NUMBER),
+    **dict.fromkeys(("ended_at", "expected_left_s", "max_hours", "max_cost_usd"), _MAYBE_NUMBER),
+    **dict.fromkeys(("cost_usd", "expected_left_usd"), _MAYBE_NUMBER),
+    **dict.fromkeys(("ended_as", "reason"), _MAYBE_TEXT),
+    **dict.fromkeys(("statuses", "usd_per_hour"), dict),
 }
-"""Types of the fields that readers sort and add up."""
+"""Types of the fields."""
+
+_TRIAL_KINDS: Mapping[str, Any] = {"trial_id": str, "name": str, "since": _NUMBER}
 
 
 class StoredRun(NamedTuple):

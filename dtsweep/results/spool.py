@@ -135,7 +135,7 @@ def left_entries(place: str, *, roots: Sequence[Path] | None = None) -> list[Pat
         runs = [run for run in (root / place).glob("run-*") if _is_own_folder(run)]
         for run in sorted(runs, key=_changed_at):
             if not _is_held(run / LOCK):
-                entries += sorted(run.glob("*.tar"))
+                entries += sorted(entry for entry in run.glob("*.tar") if _is_own_file(entry))
     return entries
 
 
@@ -151,6 +151,15 @@ def _is_own_folder(path: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid()
+
+
+def _is_own_file(path: Path) -> bool:
+    """True for a plain file of this user."""
+    try:
+        info = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(info.st_mode) and info.st_uid == os.getuid()
 
 
 def _changed_at(folder: Path) -> int:

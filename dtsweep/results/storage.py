@@ -20,6 +20,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from dtsweep.errors import StorageError, SweepError, without_credentials
+from dtsweep.results.local_files import Entry, check_size, entries, read_file
 from dtsweep.results.object_stores import (
     TOKEN_S,
     ObjectStore,
@@ -56,6 +57,12 @@ UNFINISHED = "_unfinished"
 PAGE = 1000
 """Files in a page of a listing, or a multiple of it."""
 
+FILE_BYTES = 1 << 30
+"""Of a file; a larger one is not read. Steps of a thousand ranks for hours are smaller."""
+
+RECORD_BYTES = 16 << 20
+"""Likewise of a file that is JSON: the record of a run, or a lease."""
+
 READS = 5
 """Attempts to read a file that another process writes meanwhile."""
 
@@ -90,6 +97,8 @@ class Storage:
         self._token_until = 0.0
         """By the monotonic clock."""
         self.is_local = isinstance(self._files, pafs.LocalFileSystem)
+        self.odd: dict[str, str] = {}
+        """Entries that are not plain files: kind by path below the results."""
         self.identity = hashlib.sha256(store.address.encode()).hexdigest()[:16]
         """A name of this place, the same in every process."""
 
@@ -116,21 +125,15 @@ class Storage:
         Empty if the folder does not exist.
         """
         with self._storage("read"):
-            try:
-                infos = self._listed(table)
-            except FileNotFoundError:  # made by another process while Arrow looked at it
-                infos = []
-        parquet = [info for info in infos if info.base_name.endswith(".parquet")]
-        return {
-            info.base_name: info.size or 0
-            for info in sorted(parquet, key=lambda info: str(info.base_name))
-        }
+            files = self._listed(table, suffix=".parquet")
+        return {file.name: file.size for file in sorted(files)}
 
     def read(self, table: str, name: str) -> bytes:
         """Read a whole file.
 
         Raises:
             FileNotFoundError: it has been deleted.
+            OddFileError: it is not a plain file, or larger than any of dtsweep.
         """
         with self._storage("read"):
             try:
@@ -173,8 +176,8 @@ class Storage:
                 of the place. By default now is by this machine's clock.
         """
         with self._storage("read"):
-            infos = self._listed(folder)
-        changed = {info.base_name: info.mtime_ns for info in infos if info.mtime_ns is not None}
+            files = self._listed(folder)
+        changed = {file.name: file.mtime_ns for file in files if file.mtime_ns}
         now_ns = time.time_ns()
         if since is not None:
             now_ns = changed.get(since, now_ns)
@@ -206,10 +209,26 @@ class Storage:
     def _path(self, *parts: str) -> str:
         return "/".join((self._root, *parts))
 
-    def _listed(self, folder: str) -> list[Any]:
+    def _listed(self, folder: str, *, suffix: str = "") -> list[Entry]:
+        """List plain files with this suffix; other entries of such names are put in `odd`."""
+        if self.is_local:
+            listed = list(entries(self._path(folder)))
+        else:
+            listed = [_entry_of(info) for info in self._infos(folder)]
+        files = []
+        for entry in listed:
+            if not entry.name.endswith(suffix):
+                continue
+            if entry.odd is None:
+                files.append(entry)
+            elif entry.name.endswith((".parquet", ".json")):
+                self.odd[f"{folder}/{entry.name}"] = f"it is {entry.odd}, not a file"
+        return files
+
+    def _infos(self, folder: str) -> list[Any]:
         selector = pafs.FileSelector(self._path(folder), allow_not_found=True)
         infos: list[Any] = self._call(lambda: self._files.get_file_info(selector))
-        if not self.is_local and len(infos) % PAGE == 0:
+        if len(infos) % PAGE == 0:
             # An answer that is cut before its length passes for an empty page.
             again: list[Any] = self._call(lambda: self._files.get_file_info(selector))
             infos = max(infos, again, key=len)
@@ -220,11 +239,14 @@ class Storage:
 
         Arrow asks for the size and then for so many bytes, which may be those of another file.
         """
+        most_bytes = FILE_BYTES if path.endswith(".parquet") else RECORD_BYTES
+        if self.is_local:
+            return read_file(path, most_bytes=most_bytes)
         # Those are written once, under the name of their digest.
-        is_fixed = self.is_local or path.endswith(".parquet")
+        is_fixed = path.endswith(".parquet")
         for attempt in range(READS):
             try:
-                data = self._bytes_of(path)
+                data = self._bytes_of(path, most_bytes)
             except _ChangedError:
                 continue
             except FileNotFoundError:
@@ -235,9 +257,10 @@ class Storage:
                 return data
         raise _ChangedError(f"{path} changes while it is read")
 
-    def _bytes_of(self, path: str) -> bytes:
+    def _bytes_of(self, path: str, most_bytes: int) -> bytes:
         file = self._call(lambda: self._files.open_input_file(path))
         size = self._call(file.size)
+        check_size(size, most_bytes)
         data = self._call(lambda: bytes(file.read()), size)
         self._call(file.close)
         if len(data) != size:  # a connection was cut, and the library took that for the end
@@ -306,6 +329,14 @@ class Storage:
                 "put that right and run the same command again",
                 may_pass=not self.is_local and not refuses(error),
             ) from error
+
+
+def _entry_of(info: Any) -> Entry:
+    """An entry of a listing of Arrow."""
+    odd = None
+    if info.type != pafs.FileType.File:
+        odd = "a folder"
+    return Entry(info.base_name, info.size or 0, info.mtime_ns or 0, odd)
 
 
 def absolute_place(where: str) -> str:

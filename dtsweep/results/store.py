@@ -6,6 +6,7 @@ An attempt's row of `trials` is written last and commits it.
 from __future__ import annotations
 
 import itertools
+import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,19 +19,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dtsweep.errors import StorageError, SweepError
+from dtsweep.errors import StorageError, SweepError, one_line
 from dtsweep.results import run_record
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.lease import LiveRun, holder, leased
+from dtsweep.results.local_files import OddFileError
 from dtsweep.results.merge import batches, merge_files, merged
 from dtsweep.results.pack import attempt_files
 from dtsweep.results.parquet import (
+    MAX_BYTES,
     CorruptPartError,
     arrow_table,
+    checked,
     columns_of,
     decode,
     is_name_of_ours,
-    opened,
     replaced_by,
 )
 from dtsweep.results.run_record import RunRecord, StoredRun
@@ -58,8 +61,11 @@ ORDER = ["row_number", "started_at"]
 READERS = 8
 """Threads that wait for storage."""
 
-READ_AHEAD = 64
-"""Files whose bytes are held in memory before they are unpacked."""
+MEMORY_PARTS = 4
+"""The rows of a table take at most such a part of the memory; frames of them are copies."""
+
+READ_AHEAD, READ_AHEAD_BYTES = 64, 256 << 20
+"""Files whose bytes are held in memory before they are unpacked, and these bytes."""
 
 
 class Results:
@@ -128,8 +134,8 @@ class Results:
             record = RunRecord.from_json(self._folder.read(run_record.FOLDER, name))
         except FileNotFoundError:
             return None
-        except ValueError as error:
-            self._quarantined[f"{run_record.FOLDER}/{name}"] = str(error)
+        except (ValueError, RecursionError, OddFileError) as error:
+            self._quarantined[f"{run_record.FOLDER}/{name}"] = one_line(str(error))
             return None
         if record.ended_at is not None:
             self._ended_runs[name] = record
@@ -146,7 +152,7 @@ class Results:
     @property
     def quarantined(self) -> list[tuple[str, str]]:
         """Files that were left out of what was read so far, each with the reason."""
-        return sorted(self._quarantined.items())
+        return sorted({**self._folder.odd, **self._quarantined}.items())
 
     def commit(
         self,
@@ -211,6 +217,25 @@ class Results:
         return rows.filter(
             pc.is_in(rows["attempt_id"], value_set=trials["attempt_id"].combine_chunks())
         )
+
+    def state(self) -> tuple[tuple[str, int], ...]:
+        """Files of `trials` with their bytes: another value once there are new rows.
+
+        Empty if nothing is stored yet.
+
+        Raises:
+            StorageError: The place can't be read.
+        """
+        return tuple(self._folder.sizes("trials").items())
+
+    def distinct(self, table: str, column: str) -> list[str]:
+        """Read the different texts of a column of text; nothing else is unpacked.
+
+        Raises:
+            StorageError: The place can't be read, or a newer dtsweep wrote to it.
+        """
+        texts: list[str | None] = pc.unique(self._rows(table, {column})[column]).to_pylist()
+        return [text for text in texts if text is not None]
 
     def files(self, table: str) -> int:
         """Count the files of a table."""
@@ -277,7 +302,8 @@ class Results:
             try:
                 name, data = merge_files(table, files)
             except pa.ArrowInvalid:
-                # A number is too large for the type that another file has made of its column.
+                # A number is too large for the type that another file has made of its column, or
+                # the rows are too many for one file.
                 return False
             self._folder.write(StoredFile(table, name, data))
             with suppress(FileNotFoundError):  # another process has merged it further
@@ -293,8 +319,8 @@ class Results:
     def _valid(self, table: str, name: str) -> Any:
         """Open a file; None if it is not valid, or gone because another process has merged it."""
         with suppress(FileNotFoundError):
-            data = self._folder.read(table, name)
-            return self._unless_corrupt(table, name, data, partial(opened, name=name, table=table))
+            data = self._bytes_of(table, name)
+            return self._unless_corrupt(table, name, data, partial(checked, name=name, table=table))
         return None
 
     def _drop_replaced(self, table: str) -> None:
@@ -331,37 +357,54 @@ class Results:
             f"files in {self}/{table} vanish while they are read; is something deleting them?"
         )
 
-    def _rows_of(self, table: str, names: Collection[str], columns: Collection[str] | None) -> Any:
+    def _rows_of(
+        self, table: str, sizes: Mapping[str, int], columns: Collection[str] | None
+    ) -> Any:
         kept = self._kept_rows(table, columns)
-        for name in kept.keys() - set(names):  # merged into another file
+        for name in kept.keys() - set(sizes):  # merged into another file
             del kept[name]
-        compacted = dict(self._decoded(table, _compacted(names), columns))
+        first = {name: sizes[name] for name in _compacted(sizes)}
+        account = _Account(self, table)
+        compacted = dict(account.of(self._decoded(table, first, columns)))
         replaced = {name for rows in compacted.values() for name in replaced_by(rows.schema)}
         live = [rows for name, rows in compacted.items() if name not in replaced]
-        parts = self._decoded(table, sorted(set(names) - compacted.keys() - replaced), columns)
+        rest = {name: sizes[name] for name in sorted(set(sizes) - compacted.keys() - replaced)}
+        parts = account.of(self._decoded(table, rest, columns))
         return merged(table, itertools.chain(live, (rows for _, rows in parts)))
 
     def _decoded(
-        self, table: str, names: Sequence[str], columns: Collection[str] | None
+        self, table: str, names: Mapping[str, int], columns: Collection[str] | None
     ) -> Iterator[tuple[str, Any]]:
         """Read some files at a time, and unpack them one after the other.
 
         Threads that unpack small files are slower.
+
+        Args:
+            table: whose files they are.
+            names: of the files, with their bytes.
+            columns: as `decode` takes them.
         """
         kept = self._kept_rows(table, columns)
         yield from ((name, kept[name]) for name in names if name in kept)
-        new = [name for name in names if name not in kept]
+        new = {name: names[name] for name in names if name not in kept}
         with ThreadPoolExecutor(READERS) as pool:
-            for begin in range(0, len(new), READ_AHEAD):
-                batch = new[begin : begin + READ_AHEAD]
+            for batch in _read_ahead(new):
                 for name, data in zip(
-                    batch, pool.map(partial(self._folder.read, table), batch), strict=True
+                    batch, pool.map(partial(self._bytes_of, table), batch), strict=True
                 ):
                     unpack = partial(decode, name=name, table=table, columns=columns)
                     if (rows := self._unless_corrupt(table, name, data, unpack)) is not None:
                         if self._keeps_files:
                             kept[name] = rows
                         yield name, rows
+
+    def _bytes_of(self, table: str, name: str) -> bytes | None:
+        """Read a file; None if it is none that dtsweep wrote."""
+        try:
+            return self._folder.read(table, name)
+        except OddFileError as error:
+            self._quarantined[f"{table}/{name}"] = str(error)
+            return None
 
     def _kept_rows(self, table: str, columns: Collection[str] | None) -> dict[str, Any]:
         """Rows that were kept, by file."""
@@ -371,19 +414,64 @@ class Results:
         return self._kept.setdefault((table, read), {})
 
     def _unless_corrupt(
-        self, table: str, name: str, data: bytes, unpack: Callable[[bytes], T]
+        self, table: str, name: str, data: bytes | None, unpack: Callable[[bytes], T]
     ) -> T | None:
-        """Unpack a file; None if it is not valid."""
+        """Unpack a file; None if it was not read or is not valid."""
+        if data is None:
+            return None
         try:
             return unpack(data)
         except CorruptPartError as error:
             reason = str(error)
         if not self._folder.is_local:
             # An answer that was cut may have a wrong size, which nothing else shows.
-            with suppress(CorruptPartError):
+            with suppress(OddFileError):
                 return unpack(self._folder.read(table, name))
         self._quarantined[f"{table}/{name}"] = reason
         return None
+
+
+class _Account:
+    """Memory that the rows of a table take."""
+
+    def __init__(self, results: Results, table: str) -> None:
+        self._words = f"{results}/{table}"
+        self._most = max(MAX_BYTES, _memory_bytes() // MEMORY_PARTS)
+        self._bytes = 0
+
+    def of(self, files: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
+        """Yield rows by name of their file, and add them up.
+
+        Raises:
+            StorageError: they take more than `MAX_BYTES`, and than a part of this machine's memory.
+        """
+        for name, rows in files:
+            self._bytes += rows.nbytes  # type: ignore[attr-defined]  # an Arrow table
+            if self._bytes > self._most:
+                raise StorageError(
+                    f"{self._words} unpacks to more than {self._most / 2**30:.3g} GiB, which is "
+                    "not read here; read it on a machine with more memory, or move a part of its "
+                    "files to another folder"
+                )
+            yield name, rows
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _read_ahead(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Divide files into batches that are held in memory before they are unpacked."""
+    batch: list[str] = []
+    held = 0
+    for name, size in sizes.items():
+        if batch and (len(batch) == READ_AHEAD or held + size > READ_AHEAD_BYTES):
+            yield batch
+            batch, held = [], 0
+        batch.append(name)
+        held += size
+    if batch:
+        yield batch
 
 
 def damage_of(store: Results) -> str | None:
@@ -391,8 +479,8 @@ def damage_of(store: Results) -> str | None:
     for name, reason in store.quarantined:
         if name.startswith("trials/") and is_name_of_ours(name.partition("/")[2]):
             return (
-                f"results in {store} are damaged: {name}: {reason}; put that file back from a "
-                "copy, or delete it to measure its trials again"
+                f"results in {store} are damaged: {one_line(name)}: {reason}; put that file back "
+                "from a copy, or delete it to measure its trials again"
             )
     return None
 
@@ -453,7 +541,7 @@ def _stored(results: Results | str | Path, table: str) -> Any:
         store = Results(results)
     rows = store.table(table)
     for name, reason in store.quarantined:
-        warnings.warn(f"{store}/{name} is left out: {reason}", stacklevel=3)
+        warnings.warn(f"{store}/{one_line(name)} is left out: {reason}", stacklevel=3)
     if not rows.num_rows and not store.attempts():
         if (damage := damage_of(store)) is not None:
             raise StorageError(damage)

@@ -52,6 +52,16 @@ def test_a_line_of_progress_shows_a_hostile_reason_as_text(is_terminal: bool) ->
     assert SHOWN in out.getvalue()
 
 
+def test_a_name_with_a_newline_is_one_line_of_progress() -> None:
+    out = StringIO()
+    progress = Progress(axes=["env.NAME"], console=Console(file=out, width=400))
+    progress.total = 1
+    point = Point(environment={"NAME": "a\n[9/9] forged: median 1 ms/step"})
+    progress.ended(point, {"status": "rank_died", "reason": "lost", "repeat": 1})
+    [line] = out.getvalue().splitlines()
+    assert r"NAME=a\n[9/9] forged" in line
+
+
 def test_an_error_that_quotes_what_is_stored_is_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

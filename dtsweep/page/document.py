@@ -1,0 +1,96 @@
+"""The HTML text of a page: template, style, scripts, data, and the policy that allows nothing else.
+
+Scripts run by their digest alone, and nothing is loaded, so that no text of results can run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import lzma
+import re
+import zlib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from dtsweep.escape import html_json, html_text
+from dtsweep.page.markup import main_of, navigation_of
+from dtsweep.page.traces import example_plot
+from dtsweep.plots.style import DARK
+
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+
+
+def document_of(view: dict[str, Any]) -> str:
+    """Assemble the page.
+
+    Args:
+        view: as `dtsweep.page.view.view_of` gives it, redacted.
+    """
+    script, plotly = _file("page.js"), _plotly()
+    made = f"made {view['made_at'].replace('T', ' ').removesuffix('Z')} UTC"
+    parts = {
+        "policy": _policy(script, plotly),
+        "title": html_text(f"dtsweep · {view['place'].rstrip('/').rpartition('/')[2]}"),
+        "style": _file("page.css"),
+        "headline": html_text(view["headline"]),
+        "made": f'<span id="age">{html_text(made)}</span>',
+        "navigation": navigation_of(view),
+        "main": main_of(view),
+        "footer": html_text(f"dtsweep {view['version']}, {made}, from {view['place']}."),
+        "data": html_json(_data(view)),
+        "packed": _packed(
+            {"plots": view["plots"], "traces": [one["steps"] for one in view["traces"]]}
+        ),
+        "script": script,
+        "plotly": plotly,
+    }
+    return _PLACE.sub(lambda match: parts[match[1]], _file("page.html"))
+
+
+def _data(view: dict[str, Any]) -> dict[str, Any]:
+    """Values that the script reads at once: what sorts and filters the table of points."""
+    table = view["table"]
+    return {
+        "made_at": view["made_at"],
+        "refresh_s": view["refresh_s"],
+        "place": view["place"],
+        "dark": DARK,
+        "trace": example_plot(),
+        "ids": table["ids"],
+        "values": [column["values"] for column in table["columns"]],
+        "filters": [one["values"] for one in table["filters"]],
+    }
+
+
+def _packed(value: dict[str, Any]) -> str:
+    """JSON values, compressed: plots and step times are most of what a page has to say."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _policy(*scripts: str) -> str:
+    """Content security policy: these scripts, styles and pictures of the page itself alone."""
+    digests = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+@cache
+def _file(name: str) -> str:
+    return files("dtsweep.page").joinpath(name).read_text("utf-8")
+
+
+@cache
+def _plotly() -> str:
+    """Unpack plotly.js, the strict bundle, which creates no code from text."""
+    packed = files("dtsweep.page").joinpath("plotly-strict.min.js.xz").read_bytes()
+    return lzma.decompress(packed).decode()

@@ -1,0 +1,503 @@
+// The page in a browser: draws plots, sorts and filters the table of points, links selections.
+// All numbers are computed before; nothing here analyses anything. Nothing is loaded.
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const byId = (id) => document.getElementById(id);
+  const root = document.documentElement;
+  const STATE = `dtsweep ${data.place}`;
+  const PHONE = 560; // CSS pixels; narrower plots have fewer ticks.
+  const LABEL = 17; // Characters of a label at the side of a narrow plot.
+  const NAME = 42; // Characters of a name in a legend.
+  const rows = Array.from(document.querySelectorAll("#table tbody tr"));
+  const rowOf = new Map(data.ids.map((id, place) => [id, rows[place]]));
+  const texts = rows.map((row) => row.textContent.toLowerCase());
+  const plots = new Map(); // By name, once they are unpacked.
+  let trials = []; // Step times, likewise.
+  const drawn = new Map(); // Plots that have been drawn, by name: their elements.
+  const chosen = new Set(); // Ids of selected points.
+  let kept = new Set(data.ids); // Ids of points that the filters let through.
+  let sorting = { column: -1, isDown: false };
+
+  // --- State across reloads ---
+
+  function stored() {
+    try {
+      return JSON.parse(sessionStorage.getItem(STATE) ?? "{}");
+    } catch {
+      return {}; // Storage is switched off, as it may be for files.
+    }
+  }
+
+  function storeState() {
+    const fields = {};
+    for (const field of document.querySelectorAll("#filters input, #filters select, #trial")) {
+      fields[field.id] = field.value;
+    }
+    const state = {
+      fields, sorting, chosen: [...chosen], theme: root.dataset.theme ?? "",
+      scroll: window.scrollY, focus: document.activeElement?.id ?? "",
+      opened: Array.from(document.querySelectorAll("details"), (one) => one.open),
+    };
+    try {
+      sessionStorage.setItem(STATE, JSON.stringify(state));
+    } catch {
+      // Without storage a reload begins again at the top.
+    }
+  }
+
+  function restoreState(state) {
+    for (const [id, value] of Object.entries(state.fields ?? {})) {
+      const field = byId(id);
+      if (field) field.value = value;
+      // A choice that has left the page chooses nothing.
+      if (field && field.value !== value) field.value = field.options?.[0]?.value ?? "";
+    }
+    for (const id of state.chosen ?? []) {
+      if (rowOf.has(id)) chosen.add(id);
+    }
+    document.querySelectorAll("details").forEach((one, place) => {
+      one.open = state.opened?.[place] ?? one.open;
+    });
+    if (state.sorting && state.sorting.column >= 0) sortBy(state.sorting.column, state.sorting.isDown);
+  }
+
+  // --- Theme ---
+
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
+  const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+
+  function setTheme(theme) {
+    if (theme) root.dataset.theme = theme;
+    byId("theme").textContent = isDark() ? "Light theme" : "Dark theme";
+  }
+
+  function redrawAll() {
+    for (const name of drawn.keys()) draw(name);
+  }
+
+  // --- Plots ---
+
+  // Colours of traces as the dark theme has them; other values stay.
+  function themed(value) {
+    if (typeof value === "string") return (isDark() && data.dark[value]) || value;
+    if (Array.isArray(value)) return value.length && typeof value[0] === "number" ? value : value.map(themed);
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, themed(inner)]));
+  }
+
+  const STYLED = ["line", "marker", "error_x", "error_y", "textfont", "fillcolor"];
+
+  function themedTrace(trace) {
+    const copy = { ...trace };
+    if (copy.name) copy.name = cut(copy.name, NAME);
+    for (const key of STYLED) if (key in copy) copy[key] = themed(copy[key]);
+    if (copy.type === "parcoords") {
+      copy.labelfont = { color: colour("ink") };
+      copy.tickfont = { color: colour("ink") };
+      copy.rangefont = { color: colour("soft") };
+      copy.unselected = { line: { color: colour("faint"), opacity: 0.5 } };
+    } else if (idsOf(trace)) {
+      copy.unselected = { marker: { opacity: 0.1 } };
+    }
+    return copy;
+  }
+
+  // A label with its beginning and its end; an entity counts as one character.
+  function cut(label, most) {
+    const characters = label.match(/&[^;\s]+;|./gu) ?? [];
+    if (characters.length <= most) return label;
+    const end = Math.floor((most - 1) * 0.6);
+    return `${characters.slice(0, most - 1 - end).join("")}…${characters.slice(-end).join("")}`;
+  }
+
+  // Labels of bars where there is little room; the hover text and the table have all of each.
+  function shortLabels(axis) {
+    const short = { ...axis, title: { text: "" } };
+    if (axis.ticktext?.some((label) => label.length > LABEL)) {
+      short.ticktext = axis.ticktext.map((label) => cut(label, LABEL));
+    }
+    return short;
+  }
+
+  // Fewer ticks where there is little room: every second, third … of the given ones.
+  function thinned(axis, most) {
+    if (!axis.tickvals || axis.tickvals.length <= most) return { nticks: most };
+    const every = Math.ceil(axis.tickvals.length / most);
+    const some = (values) => values?.filter((_, place) => place % every === 0);
+    return { tickvals: some(axis.tickvals), ticktext: some(axis.ticktext) };
+  }
+
+  function themedAxis(axis, most) {
+    return {
+      ...axis,
+      ...(most && axis.type !== "category" ? thinned(axis, most) : {}),
+      gridcolor: colour("line"), linecolor: colour("soft"), zerolinecolor: colour("line"),
+      tickcolor: colour("soft"), automargin: true,
+    };
+  }
+
+  function layoutOf(plot, width) {
+    const isNarrow = width < PHONE;
+    const layout = { ...themed(plot.layout) };
+    for (const name of ["xaxis", "yaxis", ...Object.keys(layout).filter((key) => /^[xy]axis\d/.test(key))]) {
+      const isAcross = name.startsWith("x");
+      layout[name] = themedAxis(layout[name] ?? {}, isAcross && isNarrow ? 4 : 0);
+      if (!isAcross && isNarrow && layout[name].ticktext) layout[name] = shortLabels(layout[name]);
+    }
+    const isParallel = plot.traces.some((trace) => trace.type === "parcoords");
+    return {
+      ...layout, height: undefined,
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { color: colour("ink"), size: isNarrow ? 11 : 12, family: getComputedStyle(document.body).fontFamily },
+      legend: { ...layout.legend, bgcolor: "rgba(0,0,0,0)", font: { color: colour("ink"), size: isNarrow ? 10 : 12 } },
+      hoverlabel: { bgcolor: colour("panel"), bordercolor: colour("soft"), font: { color: colour("ink") }, align: "left" },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("soft"), activecolor: colour("link") },
+      // Axes of parallel coordinates need their room; the plot scrolls where there is less.
+      ...(isParallel ? { width: Math.max(width, 90 * plot.traces[0].dimensions.length + 140) } : {}),
+      margin: isParallel ? { l: 60, r: 60, t: 60, b: 30, ...layout.margin } : { l: 50, r: 12, t: 24, b: 40, ...layout.margin },
+      dragmode: matchMedia("(pointer: coarse)").matches ? false : (layout.dragmode ?? "select"),
+      newselection: { line: { color: colour("link") } },
+      uirevision: plot.name,
+    };
+  }
+
+  // Gives a plot its height before it is drawn, so that nothing moves then.
+  function size(plot) {
+    // The first screen of a wide window has a height of its own.
+    const isFirst = plot.name === "frontier" && matchMedia("(min-width: 56rem)").matches;
+    if (plot.layout.height && !isFirst) byId(`${plot.name}-plot`).style.height = `${plot.layout.height}px`;
+  }
+
+  const CONFIG = {
+    responsive: true, displaylogo: false,
+    modeBarButtons: [["select2d", "lasso2d", "zoom2d", "pan2d", "resetScale2d"]],
+  };
+
+  const idsOf = (trace) => trace.ids ?? trace.meta?.ids;
+
+  function draw(name) {
+    const element = byId(`${name}-plot`);
+    const plot = plots.get(name);
+    size(plot);
+    const isNew = !drawn.has(name);
+    drawn.set(name, element);
+    const layout = layoutOf(plot, element.clientWidth);
+    return Plotly.react(element, plot.traces.map(themedTrace), layout, CONFIG).then(() => {
+      if (isNew) listen(name, element);
+      element.classList.add("drawn");
+      highlight(name);
+    });
+  }
+
+  // Links a plot to the selection.
+  function listen(name, element) {
+    const idOf = (point) => idsOf(plots.get(name).traces[point.curveNumber])?.[point.pointNumber];
+    const idsAt = (event) => (event?.points ?? []).map(idOf).filter((id) => rowOf.has(id));
+    element.on("plotly_click", (event) => {
+      const keys = event.event ?? {};
+      choose(idsAt(event).slice(0, 1), { adds: keys.shiftKey || keys.ctrlKey || keys.metaKey });
+    });
+    element.on("plotly_selected", (event) => {
+      if (event?.points) choose(idsAt(event), { adds: false, isArea: true });
+    });
+    element.on("plotly_deselect", () => clearChosen());
+    element.on("plotly_restyle", (event) => {
+      if (Object.keys(event?.[0] ?? {}).some((key) => key.includes("constraintrange"))) brushed(name, element);
+    });
+  }
+
+  // Selects the lines of parallel coordinates that pass through all brushed ranges.
+  function brushed(name, element) {
+    const trace = element.data[0];
+    const ranges = trace.dimensions.map((dimension) => {
+      const range = dimension.constraintrange;
+      if (!range) return null;
+      return Array.isArray(range[0]) ? range : [range];
+    });
+    const ids = idsOf(plots.get(name).traces[0]) ?? [];
+    const passes = (place) => ranges.every((some, dimension) => {
+      const value = trace.dimensions[dimension].values[place];
+      return !some || some.some(([low, high]) => value >= low && value <= high);
+    });
+    chosen.clear();
+    if (ranges.some(Boolean)) ids.filter((_, place) => passes(place)).forEach((id) => chosen.add(id));
+    update({ source: name });
+  }
+
+  const isRestricted = () => chosen.size > 0 || kept.size < data.ids.length;
+  const isLit = (id) => !rowOf.has(id) || (kept.has(id) && (chosen.size === 0 || chosen.has(id)));
+
+  // Makes the points of a plot faint that are not selected, or that the filters leave out.
+  function highlight(name, { source = "" } = {}) {
+    const element = drawn.get(name);
+    const plot = plots.get(name);
+    const linked = plot.traces.map((trace, place) => [trace, place]).filter(([trace]) => idsOf(trace));
+    if (!linked.length) return;
+    if (linked[0][0].type === "parcoords") {
+      if (name !== source) highlightLines(element, linked[0][0]);
+      return;
+    }
+    const indices = linked.map(([trace]) =>
+      (isRestricted() ? idsOf(trace).flatMap((id, place) => (isLit(id) ? [place] : [])) : null));
+    Plotly.restyle(element, { selectedpoints: indices }, linked.map(([, place]) => place));
+    if (chosen.size === 0 && element.layout.selections?.length) Plotly.relayout(element, { selections: [] });
+  }
+
+  function highlightLines(element, trace) {
+    const line = { ...themed(trace.line ?? {}) };
+    if (isRestricted()) {
+      line.color = idsOf(trace).map((id) => (isLit(id) ? 1 : 0));
+      line.colorscale = [[0, colour("faint")], [1, colour("link")]];
+      line.cmin = 0;
+      line.cmax = 1;
+      line.showscale = false;
+    }
+    const dimensions = trace.dimensions.map((one) => ({ ...one, constraintrange: undefined }));
+    Plotly.react(element, [{ ...themedTrace(trace), line, dimensions }], element.layout, CONFIG);
+  }
+
+  // --- Selection ---
+
+  function choose(ids, { adds, isArea = false }) {
+    if (!ids.length && !isArea) return;
+    const isOnlyOne = ids.length === 1 && chosen.size === 1 && chosen.has(ids[0]);
+    if (!adds) chosen.clear();
+    for (const id of ids) {
+      if (adds && chosen.has(id)) chosen.delete(id);
+      else if (!isOnlyOne || isArea) chosen.add(id);
+    }
+    update();
+  }
+
+  function clearChosen() {
+    chosen.clear();
+    update();
+  }
+
+  function update({ source = "" } = {}) {
+    for (const [id, row] of rowOf) {
+      const isChosen = chosen.has(id);
+      row.classList.toggle("chosen", isChosen);
+      row.querySelector("input").checked = isChosen;
+    }
+    byId("selected").textContent = chosen.size ? `${chosen.size} of ${data.ids.length} points selected` : "";
+    byId("clear").hidden = chosen.size === 0;
+    for (const name of drawn.keys()) highlight(name, { source });
+  }
+
+  // --- Table of points ---
+
+  function filterRows() {
+    const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const choices = Array.from(document.querySelectorAll("[data-choice]"), (field) =>
+      [data.filters[field.dataset.choice], field.value]).filter(([, value]) => value !== "");
+    const ends = Array.from(document.querySelectorAll("[data-end]"), (field) =>
+      [data.values[field.dataset.column], field.dataset.end, field.value]).filter(([, , value]) => value !== "");
+    const isKept = (place) =>
+      words.every((word) => texts[place].includes(word))
+      && choices.every(([values, value]) => values[place] === value)
+      && ends.every(([values, end, value]) => values[place] !== null
+        && (end === "min" ? values[place] >= Number(value) : values[place] <= Number(value)));
+    kept = new Set(data.ids.filter((_, place) => isKept(place)));
+    data.ids.forEach((id, place) => rows[place].classList.toggle("left-out", !kept.has(id)));
+    byId("shown").textContent = `${kept.size} of ${data.ids.length} points shown`;
+    update();
+  }
+
+  function sortBy(column, isDown) {
+    const values = data.values[column];
+    const cells = values ?? rows.map((row) => row.children[column + 1].textContent);
+    const order = rows.map((_, place) => place).sort((first, second) => compared(cells[first], cells[second], isDown));
+    document.querySelector("#table tbody").append(...order.map((place) => rows[place]));
+    document.querySelectorAll("#table thead th[aria-sort]").forEach((head, place) => {
+      head.setAttribute("aria-sort", place === column ? (isDown ? "descending" : "ascending") : "none");
+    });
+    sorting = { column, isDown };
+  }
+
+  // Unknown values stand last in both directions.
+  function compared(first, second, isDown) {
+    if (first === second) return 0;
+    if (first === null || first === "") return 1;
+    if (second === null || second === "") return -1;
+    const sign = typeof first === "string" ? first.localeCompare(second, "en", { numeric: true }) : first - second;
+    return isDown ? -sign : sign;
+  }
+
+  function listenToTable() {
+    byId("filters").addEventListener("input", filterRows);
+    byId("filters").addEventListener("submit", (event) => event.preventDefault());
+    byId("filters").addEventListener("reset", () => setTimeout(filterRows));
+    document.querySelector("#table thead").addEventListener("click", (event) => {
+      const column = event.target.closest("button")?.dataset.sort;
+      if (column === undefined) return;
+      // Numbers begin with the largest.
+      const isFirst = sorting.column !== Number(column);
+      sortBy(Number(column), isFirst ? data.values[column] !== null : !sorting.isDown);
+    });
+    const idOfRow = new Map(Array.from(rowOf, ([id, row]) => [row, id]));
+    document.querySelector("#table tbody").addEventListener("change", (event) => {
+      choose([idOfRow.get(event.target.closest("tr"))], { adds: true });
+    });
+  }
+
+  // --- Table behind a plot ---
+
+  function fillTable(details) {
+    const plot = plots.get(details.dataset.plot);
+    details.querySelector(".scroll")?.remove();
+    const columns = Object.entries(plot.table);
+    const table = document.createElement("table");
+    const head = table.createTHead().insertRow();
+    for (const [header] of columns) {
+      const cell = document.createElement("th");
+      cell.scope = "col";
+      cell.textContent = header.replace("-\n", "").replace("\n", " ");
+      head.append(cell);
+    }
+    const body = table.createTBody();
+    const count = columns[0]?.[1].length ?? 0;
+    for (let place = 0; place < count; place += 1) {
+      const row = body.insertRow();
+      for (const [, cells] of columns) row.insertCell().textContent = cells[place];
+    }
+    const box = document.createElement("div");
+    box.className = "scroll";
+    box.tabIndex = 0;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", `Table: ${plot.title}`);
+    box.append(table);
+    details.append(box);
+  }
+
+  // --- Step times of a chosen trial ---
+
+  // The example's plot with the steps of a trial in place of its own.
+  function stepsPlot(trial) {
+    const steps = [trial.first];
+    trial.step_ms.slice(1).forEach((_, place) => steps.push(steps[place] + (trial.gaps?.[place] ?? 1)));
+    const parts = { "warm-up": [0, trial.warmup], measured: [trial.warmup, steps.length] };
+    const traces = data.trace.traces.flatMap((trace) => {
+      if (!parts[trace.name]) return trial.median_ms === null ? [] : [median(trace, trial, steps)];
+      const [begin, end] = parts[trace.name];
+      if (begin === end) return [];
+      return [{ ...trace, x: steps.slice(begin, end), y: trial.step_ms.slice(begin, end) }];
+    });
+    const end = trial.warmup_end === null ? steps[trial.warmup - 1] + 0.5 : trial.warmup_end - 0.5;
+    const shapes = trial.warmup
+      ? data.trace.layout.shapes.map((shape) => ({ ...shape, x0: steps[0] - 0.5, x1: end })) : [];
+    return {
+      name: "steps", title: "Step times of the chosen trial", traces,
+      layout: { ...data.trace.layout, shapes },
+      table: {
+        step: steps.map(String),
+        "step time, ms": trial.step_ms.map(String),
+        part: steps.map((_, place) => (place < trial.warmup ? "warm-up" : "measured")),
+      },
+    };
+  }
+
+  function median(trace, trial, steps) {
+    const measured = steps.slice(trial.warmup);
+    return { ...trace, x: [measured[0], measured.at(-1)], y: [trial.median_ms, trial.median_ms] };
+  }
+
+  function showSteps() {
+    const trial = trials[byId("trial").value];
+    plots.set("steps", stepsPlot(trial));
+    byId("steps-words").textContent = trial.words;
+    const details = document.querySelector('details[data-plot="steps"]');
+    if (details.open) fillTable(details);
+    if (drawn.has("steps")) draw("steps");
+  }
+
+  // --- Age and renewal ---
+
+  function showAge() {
+    const seconds = Math.max(0, (Date.now() - Date.parse(data.made_at)) / 1000);
+    const words = seconds < 100 ? `${seconds.toFixed(0)} s`
+      : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(1)} h`;
+    byId("age").textContent = `made ${words} ago`;
+  }
+
+  function renew() {
+    showAge();
+    setInterval(showAge, 1000);
+    setTimeout(() => {
+      storeState();
+      location.reload();
+    }, data.refresh_s * 1000);
+  }
+
+  // --- Beginning ---
+
+  // Reads JSON that is compressed, so that the page stays small.
+  async function unpacked(id) {
+    const bytes = Uint8Array.from(atob(byId(id).textContent), (character) => character.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return JSON.parse(await new Response(stream).text());
+  }
+
+  async function showPlots() {
+    // Plotly stands below this script.
+    const parsed = new Promise((done) => document.addEventListener("DOMContentLoaded", done));
+    const packed = await unpacked("packed");
+    for (const plot of packed.plots) plots.set(plot.name, plot);
+    trials = packed.traces;
+    if (byId("trial")) showSteps();
+    for (const plot of plots.values()) size(plot);
+    for (const details of document.querySelectorAll("details.numbers[open]")) fillTable(details);
+    await parsed;
+    drawWhenSeen();
+    if (state.scroll) scrollTo({ top: state.scroll, behavior: "instant" });
+    if (state.focus) byId(state.focus)?.focus({ preventScroll: true });
+    root.dataset.ready = "yes";
+    // Paper is light, and has all plots.
+    addEventListener("beforeprint", () => {
+      for (const name of plots.keys()) draw(name);
+    });
+  }
+
+  function drawWhenSeen() {
+    const observer = new IntersectionObserver((entries) => {
+      for (const { isIntersecting, target } of entries) {
+        if (!isIntersecting) continue;
+        observer.unobserve(target);
+        draw(target.id.replace(/-plot$/, ""));
+      }
+    }, { rootMargin: "200px" });
+    document.querySelectorAll(".plot").forEach((element) => observer.observe(element));
+  }
+
+  const state = stored();
+  history.scrollRestoration = "manual"; // It is restored once the plots have their heights.
+  setTheme(state.theme);
+  if (byId("trial")) {
+    byId("trial").addEventListener("change", showSteps);
+  }
+  if (rows.length) listenToTable();
+  restoreState(state);
+  if (rows.length) filterRows();
+  byId("clear").addEventListener("click", () => {
+    clearChosen();
+    byId("search")?.focus({ preventScroll: true });
+  });
+  document.querySelectorAll("details.numbers").forEach((details) => {
+    details.addEventListener("toggle", () => details.open && plots.size && fillTable(details));
+  });
+  byId("theme").addEventListener("click", () => {
+    setTheme(isDark() ? "light" : "dark");
+    redrawAll();
+    storeState();
+  });
+  prefersDark.addEventListener("change", () => {
+    setTheme();
+    redrawAll();
+  });
+  addEventListener("pagehide", storeState);
+  if (data.refresh_s) renew();
+
+  showPlots();
+})();

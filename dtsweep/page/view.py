@@ -1,0 +1,251 @@
+"""Content of a page as JSON values: text and numbers of the report, without any markup."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.analysis import without_canaries
+from dtsweep.page.points_table import rounded, table_of
+from dtsweep.plots import plots_of
+from dtsweep.plots.plot import Plot
+from dtsweep.report.advice import bounds_of
+from dtsweep.report.answer import in_short, what_next
+from dtsweep.report.content import Content, Section
+from dtsweep.report.tables import recommendation_columns
+from dtsweep.results.statuses import FLAG_MEANINGS, STATUS_MEANINGS
+from dtsweep.text import count_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dtsweep.analysis.recommend import Recommendation
+
+_ANSWERS_SHOWN = 3
+"""Largest number of recommendations that are written out; more are a table."""
+
+_MACHINE = {
+    "devices": "devices",
+    "hosts": "hosts of a trial",
+    "backend": "backend",
+    "harness": "harness",
+    "dtsweep_version": "dtsweep",
+    "torch_version": "torch",
+    "ray_version": "Ray",
+    "python_version": "Python",
+    "numpy_version": "NumPy",
+    "node_types": "node types",
+    "env_id": "env_id",
+}
+"""Columns of trials that describe the machine and its software, with their names on the page."""
+
+_SECTION_WIDTH = 10_000
+"""Columns of text of a section: no line breaks, as a name in two parts would not be redacted."""
+
+
+def view_of(
+    content: Content,
+    *,
+    place: str,
+    ranks: pd.DataFrame,
+    traces: Sequence[dict[str, Any]],
+    refresh_s: float | None,
+) -> dict[str, Any]:
+    """Arrange everything that a page shows.
+
+    Args:
+        content: of the report.
+        place: of the results, as the page names it.
+        ranks: rows of the trials' ranks.
+        traces: step times of trials, as `traces_of` gives them.
+        refresh_s: seconds after which the page loads itself again; None for never.
+    """
+    return {
+        "place": place,
+        "headline": content.headline,
+        "made_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "version": version("dtsweep"),
+        "refresh_s": refresh_s,
+        "answers": _answers(content),
+        "answers_table": _answers_table(content),
+        "frontier_answer": content.frontier_answer,
+        "none": _why_no_answer(content),
+        "doubts": list(content.doubts),
+        "plots": [plot_values(plot) for plot in plots_of(content, ranks=ranks)],
+        "traces": list(traces),
+        "table": table_of(content),
+        "limits": list(content.limits),
+        "frontiers": _frontiers(content),
+        "worth": list(content.worth.sentences),
+        "failures": _failures(content),
+        "flags": _flags(content),
+        "implausible": _implausible(content),
+        "notes": list(content.notes),
+        "constants": {name: str(value) for name, value in content.constants.items()},
+        "machine": _machine(without_canaries(content.study.frame)),
+        "sections": [text for text in map(_printed, content.sections) if text],
+    }
+
+
+def plot_values(plot: Plot) -> dict[str, Any]:
+    """Plot as JSON values."""
+    return {
+        "name": plot.name,
+        "title": plot.title,
+        "subtitle": plot.subtitle,
+        "description": plot.description,
+        "traces": _rounded(plot.traces),
+        "layout": dict(plot.layout),
+        "table": {header: list(cells) for header, cells in plot.table.items()},
+    }
+
+
+def _rounded(value: Any) -> Any:
+    """Values with numbers as a page needs them."""
+    if isinstance(value, float):
+        return rounded(value)
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value
+
+
+def _answers(content: Content) -> list[dict[str, Any]]:
+    """Each recommendation: its state in a word, its sentences, its limit, and what to do next."""
+    if len(content.recommendations) > _ANSWERS_SHOWN:
+        return []
+    # Without a recommendation, `advice` has the reason for that.
+    return [
+        _answer(one, list(sentences), content)
+        for one, sentences in zip(content.recommendations, content.advice, strict=False)
+    ]
+
+
+def _answer(
+    recommendation: Recommendation, sentences: list[str], content: Content
+) -> dict[str, Any]:
+    bound = bounds_of(recommendation.point.to_frame().T, content.bounds).iloc[0]
+    limit = f"{bound['bound_reason']}."
+    if bound["bound"]:
+        limit = f"{bound['bound']}: {limit}"
+    step = what_next(recommendation)
+    # It stands below a heading of its own.
+    sentences[1] = sentences[1].removesuffix(step).rstrip()
+    if recommendation.is_decided:
+        step = "The choice is decided: further launches would not change it."
+    return {
+        "state": in_short(recommendation),
+        "is_decided": bool(recommendation.is_decided),
+        "sentences": [sentence for sentence in sentences if sentence],
+        "limit": limit[:1].upper() + limit[1:],
+        "next": step,
+        "axes": [
+            {
+                "axis": axis.axis,
+                "share": f"{min(1.0, axis.at_most_share) * 100:.0f} %",
+                "why": axis.why,
+            }
+            for axis in bound["next_axes"]
+        ],
+    }
+
+
+def _answers_table(content: Content) -> dict[str, list[str]]:
+    """Recommendations as a table, where they are too many to be written out."""
+    if len(content.recommendations) <= _ANSWERS_SHOWN:
+        return {}
+    columns = recommendation_columns(content.recommendations, content.varying)
+    return {header.replace("\n", " "): cells for header, cells in columns.items()}
+
+
+def _why_no_answer(content: Content) -> str:
+    """Reason for a page without a recommendation; empty if there is one."""
+    if not content.trials:
+        return "No trials in these results."
+    if not content.frontiers:
+        return "No trial ended ok, so there is no frontier."
+    if not content.recommendations:
+        return " ".join(content.advice[0])
+    return ""
+
+
+def _frontiers(content: Content) -> list[dict[str, Any]]:
+    """Each frontier in words."""
+    return [
+        {
+            "name": frontier.name,
+            "sentences": [
+                sentence
+                for sentence in (
+                    f"{count_of(len(frontier.best), 'point')} on it, {frontier.dominated_count}.",
+                    frontier.verdict_words or "",
+                )
+                if sentence
+            ],
+        }
+        for frontier in content.frontiers
+    ]
+
+
+def _failures(content: Content) -> list[dict[str, Any]]:
+    """Trials that are not ok: each status, and its reasons with their numbers of trials."""
+    import pandas as pd
+
+    return [
+        {
+            "status": str(status),
+            "meaning": STATUS_MEANINGS.get(str(status), "a status of another version"),
+            "count": count_of(int(rows["count"].sum()), "trial"),
+            "rows": [
+                {
+                    "count": int(count),
+                    "reason": str(reason) if pd.notna(reason) else "no reason stored",
+                    "log": str(log) if pd.notna(log) else "",
+                }
+                for count, _, reason, log in rows.itertuples(index=False)
+            ],
+        }
+        for status, rows in content.unmeasured.groupby("status", sort=False, dropna=False)
+    ]
+
+
+def _flags(content: Content) -> list[dict[str, Any]]:
+    return [
+        {"flag": flag, "count": count, "meaning": FLAG_MEANINGS.get(flag, "")}
+        for flag, count in content.flags.items()
+    ]
+
+
+def _implausible(content: Content) -> list[str]:
+    return [
+        f"Trial {row['trial_id']}, repeat {row['repeat']}: {row['implausible']}."
+        for row in content.implausible.to_dict("records")
+    ]
+
+
+def _machine(trials: pd.DataFrame) -> list[dict[str, Any]]:
+    """Values of each column of the machine with the number of their trials."""
+    rows = []
+    for column, name in _MACHINE.items():
+        counts = trials[column].dropna().value_counts()
+        values = [str(value) for value in counts.index]
+        if len(counts) > 1:
+            values = [
+                f"{value} ({count_of(int(count), 'trial')})" for value, count in counts.items()
+            ]
+        if values:
+            rows.append({"name": name, "values": values})
+    return rows
+
+
+def _printed(section: Section) -> str:
+    """Text of a section, as a terminal has it."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    section.print(console=Console(file=out, width=_SECTION_WIDTH, highlight=False))
+    return out.getvalue().strip("\n")

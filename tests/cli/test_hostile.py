@@ -1,0 +1,97 @@
+"""Commands show results of somebody who means harm as text, and are not ordered about."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dtsweep.cli import commands
+from dtsweep.errors import CONTROL
+from dtsweep.results.run_record import FOLDER, RunningTrial, RunRecord
+from tests.hostile import PAYLOADS, store_hostile
+
+NAMES = {
+    "newline": PAYLOADS["newline"],
+    "all": "".join(PAYLOADS[name] for name in ("terminal", "bidi", "markup", "script", "equals")),
+}
+"""Payloads of the rows; more of them would be more frontiers."""
+
+FORGED = re.compile(r"^ {0,2}99  forged row", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = store_hostile(tmp_path_factory.mktemp("hostile") / "results", NAMES)
+    record = RunRecord(
+        run_id="20260101T000000Z-0123abcd",
+        sweep="".join(PAYLOADS.values()),
+        host=PAYLOADS["newline"],
+        pid=1,
+        started_at=1.0,
+        updated_at=2.0,
+        ended_at=2.0,
+        ended_as="failed",
+        reason=PAYLOADS["newline"],
+        statuses={PAYLOADS["newline"]: 1},
+        running=(RunningTrial(trial_id="a", name=PAYLOADS["newline"], since=1.0),),
+        node_use={PAYLOADS["newline"]: {}},  # type: ignore[dict-item]  # as it is stored
+    )
+    (folder / FOLDER).mkdir()
+    (folder / FOLDER / f"{record.run_id}.json").write_bytes(record.to_json())
+    return folder
+
+
+COMMANDS = {
+    "report": ("report", "{}"),
+    "report --all": ("report", "{}", "--all"),
+    "recommend": ("recommend", "{}"),
+    "status": ("status", "{}"),
+    "difference": ("difference", "{}", "workers=1", "workers=2"),
+}
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_command_prints_no_order_and_no_forged_line(
+    command: tuple[str, ...],
+    is_terminal: bool,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    if is_terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    code = run(command, folder, monkeypatch)
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    assert code in (0, 2)
+    assert "owned" in out + err or "forged row" in out + err
+    for text in (out, err):
+        # The colours are ours.
+        assert CONTROL.findall(re.sub(r"\x1b\[[0-9;]*m", "", text)) == []
+        assert FORGED.findall(re.sub(r"\x1b\[[0-9;]*m", "", text)) == []
+
+
+@pytest.mark.parametrize("command", ["report", "recommend", "status"])
+def test_json_is_ascii_and_says_what_is_stored(
+    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run((command, "{}", "--json"), folder, monkeypatch) == 0
+    out, _ = capsys.readouterr()
+    assert out.isascii()
+    assert CONTROL.findall(out) == []
+    assert "\u202egpj" in json.dumps(json.loads(out), ensure_ascii=False)
+
+
+def run(command: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Exit status of a command."""
+    words = [word.format(folder) for word in command]
+    monkeypatch.setattr("sys.argv", ["dtsweep", *words])
+    with pytest.raises(SystemExit) as end:
+        commands.main()
+    assert isinstance(end.value.code, int)
+    return end.value.code

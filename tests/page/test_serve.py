@@ -1,0 +1,166 @@
+"""The page served to this machine: by its URL alone, and with the newest rows."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from dtsweep.page.serve import PageServer, ServedPage
+from dtsweep.results.store import Results
+from tests.pages import ROOT
+from tests.report.test_notebook import ROWS, stored
+from tests.stores import BUCKET, running_store
+
+
+class Answer(NamedTuple):
+    """An answer of the server."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+
+def ask(server: PageServer, path: str, *, method: str = "GET", host: str | None = None) -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    headers = {} if host is None else {"Host": host}
+    connection.request(method, path, headers=headers)
+    response = connection.getresponse()
+    answer = Answer(response.status, dict(response.getheaders()), response.read().decode())
+    connection.close()
+    return answer
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served") / "results"
+
+
+@pytest.fixture(scope="module")
+def server(place: Path) -> Iterator[PageServer]:
+    """A server whose results have no row at first."""
+    with PageServer(Results(place, keeps_files=True), port=0, with_hosts=False) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_the_page_waits_for_rows_and_renews_itself_with_each_commit(
+    server: PageServer, place: Path
+) -> None:
+    first = ask(server, server.path)
+    assert first.status == 200
+    assert "No page yet: no results in" in first.text
+    assert 'http-equiv="refresh"' in first.text
+    stored(ROWS[:1], place)
+    one = ask(server, server.path)
+    assert "plotly" in one.text
+    assert "1 trial: 1 ok" in one.text
+    assert ask(server, server.path).text == one.text
+    stored(ROWS, place)
+    assert f"{len(ROWS)} trials: {len(ROWS)} ok" in ask(server, server.path).text
+
+
+def test_results_in_an_object_store_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_store("s3", tmp_path) as store:
+        for name, value in store.environment().items():
+            monkeypatch.setenv(name, value)
+        stored(ROWS, f"s3://{BUCKET}/r")
+        page = ServedPage(Results(f"s3://{BUCKET}/r"), with_hosts=False)
+        assert f"{len(ROWS)} trials" in page.html()
+
+
+def test_a_browser_keeps_no_copy_and_tells_no_other_site(server: PageServer) -> None:
+    headers = ask(server, server.path, method="HEAD").headers
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert int(headers["Content-Length"]) > 0
+
+
+@pytest.mark.parametrize("path", ["/", "/index.html", "/0/", "/%s", "/../%s/", "/%s/x"])
+def test_without_the_token_there_is_no_answer(server: PageServer, path: str) -> None:
+    token = server.path.strip("/")[:-1]
+    answer = ask(server, path % token if "%s" in path else path)
+    assert (answer.status, answer.text) == (404, "")
+
+
+def test_a_name_that_stands_for_this_machine_elsewhere_has_no_answer(server: PageServer) -> None:
+    assert ask(server, server.path, host=f"evil.example:{server.server_port}").status == 404
+    assert ask(server, server.path, host="localhost:8000", method="HEAD").status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
+def test_the_server_only_reads(server: PageServer, method: str) -> None:
+    assert ask(server, server.path, method=method).status == 501
+
+
+def test_other_interfaces_are_not_listened_on(server: PageServer) -> None:
+    assert server.socket.getsockname()[0] == "127.0.0.1"
+    # Linux has all of 127.0.0.0/8 on the loopback: a server on 0.0.0.0 would answer here.
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", server.server_port), timeout=5)
+
+
+def test_each_server_has_a_token_of_its_own(place: Path) -> None:
+    paths = set()
+    for _ in range(2):
+        with PageServer(Results(place), port=0, with_hosts=False) as server:
+            paths.add(server.path)
+    assert len(paths) == 2
+    assert min(map(len, paths)) > 30
+
+
+def test_the_command_prints_the_url_and_ends_well_with_ctrl_c(tmp_path: Path) -> None:
+    stored(ROWS, tmp_path / "r")
+    command = [sys.executable, "-m", "dtsweep", "serve", str(tmp_path / "r")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        url = re.search(r"http://127\.0\.0\.1:(\d+)(/\S+/)$", process.stdout.readline().strip())
+        assert url is not None
+        connection = http.client.HTTPConnection("127.0.0.1", int(url[1]), timeout=60)
+        connection.request("GET", url[2])
+        assert connection.getresponse().status == 200
+        connection.close()  # Before the whole page is there: that is no error.
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+        assert process.stderr.read().splitlines()[-1] == "dtsweep: no longer serving"
+
+
+def test_nothing_is_served_where_nothing_is(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dtsweep", "serve", str(tmp_path / "r")]
+    done = subprocess.run(
+        command,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("dtsweep: no results in")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_port_in_use_is_refused_in_one_line(server: PageServer, place: Path) -> None:
+    from dtsweep import SweepError
+
+    with pytest.raises(SweepError, match=r"port \d+ can't be used: Address already in use; leave"):
+        PageServer(Results(place), port=server.server_port, with_hosts=False)

@@ -1,0 +1,147 @@
+"""What leaves the machine names no secret, no home folder, no user and no host."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dtsweep.report.privacy import Redactor, redactor_for, redactor_of
+from dtsweep.results.store import Results
+from tests.hostile import (
+    GIVEN_AWAY,
+    JSON_COLUMNS,
+    NODE,
+    PRIVATE,
+    private_ranks,
+    private_trials,
+    store_hostile,
+)
+
+
+def leaks(text: str) -> list[str]:
+    return [part for part in GIVEN_AWAY if part in text]
+
+
+def test_the_example_has_all_that_gives_somebody_away() -> None:
+    assert leaks(PRIVATE) == [*GIVEN_AWAY]
+    assert leaks(Redactor().text(PRIVATE)) == ["node-7", "corp.example"]
+    assert leaks(Redactor([NODE]).text(PRIVATE)) == []
+
+
+def test_rows_whose_every_text_column_gives_somebody_away_give_nothing_away() -> None:
+    ranks = private_ranks()
+    redactor = redactor_of(ranks)
+    for frame in (private_trials(), ranks):
+        for name in frame:
+            for value in frame[name].dropna():
+                assert leaks(json.dumps(redactor.values(value), default=str)) == [], name
+                if name in JSON_COLUMNS:
+                    json.loads(redactor.text(value))
+
+
+def test_the_redactor_of_stored_results_knows_nodes_drivers_and_users(tmp_path: Path) -> None:
+    store_hostile(tmp_path, {"private": f"/home/annlee/x on {NODE}"})
+    redactor = redactor_for(Results(tmp_path))
+    # Neither text has a home folder.
+    assert redactor.text("by annlee") == "by [user]"
+    assert redactor_for(Results(tmp_path), with_hosts=True).text("by annlee") == "by annlee"
+
+
+def test_with_hosts_names_stay_and_secrets_and_home_folders_do_not() -> None:
+    shown = Redactor([NODE], with_hosts=True).text(PRIVATE)
+    assert NODE in shown
+    assert "10.3.2.1" in shown
+    assert {"hunter2", "hunter3", "t0ps3cret", "/home/", "hf_abcdef"} & {*leaks(shown)} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no /home/ann/a/net.py:12", "no ~/a/net.py:12"),
+        ("at /mnt/nfs/home/ann/x, ok", "at ~/x, ok"),
+        ("file:///home/ann/x", "file://~/x"),
+        (r"C:\Users\ann\net.py", r"~\net.py"),
+        (r'{"path": "C:\\Users\\ann\\net.py"}', r'{"path": "~\\net.py"}'),
+        ("/root/x and /rooted/y", "~/x and /rooted/y"),
+        ("~ann/x", "~/x"),
+        ("/home/ann/x by ann, annual", "~/x by [user], annual"),
+        ("git_token = abc", "git_token = [secret]"),
+        ('{"HF_TOKEN": "abc", "A": "b"}', '{"HF_TOKEN": "[secret]", "A": "b"}'),
+        ('{"HF_TOKEN": "hidden:03f9"}', '{"HF_TOKEN": "hidden:03f9"}'),
+        ("train.py --api-key abc --lr 1", "train.py --api-key [secret] --lr 1"),
+        ("Authorization: Bearer abcdefghijklmnop", "Authorization: Bearer [secret]"),
+        ("ann@corp.example wrote", "[address] wrote"),
+        ("node 1f4cb9bfbfd10a210911967cc0d3aae75e9e1857822ac4a90be2165d", "node [node id]"),
+        ("rank 0 on gpu-3, gpu-31", "rank 0 on host 1, gpu-31"),
+        ("rank 1 on a: a gpu of a node", "rank 1 on host 2: a gpu of a node"),
+        ("a.b.internal:6379", "[host]:6379"),
+        ("worker 10.0.0.3:6379", "worker [address]:6379"),
+    ],
+)
+def test_what_stands_in_the_place_of_what_is_left_out(text: str, shown: str) -> None:
+    assert Redactor(["gpu-3", "a"]).text(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "KeyError: 'weight'",
+        "max_tokens=512, tokens_per_s: 1234.5, passes=2",
+        "package nvidia-curand-cu12 10.3.5.147",
+        "torch==2.7.1.0",
+        "gloo listens on 127.0.0.1 and 0.0.0.0",
+        "at 12:30:45 UTC, std::vector, a::b",
+        "https://docs.example/users/guide",
+        "OutOfMemoryError: 2 GiB on a GPU",
+        "989554ca7efbfe15 428415b03a0147f3a226299a74e34807",
+        'Point(sync="ddp", workers=2, micro_batch=8)',
+        "logs/20261126T161202-w2-549191/0.log",
+        "dtsweep/workloads/decoder.py changed",
+    ],
+)
+def test_what_gives_nobody_away_stays(text: str) -> None:
+    assert Redactor(["gpu", "a", "vm"]).text(text) == text
+
+
+def test_the_user_of_this_process_is_left_out_unless_everybody_has_that_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOGNAME", "mariecurie")
+    assert getpass.getuser() == "mariecurie"
+    assert redactor_of(None).text("run of mariecurie") == "run of [user]"
+    monkeypatch.setenv("LOGNAME", "root")
+    assert redactor_of(None).text("as root") == "as root"
+
+
+def test_a_home_folder_that_is_everything_replaces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/")
+    assert Redactor().text("a/b /c") == "a/b /c"
+    monkeypatch.setenv("HOME", "/data/marie")
+    assert Redactor().text("/data/marie/x /data/marie2/x") == "~/x /data/marie2/x"
+
+
+def test_keys_that_would_become_one_are_both_kept() -> None:
+    shown = Redactor().values({"10.0.0.1": 1, "10.0.0.2": [("10.0.0.3", 2.5, None, True)]})
+    assert shown == {"[address]": 1, "[address] (2)": [["[address]", 2.5, None, True]]}
+
+
+PIECES = st.sampled_from([*PRIVATE.split(), NODE, "vm", "on", "a", "=", ": ", "/", "~", "[user]"])
+
+
+@given(st.lists(PIECES | st.text(max_size=5), max_size=12), st.sampled_from([" ", "", "/", "="]))
+def test_leaving_out_twice_is_leaving_out_once(pieces: list[str], between: str) -> None:
+    redactor = Redactor([NODE, "vm", "a"], users=["annlee"])
+    once = redactor.text(between.join(pieces))
+    assert redactor.text(once) == once
+
+
+@given(st.lists(st.text(string.ascii_lowercase, min_size=1, max_size=9), max_size=12))
+def test_words_in_which_names_are_only_a_part_stay(words: list[str]) -> None:
+    text = " ".join(f"x{word}vm {word}gpu3x" for word in words)
+    assert Redactor(["vm", "gpu3", "gpu"], users=["ann"]).text(text) == text

@@ -1,0 +1,301 @@
+"""A folder that somebody else has filled takes bounded memory, and nothing in it is followed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dtsweep.analysis.load import load
+from dtsweep.errors import STORED, StorageError
+from dtsweep.results.lease import holder
+from dtsweep.results.parquet import LONG_TEXT_BYTES, TEXT_BYTES
+from dtsweep.results.schema import table_schema
+from dtsweep.results.storage import RECORD_BYTES, Storage
+from dtsweep.results.store import Results
+from tests.hostile import write_rows
+from tests.results.test_store import commit, sealed
+
+PEAK = """
+import resource, sys
+from dtsweep.results.store import Results
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+results = Results(sys.argv[1])
+try:
+    rows = results.table(sys.argv[2]).num_rows
+except Exception as error:
+    rows = str(error)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(rows, (peak - before) // 1024, results.quarantined, sep="|")
+"""
+
+
+def read_apart(folder: Path, table: str = "trials") -> tuple[str, int, str]:
+    """Rows (or the error), MiB of memory that reading took at its peak, and what was left out."""
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, folder, table], capture_output=True, text=True, check=True
+    )
+    rows, peak_mib, quarantined = done.stdout.strip().split("|", 2)
+    return rows, int(peak_mib), quarantined
+
+
+def bomb(folder: Path, length: int, rows: int, *, use_dictionary: bool) -> Path:
+    """Write one text in many rows, as a small file."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * length])
+    ids = [f"attempt{number}" for number in range(rows)]
+    table = pa.table({"attempt_id": ids, "reason": texts})
+    sink = pa.BufferOutputStream()
+    # Arrow's schema would say that the texts have a dictionary.
+    options = {"compression": "zstd", "use_dictionary": use_dictionary, "store_schema": False}
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(table_schema("trials").metadata)
+    return placed(folder, sink.getvalue().to_pybytes())
+
+
+def placed(folder: Path, data: bytes) -> Path:
+    """Put a file of trials there, under the name that its bytes ask for."""
+    path = folder / "trials" / f"part-theirs-{hashlib.sha256(data).hexdigest()[:16]}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+# Memory
+
+
+@pytest.mark.parametrize(("use_dictionary", "count"), [(True, 4_000), (False, 300)])
+def test_a_small_file_that_unpacks_to_gigabytes_is_left_out_without_taking_them(
+    tmp_path: Path, use_dictionary: bool, count: int
+) -> None:
+    commit(Results(tmp_path), 1)
+    path = bomb(tmp_path, 1_000_000, count, use_dictionary=use_dictionary)
+    assert path.stat().st_size < 200_000
+    rows, peak_mib, quarantined = read_apart(tmp_path)
+    assert rows == "1"
+    assert "it unpacks to more than" in quarantined
+    assert peak_mib < 120
+
+
+def test_a_text_longer_than_dtsweep_writes_is_left_out_and_a_long_field_is_read(
+    tmp_path: Path,
+) -> None:
+    common = {"trial_id": "t", "status": "ok"}
+    field = {"workload_data": "x" * (LONG_TEXT_BYTES - 1)}
+    kept = common | field | {"attempt_id": "kept", "reason": "x" * TEXT_BYTES}
+    write_rows(tmp_path, "trials", [kept], workload_types={"data": str})
+    write_rows(
+        tmp_path, "trials", [common | {"attempt_id": "long", "reason": "x" * (TEXT_BYTES + 1)}]
+    )
+    results = Results(tmp_path)
+    assert [row["attempt_id"] for row in results.attempts()] == ["kept"]
+    [(_, reason)] = results.quarantined
+    assert f"column reason has a text of {TEXT_BYTES + 1} bytes" in reason
+
+
+def test_files_that_take_too_much_together_are_an_error_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dtsweep.results.store.MAX_BYTES", 10_000)
+    monkeypatch.setattr("dtsweep.results.store.MEMORY_PARTS", 1 << 50)
+    for number in range(9):
+        commit(Results(tmp_path), number)
+    with pytest.raises(StorageError, match=r"trials unpacks to more than.*another folder"):
+        Results(tmp_path).attempts()
+
+
+def test_a_footer_that_states_less_than_its_pages_hold_is_not_believed(tmp_path: Path) -> None:
+    rows = pa.table(
+        {"attempt_id": [f"a{i}" for i in range(2_000)], "reason": ["x" * 60_000] * 2_000}
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        rows.replace_schema_metadata(table_schema("trials").metadata),
+        sink,
+        compression="zstd",
+        use_dictionary=False,
+        data_page_size=1 << 28,
+    )
+    data = sink.getvalue().to_pybytes()
+    stated = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).column(1)
+    assert stated.total_uncompressed_size > 100_000_000
+    small = _replaced_number(data, stated.total_uncompressed_size, 1_000)
+    path = placed(tmp_path, small)
+    assert pq.ParquetFile(path).metadata.row_group(0).column(1).total_uncompressed_size < 2_000
+    rows_read, peak_mib, quarantined = read_apart(tmp_path)
+    assert rows_read == "0"
+    assert "it unpacks to more than" in quarantined
+    assert peak_mib < 80
+
+
+def _replaced_number(data: bytes, number: int, other: int) -> bytes:
+    """Put another number into the footer, in as many bytes."""
+    old, new = _varint(2 * number), _varint(2 * other)
+    new = bytes(byte | 0x80 for byte in new) + b"\x80" * (len(old) - len(new) - 1) + b"\x00"
+    begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert data.count(old, begin) >= 1
+    return data[:begin] + data[begin:].replace(old, new)
+
+
+def _varint(number: int) -> bytes:
+    out = b""
+    while number >= 0x80:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+def test_a_file_larger_than_any_of_ours_is_named_and_not_read(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    path = tmp_path / "trials" / "part-huge-0123456789abcdef.parquet"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    rows, peak_mib, quarantined = read_apart(tmp_path)
+    assert rows == "1"
+    assert "it has 1099511627776 bytes, over" in quarantined
+    assert peak_mib < 80
+
+
+def test_one_harmful_file_is_not_merged_with_honest_ones(tmp_path: Path) -> None:
+    for number in range(4):
+        commit(Results(tmp_path), number)
+    long = {"attempt_id": "long", "trial_id": "t", "status": "ok", "reason": "x" * 2 * TEXT_BYTES}
+    path = write_rows(tmp_path, "trials", [long])
+    Results(tmp_path).compact()
+    results = Results(tmp_path)
+    assert len(results.attempts()) == 4
+    assert [name for name, _ in results.quarantined] == [f"trials/{path.name}"]
+
+
+def test_a_reason_of_any_length_is_cut_to_what_readers_take(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1, reason="ü" * 1_000_000)
+    results = Results(tmp_path)
+    [row] = results.attempts()
+    assert results.quarantined == []
+    assert len(row["reason"]) <= STORED
+    assert row["reason"].endswith("characters more)")
+
+
+def test_rows_that_are_too_many_for_one_file_stay_in_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dtsweep.results.merge.MERGED_BYTES", 1_000)
+    for number in range(3):
+        commit(Results(tmp_path), number)
+    Results(tmp_path).compact()
+    assert len([*(tmp_path / "trials").iterdir()]) == 3
+    assert len(Results(tmp_path).attempts()) == 3
+
+
+# Odd files
+
+
+def test_folders_links_pipes_sockets_and_devices_are_named_and_not_opened(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    commit(Results(outside), 2)
+    [other] = (outside / "trials").glob("*.parquet")
+    for table in ("trials", "ranks", "steps"):
+        folder = tmp_path / table
+        (folder / "folder.parquet").mkdir()
+        (folder / "link.parquet").symlink_to(other)
+        (folder / other.name).symlink_to(other)
+        (folder / "zero.parquet").symlink_to("/dev/zero")
+        os.mkfifo(folder / "pipe.parquet")
+        with socket.socket(socket.AF_UNIX) as server:
+            here = Path.cwd()
+            os.chdir(folder)
+            server.bind("socket.parquet")
+            os.chdir(here)
+    results = Results(tmp_path)
+    assert [row["attempt_id"] for row in results.attempts()] == ["attempt1"]
+    kinds = {name.partition("/")[2]: reason for name, reason in results.quarantined}
+    assert kinds == {
+        "folder.parquet": "it is a folder, not a file",
+        "link.parquet": "it is a link, not a file",
+        other.name: "it is a link, not a file",
+        "zero.parquet": "it is a link, not a file",
+        "pipe.parquet": "it is a pipe, not a file",
+        "socket.parquet": "it is a socket, not a file",
+    }
+    Results(tmp_path).compact()
+    assert other.exists()
+
+
+def test_odd_records_of_runs_and_leases_are_named_and_not_opened(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    for name in ("runs", "lease"):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "zero.json").symlink_to("/dev/zero")
+        os.mkfifo(folder / "pipe.json")
+        (folder / "nested.json").write_text("[" * 100_000)
+        with (folder / "large.json").open("wb") as file:
+            file.truncate(RECORD_BYTES + 1)
+    results = Results(tmp_path)
+    assert results.run_records() == []
+    assert holder(Storage(tmp_path)) is None
+    reasons = dict(results.quarantined)
+    assert reasons["runs/zero.json"] == "it is a link, not a file"
+    assert reasons["runs/pipe.json"] == "it is a pipe, not a file"
+    assert reasons["runs/large.json"].startswith("it has ")
+    assert "runs/nested.json" in reasons
+
+
+def test_a_name_with_a_newline_is_one_line_of_a_warning(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    (tmp_path / "trials" / "a\nb\x1b[2J\u202e.parquet").write_bytes(b"")
+    with pytest.warns(UserWarning, match="is left out") as caught:
+        load(tmp_path)
+    [warning] = caught
+    assert r"a\nb\x1b[2J\u202e.parquet is left out" in str(warning.message)
+
+
+# JSON
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "text"),
+    [
+        ("trials", "environment", "no JSON"),
+        ("trials", "environment", "[]"),
+        ("trials", "environment", '{"A": 1}'),
+        ("trials", "sources", "[" * 10_000),
+        ("trials", "measure", "7"),
+        ("trials", "question", "{}"),
+        ("trials", "question", '{"goal": {"maximize": 7, "allow": []}}'),
+        ("trials", "command", "[]"),
+        ("ranks", "machine", "null"),
+        ("ranks", "throttle_shares", '{"a": "b"}'),
+    ],
+)
+def test_a_file_with_text_in_place_of_json_is_left_out(
+    tmp_path: Path, table: str, column: str, text: str
+) -> None:
+    commit(Results(tmp_path), 1)
+    row = {"attempt_id": "attempt1", "trial_id": "trial1", column: text}
+    path = write_rows(tmp_path, table, [row])
+    results = Results(tmp_path)
+    results.table(table)
+    [(name, reason)] = results.quarantined
+    assert name == f"{table}/{path.name}"
+    assert f"column {column} has a text that is not" in reason
+
+
+def test_a_column_whose_name_orders_a_terminal_about_is_left_out(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    rows = pa.table(
+        {"attempt_id": ["x"], "workload_\x1b[2J": ["y"]}, metadata=table_schema("trials").metadata
+    )
+    sealed(tmp_path, "trials", rows)
+    results = Results(tmp_path)
+    assert len(results.attempts()) == 1
+    [(_, reason)] = results.quarantined
+    assert r"column 'workload_\x1b[2J' is not a column" in reason

@@ -1,0 +1,175 @@
+"""Results, plans and runs in a real kernel of Jupyter: HTML, progress, completion."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from jupyter_client.manager import start_new_kernel
+
+import dtsweep
+from tests.pages import ROOT
+from tests.report.test_notebook import ROWS, stored
+
+PAYLOAD = "<script>alert(1)</script>"
+
+SWEEP = """
+from dtsweep import Measure, Sweep, workloads
+sweep = Sweep(
+    workload=workloads.Gpt(layers=1, width=16, sequence=8),
+    axes={"workers": [1], "micro_batch": [1, 2, 4]},
+    measure=Measure(repeats=1, half_width=None, max_steps=3, max_seconds=0.5, canary=False),
+)
+"""
+
+
+class Output(NamedTuple):
+    """A message of a cell."""
+
+    kind: str
+    content: dict[str, Any]
+
+
+class Kernel:
+    """A kernel that runs cells."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def outputs(self, code: str) -> list[Output]:
+        outputs: list[Output] = []
+        reply = self._client.execute_interactive(
+            code,
+            timeout=120,
+            output_hook=lambda message: outputs.append(
+                Output(message["msg_type"], message["content"])
+            ),
+        )
+        assert reply["content"]["status"] == "ok", "\n".join(reply["content"].get("traceback", []))
+        return [output for output in outputs if output.kind not in ("status", "execute_input")]
+
+    def html(self, code: str) -> str:
+        (result,) = [out for out in self.outputs(code) if out.kind == "execute_result"]
+        return str(result.content["data"]["text/html"])
+
+    def completions(self, text: str) -> list[str]:
+        return list(self._client.complete(text, reply=True, timeout=60)["content"]["matches"])
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    folder = tmp_path_factory.mktemp("notebook")
+    rows = [{**row, "straggler": "rank 0 on secret-host"} for row in ROWS]
+    rows.append(
+        {
+            **ROWS[0],
+            **{"role": "canary", "status": "hang", "reason": f"{PAYLOAD} secret-host /home/ada/x"},
+        }
+    )
+    stored(tuple(rows), folder / "r")
+    (folder / "small.py").write_text(SWEEP)
+    manager, client = start_new_kernel(
+        kernel_name="python3", cwd=str(folder), env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    try:
+        shell = Kernel(client)
+        shell.outputs(
+            "import dtsweep\n"
+            "from dtsweep import analysis, plots, report\n"
+            "frame = dtsweep.load('r', canaries=True)\n"
+            "study = analysis.Study(frame)\n"
+            "content = report.content_of(study)\n"
+            "from small import sweep"
+        )
+        yield shell
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def headers(html: str) -> list[str]:
+    return re.findall(r'<th scope="col"[^>]*>(.*?)</th>', html)
+
+
+def test_a_study_is_a_table_of_the_settings_that_vary(kernel: Kernel) -> None:
+    html = kernel.html("study")
+    assert headers(html) == ["setting", "measured values"]
+    assert ">workload.layers</th>" in html
+
+
+def test_a_recommendation_is_shown_with_its_candidates_and_code(kernel: Kernel) -> None:
+    html = kernel.html("analysis.recommend(study)[0]")
+    assert "Best of one launch each: ddp workers=2" in html
+    assert {"point", "samples/s", "launches", "role"} <= set(headers(html))
+    assert "<pre>" in html
+
+
+def test_a_frontier_is_a_table_of_its_points(kernel: Kernel) -> None:
+    html = kernel.html("content.frontiers[0]")
+    assert {"point", "step ms", "samples/s", "standing"} <= set(headers(html))
+
+
+def test_a_plan_is_a_table_of_its_trials(kernel: Kernel) -> None:
+    html = kernel.html("dtsweep.plan_of(sweep, 'nothing-yet')")
+    assert headers(html) == ["#", "repeat", "point", "state"]
+    assert html.count("micro_batch=") == 3
+    assert "3 trials to run" in html
+
+
+def test_foreign_text_is_escaped_and_names_nobody(kernel: Kernel) -> None:
+    html = kernel.html("content")
+    assert "&lt;script&gt;alert(1)" in html
+    assert "<script" not in html
+    assert "secret-host" not in html
+    assert "ada" not in html
+
+
+def test_a_representation_is_one_short_line(kernel: Kernel) -> None:
+    (printed,) = kernel.outputs(
+        "for shown in (study, content, *analysis.recommend(study), *content.frontiers):\n"
+        "    print(repr(shown))"
+    )
+    lines = printed.content["text"].splitlines()
+    assert len(lines) == 7
+    assert max(map(len, lines)) < 150
+    assert lines[2] == (
+        "<Recommendation: single_launch, workers=2 samples_per_s=70, of 2 candidates>"
+    )
+
+
+def test_a_run_shows_one_display_that_is_updated(kernel: Kernel) -> None:
+    outputs = kernel.outputs(
+        "rows = dtsweep.run(sweep, 'measured', in_process=True)\nassert len(rows) == 3"
+    )
+    shown = [output for output in outputs if output.kind == "display_data"]
+    updates = [output for output in outputs if output.kind == "update_display_data"]
+    assert len(shown) == 1, outputs
+    assert [output for output in outputs if output not in (*shown, *updates)] == []
+    (display_id,) = {output.content["transient"]["display_id"] for output in (*shown, *updates)}
+    assert display_id
+    texts = [output.content["data"]["text/plain"] for output in updates]
+    assert any("since" in text and "micro_batch=" in text for text in texts)
+    assert "3/3 trials · ended after" in texts[-1]
+    last = updates[-1].content["data"]["text/html"]
+    assert '<progress value="3" max="3"' in last
+    assert last.count("samples/s") == 3
+
+
+@pytest.mark.parametrize("name", ["dtsweep", "analysis", "plots", "report"])
+def test_tab_offers_what_is_public_and_nothing_else(kernel: Kernel, name: str) -> None:
+    module = dtsweep if name == "dtsweep" else getattr(dtsweep, name)
+    assert dir(module) == sorted(module.__all__)
+    completed = [match.rpartition(".")[2] for match in kernel.completions(f"{name}.")]
+    assert sorted(completed) == sorted(module.__all__)
+
+
+@pytest.mark.parametrize("name", ["dtsweep", "analysis", "plots", "report"])
+def test_what_is_public_is_documented(name: str) -> None:
+    page = Path(ROOT / "docs" / "notebooks.md").read_text("utf-8")
+    module = dtsweep if name == "dtsweep" else getattr(dtsweep, name)
+    prefix = "dtsweep." if name == "dtsweep" else f"{name}."
+    assert [public for public in module.__all__ if f"`{prefix}{public}`" not in page] == []
