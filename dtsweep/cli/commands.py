@@ -12,6 +12,7 @@ import click
 from dtsweep.cli.cluster import cluster
 from dtsweep.cli.compare import compare, difference
 from dtsweep.cli.decide import recommend, report
+from dtsweep.cli.import_table import import_table
 from dtsweep.cli.measure import doctor, plan, run
 from dtsweep.cli.options import tell
 from dtsweep.cli.script import script
@@ -44,7 +45,10 @@ def cli() -> None:
     """
 
 
-_COMMANDS = (run, plan, script, status, report, recommend, difference, compare, doctor, cluster)
+_COMMANDS = (
+    *(run, plan, script, status, report, recommend, difference, compare, import_table),
+    *(doctor, cluster),
+)
 
 for _command in _COMMANDS:
     cli.add_command(_command)

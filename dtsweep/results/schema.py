@@ -556,7 +556,15 @@ TRIALS: tuple[Column, ...] = (
     ),
     Column("gpus_per_worker", FLOAT, "GPUs", "asked for per worker"),
     Column("fresh", BOOL, "", "whether the trial had a session of its own"),
-    Column("harness", TEXT, "", "what started the workers: ray, torchrun or in_process"),
+    Column(
+        "harness",
+        TEXT,
+        "",
+        "what started the workers: ray, torchrun or in_process; imported: the row is of a table",
+    ),
+    Column(
+        "imported_from", TEXT, "", "of an imported row: its table's file, and the line or row in it"
+    ),
     Column("backend", TEXT, "", "of the collectives: nccl or gloo"),
     Column("session", TEXT, "", "name of the live worker group that measured it"),
     Column(
