@@ -28,7 +28,7 @@ _PLACES = 3
     "map_name",
     metavar="FILE-or-NAME",
     help="Columns of the tables, in TOML; see docs/import.md. Ready: ray-tune, adaptdl, "
-    "images-per-s.",
+    "horovod-ladder.",
 )
 @click.option("--results", metavar="DIR-or-URI", help="Where the rows are stored.")
 @click.option(

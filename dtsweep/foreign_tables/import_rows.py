@@ -15,10 +15,8 @@ from dtsweep.foreign_tables.table import MOST_ROWS, Record, rows_of_file
 from dtsweep.foreign_tables.translate import Translated, translated
 from dtsweep.provenance.versions import versions
 from dtsweep.results.pack import unmeasured_files
+from dtsweep.results.schema import IMPORTED
 from dtsweep.results.store import Results
-
-HARNESS = "imported"
-"""Harness of imported rows."""
 
 _ROWS_OF_A_FILE = 5_000
 
@@ -157,7 +155,7 @@ def _records(table: Path, most: int) -> list[Record]:
 def _fixed_columns(row: Translated) -> dict[str, Any]:
     """Columns that do not come from the map."""
     columns: dict[str, Any] = {
-        "harness": HARNESS,
+        "harness": IMPORTED,
         "role": "trial",
         "imported_from": row.place,
         "dtsweep_version": versions()["dtsweep_version"],
@@ -171,14 +169,14 @@ def _fixed_columns(row: Translated) -> dict[str, Any]:
             "flags": ["implausible"],
         }
     if row.values["workers"] > 1 and row.values.get("comm_share") is None:
-        columns["comm_reason"] = "not in the imported table"
+        columns["comm_reason"] = "the imported table says nothing of the exchange"
     return columns
 
 
 def _store(store: Results, trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Store the rows that are new; returns them."""
     stored = store.attempts({"trial_id", "harness", "row_number"})
-    earlier = [row for row in stored if row["harness"] == HARNESS]
+    earlier = [row for row in stored if row["harness"] == IMPORTED]
     new = new_attempts(trials, earlier)
     number = max((row["row_number"] or 0 for row in stored), default=0)
     types = _workload_types(new)

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dtsweep.errors import SweepError
+from dtsweep.errors import STORED, SweepError, printable, shortened
 from dtsweep.foreign_tables.table import Record, flat, json_object, lines_of
+
+ERROR = "error.txt"
+"""File of a trial that failed; its last line says why."""
 
 REPORTS = "result.json"
 """File of a trial with a line for each report."""
@@ -23,7 +26,8 @@ def rows_of_experiment(folder: Path) -> Iterator[Record]:
     A row has the columns of the last report, `config/NAME` for each value of the configuration, and
     `mean_iteration_s`, `median_iteration_s`, `iterations`: the time from one report to the next,
     without that to the first one, which has the trial's start in it. `status` is ERROR where the
-    trial left `error.txt`, NO_REPORT where it never reported, else REPORTED.
+    trial left `error.txt`, whose last line is `error`, NO_REPORT where it never reported, else
+    REPORTED.
 
     Raises:
         SweepError: it is not such a folder, or a file of it can't be read.
@@ -60,6 +64,8 @@ def _trial(folder: Path) -> dict[str, Any]:
         row["mean_iteration_s"] = statistics.fmean(seconds[1:])
         row["median_iteration_s"] = statistics.median(seconds[1:])
     row["status"] = "REPORTED" if last else "NO_REPORT"
-    if (folder / "error.txt").is_file():
+    if (folder / ERROR).is_file():
         row["status"] = "ERROR"
+        lines = [line for _, line in lines_of(folder / ERROR)]
+        row["error"] = shortened(printable(lines[-1].strip()), STORED) if lines else None
     return row

@@ -20,6 +20,9 @@ SCHEMA_VERSION = 1
 It rises with each release that adds columns, and no column is ever changed or removed.
 """
 
+IMPORTED = "imported"
+"""Harness of rows that were imported from a table."""
+
 BOOL = pa.bool_()
 INT = pa.int64()
 FLOAT = pa.float64()
