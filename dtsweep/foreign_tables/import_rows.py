@@ -87,7 +87,10 @@ def import_tables(
         if row.contradiction is not None:
             flagged.setdefault(row.contradiction, []).append(row.place)
     named = identified(kept, source=source)
-    trials = [{**trial, **_fixed_columns(row)} for trial, row in zip(named, kept, strict=True)]
+    version = {"dtsweep_version": versions()["dtsweep_version"]}
+    trials = [
+        {**trial, **_fixed_columns(row), **version} for trial, row in zip(named, kept, strict=True)
+    ]
     store = Results(results)
     with store.leased(say):
         added = _store(store, trials)
@@ -138,6 +141,8 @@ def _records(table: Path, most: int) -> list[Record]:
         table = table.parent
     if not table.exists():
         raise SweepError(f"table {str(table)!r} does not exist")
+    if not table.is_dir() and not table.is_file():
+        raise SweepError(f"table {str(table)!r} is not a file, nor a folder of Ray Tune")
     rows = rows_of_experiment(table) if table.is_dir() else rows_of_file(table)
     records = []
     for record in rows:
@@ -158,7 +163,6 @@ def _fixed_columns(row: Translated) -> dict[str, Any]:
         "harness": IMPORTED,
         "role": "trial",
         "imported_from": row.place,
-        "dtsweep_version": versions()["dtsweep_version"],
         "implausible": row.contradiction,
         "flags": [],
     }

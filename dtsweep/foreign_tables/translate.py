@@ -58,12 +58,13 @@ def translated(record: Record, table_map: BoundMap, *, workload: str) -> Transla
     try:
         status = _status(record, table_map)
         given = {
-            name: _converted(value, name)
+            name: _converted(value, name, shown=name)
             for name, value in table_map.constants.items()
             if name in _TYPES
         }
         for name, expression in table_map.columns.items():
-            given[name] = _converted(expression.value_of(record.values), name)
+            value = expression.value_of(record.values)
+            given[name] = _converted(value, name, shown=expression.text)
         settings = {
             name: setting_of(expression.value_of(record.values))
             for name, expression in table_map.settings.items()
@@ -119,22 +120,22 @@ def _status(record: Record, table_map: BoundMap) -> str:
     return table_map.statuses[value]
 
 
-def _converted(value: Any, name: str) -> Any:
-    """Value of the type of its column of results; null where it is empty."""
+def _converted(value: Any, name: str, *, shown: str) -> Any:
+    """Value of the type of a column of results, null where it is empty; errors have `shown`."""
     kind = _TYPES[name]
     if kind == BOOL:
-        return _truth(value, name)
+        return _truth(value, shown)
     if kind not in (INT, FLOAT):
         if is_null(value):
             return None
         return _word(str(value).strip(), name)
-    number = number_of(value, name)
+    number = number_of(value, shown)
     if number is None or kind == FLOAT:
         return None if number is None else float(number)
     if not float(number).is_integer():
-        raise SweepError(f"{name} = {quoted(value)} is not a whole number")
+        raise SweepError(f"{shown} = {quoted(value)} is not a whole number")
     if not abs(number) < 1 << 63:
-        raise SweepError(f"{name} = {quoted(value)} is too large")
+        raise SweepError(f"{shown} = {quoted(value)} is too large")
     return int(number)
 
 

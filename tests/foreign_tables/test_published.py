@@ -38,8 +38,8 @@ def test_the_frontier_is_that_of_brute_force_over_the_columns(job: str, study: S
     rows = rows.assign(log_step=np.log(rows["step_time"]), log_rate=np.log(rows["rate"]))
     points = rows.groupby(POINT)[["log_step", "log_rate"]].mean().reset_index()
     step, rate = (points[name].to_numpy()[:, None] for name in ("log_step", "log_rate"))
-    no_worse = (step.T <= step + 1e-12) & (rate.T >= rate - 1e-12)
-    better = (step.T < step - 1e-12) | (rate.T > rate + 1e-12)
+    no_worse = (step + 1e-12 >= step.T) & (rate - 1e-12 <= rate.T)
+    better = (step - 1e-12 > step.T) | (rate + 1e-12 < rate.T)
     best = points[~(no_worse & better).any(axis=1)]
     expected = {*best[["workers", "hosts", "local_bsz"]].itertuples(index=False, name=None)}
 
