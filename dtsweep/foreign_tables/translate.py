@@ -38,7 +38,7 @@ class Translated:
     """Settings of the table's own, by name."""
 
     contradiction: str | None
-    """Why its numbers can't all be true; null where they can."""
+    """Numbers that can't all be true, in words; None where all can."""
 
 
 def translated(record: Record, table_map: BoundMap, *, workload: str) -> Translated | str:

@@ -286,15 +286,24 @@ def test_tables_are_read_whole_before_anything_is_stored(tmp_path: Path) -> None
     assert not (tmp_path / "results").exists()
 
 
-def test_a_hundred_thousand_rows_are_imported_and_one_more_is_refused(tmp_path: Path) -> None:
-    table = write_csv(tmp_path / "cluster", ROWS[:1])
+def many_rows(folder: Path, count: int) -> Path:
+    table = write_csv(folder / "cluster", ROWS[:1])
     with table.open("a") as file:
-        file.writelines(f"{1 + n % 64},{8 + n // 64},{100 + n % 7},bf16\n" for n in range(99_999))
-    table_map = read_map(str(write_map(tmp_path)))
-    done = import_tables([table], table_map, results=tmp_path / "results")
-    assert done.added == 100_000
-    assert Results(tmp_path / "results").table("trials").num_rows == 100_000
-    with table.open("a") as file:
-        file.write("1,8,100,bf16\n")
+        lines = (f"{1 + n % 64},{9 + n // 64},{100 + n % 7},bf16\n" for n in range(count - 1))
+        file.writelines(lines)
+    return table
+
+
+def test_rows_of_several_files_are_all_stored(tmp_path: Path) -> None:
+    table = many_rows(tmp_path, 5_001)
+    done = import_tables([table], read_map(str(write_map(tmp_path))), results=tmp_path / "results")
+    assert done.added == 5_001
+    rows = Results(tmp_path / "results").table("trials")
+    assert rows["row_number"].to_pylist() == [*range(1, 5_002)]
+    assert Results(tmp_path / "results").files("trials") == 2
+
+
+def test_more_than_a_hundred_thousand_rows_are_refused(tmp_path: Path) -> None:
+    table = many_rows(tmp_path, 100_001)
     with pytest.raises(SweepError, match=r"at most 100,000 rows.*split it"):
-        import_tables([table], table_map, results=tmp_path / "results")
+        import_tables([table], read_map(str(write_map(tmp_path))), results=tmp_path / "results")
