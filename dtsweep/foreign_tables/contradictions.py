@@ -54,21 +54,23 @@ def _disagreeing(row: Mapping[str, Any], tokens: float | None) -> Iterator[str]:
     step = row.get("step_mean_s", row.get("step_p50_s"))
     batch = row.get("global_batch") or global_batch_of(row)
     rate, token_rate = row.get("samples_per_s"), row.get("tokens_per_s")
-    if None not in (rate, step, batch) and _differ(rate * step, batch):
+    if rate is not None and step is not None and batch is not None and _differ(rate * step, batch):
         yield (
             f"samples_per_s × step time is {rate * step:.4g} samples, and the global batch "
             f"{batch:g}"
         )
-    if None not in (token_rate, step, batch, tokens) and _differ(token_rate * step, batch * tokens):
-        yield (
-            f"tokens_per_s × step time is {token_rate * step:.4g} tokens, and global batch × "
-            f"tokens_per_sample {batch * tokens:.4g}"
-        )
-    elif None not in (token_rate, rate, tokens) and _differ(token_rate, rate * tokens):
-        yield (
-            f"tokens_per_s is {token_rate:.4g}, and samples_per_s × tokens_per_sample "
-            f"{rate * tokens:.4g}"
-        )
+    if token_rate is not None and tokens is not None:
+        if step is not None and batch is not None:
+            if _differ(token_rate * step, batch * tokens):
+                yield (
+                    f"tokens_per_s × step time is {token_rate * step:.4g} tokens, and global batch "
+                    f"× tokens_per_sample {batch * tokens:.4g}"
+                )
+        elif rate is not None and _differ(token_rate, rate * tokens):
+            yield (
+                f"tokens_per_s is {token_rate:.4g}, and samples_per_s × tokens_per_sample "
+                f"{rate * tokens:.4g}"
+            )
     quantiles = [name for name in TIMES[1:] if row.get(name) is not None]
     for lower, higher in itertools.pairwise(quantiles):
         if row[lower] > row[higher]:
@@ -80,16 +82,13 @@ def _differ(one: float, other: float) -> bool:
 
 
 def global_batch_of(values: Mapping[str, Any]) -> int | None:
-    """Samples of a step over all workers; null where a factor is unknown, or workers share models.
+    """Samples of a step over all workers; null where a factor is unknown, and of single pushes.
 
     >>> global_batch_of({"workers": 4, "micro_batch": 8, "accumulation": 2})
     64
     """
     groups = values.get("data_parallel") or values["workers"] // (values.get("model_parallel") or 1)
-    factors = (groups, values.get("micro_batch"), values.get("accumulation"))
-    if None in factors or values["semantics"] == "stale":
+    micro_batch, passes = values.get("micro_batch"), values.get("accumulation")
+    if micro_batch is None or passes is None or values.get("semantics") == "stale":
         return None
-    product = 1
-    for factor in factors:
-        product *= factor
-    return product
+    return int(groups * micro_batch * passes)

@@ -144,7 +144,7 @@ def _records(table: Path, most: int) -> list[Record]:
     if not table.is_dir() and not table.is_file():
         raise SweepError(f"table {str(table)!r} is not a file, nor a folder of Ray Tune")
     rows = rows_of_experiment(table) if table.is_dir() else rows_of_file(table)
-    records = []
+    records: list[Record] = []
     for record in rows:
         if len(records) == most:
             raise SweepError(

@@ -301,7 +301,7 @@ def _statuses(name: str, table: Mapping[str, Any]) -> tuple[str | None, dict[str
         return None, {}
     if not isinstance(table.get("column"), str):
         raise SweepError(f'{name}: [status] needs column: column = "<the table\'s column>"')
-    statuses = {}
+    statuses: dict[str, str] = {}
     for status, values in table.items():
         if status == "column":
             continue
