@@ -19,7 +19,9 @@ from dtsweep.analysis.imported import joined
 from dtsweep.errors import SweepError
 from dtsweep.foreign_tables import Imported, import_tables
 from dtsweep.foreign_tables.map_file import read_map
+from dtsweep.plan.plan import make_plan
 from dtsweep.results.store import Results
+from dtsweep.sweep.file import read_sweep
 from tests.conftest import Command
 from tests.driver.test_in_process_run import QUICK, Line
 from tests.foreign_tables.maps import MAP, write_map
@@ -278,6 +280,27 @@ def test_a_run_measures_its_trials_next_to_imported_rows(tmp_path: Path) -> None
         counts = dtsweep.load(results).groupby("harness")["status"].agg(["size", "unique"])
         assert counts["size"].to_dict() == {"imported": 4, "in_process": 2}
     assert imported(tmp_path, rows, text=MAP.replace('"cnn"', '"Line"')).added == 0
+
+
+def test_a_question_is_planned_next_to_imported_rows_with_settings_of_their_own(
+    tmp_path: Path,
+) -> None:
+    make_study(tmp_path)
+    sweep, found = read_sweep(tmp_path / "sweeps" / "batchsize.py")
+    results = tmp_path / "results" / "batchsize"
+
+    def planned() -> tuple[list[str], list[str]]:
+        rows = [{**row, "harness": row["harness"] or "ray"} for row in Results(results).attempts()]
+        plan = make_plan(sweep, found, rows)
+        assert plan.question is not None
+        to_run, done = ([trial.trial_id for trial in part] for part in (plan.to_run, plan.done))
+        return to_run, done
+
+    before = planned()
+    assert before[1]
+    text = MAP.replace("[constants]", '[settings]\nfused = "precision"\n[constants]')
+    imported(tmp_path, ROWS, results=results, text=text)
+    assert planned() == before
 
 
 def test_tables_are_read_whole_before_anything_is_stored(tmp_path: Path) -> None:
