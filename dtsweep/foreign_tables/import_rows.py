@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dtsweep.errors import SweepError
+from dtsweep.errors import SweepError, quoted
 from dtsweep.foreign_tables.identify import identified, new_attempts
 from dtsweep.foreign_tables.map_file import SOURCE, Map, bound
 from dtsweep.foreign_tables.ray_tune import REPORTS, rows_of_experiment
@@ -184,6 +184,7 @@ def _store(store: Results, trials: Sequence[dict[str, Any]]) -> list[dict[str, A
     new = new_attempts(trials, earlier)
     number = max((row["row_number"] or 0 for row in stored), default=0)
     types = _workload_types(new)
+    _check_types(store, types)
     for begin in range(0, len(new), _ROWS_OF_A_FILE):
         rows = [
             {**_with_text(trial, types), "row_number": number + begin + place}
@@ -191,6 +192,20 @@ def _store(store: Results, trials: Sequence[dict[str, Any]]) -> list[dict[str, A
         ]
         store.write(unmeasured_files(rows, workload_types=types))
     return new
+
+
+def _check_types(store: Results, types: Mapping[str, type]) -> None:
+    """Refuse a setting that is text here and a number in the results, or the reverse."""
+    import pyarrow as pa
+
+    schema = store.trials({"trial_id"}).schema
+    for name, kind in types.items():
+        place = schema.get_field_index(f"workload_{name}")
+        if place >= 0 and (kind is str) != pa.types.is_string(schema.field(place).type):
+            raise SweepError(
+                f"setting {quoted(name)} is {kind.__name__} in the tables, and "
+                f"{schema.field(place).type} in {store}; rename it in [settings] of the map"
+            )
 
 
 def _workload_types(trials: Iterable[Mapping[str, Any]]) -> dict[str, type]:

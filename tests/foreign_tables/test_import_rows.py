@@ -303,6 +303,14 @@ def test_a_question_is_planned_next_to_imported_rows_with_settings_of_their_own(
     assert planned() == before
 
 
+def test_a_setting_of_another_type_than_in_the_results_is_refused(tmp_path: Path) -> None:
+    text = MAP.replace("[constants]", '[settings]\nlayers = "layers"\n[constants]')
+    imported(tmp_path, [{**ROWS[0], "layers": 4}], text=text)
+    with pytest.raises(SweepError, match=r"'layers' is str in the tables, and int64 in .* rename"):
+        imported(tmp_path, [{**ROWS[0], "layers": "few"}], text=text)
+    assert imported(tmp_path, [{**ROWS[0], "layers": 8}], text=text).added == 1
+
+
 def test_tables_are_read_whole_before_anything_is_stored(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match=r"runs.csv:5: step_ms = 'fast' is not a number"):
         imported(tmp_path, [*ROWS[:3], {**ROWS[3], "step_ms": "fast"}])
