@@ -24,7 +24,7 @@ PACKAGE = ROOT / "dtsweep"
 OWNERS = {
     "ray": "session driver doctor sync.parameter_server",
     "torch": "worker measure hardware compression sync contract session doctor workloads",
-    "pyarrow": "results compare",
+    "pyarrow": "results compare foreign_tables",
     "pandas": "results inference analysis trackers report plots page notebook compare",
     "scipy": "measure inference analysis compare",
     "psutil": "hardware",

@@ -6,6 +6,7 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     campaign        state of all runs on one place of results: how far, what it took, what is left
     superseded      rows to leave out: of an older source, or of other environment variables
     load            reads the table of trials, without rows that newer ones supersede
+    imported        imported rows in the environment of the measured ones, where asked for
     utilization     shares of what devices can do, by one measure
     launches        selects the measured trials; combines the launches of each point into one row
     condition_terms  one comparison of a condition: true, false or unknown for each row

@@ -12,6 +12,7 @@ from dtsweep.analysis.where import Condition, parse_condition
 from dtsweep.inference.contrasts import logarithms_of
 from dtsweep.inference.looks import look_level
 from dtsweep.inference.spread import POINT, Launches, of_environment, spread_of
+from dtsweep.results.schema import IMPORTED
 from dtsweep.sweep.goal import GOALS, Goal, Question
 from dtsweep.text import count_of
 
@@ -63,12 +64,13 @@ class Study:
 
     @cached_property
     def question(self) -> Question | None:
-        """Question to answer: that of the newest trial; None of a plain grid."""
+        """Question to answer: that of the newest measured trial; None of a plain grid."""
         if self._question is not None:
             return self._question
-        if self.trials.empty:
+        questions = self.trials.loc[self.trials["harness"] != IMPORTED, "question"]
+        if questions.empty:
             return None
-        text = self.trials["question"].iloc[-1]
+        text = questions.iloc[-1]
         if not isinstance(text, str):
             return None
         return Question.from_json(text)

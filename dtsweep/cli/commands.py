@@ -13,6 +13,7 @@ from dtsweep.cli.cluster import cluster
 from dtsweep.cli.compare import compare, difference
 from dtsweep.cli.decide import recommend, report
 from dtsweep.cli.export import export
+from dtsweep.cli.import_table import import_table
 from dtsweep.cli.measure import doctor, plan, run
 from dtsweep.cli.options import tell
 from dtsweep.cli.script import script
@@ -47,7 +48,8 @@ def cli() -> None:
 
 
 _COMMANDS = (
-    *(run, plan, script, status, report, serve, recommend, difference, compare, export),
+    *(run, plan, script, status, report, serve, recommend, difference, compare),
+    *(export, import_table),
     *(doctor, cluster),
 )
 

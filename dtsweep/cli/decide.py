@@ -17,6 +17,7 @@ from dtsweep.cli.options import (
     tell,
     telling_warnings,
     where_option,
+    with_imported_option,
 )
 from dtsweep.errors import SweepError
 from dtsweep.sweep.goal import GOALS, Goal
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 @click.option(
     "--with-hosts", is_flag=True, help="Of --html: keep the names of hosts, which are left out."
 )
+@with_imported_option
 @json_option
 def report(results: str, html: str | None, *, with_hosts: bool, **asked: Any) -> None:
     """Print what to take, what limits points, the frontiers, scaling and failures of results."""
@@ -106,16 +108,23 @@ def report(results: str, html: str | None, *, with_hosts: bool, **asked: Any) ->
 )
 @click.option("--compare-models", is_flag=True, help="Compare all models with each other.")
 @prices_option
+@with_imported_option
 @json_option
 def recommend(
-    results: str, compare_models: bool, prices: str | None, as_json: bool, **asked: str | None
+    results: str,
+    *,
+    compare_models: bool,
+    prices: str | None,
+    with_imported: bool,
+    as_json: bool,
+    **asked: str | None,
 ) -> None:
     """Recommend one configuration per model and environment, with runner-up and trade-offs."""
     from dtsweep.analysis import Study
     from dtsweep.analysis import recommend as recommended
     from dtsweep.report import recommendation
 
-    study = Study(load_results(results, prices=prices))
+    study = Study(load_results(results, prices=prices, with_imported=with_imported))
     recommendations = recommended(
         study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
     )
@@ -179,7 +188,7 @@ def _content(
         worker_price: also what that costs, in USD of a worker for an hour.
         asked: what `content_of` takes; objectives that are empty are the usual ones. `question` is
             the one to answer, by default that of the results. `prices` is a file of prices that
-            hold for all rows.
+            hold for all rows. `with_imported` compares imported rows with the measured ones.
     """
     from dtsweep.analysis import Study
     from dtsweep.report.content import content_of
@@ -195,6 +204,7 @@ def _content(
     if any(objectives.values()):
         asked |= objectives
     question, prices = asked.pop("question", None), asked.pop("prices", None)
+    with_imported = asked.pop("with_imported", False)
     sections: list[Callable[[Study], Section]] = [
         speeds_of_nodes(results),
         costs_of(results, prices=prices),
@@ -202,7 +212,8 @@ def _content(
     if samples is not None:
         sections.append(training_times(samples=samples, worker_price=worker_price))
     # A run that had nothing left to measure has stored no row with its question.
-    study = Study(load_results(results, prices=prices), question=question)
+    frame = load_results(results, prices=prices, with_imported=with_imported)
+    study = Study(frame, question=question)
     return content_of(study, sections=sections, **asked)
 
 

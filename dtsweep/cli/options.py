@@ -83,6 +83,11 @@ rerun_option = click.option(
 address_option = click.option(
     "--address", metavar="local|auto|HOST:PORT", help="Which Ray; by default the one Ray would use."
 )
+with_imported_option = click.option(
+    "--with-imported",
+    is_flag=True,
+    help="Compare imported rows with the measured ones, as if of the same environment.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 where_option = click.option(
@@ -239,17 +244,23 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def load_results(results: str, *, prices: str | None = None) -> pd.DataFrame:
+def load_results(
+    results: str, *, prices: str | None = None, with_imported: bool = False
+) -> pd.DataFrame:
     """Read trials with canaries; what is left out is said, and node types without a price.
 
     Args:
         results: the place.
         prices: a file of prices that hold for all rows.
+        with_imported: whether imported rows count as measured where the others were.
     """
+    from dtsweep.analysis.imported import joined
     from dtsweep.analysis.load import load
 
     with telling_warnings():
         frame = load(results, canaries=True)
+    if with_imported:
+        frame = joined(frame)
     if prices is None:
         return frame
     from dtsweep.plan.prices import prices_of

@@ -123,7 +123,15 @@ class Settle:
         from dtsweep.results.store import trials_of_rows
 
         kept = [row for row in rows if row["point_id"] in names or row["role"] == "canary"]
-        return trials_of_rows(kept, workload_types=column_types(self.sweep.workload))
+        types = column_types(self.sweep.workload)
+        own = {"workload_digest", *(f"workload_{name}" for name in types)}
+        # Imported rows of the same results have settings of their own, which are null in these.
+        others = {name for row in kept[:1] for name in row if name.startswith("workload_")} - own
+        if others:
+            kept = [
+                {name: value for name, value in row.items() if name not in others} for row in kept
+            ]
+        return trials_of_rows(kept, workload_types=types)
 
     def _first_measure(self) -> Measure:
         """Settings of the first round: short windows, which show what is far from the best."""

@@ -278,7 +278,7 @@ def _next_step(recommendation: Recommendation, *, more_launches: int | None = No
     step = run_that_decides(
         recommendation.goal,
         recommendation.question,
-        is_in_process=recommendation.point["harness"] == "in_process",
+        harness=recommendation.point["harness"],
         launches=_launches(recommendation),
         more_launches=more_launches,
     )

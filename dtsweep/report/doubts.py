@@ -18,6 +18,7 @@ from dtsweep.inference.power import MOST_LAUNCHES, launches_for, sigma_interval
 from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.report.labels import trial_label
 from dtsweep.report.next_step import run_with_launches
+from dtsweep.results.schema import IMPORTED
 from dtsweep.text import count_of, format_integers, format_number, percent_up
 
 if TYPE_CHECKING:
@@ -53,10 +54,12 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
         varying: setting columns that have more than one value.
 
     Returns:
-        One text per doubt; lines after its first explain it. Empty where there are no points.
+        One text per doubt; lines after its first explain it. Without points only that on imported
+        rows that are not used.
     """
+    not_used = _not_used_doubt(study.frame)
     if points.empty:
-        return []
+        return [*filter(None, [not_used])]
     measured = without_canaries(study.frame[study.frame["status"] == "ok"])
     drift = _drift_doubt(
         study.canaries, trials=len(measured), launches=int(points["launches"].max())
@@ -67,6 +70,8 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
         _noise(study, points, is_drift_known="Ignore differences" in drift),
         _windows(measured),
         _implausible_doubt(measured, varying),
+        not_used,
+        _joined_doubt(measured),
         _environment_doubt(measured),
         _interference_doubt(study.frame, zone=study.zone),
     )
@@ -209,6 +214,36 @@ def _implausible_doubt(trials: pd.DataFrame, varying: Sequence[str]) -> str:
     count = count_of(len(implausible), "trial")
     first = f"Implausible: numbers of {count} can't all be true; --all shows what they beat."
     return "\n".join([first, *lines])
+
+
+def _not_used_doubt(frame: pd.DataFrame) -> str:
+    """Name imported rows whose numbers can't all be true: they are not used."""
+    is_imported = frame["harness"] == IMPORTED
+    rows = frame[is_imported & (frame["status"] != "ok") & frame["implausible"].notna()]
+    if rows.empty:
+        return ""
+    shown = rows.head(_IMPLAUSIBLE_SHOWN)
+    lines = [
+        f"  {place}: {words}"
+        for place, words in zip(shown["imported_from"], shown["implausible"], strict=True)
+    ]
+    if hidden := len(rows) - len(shown):
+        lines.append(f"  {count_of(hidden, 'more row')}: the column implausible has them")
+    first = f"Not used: {count_of(len(rows), 'imported row')} with numbers that can't all be true."
+    return "\n".join([first, *lines])
+
+
+def _joined_doubt(trials: pd.DataFrame) -> str:
+    """Say that imported rows count as measured in the environment of measured ones."""
+    imported = trials[trials["harness"] == IMPORTED]
+    measured = trials[trials["harness"] != IMPORTED]
+    if not set(imported["env_id"]) & set(measured["env_id"]):
+        return ""
+    return (
+        f"{count_of(len(imported), 'imported row')} count as measured in env_id "
+        f"{imported['env_id'].iloc[0]}, by --with-imported: whether they are of such a machine is "
+        "not known."
+    )
 
 
 def _failed_canary_doubt(frame: pd.DataFrame) -> str:

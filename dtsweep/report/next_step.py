@@ -6,6 +6,7 @@ import shlex
 from dataclasses import fields, replace
 
 from dtsweep.analysis.study import Study
+from dtsweep.results.schema import IMPORTED
 from dtsweep.sweep.goal import GOALS, Goal, Question
 
 
@@ -35,7 +36,7 @@ def run_that_decides(
     goal: Goal,
     question: Question | None,
     *,
-    is_in_process: bool,
+    harness: str,
     launches: int,
     more_launches: int | None = None,
 ) -> str:
@@ -44,12 +45,14 @@ def run_that_decides(
     Args:
         goal: what is asked.
         question: what the launches were measured for; None of a plain grid.
-        is_in_process: True if they ran in this process, which launches each point once.
+        harness: what started the launches; a run in this process launches each point once.
         launches: of a point, the most so far.
         more_launches: further ones that are needed, if that is known.
     """
     setting = goal_setting(goal)
-    if is_in_process:
+    if harness == IMPORTED:
+        return "import a table with more rows of these points"
+    if harness == "in_process":
         return f"run the sweep on Ray with {setting}"
     if question is None:
         return f"run the sweep with {setting}, without `repeats`"
@@ -62,8 +65,11 @@ def run_that_decides(
 
 
 def run_with_launches(study: Study) -> str:
-    """Name a run that launches points several times, as a noun."""
+    """Name a run that launches points several times, as a noun; of imported rows a table."""
+    harnesses = set(study.trials["harness"])
+    if harnesses == {IMPORTED}:
+        return "a table with several rows of each point"
     ray = ""
-    if set(study.trials["harness"]) == {"in_process"}:
+    if harnesses == {"in_process"}:
         ray = " on Ray"
     return f"a run{ray} with `--goal throughput`"

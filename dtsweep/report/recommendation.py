@@ -18,6 +18,7 @@ from dtsweep.report.labels import model_columns, model_label, trial_label
 from dtsweep.report.program import training_code, why_no_training
 from dtsweep.report.records import records_of
 from dtsweep.report.shell import shell_command
+from dtsweep.results.schema import IMPORTED
 from dtsweep.results.statuses import CANARY_DRIFT
 from dtsweep.text import (
     count_of,
@@ -62,6 +63,9 @@ def print_all(
 
 def _print_code(point: pd.Series[Any], *, console: Console) -> None:
     """Print a point as code, and its program or why there is none; of a script its command."""
+    if point["harness"] == IMPORTED:
+        say(console, "\nIt was imported from a table: there is no code to use it.")
+        return
     # Code is never wrapped: a text or a comment that goes on in the next line is another program.
     if (command := shell_command(point)) is not None:
         console.print(
@@ -76,6 +80,18 @@ def _print_code(point: pd.Series[Any], *, console: Console) -> None:
         return
     say(console, "In plain PyTorch:\n")
     console.print(plain(f"{textwrap.indent(code, '    ')}\n"), soft_wrap=True)
+
+
+def _code_of(point: pd.Series[Any]) -> dict[str, Any]:
+    """Give a point as code; all null of an imported one, most of whose settings are not known."""
+    if point["harness"] == IMPORTED:
+        return dict.fromkeys(["point", "training", "no_training", "command"])
+    return {
+        "point": point_code(point),
+        "training": training_code(point),
+        "no_training": why_no_training(point),
+        "command": shell_command(point),
+    }
 
 
 def names_of(recommendations: Sequence[Recommendation]) -> list[str]:
@@ -165,18 +181,14 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
         `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of
         `over_launches`), `settings` (those that are not the default), `code` (`point`; `training`
         in plain PyTorch or null, then `no_training` names the settings that torch alone does not
-        have; `command` that starts a script of the user in a shell, else null), `answer` (one of
+        have; `command` that starts a script of the user in a shell, else null; all null of an
+        imported point), `answer` (one of
         `dtsweep.inference.verdicts.Answer`), `is_decided`, `zone`, `confidence`, `others` and
         `alternatives` (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible`
         (counts of points left out), `undecided` (rows of points at a limit of the condition),
         `unmeasured` (what the unknown ones lack), `drift`.
     """
-    code = {
-        "point": point_code(recommendation.point),
-        "training": training_code(recommendation.point),
-        "no_training": why_no_training(recommendation.point),
-        "command": shell_command(recommendation.point),
-    }
+    code = _code_of(recommendation.point)
     goal = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in vars(recommendation.goal).items()
@@ -247,7 +259,7 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
     }
     measured = [name for name in names if pd.notna(point[name])]
     step = "a median step "
-    if point["semantics"] == "local":
+    if point["semantics"] == "local" or pd.isna(point["step_p50_s"]):
         step = "a mean step "
     words = {"latency_s": step, "memory_peak_bytes": "memory "}
     return [
@@ -300,6 +312,8 @@ def _doubts(recommendation: Recommendation) -> list[str]:
     if drift is None:
         if is_tested:
             return []
+        if recommendation.point["harness"] == IMPORTED:
+            return ["The drift of the machine is not known, and single rows have it."]
         return [
             "The drift of the machine is not known, and single launches have it. Canaries "
             "(`Measure(canary=True)`) would show it."

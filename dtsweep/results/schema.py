@@ -20,6 +20,9 @@ SCHEMA_VERSION = 1
 It rises with each release that adds columns, and no column is ever changed or removed.
 """
 
+IMPORTED = "imported"
+"""Harness of rows that were imported from a table."""
+
 BOOL = pa.bool_()
 INT = pa.int64()
 FLOAT = pa.float64()
@@ -556,7 +559,15 @@ TRIALS: tuple[Column, ...] = (
     ),
     Column("gpus_per_worker", FLOAT, "GPUs", "asked for per worker"),
     Column("fresh", BOOL, "", "whether the trial had a session of its own"),
-    Column("harness", TEXT, "", "what started the workers: ray, torchrun or in_process"),
+    Column(
+        "harness",
+        TEXT,
+        "",
+        "what started the workers: ray, torchrun or in_process; imported: the row is of a table",
+    ),
+    Column(
+        "imported_from", TEXT, "", "of an imported row: its table's file, and the line or row in it"
+    ),
     Column("backend", TEXT, "", "of the collectives: nccl or gloo"),
     Column("session", TEXT, "", "name of the live worker group that measured it"),
     Column(

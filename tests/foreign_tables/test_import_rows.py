@@ -1,0 +1,340 @@
+"""Imported rows are results: stored once, apart from measured rows, without contradictions."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dtsweep
+from dtsweep import Sweep
+from dtsweep.analysis import Study, frontier, scaling
+from dtsweep.analysis.imported import joined
+from dtsweep.errors import SweepError
+from dtsweep.foreign_tables import Imported, import_tables
+from dtsweep.foreign_tables.map_file import read_map
+from dtsweep.plan.plan import make_plan
+from dtsweep.results.store import Results
+from dtsweep.sweep.file import read_sweep
+from tests.conftest import Command
+from tests.driver.test_in_process_run import QUICK, Line
+from tests.foreign_tables.maps import MAP, write_map
+from tests.pages import make_study
+
+ROWS = [
+    {"gpus": 1, "batch": 8, "step_ms": 100.0, "precision": "bf16"},
+    {"gpus": 2, "batch": 8, "step_ms": 110.0, "precision": "bf16"},
+    {"gpus": 2, "batch": 8, "step_ms": 112.0, "precision": "bf16"},
+    {"gpus": 4, "batch": 8, "step_ms": 125.0, "precision": "bf16"},
+]
+
+
+def write_csv(folder: Path, rows: list[dict[str, Any]], name: str = "runs.csv") -> Path:
+    folder.mkdir(exist_ok=True)
+    with (folder / name).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder / name
+
+
+def imported(
+    folder: Path, rows: list[dict[str, Any]], *, results: Path | None = None, text: str = MAP
+) -> Imported:
+    table = write_csv(folder / "cluster", rows)
+    table_map = read_map(str(write_map(folder, text)))
+    return import_tables([table], table_map, results=results or folder / "results")
+
+
+def test_a_row_becomes_a_trial_with_what_follows_from_its_numbers(tmp_path: Path) -> None:
+    done = imported(tmp_path, ROWS)
+    assert (done.rows, done.kept, done.points, done.added) == (4, 4, 3, 4)
+    trial = dtsweep.load(tmp_path / "results").iloc[1]
+    assert trial["step_mean_s"] == trial["latency_s"] == pytest.approx(0.110)
+    assert trial["samples_per_s"] == pytest.approx(2 * 8 / 0.110)
+    assert (trial["global_batch"], trial["workers"], trial["micro_batch"]) == (16, 2, 8)
+    assert (trial["harness"], trial["semantics"], trial["workload"]) == ("imported", "exact", "cnn")
+    assert (trial["env_id"], trial["imported_from"]) == ("imported:cluster", "runs.csv:3")
+    unknown = ["step_p50_s", "samples_per_s_low", "latency_s_error", "hosts", "learning_rate"]
+    assert trial[unknown].isna().all()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+def test_each_format_gives_the_same_trials(ending: str, tmp_path: Path) -> None:
+    table = tmp_path / "cluster" / f"runs.{ending}"
+    write_csv(tmp_path / "cluster", ROWS)
+    if ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), table)
+    if ending == "jsonl":
+        table.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    table_map = read_map(str(write_map(tmp_path)))
+    import_tables([table], table_map, results=tmp_path / "one")
+    import_tables([tmp_path / "cluster" / "runs.csv"], table_map, results=tmp_path / "two")
+    one, two = (dtsweep.load(tmp_path / name) for name in ("one", "two"))
+    columns = ["trial_id", "point_id", "attempt_id", "latency_s", "samples_per_s"]
+    assert one[columns].equals(two[columns])
+
+
+def test_another_import_of_a_table_adds_nothing(tmp_path: Path) -> None:
+    imported(tmp_path, ROWS)
+    assert imported(tmp_path, ROWS).added == 0
+    assert Results(tmp_path / "results").table("trials").num_rows == 4
+
+
+def test_rows_that_a_table_gained_are_added_alone(tmp_path: Path) -> None:
+    imported(tmp_path, ROWS)
+    done = imported(tmp_path, [*ROWS, {**ROWS[3], "step_ms": 126.0}])
+    assert (done.added, done.replaced) == (1, 0)
+    assert dtsweep.load(tmp_path / "results")["repeat"].tolist() == [1, 1, 2, 1, 2]
+
+
+def test_a_row_with_other_numbers_replaces_the_earlier_one(tmp_path: Path) -> None:
+    imported(tmp_path, ROWS)
+    changed = [{**ROWS[0], "step_ms": 90.0}, *ROWS[1:]]
+    for rows, step in ((changed, 0.09), (ROWS, 0.1), (changed, 0.09)):
+        done = imported(tmp_path, rows)
+        assert (done.added, done.replaced) == (1, 1)
+        trials = dtsweep.load(tmp_path / "results")
+        assert trials.loc[trials["workers"] == 1, "step_mean_s"].tolist() == [pytest.approx(step)]
+    assert imported(tmp_path, changed).added == 0
+
+
+def test_equal_settings_are_launches_with_an_interval_over_them(tmp_path: Path) -> None:
+    imported(tmp_path, ROWS)
+    points = Study(dtsweep.load(tmp_path / "results")).points.set_index("workers")
+    assert points["launches"].to_dict() == {1: 1, 2: 2, 4: 1}
+    assert points["interval"].fillna("").to_dict() == {1: "", 2: "launches", 4: ""}
+
+
+def test_settings_of_the_table_tell_points_apart(tmp_path: Path) -> None:
+    rows = [{**ROWS[0], "fused": value} for value in ("true", "false", "false", "007")]
+    text = MAP.replace("[constants]", '[settings]\nfused = "fused"\n[constants]')
+    assert imported(tmp_path, rows, text=text).points == 3
+    assert dtsweep.load(tmp_path / "results")["workload_fused"].tolist()[-1] == "007"
+
+
+CHECKED = """
+[columns]
+workers = "gpus"
+micro_batch = "batch"
+step_mean_s = "step_s"
+samples_per_s = ["rate"]
+tokens_per_s = ["tokens"]
+mfu = ["mfu"]
+[constants]
+accumulation = 1
+tokens_per_sample = 1024
+sync = "ddp"
+"""
+FINE = {"gpus": 2, "batch": 8, "step_s": 0.1, "rate": 160, "tokens": 163840, "mfu": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            {"rate": 170, "tokens": ""},
+            "samples_per_s × step time is 17 samples, and the global batch 16",
+        ),
+        (
+            {"tokens": 400_000, "rate": ""},
+            "tokens_per_s × step time is 4e+04 tokens, and global batch × tokens_per_sample "
+            "1.638e+04",
+        ),
+        ({"mfu": 1.2}, "mfu is 1.2, not a share of 0 to 1"),
+        ({"step_s": -0.1}, "step_mean_s is -0.1"),
+        ({"step_s": 0}, "step_mean_s is 0"),
+        ({"step_s": "nan"}, "step_mean_s is nan"),
+        ({"gpus": 0}, "workers is 0, below 1"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_stored_and_not_used(
+    wrong: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    done = imported(tmp_path, [FINE, {**FINE, **wrong}], text=CHECKED)
+    assert done.kept == 1
+    assert dict(done.flagged) == {words: ["runs.csv:3"]}
+    frame = dtsweep.load(tmp_path / "results")
+    assert frame["status"].tolist() == ["ok", "skipped"]
+    assert frame["flags"].map(list).tolist() == [[], ["implausible"]]
+    assert frame["implausible"].fillna("").tolist() == ["", words]
+    study = Study(frame)
+    assert len(study.points) == len(frontier(study)) == 1
+
+
+@pytest.mark.parametrize("near", [{"rate": 165}, {"tokens": 158_000}, {"mfu": 1.0}])
+def test_rounded_numbers_are_not_contradictions(near: dict[str, Any], tmp_path: Path) -> None:
+    assert imported(tmp_path, [{**FINE, **near}], text=CHECKED).kept == 1
+
+
+def test_a_row_without_any_measured_number_is_skipped(tmp_path: Path) -> None:
+    empty = {**FINE, "step_s": "", "rate": "", "tokens": ""}
+    done = imported(tmp_path, [FINE, empty], text=CHECKED)
+    assert dict(done.skipped) == {"it has neither a step time nor a rate": ["runs.csv:3"]}
+    assert done.added == 1
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of a sweep, and rows of its workload and mode that are a thousand times faster."""
+    folder = tmp_path_factory.mktemp("mixed")
+    make_study(folder)
+    rows = [{**row, "step_ms": row["step_ms"] / 1000} for row in ROWS]
+    text = MAP.replace('"cnn"', '"Gpt"')
+    imported(folder, rows, results=folder / "results" / "batchsize", text=text)
+    return folder
+
+
+def harnesses(frame: pd.DataFrame) -> set[frozenset[str]]:
+    """Harnesses that occur together in one group of a frame with `group`."""
+    return {frozenset(rows["harness"].fillna("measured")) for _, rows in frame.groupby("group")}
+
+
+@pytest.mark.parametrize("compare_models", [False, True])
+def test_measured_and_imported_rows_share_no_frontier(mixed: Path, compare_models: bool) -> None:
+    study = Study(dtsweep.load(mixed / "results" / "batchsize"))
+    points = frontier(study, compare_models=compare_models)
+    points["group"] = points.groupby(["semantics", "env_id"]).ngroup()
+    assert harnesses(points) == {frozenset(["measured"]), frozenset(["imported"])}
+    # The imported ones are faster in both, and beat no measured one.
+    measured = points[points["harness"] != "imported"]
+    assert measured["on_frontier"].any()
+    alone = frontier(study.frame[study.frame["harness"] != "imported"])
+    assert set(measured.loc[measured["on_frontier"], "point_id"]) == set(
+        alone.loc[alone["on_frontier"], "point_id"]
+    )
+
+
+def test_measured_and_imported_rows_share_no_scaling_group(mixed: Path) -> None:
+    study = Study(dtsweep.load(mixed / "results" / "batchsize"))
+    rows = scaling(study).merge(study.points[["point_id", "harness"]], on="point_id")
+    assert harnesses(rows) == {frozenset(["measured"]), frozenset(["imported"])}
+
+
+@pytest.mark.parametrize("options", [[], ["--compare-models"]])
+def test_measured_and_imported_rows_have_a_recommendation_each(
+    mixed: Path, options: list[str], forked_command: Command
+) -> None:
+    done = forked_command("recommend", "results/batchsize", *options, "--json", folder=mixed)
+    assert done.returncode == 0, done.stderr
+    recommended = json.loads(done.stdout)
+    assert [one["point"]["harness"] for one in recommended] == [None, "imported"]
+    for one in recommended:
+        own = {row["harness"] for row in one["others"]}
+        assert own == {one["point"]["harness"]}
+    assert set(recommended[1]["code"].values()) == {None}
+
+
+def test_two_of_them_can_not_be_compared_by_difference(
+    mixed: Path, forked_command: Command
+) -> None:
+    study = Study(dtsweep.load(mixed / "results" / "batchsize"))
+    names = study.points.groupby(study.points["harness"] == "imported")["point_id"].first()
+    done = forked_command("difference", "results/batchsize", *names, folder=mixed)
+    assert done.returncode == 2
+    assert "different environments" in done.stderr
+
+
+def test_with_imported_they_share_a_frontier_and_the_report_says_so(
+    mixed: Path, forked_command: Command
+) -> None:
+    frame = dtsweep.load(mixed / "results" / "batchsize")
+    points = frontier(joined(frame))
+    exact = points[points["semantics"] == "exact"]
+    assert set(exact["env_id"]) == {"a1b2"}
+    assert set(exact.loc[exact["on_frontier"], "harness"]) == {"imported"}
+    text = forked_command("report", "results/batchsize", "--with-imported", folder=mixed).stdout
+    assert "4 imported rows count as measured in env_id a1b2" in " ".join(text.split())
+
+
+def test_with_imported_asks_for_both(mixed: Path) -> None:
+    frame = dtsweep.load(mixed / "results" / "batchsize")
+    is_imported = frame["harness"] == "imported"
+    with pytest.raises(SweepError, match="no trial of these results was imported"):
+        joined(frame[~is_imported])
+    with pytest.raises(SweepError, match="no trial of these results was measured"):
+        joined(frame[is_imported])
+
+
+def test_imported_rows_leave_the_question_of_the_sweep_as_it_is(mixed: Path) -> None:
+    frame = dtsweep.load(mixed / "results" / "batchsize")
+    assert frame["harness"].iloc[-1] == "imported"
+    measured = Study(frame[frame["harness"] != "imported"])
+    assert measured.question is not None
+    assert Study(frame).question == measured.question
+
+
+def test_a_run_measures_its_trials_next_to_imported_rows(tmp_path: Path) -> None:
+    rows = [{**row, "gpus": 1} for row in ROWS]
+    imported(tmp_path, rows, text=MAP.replace('"cnn"', '"Line"'))
+    sweep = Sweep(workload=Line(), axes={"micro_batch": [8, 16]}, measure=QUICK)
+    results = tmp_path / "results"
+    for _ in range(2):
+        dtsweep.run(sweep, results, in_process=True)
+        counts = dtsweep.load(results).groupby("harness")["status"].agg(["size", "unique"])
+        assert counts["size"].to_dict() == {"imported": 4, "in_process": 2}
+    assert imported(tmp_path, rows, text=MAP.replace('"cnn"', '"Line"')).added == 0
+
+
+def test_a_question_is_planned_next_to_imported_rows_with_settings_of_their_own(
+    tmp_path: Path,
+) -> None:
+    make_study(tmp_path)
+    sweep, found = read_sweep(tmp_path / "sweeps" / "batchsize.py")
+    results = tmp_path / "results" / "batchsize"
+
+    def planned() -> tuple[list[str], list[str]]:
+        rows = [{**row, "harness": row["harness"] or "ray"} for row in Results(results).attempts()]
+        plan = make_plan(sweep, found, rows)
+        assert plan.question is not None
+        to_run, done = ([trial.trial_id for trial in part] for part in (plan.to_run, plan.done))
+        return to_run, done
+
+    before = planned()
+    assert before[1]
+    text = MAP.replace("[constants]", '[settings]\nfused = "precision"\n[constants]')
+    imported(tmp_path, ROWS, results=results, text=text)
+    assert planned() == before
+
+
+def test_a_setting_of_another_type_than_in_the_results_is_refused(tmp_path: Path) -> None:
+    text = MAP.replace("[constants]", '[settings]\nlayers = "layers"\n[constants]')
+    imported(tmp_path, [{**ROWS[0], "layers": 4}], text=text)
+    with pytest.raises(SweepError, match=r"'layers' is str in the tables, and int64 in .* rename"):
+        imported(tmp_path, [{**ROWS[0], "layers": "few"}], text=text)
+    assert imported(tmp_path, [{**ROWS[0], "layers": 8}], text=text).added == 1
+
+
+def test_tables_are_read_whole_before_anything_is_stored(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match=r"runs.csv:5: step_ms = 'fast' is not a number"):
+        imported(tmp_path, [*ROWS[:3], {**ROWS[3], "step_ms": "fast"}])
+    assert not (tmp_path / "results").exists()
+
+
+def many_rows(folder: Path, count: int) -> Path:
+    table = write_csv(folder / "cluster", ROWS[:1])
+    with table.open("a") as file:
+        lines = (f"{1 + n % 64},{9 + n // 64},{100 + n % 7},bf16\n" for n in range(count - 1))
+        file.writelines(lines)
+    return table
+
+
+def test_rows_of_several_files_are_all_stored(tmp_path: Path) -> None:
+    table = many_rows(tmp_path, 5_001)
+    done = import_tables([table], read_map(str(write_map(tmp_path))), results=tmp_path / "results")
+    assert done.added == 5_001
+    rows = Results(tmp_path / "results").table("trials")
+    assert sorted(rows["row_number"].to_pylist()) == [*range(1, 5_002)]
+    assert Results(tmp_path / "results").files("trials") == 2
+
+
+def test_more_than_a_hundred_thousand_rows_are_refused(tmp_path: Path) -> None:
+    table = many_rows(tmp_path, 100_001)
+    with pytest.raises(SweepError, match=r"at most 100,000 rows.*split it"):
+        import_tables([table], read_map(str(write_map(tmp_path))), results=tmp_path / "results")
