@@ -217,6 +217,20 @@ def test_a_toggle_changes_the_theme_of_text_and_plots(page: Page) -> None:
     assert page.get_by_role("button", name="Light theme").is_visible()
 
 
+def test_paper_is_white_and_has_all_plots_as_wide_as_it_is(browser: Browser, file: Path) -> None:
+    with opened(browser, file, color_scheme="dark") as (page, _):
+        page.emulate_media(media="print", color_scheme="dark")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        widths = page.locator(".plot .main-svg:first-child").evaluate_all(
+            "plots => plots.map(plot => plot.clientWidth)"
+        )
+        assert len(widths) == page.locator(".plot").count()
+        assert max(widths) <= 680
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (
+            "rgb(255, 255, 255)"
+        )
+
+
 def test_headings_stand_in_order(page: Page) -> None:
     levels = page.locator("h1, h2, h3").evaluate_all("all => all.map(one => +one.tagName[1])")
     assert levels[0] == 1
