@@ -149,13 +149,12 @@
     const isParallel = plot.traces.some((trace) => trace.type === "parcoords");
     return {
       ...layout, height: undefined,
+      ...(root.dataset.print ? { width } : {}),
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colour("ink"), size: isNarrow ? 11 : 12, family: getComputedStyle(document.body).fontFamily },
       legend: { ...layout.legend, bgcolor: "rgba(0,0,0,0)", font: { color: colour("ink"), size: isNarrow ? 10 : 12 } },
       hoverlabel: { bgcolor: colour("panel"), bordercolor: colour("soft"), font: { color: colour("ink") }, align: "left" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("soft"), activecolor: colour("link") },
-      // Axes of parallel coordinates need their room; the plot scrolls where there is less.
-      ...(isParallel ? { width: Math.max(width, 90 * plot.traces[0].dimensions.length + 140) } : {}),
       margin: isParallel ? { l: 60, r: 60, t: 60, b: 30, ...layout.margin } : { l: 50, r: 12, t: 24, b: 40, ...layout.margin },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : (layout.dragmode ?? "select"),
       newselection: { line: { color: colour("link") } },
@@ -167,7 +166,11 @@
   function size(plot) {
     // The first screen of a wide window has a height of its own.
     const isFirst = plot.name === "frontier" && matchMedia("(min-width: 56rem)").matches;
-    if (plot.layout.height && !isFirst) byId(`${plot.name}-plot`).style.height = `${plot.layout.height}px`;
+    const { style } = byId(`${plot.name}-plot`);
+    if (plot.layout.height && !isFirst) style.height = `${plot.layout.height}px`;
+    // Axes of parallel coordinates need their room; the figure scrolls where there is less.
+    const axes = plot.traces[0]?.dimensions?.length;
+    if (axes) style.minWidth = `${90 * axes + 140}px`;
   }
 
   const CONFIG = {
@@ -431,6 +434,24 @@
     }, data.refresh_s * 1000);
   }
 
+  // --- Print: all plots, on white, as wide as paper ---
+
+  let themeOnScreen;
+
+  function beginPrint() {
+    themeOnScreen = root.dataset.theme;
+    root.dataset.theme = "light";
+    root.dataset.print = "yes";
+    for (const name of plots.keys()) draw(name);
+  }
+
+  function endPrint() {
+    delete root.dataset.print;
+    if (themeOnScreen) root.dataset.theme = themeOnScreen;
+    else delete root.dataset.theme;
+    for (const [name, element] of drawn) draw(name).then(() => Plotly.Plots.resize(element));
+  }
+
   // --- Beginning ---
 
   // Reads JSON that is compressed, so that the page stays small.
@@ -454,10 +475,8 @@
     if (state.scroll) scrollTo({ top: state.scroll, behavior: "instant" });
     if (state.focus) byId(state.focus)?.focus({ preventScroll: true });
     root.dataset.ready = "yes";
-    // Paper is light, and has all plots.
-    addEventListener("beforeprint", () => {
-      for (const name of plots.keys()) draw(name);
-    });
+    addEventListener("beforeprint", beginPrint);
+    addEventListener("afterprint", endPrint);
   }
 
   function drawWhenSeen() {

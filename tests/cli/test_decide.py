@@ -148,3 +148,20 @@ def test_a_price_without_an_amount_of_data_is_one_line(
     done = forked_command("report", "results/batchsize", "--worker-price", "2", folder=study)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--worker-price goes with --samples" in done.stderr
+
+
+def test_report_writes_a_page(study: Path, forked_command: Command) -> None:
+    done = forked_command("report", "results/batchsize", "--html", "a.html", folder=study)
+    assert done.returncode == 0, done.stderr
+    assert "a.html written" in done.stderr
+    assert done.stdout == ""
+    assert "Best of one launch each" in (study / "a.html").read_text("utf-8")
+    done = forked_command("report", "results/batchsize", "--html", "no/a.html", folder=study)
+    assert done.returncode == 2
+    assert "no/a.html can't be written" in done.stderr
+
+
+def test_with_hosts_needs_a_page(study: Path, forked_command: Command) -> None:
+    done = forked_command("report", "results/batchsize", "--with-hosts", folder=study)
+    assert done.returncode == 2
+    assert "add --html FILE" in done.stderr
