@@ -22,6 +22,7 @@ readers are processes that read results:
     sweep           the question: axes, points, settings                    any process
     workloads       what is trained: three methods, a family to choose from ranks
     results         what is kept: three Parquet data sets                   driver, readers
+    privacy         results without secrets, home folders, users and hosts  driver, readers
     hardware        devices and hosts: what they are, can do, and did       ranks, doctor
     measure         the instruments: clocks, windows, statistics            ranks, driver, readers
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from dtsweep.analysis.recommend import Recommendation
     from dtsweep.analysis.study import Study
     from dtsweep.plan.plan import Plan
+    from dtsweep.privacy import Redactor
     from dtsweep.report.content import Content
     from dtsweep.report.frontiers import Frontier
-    from dtsweep.report.privacy import Redactor
 
 ROWS_SHOWN = 20
 """Most rows of a table; the others are counted."""
@@ -224,7 +224,7 @@ def _text(text: str, *, hosts: Sequence[str] = ()) -> str:
 def _redactor(hosts: Sequence[str]) -> Redactor:
     import pandas as pd
 
-    from dtsweep.report.privacy import redactor_of
+    from dtsweep.privacy import redactor_of
 
     return redactor_of(pd.DataFrame({"node": hosts}))
 

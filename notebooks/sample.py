@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dtsweep.report.privacy import redactor_for
+from dtsweep.privacy import redactor_for
 from dtsweep.results.run_record import FOLDER, SUFFIX
 from dtsweep.results.schema import TRIALS
 from dtsweep.results.storage import StoredFile

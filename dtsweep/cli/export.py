@@ -127,7 +127,7 @@ def _steps(store: Results, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _redact(store: Results, *, with_hosts: bool) -> Callable[[Any], Any]:
-    from dtsweep.report.privacy import Redactor, redactor_of
+    from dtsweep.privacy import Redactor, redactor_of
     from dtsweep.results.store import frame_of
 
     class CredentialsOnly(Redactor):

@@ -14,10 +14,10 @@ from dtsweep.errors import SweepError
 from dtsweep.page.document import document_of
 from dtsweep.page.traces import traces_of
 from dtsweep.page.view import view_of
+from dtsweep.privacy import redactor_for
 from dtsweep.report.content import Content, Section, content_of
 from dtsweep.report.costs import costs_of
 from dtsweep.report.node_table import speeds_of_nodes
-from dtsweep.report.privacy import redactor_for
 from dtsweep.results.store import Results, frame_of
 
 

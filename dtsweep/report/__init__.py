@@ -3,8 +3,6 @@
 Readers and the driver; imports rich, and pandas in functions alone. In reading order:
 
     records         rows as JSON values
-    secret_texts    secrets in texts
-    privacy         results as strangers may see them
     labels          labels of points and axes
     verdict_words   words for verdicts of comparisons and their reasons
     next_step       the run that would decide, in words

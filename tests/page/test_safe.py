@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from dtsweep.page import page_of, write_page
-from dtsweep.report.privacy import redactor_for
+from dtsweep.privacy import redactor_for
 from dtsweep.results.store import Results
 from tests.hostile import GIVEN_AWAY, PAYLOADS, PRIVATE, store_hostile
 from tests.page.browser import chromium, draw_all, opened

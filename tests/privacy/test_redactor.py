@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtsweep.report.privacy import Redactor, redactor_for, redactor_of
+from dtsweep.privacy import Redactor, redactor_for, redactor_of
 from dtsweep.results.store import Results
 from tests.hostile import (
     GIVEN_AWAY,
