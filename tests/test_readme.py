@@ -34,7 +34,12 @@ READERS = tuple(
     f"dtsweep {name} "
     for name in ("plan", "status", "report", "recommend", "difference", "compare")
 )
-READS = [line for line in commands() if line.startswith(READERS)]
+READS = [line for line in commands() if line.startswith(READERS) and "--html" not in line]
+PAGE_FILES = [line for line in dict.fromkeys(commands()) if line.startswith("dtsweep report ")]
+PAGE_FILES = [line for line in PAGE_FILES if "--html" in line]
+SERVED = "dtsweep serve results/batchsize"
+"""Run in `tests/page/test_serve.py`, with a folder of its own."""
+
 EXPORTS = [line for line in commands() if line.startswith("dtsweep export ")]
 SCRIPTS = [line for line in commands() if line.startswith("dtsweep script ")]
 DOCTOR = "dtsweep doctor"
@@ -77,6 +82,8 @@ def test_every_command_is_run_or_named_as_not_run() -> None:
         *RUNS,
         *IN_PROCESS,
         *READS,
+        *PAGE_FILES,
+        SERVED,
         *EXPORTS,
         *SCRIPTS,
         *CLUSTERS,
@@ -102,6 +109,14 @@ def test_what_reads_results_prints_something(
     done = run(command, *arguments, folder=study)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+@pytest.mark.parametrize("line", PAGE_FILES)
+def test_a_page_that_is_shown_is_written(line: str, study: Path, forked_command: Command) -> None:
+    words = shlex.split(line)
+    done = forked_command(*words[1:], folder=study)
+    assert done.returncode == 0, done.stderr
+    assert "<!doctype html>" in (study / words[-1]).read_text("utf-8")[:100].lower()
 
 
 @pytest.mark.parametrize("line", EXPORTS)
