@@ -31,7 +31,7 @@ from dtsweep.inference.spread import of_environment
 from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.inference.windows import Variances
-from dtsweep.sweep.goal import Goal, Question
+from dtsweep.sweep.goal import Goal, Question, goal_of
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Recommendation:
 
 
 def recommend(
-    frame: Frame, goal: Goal | None = None, *, compare_models: bool = False
+    frame: Frame, goal: Goal | str | None = None, *, compare_models: bool = False
 ) -> list[Recommendation]:
     """Recommend one configuration for a goal, for each model and environment.
 
@@ -147,8 +147,8 @@ def recommend(
     Args:
         frame: one row per trial, as `dtsweep.load(results, canaries=True)` gives it, or a study of
             it.
-        goal: what counts; None is the goal that the trials were measured for, or the highest
-            throughput.
+        goal: what counts, or its name, one of `GOALS`; None is the goal that the trials were
+            measured for, or the highest throughput.
         compare_models: compare all models with each other.
 
     Returns:
@@ -158,7 +158,7 @@ def recommend(
         SweepError: no point is a candidate, or the goal can't be read.
     """
     study = study_of(frame)
-    goal = goal or study.goal
+    goal = goal_of(goal) or study.goal
     objective = read_goal(study.points, goal)
     condition = study.condition(goal.where)
     points = with_candidates(

@@ -138,4 +138,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *names_of("workload", WORKLOADS)})
+    """Offer the workloads, those of installed packages too."""
+    return sorted({*__all__, *names_of("workload", WORKLOADS)})

@@ -592,3 +592,11 @@ def test_where_differences_count_drift_is_a_share_of_what_was_measured() -> None
 def test_a_loop_whose_samples_are_unknown_is_told_to_give_them() -> None:
     with pytest.raises(SweepError, match=r"Give samples_per_step .* --minimize latency_s"):
         one(launches("a", float("nan"), sync="as_written"))
+
+
+def test_a_goal_may_be_given_by_its_name() -> None:
+    frame = trials(*launches("a", 100), *launches("b", 50))
+    (by_name,), (by_goal,) = recommend(frame, "throughput"), recommend(frame, GOALS["throughput"])
+    assert by_name.point["point_id"] == by_goal.point["point_id"] == "a"
+    with pytest.raises(SweepError, match="did you mean 'throughput'"):
+        recommend(frame, "througput")
