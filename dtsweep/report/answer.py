@@ -300,7 +300,7 @@ def _quieter(noise: Noise) -> str:
     """Name what lowers the noise, where it is large; empty where it is not."""
     ways = []
     if noise.drift > _NOISY_DRIFT:
-        ways.append(f"use a quieter machine (this one drifted by up to {percent_up(noise.drift)})")
+        ways.append(f"use a quieter machine (drift: {percent_up(noise.drift)})")
     if noise.is_mostly_imprecise:
         ways.append(
             f"allow longer windows, `Measure({noise.limit}=…)` ({noise.imprecise} of "

@@ -147,14 +147,14 @@ def test_undecided_says_what_is_left_and_the_next_step(
 
 def test_where_noise_is_large_less_of_it_is_the_first_next_step() -> None:
     drifted = watched(1, 1.2)
-    assert ". First use a quieter machine (this one drifted by up to 20 %). About" in said(
+    assert ". First use a quieter machine (drift: 20 %). About" in said(
         *UNDECIDED, drifted
     )
     short = {"flags": ["imprecise"], "stop_reason": "max_seconds"}
     imprecise = [[row | short for row in point] for point in UNDECIDED]
     text = said(*imprecise, drifted)
     assert (
-        "First use a quieter machine (this one drifted by up to 20 %) and allow longer windows, "
+        "First use a quieter machine (drift: 20 %) and allow longer windows, "
         "`Measure(max_seconds=…)` (6 of 6 trials are imprecise). About" in text
     )
     one_each = [point[:1] for point in imprecise]
