@@ -298,9 +298,18 @@ def percent_up(share: float) -> str:
     """Write a share that something stays below in whole percent, rounded up.
 
     >>> percent_up(0.7066), percent_up(0.04)
-    ('71%', '4%')
+    ('71 %', '4 %')
     """
-    return f"{math.ceil(share * 100 - 1e-9)}%"
+    return f"{math.ceil(share * 100 - 1e-9)} %"
+
+
+def in_percent(share: float, *, digits: int = 0) -> str:
+    """Write a measured share in percent.
+
+    >>> in_percent(0.02), in_percent(0.0163, digits=1)
+    ('2 %', '1.6 %')
+    """
+    return f"{share * 100:.{digits}f} %"
 
 
 def percent(share: float, *, is_lower_limit: bool = False) -> str:

@@ -31,6 +31,7 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     pairwise        tests points against one of them, even with one launch each
     candidates      points that may be recommended for a goal, and reasons against the others
     limits          limits of an answer: variance between launches, or within their windows
+    noise           noise behind an answer: the machine's drift, and windows that are too short
     recommend       configuration for a goal: the answer, and what it gives up
     forecast        rounds that a question will take, by simulation from the launches so far
     decision        whether the question of a sweep is decided, and which points are open

@@ -21,6 +21,7 @@ from dtsweep.analysis.dominance import Rows
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.launches import setting_columns
 from dtsweep.analysis.limits import variances_of
+from dtsweep.analysis.noise import Noise, noise_of
 from dtsweep.analysis.objectives import Objective, read_objectives
 from dtsweep.analysis.pairwise import PairTest, comparison_of
 from dtsweep.analysis.study import Frame, Study, study_of
@@ -105,6 +106,8 @@ class Recommendation:
 
     None where no canaries were read that compare.
     """
+    noise: Noise
+    """Of the trials of the model and environment."""
 
     def __repr__(self) -> str:
         """Name the recommended point by the settings that candidates differ in."""
@@ -294,7 +297,16 @@ def _recommend_one(
             of=objective.name,
         ),
         drift=test.drift,
+        noise=_noise_of(study, points),
     )
+
+
+def _noise_of(study: Study, points: pd.DataFrame) -> Noise:
+    """Noise of the trials of some points of one environment."""
+    env_id = points["env_id"].iloc[0]
+    trials = of_environment(study.trials, env_id)
+    shown = significant_drift(of_environment(study.canaries, env_id))
+    return noise_of(trials[trials["point_id"].isin(points["point_id"])], drift=shown)
 
 
 def properties_of(rows: pd.DataFrame, test: PairTest) -> Candidates:

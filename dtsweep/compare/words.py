@@ -15,7 +15,7 @@ from dtsweep.report.difference_view import drift_notes
 from dtsweep.report.labels import trial_label
 from dtsweep.report.records import records_of
 from dtsweep.report.verdict_words import LONG_REASON_WORDS
-from dtsweep.text import count_of, percent_up
+from dtsweep.text import count_of, in_percent, percent_up
 
 
 def comparison_json(compared: RunComparison, *, threshold: float) -> dict[str, Any]:
@@ -194,8 +194,8 @@ def _notes(
         notes = [f"Each of {runs} counts as one launch: how far runs differ is in the intervals."]
     else:
         notes = [
-            f"{runs}: runs without a change are assumed to differ by {RUN_SIGMA:.0%} (standard "
-            "deviation), which is in the intervals; --against LAST measures it from "
+            f"{runs}: runs without a change are assumed to differ by {in_percent(RUN_SIGMA)} "
+            "(standard deviation), which is in the intervals; --against LAST measures it from "
             f"{RUNS_FROM} runs on. A point that is slower than the others of its run is found in "
             "any case."
         ]

@@ -109,8 +109,8 @@ def _answer(answer: dict[str, Any]) -> str:
     parts.append(f"<h3>What limits it</h3>\n<p>{_prose(answer['limit'])}</p>")
     following = [_prose(answer["next"])] if answer["next"] else []
     following += [
-        f"Try <code>{html_text(axis['axis'])}</code>, with at most {html_text(axis['share'])} of "
-        f"the step to win: {_prose(axis['why'])}."
+        f"Try <code>{html_text(axis['axis'])}</code>, which could save at most "
+        f"{html_text(axis['share'])} of the step: {_prose(axis['why'])}."
         for axis in answer["axes"]
     ]
     if following:
@@ -171,7 +171,7 @@ def _worth(sentences: Sequence[str]) -> str:
         return ""
     shown, others = sentences[:_WORTH_SHOWN], sentences[_WORTH_SHOWN:]
     more = _details(f"{len(others)} more lines", _items(others)) if others else ""
-    return f"<h3>From where one more worker doesn't pay</h3>\n{_items(shown)}{more}"
+    return f"<h3>Where one more worker stops paying</h3>\n{_items(shown)}{more}"
 
 
 def _steps(traces: Sequence[Mapping[str, Any]]) -> str:

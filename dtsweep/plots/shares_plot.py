@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PARTS = {
     "input_share": ("loading batches", "#A87200", "."),
-    "exchange_share": ("exchange that nothing hides", "#D55E00", "/"),
+    "exchange_share": ("exposed communication", "#D55E00", "/"),
     "waiting_share": ("waiting for the slowest worker", "#CC79A7", "x"),
     "work_share": ("device work", "#0072B2", ""),
 }

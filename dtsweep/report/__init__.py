@@ -7,14 +7,14 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     verdict_words   words for verdicts of comparisons and their reasons
     next_step       the run that would decide, in words
     bounds          what limits each point, and what to try next
-    scaling_words   from where one more worker doesn't pay, and laws of scaling, in words
+    scaling_words   where one more worker stops paying, and laws of scaling, in words
     doubts          what to ignore and what not to compare, said above the tables
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
     code            a point as code for dtsweep, and what the code can't have
     shell           the shell command of a script of the user at a point
     program         the training of a point in plain PyTorch
-    alternatives    what a recommendation gives up, in words
+    alternatives    points that are better in another respect, in words
     answer          the answer of a recommendation: what to take, the evidence, the next step
     recommendation  a recommendation in words, and as JSON values
     advice          what the report advises, in sentences

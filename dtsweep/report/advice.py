@@ -97,8 +97,8 @@ def limits_on(
         following = ""
         if row["next_axes"]:
             following = (
-                " Try next, with at most that share of the step to win: "
-                f"{next_words(row['next_axes'])}."
+                f" Try next: {next_words(row['next_axes'])}. Each could save at most that share "
+                "of the step."
             )
         sentences.append(
             f"The recommended one{f' ({name})' if name else ''}: "

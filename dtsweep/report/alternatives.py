@@ -1,4 +1,4 @@
-"""Alternatives to a recommendation, in words: what it gives up."""
+"""Alternatives to a recommendation, in words: points that are better in another respect."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.labels import trial_label
+from dtsweep.text import in_percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,36 +15,36 @@ if TYPE_CHECKING:
     from dtsweep.analysis.recommend import Recommendation
 
 RATIOS = {
-    "latency_s": ("step time", "shorter steps"),
-    "samples_per_s": ("samples/s", "fewer samples/s"),
+    "latency_s": "step time",
+    "samples_per_s": "samples/s",
 }
-"""Name of each compared quantity, and the words for its inverse ratio."""
+"""Name of each compared quantity."""
 
 
 def alternatives(recommendation: Recommendation, varying: Sequence[str]) -> list[str]:
-    """Say what the recommended point gives up, a line per alternative."""
+    """Name the points that are better than the recommended one in another respect, a line each."""
     lines = []
     for _, row in recommendation.alternatives.iterrows():
         advantage = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(
-            row["better"], row["better"]
+            row["better"], f"a better {row['better']}"
         )
         compared = [name for name in RATIOS if not math.isnan(row[f"{name}_ratio"])]
-        figures = " and ".join(_times(row[f"{name}_ratio"], *RATIOS[name]) for name in compared)
+        figures = " and ".join(_times(row[f"{name}_ratio"], RATIOS[name]) for name in compared)
         why_not = _why_not(row, recommendation)
         lines.append(
-            f"It gives up {advantage}: {trial_label(row, varying)} has {figures}{why_not}."
+            f"Alternative with {advantage}: {trial_label(row, varying)} has {figures}{why_not}."
         )
     return lines
 
 
-def _times(ratio: float, of: str, inverse: str) -> str:
-    """Write a ratio, turned round where it is a small fraction.
+def _times(ratio: float, of: str) -> str:
+    """Write a ratio, as a fraction where it is small.
 
-    >>> _times(0.0611, "step time", "shorter steps"), _times(1.72, "samples/s", "fewer samples/s")
-    ('16.4 times shorter steps', '1.72 times the samples/s')
+    >>> _times(0.0611, "step time"), _times(1.72, "samples/s")
+    ('1/16.4 of the step time', '1.72 times the samples/s')
     """
     if ratio < 0.5:
-        return f"{1 / ratio:.3g} times {inverse}"
+        return f"1/{1 / ratio:.3g} of the {of}"
     return f"{ratio:.3g} times the {of}"
 
 
@@ -65,4 +66,4 @@ def _why_not(row: pd.Series[Any], recommendation: Recommendation) -> str:
 
 def too_slow(recommendation: Recommendation) -> str:
     """Name what a goal with a least rate leaves out."""
-    return f"less than {recommendation.goal.least_rate:.0%} of the best samples_per_s"
+    return f"less than {in_percent(recommendation.goal.least_rate)} of the best samples_per_s"

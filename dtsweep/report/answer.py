@@ -10,11 +10,12 @@ from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.report.labels import trial_label
 from dtsweep.report.next_step import run_that_decides
-from dtsweep.text import count_of, percent
+from dtsweep.text import count_of, in_percent, percent, percent_up
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dtsweep.analysis.noise import Noise
     from dtsweep.analysis.recommend import Recommendation
 
 _IN_SHORT = {
@@ -28,7 +29,7 @@ _IN_SHORT = {
 _HEADLINES = {
     Answer.BEST: "Take {label}: the best of {candidates} for {goal}.",
     Answer.EQUAL: "Take {label}: equal within {zone} to the best of {candidates} for {goal}.",
-    Answer.UNDECIDED: "Undecided after {launches}: {label} leads {candidates} for {goal}.",
+    Answer.UNDECIDED: "Undecided after {launches}: of {candidates}, {label} leads for {goal}.",
     Answer.SINGLE_LAUNCH: "Best of one launch each: {label}, of {candidates} for {goal}.",
     Answer.ONLY_CANDIDATE: "Take {label}: the only candidate for {goal}.",
 }
@@ -39,6 +40,12 @@ _SAME_VALUE = "Take {label}: one of the best of {candidates} for {goal}."
 
 _LARGEST_GAIN = 10.0
 """Largest upper limit of a gain that is written, as a share; a greater one says nothing."""
+
+_MOST_NAMED = 3
+"""Largest number of further points that are all named."""
+
+_NOISY_DRIFT = 0.1
+"""Drift of a machine, as a share, from which on a quieter machine is the first next step."""
 
 _LARGEST_ZONE = 0.99
 """Largest indifference zone that is proposed, as a share; `Question` refuses 1 and more."""
@@ -58,7 +65,7 @@ def goal_in_words(recommendation: Recommendation) -> str:
         words += f" of {' and '.join(('exact', *goal.allow))} updates"
     share = ""
     if goal.least_rate:
-        share = f", with at least {goal.least_rate:.0%} of the best samples_per_s"
+        share = f", with at least {in_percent(goal.least_rate)} of the best samples_per_s"
     return f"{words}{share}{f' where {goal.where}' if goal.where else ''}"
 
 
@@ -198,13 +205,22 @@ def _on_undecided(recommendation: Recommendation, varying: Sequence[str], *, nam
     )
     better = contenders[contenders["possible_gain"] > 0]
     if len(better):
-        words = [_may_be_better(row, recommendation, varying) for _, row in better.iterrows()]
-        others = ""
-        if len(words) > named:
-            others = f"; {count_of(len(words) - named, 'other')} may be better, too"
-        sentences.append(f"{'; '.join(words[:named])}{others}.")
-    sentences += [_limit(recommendation), _what_decides(recommendation, better)]
+        rows = [row for _, row in better.iterrows()]
+        words = [_may_be_better(row, recommendation, varying) for row in rows[:named]]
+        if others := rows[named:]:
+            labels = [trial_label(row, varying) for row in others]
+            words.append(f"{_with_and(labels)} may be better, too")
+        sentences.append(f"{'; '.join(words)}.")
+    sentences += [_limit(recommendation), what_next(recommendation)]
     return " ".join(filter(None, sentences))
+
+
+def _with_and(labels: Sequence[str]) -> str:
+    """Name up to three points; of more the first two, and count the others."""
+    names = list(labels)
+    if len(names) > _MOST_NAMED:
+        names = [*names[:2], f"{len(names) - 2} others"]
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _limit(recommendation: Recommendation) -> str:
@@ -215,9 +231,13 @@ def _limit(recommendation: Recommendation) -> str:
     between, within = (percent(variance**0.5) for variance in (variances.between, variances.within))
     if variances.is_by_launches:
         return f"Launches of a point differ by {between}, which limits the answer."
+    longer = " Longer windows (`Measure(half_width=…)`) would help."
+    if recommendation.noise.is_mostly_imprecise:
+        # These windows ended before `half_width`: `_quieter` names the setting.
+        longer = ""
     return (
         f"Windows of {variances.window_s:.2g} s are known to {within}, which limits the answer; "
-        f"launches differ by {between}. Longer windows (`Measure(half_width=…)`) would help."
+        f"launches differ by {between}.{longer}"
     )
 
 
@@ -242,7 +262,7 @@ def _on_single_launches(recommendation: Recommendation) -> str:
         others = "no other configuration is near"
     return (
         f"One launch of each decides nothing: {others}, if launches of one point differ by an "
-        f"assumed {percent(ASSUMED_SIGMA)}. {_next_step(recommendation)}"
+        f"assumed {percent(ASSUMED_SIGMA)}. {what_next(recommendation)}"
     )
 
 
@@ -264,14 +284,31 @@ def _what_decides(recommendation: Recommendation, open_points: pd.DataFrame) -> 
 
 
 def what_next(recommendation: Recommendation) -> str:
-    """Name the launches that would decide, as `evidence` does; empty where it names none."""
+    """Say what would decide, less noise first, as `evidence` does; empty where it does not."""
     match recommendation.answer:
         case Answer.UNDECIDED:
             contenders = recommendation.contenders
-            return _what_decides(recommendation, contenders[contenders["possible_gain"] > 0])
+            step = _what_decides(recommendation, contenders[contenders["possible_gain"] > 0])
         case Answer.SINGLE_LAUNCH:
-            return _next_step(recommendation)
-    return ""
+            step = _next_step(recommendation)
+        case _:
+            return ""
+    return " ".join(filter(None, [_quieter(recommendation.noise), step]))
+
+
+def _quieter(noise: Noise) -> str:
+    """Name what lowers the noise, where it is large; empty where it is not."""
+    ways = []
+    if noise.drift > _NOISY_DRIFT:
+        ways.append(f"use a quieter machine (drift: {percent_up(noise.drift)})")
+    if noise.is_mostly_imprecise:
+        ways.append(
+            f"allow longer windows, `Measure({noise.limit}=…)` ({noise.imprecise} of "
+            f"{count_of(noise.trials, 'trial')} are imprecise)"
+        )
+    if not ways:
+        return ""
+    return f"First {' and '.join(ways)}."
 
 
 def _next_step(recommendation: Recommendation, *, more_launches: int | None = None) -> str:

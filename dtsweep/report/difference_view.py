@@ -16,7 +16,7 @@ from dtsweep.report.labels import trial_label
 from dtsweep.report.next_step import run_with_launches
 from dtsweep.report.records import records_of
 from dtsweep.report.verdict_words import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
-from dtsweep.text import count_of, percent, percent_up, say
+from dtsweep.text import count_of, in_percent, percent, percent_up, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,7 +115,7 @@ def words_on(row: dict[str, Any]) -> str:
         needed = f"; {reason}."
         if row["more_launches"] is not None:
             more = count_of(row["more_launches"], "more launch")
-            needed = f". About {more} of each would decide, with {POWER:.0%} probability."
+            needed = f". About {more} of each would decide, with {in_percent(POWER)} probability."
         return f"Undecided by {row['of']}: {ratio}{needed}"
     zone = percent(row["zone"])
     if row["verdict"] == Verdict.EQUAL:

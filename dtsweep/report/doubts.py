@@ -19,7 +19,7 @@ from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.report.labels import trial_label
 from dtsweep.report.next_step import run_with_launches
 from dtsweep.results.schema import IMPORTED
-from dtsweep.text import count_of, format_integers, format_number, percent_up
+from dtsweep.text import count_of, format_integers, format_number, in_percent, percent_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +40,9 @@ _IMPLAUSIBLE_SHOWN = 8
 
 _DIFFERENCES = (0.02, 0.05, 0.10)
 """Differences of two points for which the needed launches are named."""
+
+_MAY_BE_DRIFT = "may be drift"
+"""Phrase of the sentence on a drift that canaries show."""
 
 ONE_LAUNCH_SHOWS = 1.96 * 2**0.5 * ASSUMED_SIGMA
 """Smallest difference of two single launches that is more than their assumed noise."""
@@ -67,8 +70,8 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
     doubts = (
         drift,
         _failed_canary_doubt(study.frame),
-        _noise(study, points, is_drift_known="Ignore differences" in drift),
-        _windows(measured),
+        _noise(study, points, is_drift_known=_MAY_BE_DRIFT in drift),
+        _windows(measured, points),
         _implausible_doubt(measured, varying),
         not_used,
         _joined_doubt(measured),
@@ -97,8 +100,9 @@ def interference_words(interference: Interference, *, zone: float) -> str:
     """Say how much trials slowed each other down, and what to do."""
     return (
         f"Trials that ran at the same time, up to {interference.concurrent}, took "
-        f"{interference.share:.1%} longer than alone, more than the indifference zone of "
-        f"{zone:.1%}. Run fewer: Resources(concurrent={interference.advised})."
+        f"{in_percent(interference.share, digits=1)} longer than alone, more than the "
+        f"indifference zone of {in_percent(zone, digits=1)}. Run fewer: "
+        f"Resources(concurrent={interference.advised})."
     )
 
 
@@ -120,12 +124,12 @@ def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
     concerned = int(drifted["trials"].sum())
     untested = ""
     if launches > 1:
-        untested = " that launches don't test"
+        untested = ", unless a test over launches says otherwise"
     return (
         f"The machine drifted: the same point took up to {percent} longer at one time than at "
         "another, in sessions "
-        f"with {concerned} of {count_of(trials, 'trial')}. Ignore differences below "
-        f"{percent}{untested}."
+        f"with {concerned} of {count_of(trials, 'trial')}. Differences below {percent} "
+        f"{_MAY_BE_DRIFT}{untested}."
     )
 
 
@@ -152,8 +156,9 @@ def _noise(study: Study, points: pd.DataFrame, *, is_drift_known: bool) -> str:
     if points["launches"].max() == 1:
         return (
             "Noise: every point was started once. Ignore differences below "
-            f"{ONE_LAUNCH_SHOWS:.0%}: two starts may differ by that much, if one varies by an "
-            f"assumed {ASSUMED_SIGMA:.0%}. Next: {run_with_launches(study)}, which measures it."
+            f"{in_percent(ONE_LAUNCH_SHOWS)}: two starts may differ by that much, if one varies "
+            f"by an assumed {in_percent(ASSUMED_SIGMA)}. Next: {run_with_launches(study)}, which "
+            "measures it."
         )
     spreads = launch_sigma(study)
     spreads = spreads[(spreads["degrees"] > 0) & (spreads["spread"] > 0)]
@@ -168,27 +173,33 @@ def _noise_of(row: pd.Series[Any], where: str) -> str:
     sigma = float(row["spread"])
     low, high = sigma_interval(sigma, int(row["degrees"]))
     needed = [launches_for(sigma, share) for share in _DIFFERENCES]
-    listed = ", ".join(
-        f"{count or f'over {MOST_LAUNCHES}'} for {share:.0%}"
+    least, *larger = [
+        (in_percent(share), count or f"over {MOST_LAUNCHES}")
         for share, count in zip(_DIFFERENCES, needed, strict=True)
-    )
+    ]
+    others = "".join(f"; of {share}, {count}" for share, count in larger)
+    launches = "launch" if least[1] == 1 else "launches"
+    low_words, high_words = in_percent(low, digits=1), in_percent(high, digits=1)
     return (
-        f"Noise{where}: samples/s of one point differ by {sigma:.1%} between launches (standard "
-        f"deviation, {low:.1%} to {high:.1%}). Launches of each point that show a difference: "
-        f"{listed}."
+        f"Noise{where}: samples/s of one point differ by {in_percent(sigma, digits=1)} between "
+        f"launches (standard deviation, {low_words} to {high_words}). To show a difference of "
+        f"{least[0]}, each point needs {least[1]} {launches}{others}."
     )
 
 
-def _windows(trials: pd.DataFrame) -> str:
+def _windows(trials: pd.DataFrame, points: pd.DataFrame) -> str:
     """State the steps and seconds that the intervals within one launch speak of."""
     windows = trials[["measured_steps", "window_s"]].dropna()
     if windows.empty:
         return ""
     steps = _span(format_integers(_ends(windows["measured_steps"])))
     seconds = _span([format_number(end, digits=3) for end in _ends(windows["window_s"])])
+    slower = ""
+    if points["launches"].min() == 1:
+        slower = "; with one launch it does not cover slower changes"
     return (
-        f"Each trial was timed for {steps} steps ({seconds} s). ± is half of a 95 % interval; with "
-        "one launch it does not cover slower changes."
+        f"Each trial was timed for {steps} steps ({seconds} s). ± is half of a 95 % interval"
+        f"{slower}."
     )
 
 

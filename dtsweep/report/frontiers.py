@@ -21,7 +21,7 @@ from dtsweep.report.labels import (
     trial_label,
 )
 from dtsweep.report.verdict_words import REASON_WORDS, VERDICT_WORDS
-from dtsweep.text import count_of, percent
+from dtsweep.text import count_of, in_percent, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,7 +146,8 @@ class Frontier:
             return ""
         noise = "not significantly"
         if self.points["launches"].max() == 1:
-            noise = f"by less than the assumed noise of single launches ({ONE_LAUNCH_SHOWS:.0%})"
+            limit = in_percent(ONE_LAUNCH_SHOWS)
+            noise = f"by less than the assumed noise of single launches ({limit})"
         return f"undecided: another point is better in all objectives, but {noise}"
 
 

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 COUNTED_BELOW = 10_000
 """Smaller sizes of models are given in full."""
 
+_ENDS = {
+    "precise": "at the half_width asked for",
+    "enough": "at min_steps and min_seconds",
+    "max_seconds": "at max_seconds",
+    "max_steps": "at max_steps",
+}
+"""Ends of a window by `stop_reason`, in words."""
+
 _ROUNDING, _OTHER_METHOD = 1e-6, 0.01
 """Largest `gradient_error` from rounding, and from another way to compute the same gradient.
 
@@ -125,7 +133,10 @@ def _interval_note(points: pd.DataFrame, *, way: str) -> str:
 
 def _probability_note(points: pd.DataFrame) -> str:
     if points["frontier_probability"].notna().any():
-        return "frontier %: how often a point is on it when launches are drawn again."
+        return (
+            "frontier %: how often a point is on the frontier when all means are resampled within "
+            "their errors (parametric bootstrap over launches)."
+        )
     return ""
 
 
@@ -140,11 +151,11 @@ def _exchange_note(trials: pd.DataFrame) -> str:
         return ""
     where = []
     if alone.any():
-        where = [f"on {count_of(int(alone.sum()), 'trial')} with one worker"]
-    where += [f"on {count_of(count, 'trial')}: {reason}" for reason, count in reasons.items()]
+        where = [f"{alone.sum()} with one worker"]
+    where += [f"{count} ({reason})" for reason, count in reasons.items()]
     if not where:
         return ""
-    return f"Exchange + wait is empty {'; '.join(where)}."
+    return f"Trials without a share of exchange + wait: {'; '.join(where)}."
 
 
 def _compression_note(points: pd.DataFrame) -> str:
@@ -157,7 +168,11 @@ def _window_note(trials: pd.DataFrame) -> str:
     counts = trials["stop_reason"].value_counts()
     if not len(counts):
         return ""
-    return "Windows: " + ", ".join(f"{count} {reason}" for reason, count in counts.items()) + "."
+    ends = [
+        f"{_ENDS.get(str(reason), reason)} in {count_of(count, 'trial')}"
+        for reason, count in counts.items()
+    ]
+    return f"The window ended {', '.join(ends)}."
 
 
 def _energy_note(trials: pd.DataFrame) -> str:
@@ -214,25 +229,28 @@ def _canary_note(canaries: pd.DataFrame) -> str:
     counts = canaries.groupby(list(COMPARED), dropna=False)["canaries"].transform("sum")
     sessions = canaries["session"].nunique()
     worlds = len(canaries.drop_duplicates(WORLD))
-    note = f"Canary: {count_of(sessions, 'session')} of {count_of(worlds, 'world')}, "
+    where = f" of {worlds} worlds" if worlds > 1 else ""
+    note = f"Canaries, which repeat one point, ran in {count_of(sessions, 'session')}{where}: "
     drifts = canaries.dropna(subset=["drift"]).sort_values("drift", key=abs)
     note += (
-        f"largest drift inside a session {_drift(drifts.iloc[-1])}."
+        f"largest drift within a session {_drift(drifts.iloc[-1])}."
         if len(drifts)
-        else "no second canary."
+        else "no session has two."
     )
     limit = f"{CANARY_DRIFT * 100:.0f} %"
-    note += _sessions(
-        f"Drifted more than {limit}", canaries[canaries["flagged"].fillna(value=False)]
-    )
+    note += _sessions(f"Drift above {limit}", canaries[canaries["flagged"].fillna(value=False)])
     return note + _sessions(
-        f"Too imprecise to show {limit}", canaries[canaries["flagged"].isna() & (counts > 1)]
+        f"Too imprecise to exclude a drift of {limit}",
+        canaries[canaries["flagged"].isna() & (counts > 1)],
     )
 
 
 def _drift(session: pd.Series[Any]) -> str:
     half = half_of(session, "drift")
-    return f"{abs(session['drift']):.1%}" + (f" ±{half:.1%}" if math.isfinite(half) else "")
+    size = f"{abs(session['drift']) * 100:.1f}"
+    if math.isfinite(half):
+        size += f" ± {half * 100:.1f}"
+    return f"{size} %"
 
 
 def _sessions(finding: str, sessions: pd.DataFrame) -> str:

@@ -10,7 +10,7 @@ from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.labels import passes_label, point_label
 from dtsweep.report.records import records_of
 from dtsweep.report.verdict_words import KNEE_WORDS, REASON_WORDS
-from dtsweep.text import count_of
+from dtsweep.text import count_of, in_percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ _SHARES = {"serial_share": "serial share", "contention": "contention", "coherenc
 
 
 def scaling_sentences(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> list[str]:
-    """Say for each group of `scaling` from where one more worker doesn't pay.
+    """Say for each group of `scaling` where one more worker stops paying.
 
     A line for each law that fits follows.
 
@@ -47,7 +47,8 @@ def scaling_sentences(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> list[str]
     ]
     if len(fitted) < len(laws):
         lines.append(
-            "Laws need sizes that can contradict them: 3 for Amdahl and Gustafson, 4 for the USL."
+            "A law of scaling is fitted to enough sizes only: 3 for Amdahl and Gustafson, 4 for "
+            "the Universal Scalability Law."
         )
     return lines
 
@@ -70,7 +71,7 @@ def _knee_words(row: Mapping[Any, Any]) -> str:
         return template.format(largest=row["largest"])
     pays_at_least = int(row["pays_at_least"])
     if row["verdict"] == KneeVerdict.NOT_DISTINGUISHABLE:
-        return template.format(pays_at_least=pays_at_least)
+        return template.format(pays_at_least=count_of(pays_at_least, "worker"))
     high = int(row["pays_to_high"])
     return template.format(
         size=count_of(int(row["pays_to"]), "worker"),
@@ -102,11 +103,11 @@ def _fit_words(fit: Mapping[Any, Any]) -> str:
         words.format(size=_size_words(fit, name))
         for name, words in {
             "peak": "highest at {size}",
-            "pays_to": "from {size} on one more doesn't pay",
+            "pays_to": "beyond {size} one more worker doesn't pay",
         }.items()
         if pd.notna(fit[name])
     ]
-    misses = f"misses the measured by {fit['residual']:.1%}"
+    misses = f"misses the measured by {in_percent(fit['residual'], digits=1)}"
     doubt = ""
     if fit["contradicted"] is True:
         doubt = ", more than launches differ"

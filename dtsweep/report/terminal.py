@@ -152,14 +152,14 @@ def _scaling_in_short(scaling: Scaling, recommended: Sequence[str]) -> str:
         doubt = f" (doubtful: {caution})"
     return (
         f"{scaling.title.partition(',')[0]}: {label} {sizes}: {speed_up} times, "
-        f"{efficiency}{doubt}."
+        f"{efficiency.replace('%', ' %')}{doubt}."
     )
 
 
 def _print_advice(content: Content, *, console: Console, show_all: bool) -> None:
     """Print recommendations and their answers, those for many models in a table.
 
-    `show_all` prints all sentences of each, with what it gives up.
+    `show_all` prints all sentences of each, with its alternatives.
     """
     recommendations = content.recommendations
     if len(recommendations) > _ADVICE_SHOWN and not show_all:
@@ -319,11 +319,11 @@ def _print_scaling(scaling: Scaling, *, console: Console) -> None:
 
 
 def _print_worth(content: Content, *, console: Console) -> None:
-    """Print from how many workers on one more doesn't pay."""
+    """Print the number of workers at which one more stops paying."""
     sentences = content.worth.sentences
     if not sentences:
         return
-    say(console, "\nFrom where one more worker doesn't pay", style="bold")
+    say(console, "\nWhere one more worker stops paying", style="bold")
     say(
         console,
         f"It pays where it adds at least {WORTH * 100:.0f} % of what a worker of the smallest "

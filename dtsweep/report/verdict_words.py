@@ -21,10 +21,10 @@ VERDICT_WORDS: Mapping[str, str] = {
 """Words for verdicts on points; the zone is the indifference zone, in percent."""
 
 KNEE_WORDS: Mapping[str, str] = {
-    KneeVerdict.FOUND: "from {size} the step to {next_size} doesn't pay{interval}",
-    KneeVerdict.BEYOND_SIZES: "not within the sizes measured: up to {largest} each step pays",
+    KneeVerdict.FOUND: "the step from {size} to {next_size} doesn't pay{interval}",
+    KneeVerdict.BEYOND_SIZES: "each step pays, up to the largest size measured ({largest})",
     KneeVerdict.NOT_DISTINGUISHABLE: (
-        "not distinguishable: launches don't show whether more than {pays_at_least} pay"
+        "undecided: launches don't show whether a step beyond {pays_at_least} pays"
     ),
     KneeVerdict.UNKNOWN: "unknown: {reason}",
 }

@@ -8,7 +8,7 @@ from types import MappingProxyType
 STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         "ok": "measured",
-        "skipped": "not measured, for the stored reason",
+        "skipped": "not run: the column `reason` says why",
         "oom_device": "a worker ran out of device memory",
         "oom_host": "a worker's machine ran out of memory",
         "hang": "the workers did not finish by the deadline",
@@ -51,13 +51,13 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "implausible": "numbers that can't all be true: the column `implausible` says which",
         "imprecise": "the mean step time is known less well than `half_width` asked for",
         "drift": "the step time still rose or fell when the window ended, or its level shifted: "
-        "its mean has no interval",
+        "no interval within the window",
         "unstable": "soon after the window the same steps took another time; found with "
         "exchange='precise' alone",
         "stalled": "one step took more than half of the window, as if its process had been stopped",
         "slow_start": "the first steps, a quarter of the window's time or more, were slower: they "
         "are left out of the numbers",
-        "spiky": "surely more than 1 % of the steps stand out from their neighbours",
+        "spiky": "significantly more than 1 % of the steps are outliers among their neighbours",
         "bimodal": "step times come in two clusters, so a median says little",
         "autocorrelated": "neighbouring steps resemble each other over more than five steps",
         "recompiled": "something was compiled inside the window, or inside one that was measured "
@@ -90,10 +90,10 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
             "the workload changed its process (environment variables, working directory, threads, "
             "…); it was restored: `left_state` in `ranks` says what"
         ),
-        "canary_drift": f"over {CANARY_DRIFT:.0%} and more than chance from its world's earlier "
-        "canaries of this run",
+        "canary_drift": f"over {CANARY_DRIFT * 100:.0f} % and more than chance from its world's "
+        "earlier canaries of this run",
         "interference": "trials that ran at the same time changed the step time of its "
-        f"world's canary by over {CANARY_DRIFT:.0%} and more than chance",
+        f"world's canary by over {CANARY_DRIFT * 100:.0f} % and more than chance",
         "adjacent_launches": "the repeats of a world followed each other",
     }
 )

@@ -74,7 +74,7 @@ def test_undecided_equal_and_unknown_are_different_words(tmp_path: Path, base: P
         command("difference", near, "micro_batch=4", "micro_batch=16", "--of", "samples_per_s")
     )
     assert said.startswith("Undecided by samples_per_s: 1.013 times (")
-    assert re.search(r"About \d+ more launches of each would decide, with 80% probability\.", said)
+    assert re.search(r"About \d+ more launches of each would decide, with 80 % probability\.", said)
     wide = ["--of", "samples_per_s", "--indifference", "10%"]
     said = in_one_line(command("difference", near, "micro_batch=4", "micro_batch=16", *wide))
     assert said.startswith("A and B are equal within 10 % by samples_per_s: 1.013 times (")
@@ -124,7 +124,7 @@ def test_where_nothing_ended_ok_no_point_is_looked_for(tmp_path: Path) -> None:
 def test_the_drift_of_the_machine_stands_beside_what_it_hides(tmp_path: Path, base: Path) -> None:
     new = with_canaries(store_run(tmp_path / "new", {4: [80.0], 16: [200.0]}, day=2), 0.1, 0.15)
     note = (
-        "The machine drifted: by up to 50% within a run; "
+        "The machine drifted: by up to 50 % within a run; "
         "single launches show no difference below that."
     )
     done = command("compare", base, new)

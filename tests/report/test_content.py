@@ -88,7 +88,7 @@ def test_what_launches_leave_open_is_said_of_a_frontier() -> None:
     near = FAST | {"point_id": "near", "samples_per_s": 39}
     (single,) = content_of(trials(FAST, near)).frontiers
     words = "undecided: another point is better in all objectives, but"
-    noise = "by less than the assumed noise of single launches (8%)"
+    noise = "by less than the assumed noise of single launches (8 %)"
     assert single.undecided == f"{words} {noise}"
     (undecided,) = content_of(trials(*noisy)).frontiers
     assert undecided.dominated.empty

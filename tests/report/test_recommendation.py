@@ -1,4 +1,4 @@
-"""A recommendation in words: the answer, its evidence, what it gives up."""
+"""A recommendation in words: the answer, its evidence, and alternatives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dtsweep.analysis import GOALS, Goal, Study, recommend
+from dtsweep.analysis import GOALS, Goal, Recommendation, Study, recommend
+from dtsweep.report.advice import advice_on
 from dtsweep.report.recommendation import print_all
 from dtsweep.sweep.goal import Question
 from tests.analysis.test_recommend import launches, own_launches, watched
@@ -28,6 +29,13 @@ def said(
     found = recommend(study, goal)
     print_all(found, points=study.points, console=Console(file=out, width=width))
     return out.getvalue()
+
+
+def recommended(*points: list[dict[str, Any]]) -> list[Recommendation]:
+    """Recommendations for the highest throughput."""
+    return recommend(
+        Study(trials(*(row for point in points for row in point))), GOALS["throughput"]
+    )
 
 
 def test_the_first_line_is_the_answer_and_the_second_its_evidence() -> None:
@@ -132,9 +140,40 @@ def test_undecided_says_what_is_left_and_the_next_step(
     question: Question | None, launched: str, step: str
 ) -> None:
     first, second, *_ = said(*UNDECIDED, question=question).splitlines()
-    assert first.startswith(f"Undecided after {launched}: ddp workers=2 leads 2 configurations")
+    assert first.startswith(f"Undecided after {launched}: of 2 configurations, ddp workers=2 leads")
     assert re.match(r"ddp workers=1 may be up to [\d.]+ % better\. About \d+ more launch", second)
     assert re.search(rf"of each would decide\. Next: {step}$", second)
+
+
+def test_where_noise_is_large_less_of_it_is_the_first_next_step() -> None:
+    drifted = watched(1, 1.2)
+    assert ". First use a quieter machine (drift: 20 %). About" in said(
+        *UNDECIDED, drifted
+    )
+    short = {"flags": ["imprecise"], "stop_reason": "max_seconds"}
+    imprecise = [[row | short for row in point] for point in UNDECIDED]
+    text = said(*imprecise, drifted)
+    assert (
+        "First use a quieter machine (drift: 20 %) and allow longer windows, "
+        "`Measure(max_seconds=…)` (6 of 6 trials are imprecise). About" in text
+    )
+    one_each = [point[:1] for point in imprecise]
+    assert "First allow longer windows, `Measure(max_seconds=…)` (2 of 2 trials" in said(*one_each)
+    assert "First" not in said(*UNDECIDED, watched(1, 1.05))
+
+
+def test_up_to_three_further_points_are_named_and_of_more_the_first_two() -> None:
+    points = [
+        own_launches(name, 100, spread=0.05, workers=number)
+        for number, name in enumerate("abcdef", start=1)
+    ]
+    few, many = (advice_on(recommended(*some), ["workers"])[0][1] for some in (points[:4], points))
+    assert re.match(
+        r"ddp workers=\d may be up to [\d.]+ % better; ddp workers=\d and ddp workers=\d may be "
+        r"better, too\.",
+        few,
+    )
+    assert re.search(r"; ddp workers=\d, ddp workers=\d and 2 others may be better, too\.", many)
 
 
 def test_a_gain_without_a_useful_limit_is_said_to_be_unknown_and_is_no_zone() -> None:
@@ -248,9 +287,9 @@ def test_a_point_that_is_too_slow_for_the_goal_is_said_to_be() -> None:
         for name, rate, step_s in (("a", 40, 0.1), ("b", 100, 0.4))
     ]
     text = said(*points, goal=GOALS["fast-validation"])
-    assert "Left out: 1 point with less than 50% of the best samples_per_s." in text
+    assert "Left out: 1 point with less than 50 % of the best samples_per_s." in text
     assert re.search(
-        r"4 times shorter steps and 2.5\d* times fewer samples/s, but less than 50% of the best",
+        r"1/4 of the step time and 1/2.5\d* of the samples/s, but less than 50 % of the best",
         text,
     )
 
@@ -259,11 +298,11 @@ def test_the_drift_that_an_answer_rests_on_is_said() -> None:
     points = [launches(name, rate, count=1) for name, rate in (("a", 100), ("b", 140))]
     assert "The drift of the machine is not known, and single launches have it." in said(*points)
     calm, drifted = (said(*points, watched(1, last_s)) for last_s in (1, 1.2))
-    assert "The machine drifted by at most 1%: ignore smaller differences" in calm
-    assert "The machine drifted by at most 20%: ignore smaller differences" in drifted
+    assert "The machine drifted by at most 1 %: ignore smaller differences" in calm
+    assert "The machine drifted by at most 20 %: ignore smaller differences" in drifted
     several = [launches(name, rate) for name, rate in (("a", 100), ("b", 140))]
     assert "drifted" not in said(*several, watched(1, 1)) + said(*several)
-    assert "drifted by at most 20%: the spread of launches contains it" in said(
+    assert "drifted by at most 20 %: the spread of launches contains it" in said(
         *several, watched(1, 1.2)
     )
 

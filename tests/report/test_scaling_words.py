@@ -24,12 +24,12 @@ def test_a_ladder_is_said_in_a_line_for_the_measured_and_one_for_each_law() -> N
     lines = sentences(ladder(made, launches=3, error=0.002, rng=np.random.default_rng(0)))
     assert (
         lines[0]
-        == "ddp, weak scaling, 4 × 1 per worker: from 8 workers the step to 16 doesn't pay."
+        == "ddp, weak scaling, 4 × 1 per worker: the step from 8 workers to 16 doesn't pay."
     )
     assert lines[1].startswith("  Gustafson: serial share ")
     assert lines[1].endswith(", more than launches differ.")
     assert lines[2].startswith("  Universal Scalability Law: contention 0.03")
-    assert "highest at 22 (22 to 22); from 8 (8 to 8) on one more doesn't pay" in lines[2]
+    assert "highest at 22 (22 to 22); beyond 8 (8 to 8) one more worker doesn't pay" in lines[2]
     assert len(lines) == 3
 
 
@@ -39,18 +39,18 @@ def test_a_ladder_is_said_in_a_line_for_the_measured_and_one_for_each_law() -> N
         (
             {1: 100.0, 2: 190.0, 4: 290.0, 8: 310.0},
             0.02,
-            "from 4 workers the step to 8 doesn't pay (95 %: from 2 to 4)",
+            "the step from 4 workers to 8 doesn't pay (95 %: from 2 to 4)",
         ),
-        ({1: 100.0, 2: 120.0, 4: 130.0}, 0.005, "from 1 worker the step to 2 doesn't pay"),
+        ({1: 100.0, 2: 120.0, 4: 130.0}, 0.005, "the step from 1 worker to 2 doesn't pay"),
         (
             {1: 100.0, 2: 190.0, 4: 370.0},
             0.005,
-            "not within the sizes measured: up to 4 each step pays",
+            "each step pays, up to the largest size measured (4)",
         ),
         (
             {1: 100.0, 2: 150.0, 4: 250.0},
             0.3,
-            "not distinguishable: launches don't show whether more than 1 pay",
+            "undecided: launches don't show whether a step beyond 1 worker pays",
         ),
     ],
 )
@@ -62,14 +62,17 @@ def test_a_knee_is_said_with_its_numbers(rates: dict[int, float], error: float, 
 def test_what_lies_beyond_the_sizes_measured_is_called_extrapolated() -> None:
     lines = sentences(ladder(published()))
     assert lines[0] == "ddp, weak scaling, 4 × 1 per worker: unknown: too few launches."
-    assert "from 240 (104 to 3,394, extrapolated, untested) on one more doesn't pay" in lines[2]
+    assert (
+        "beyond 240 (104 to 3,394, extrapolated, untested) one more worker doesn't pay" in lines[2]
+    )
     assert "highest" not in lines[2]
 
 
 def test_groups_of_which_nothing_is_known_are_counted_in_one_line() -> None:
     assert sentences(sweep()) == [
         "33 groups of several sizes: unknown: too few launches.",
-        "Laws need sizes that can contradict them: 3 for Amdahl and Gustafson, 4 for the USL.",
+        "A law of scaling is fitted to enough sizes only: 3 for Amdahl and Gustafson, 4 for the "
+        "Universal Scalability Law.",
     ]
 
 
