@@ -155,11 +155,12 @@ def _figure(plot: Mapping[str, Any], *, heading: str = "") -> str:
     """
     name = plot["name"]
     subtitle = f'<p class="subtitle">{html_text(plot["subtitle"])}</p>' if plot["subtitle"] else ""
+    note = f'<p class="note">{html_text(plot["note"])}</p>\n' if plot["note"] else ""
     labelled = f'role="group" aria-label="{html_text(plot["title"])}"'
     return (
         f'<figure class="figure">\n{heading}{subtitle}'
         f'<div class="plot" id="{name}-plot" {labelled} aria-describedby="{name}-words"></div>\n'
-        f'<figcaption id="{name}-words">{html_text(plot["description"])}</figcaption>\n'
+        f'{note}<figcaption id="{name}-words">{html_text(plot["description"])}</figcaption>\n'
         f'<details class="numbers on-screen" data-plot="{name}"><summary>Table behind the plot'
         f'<span class="unseen">: {html_text(plot["title"])}</span></summary></details>\n</figure>'
     )
@@ -184,7 +185,7 @@ def _steps(traces: Sequence[Mapping[str, Any]]) -> str:
         '<p class="chooser on-screen"><label for="trial">Trial</label> '
         f'<select id="trial">{options}</select></p>\n'
     )
-    empty = {"name": "steps", "title": "Step times of the chosen trial", "subtitle": ""}
+    empty = {"name": "steps", "title": "Step times of the chosen trial", "subtitle": "", "note": ""}
     return chooser + _figure(empty | {"description": ""})
 
 

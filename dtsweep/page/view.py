@@ -97,6 +97,7 @@ def plot_values(plot: Plot) -> dict[str, Any]:
         "title": plot.title,
         "subtitle": plot.subtitle,
         "description": plot.description,
+        "note": plot.note,
         "traces": _rounded(plot.traces),
         "layout": dict(plot.layout),
         "table": {header: list(cells) for header, cells in plot.table.items()},

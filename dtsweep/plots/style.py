@@ -44,8 +44,8 @@ FORMS = {
 }
 """Symbol and line of each semantics: both differ, for those who don't see the colour."""
 
-FILLS = ("", "-open", "-dot", "-open-dot")
-"""Endings of a symbol's name, one for each model in turn."""
+FILLS = ("", "-dot")
+"""Endings of a symbol's name, one for each model in turn; hollow symbols are undecided points."""
 
 
 class Series(NamedTuple):
@@ -117,6 +117,15 @@ def cut(text: str, most: int = LABEL) -> str:
         return text
     end = (most - 1) // 2
     return f"{text[: most - 1 - end]}…{text[-end:]}"
+
+
+def faded(colour: str, opacity: float) -> str:
+    """Colour that lets what is behind it through.
+
+    >>> faded("#0072B2", 0.6)
+    '#0072B299'
+    """
+    return f"{colour}{round(opacity * 255):02X}"
 
 
 def layout(
