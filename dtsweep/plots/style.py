@@ -161,6 +161,21 @@ def title(text: str) -> dict[str, str]:
     return {"text": text}
 
 
+def series_at(place: int) -> Series:
+    """Look of a line at this place; two lines never share colour, symbol and dash together.
+
+    >>> series_at(0) == series_at(8), series_at(8).symbol
+    (False, 'circle-open')
+    """
+    cycle, column = divmod(place, len(SERIES))
+    own = SERIES[column]
+    if not cycle:
+        return own
+    # Another colour and another dash than the first line with this symbol.
+    other = SERIES[(column + cycle) % len(SERIES)]
+    return Series(other.colour, f"{own.symbol}-open", other.dash)
+
+
 def is_on_demand(place: int) -> bool | str:
     """Visibility of the line at this place: beyond `MOST_LINES`, a click in the legend shows it."""
     if place < MOST_LINES:
