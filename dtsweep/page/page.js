@@ -344,7 +344,15 @@
     return isDown ? -sign : sign;
   }
 
+  // Says that a part of the table is out of sight.
+  function showHint() {
+    const box = byId("table").parentElement;
+    byId("more-columns").hidden = box.scrollWidth <= box.clientWidth;
+  }
+
   function listenToTable() {
+    showHint();
+    addEventListener("resize", showHint);
     byId("filters").addEventListener("input", filterRows);
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
     byId("filters").addEventListener("reset", () => setTimeout(filterRows));
