@@ -276,7 +276,8 @@ def test_memory_is_sorted_and_has_the_memory_that_was_free() -> None:
 
 
 def test_bars_of_memory_that_hardly_differ_are_said_to() -> None:
-    frame = trials(ALL_KNOWN, ALL_KNOWN | {"micro_batch": 8, "memory_peak_bytes": 3 * 2**30 + 2**26})
+    more = {"micro_batch": 8, "memory_peak_bytes": 3 * 2**30 + 2**26}
+    frame = trials(ALL_KNOWN, ALL_KNOWN | more)
     assert memory_plot(content_of(frame)).subtitle == "all points are within 5 % of each other"
 
 
