@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dtsweep.analysis.worthwhile import WORTH
 from dtsweep.escape import html_text
 from dtsweep.page.points_markup import points_of
 
@@ -155,11 +156,12 @@ def _figure(plot: Mapping[str, Any], *, heading: str = "") -> str:
     """
     name = plot["name"]
     subtitle = f'<p class="subtitle">{html_text(plot["subtitle"])}</p>' if plot["subtitle"] else ""
+    note = f'<p class="note">{html_text(plot["note"])}</p>\n' if plot["note"] else ""
     labelled = f'role="group" aria-label="{html_text(plot["title"])}"'
     return (
         f'<figure class="figure">\n{heading}{subtitle}'
         f'<div class="plot" id="{name}-plot" {labelled} aria-describedby="{name}-words"></div>\n'
-        f'<figcaption id="{name}-words">{html_text(plot["description"])}</figcaption>\n'
+        f'{note}<figcaption id="{name}-words">{html_text(plot["description"])}</figcaption>\n'
         f'<details class="numbers on-screen" data-plot="{name}"><summary>Table behind the plot'
         f'<span class="unseen">: {html_text(plot["title"])}</span></summary></details>\n</figure>'
     )
@@ -170,28 +172,33 @@ def _worth(sentences: Sequence[str]) -> str:
     if not sentences:
         return ""
     shown, others = sentences[:_WORTH_SHOWN], sentences[_WORTH_SHOWN:]
-    more = _details(f"{len(others)} more lines", _items(others)) if others else ""
-    return f"<h3>Where one more worker stops paying</h3>\n{_items(shown)}{more}"
+    more = _details(count_of(len(others), "more line"), _items(others)) if others else ""
+    rule = (
+        f"<p>It pays where it adds at least {WORTH * 100:.0f} % of what a worker of the smallest "
+        "world does.</p>"
+    )
+    return f"<h3>Where one more worker stops paying</h3>\n{rule}\n{_items(shown)}{more}"
 
 
 def _steps(traces: Sequence[Mapping[str, Any]]) -> str:
     """Chooser of a trial, and the place for its steps."""
     options = "".join(
-        f'<option value="{number}">{html_text(trace["label"])}</option>'
+        f'<option value="{number}"{" selected" if trace["is_opened"] else ""}>'
+        f"{html_text(trace['label'])}</option>"
         for number, trace in enumerate(traces)
     )
     chooser = (
         '<p class="chooser on-screen"><label for="trial">Trial</label> '
         f'<select id="trial">{options}</select></p>\n'
     )
-    empty = {"name": "steps", "title": "Step times of the chosen trial", "subtitle": ""}
+    empty = {"name": "steps", "title": "Step times of the chosen trial", "subtitle": "", "note": ""}
     return chooser + _figure(empty | {"description": ""})
 
 
 def _points(view: dict[str, Any]) -> list[tuple[str, str, str]]:
     if not view["table"]["ids"]:
         return []
-    body = points_of(view["table"])
+    body = f"{_items(view['terms'])}\n{points_of(view['table'])}"
     if view["frontiers"]:
         words = [
             f"<li><strong>{html_text(one['name'])}</strong>: "
@@ -232,6 +239,11 @@ def _failures_of(group: Mapping[str, Any]) -> str:
     if not any(columns["log"]):
         del columns["log"]
     title = f"{group['status']}: {group['count']} ({group['meaning']})"
+    reasons = columns["reason"]
+    if group["status"] == "skipped":
+        title = f"skipped: {group['count']}: {reasons[0]}"
+        if len(reasons) > 1:
+            title += f", and {len(reasons) - 1} more reasons"
     table = table_of(f"Trials with status {group['status']}, by reason", columns)
     if group["status"] == "skipped":
         return _details(title, table)
@@ -288,7 +300,7 @@ def table_of(caption: str, columns: Mapping[str, Sequence[str]]) -> str:
     """
     head = "".join(f'<th scope="col">{html_text(header)}</th>' for header in columns)
     rows = "\n".join(
-        f"<tr>{''.join(f'<td>{html_text(cell)}</td>' for cell in row)}</tr>"
+        f"<tr>{''.join(f'<td>{_prose(cell)}</td>' for cell in row)}</tr>"
         for row in zip(*columns.values(), strict=True)
     )
     return (

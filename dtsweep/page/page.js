@@ -81,6 +81,8 @@
 
   // Colours of traces as the dark theme has them; other values stay.
   function themed(value) {
+    // Two more digits of a colour are its opacity.
+    if (/^#[\dA-F]{8}$/i.test(value)) return themed(value.slice(0, 7)) + value.slice(7);
     if (typeof value === "string") return (isDark() && data.dark[value]) || value;
     if (Array.isArray(value)) return value.length && typeof value[0] === "number" ? value : value.map(themed);
     if (value === null || typeof value !== "object") return value;
@@ -244,7 +246,20 @@
     }
     const indices = linked.map(([trace]) =>
       (isRestricted() ? idsOf(trace).flatMap((id, place) => (isLit(id) ? [place] : [])) : null));
-    Plotly.restyle(element, { selectedpoints: indices }, linked.map(([, place]) => place));
+    const changes = { selectedpoints: indices };
+    // Plotly makes marks faint by itself, but neither lines nor error bars.
+    if (linked.some(([trace]) => trace.mode?.includes("lines"))) {
+      changes["line.color"] = linked.map(([trace]) =>
+        (isRestricted() ? colour("faint") : themed(trace.line?.color ?? null)));
+    }
+    for (const bar of ["error_x", "error_y"]) {
+      if (!linked.some(([trace]) => trace[bar])) continue;
+      for (const end of ["array", "arrayminus"]) {
+        changes[`${bar}.${end}`] = linked.map(([trace]) => trace[bar]?.[end].map((length, place) =>
+          (isLit(idsOf(trace)[place]) ? length : null)) ?? null);
+      }
+    }
+    Plotly.restyle(element, changes, linked.map(([, place]) => place));
     if (chosen.size === 0 && element.layout.selections?.length) Plotly.relayout(element, { selections: [] });
   }
 
@@ -329,7 +344,15 @@
     return isDown ? -sign : sign;
   }
 
+  // Says that a part of the table is out of sight.
+  function showHint() {
+    const box = byId("table").parentElement;
+    byId("more-columns").hidden = box.scrollWidth <= box.clientWidth;
+  }
+
   function listenToTable() {
+    showHint();
+    addEventListener("resize", showHint);
     byId("filters").addEventListener("input", filterRows);
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
     byId("filters").addEventListener("reset", () => setTimeout(filterRows));

@@ -21,7 +21,9 @@ def points_of(table: Mapping[str, Any]) -> str:
         f"{''.join(map(_choice, range(len(table['filters'])), table['filters']))}"
         f"{''.join(map(_range, range(len(table['columns'])), table['columns']))}"
         '<p><button type="reset" id="reset">Reset filters</button></p>\n</form>\n'
-        '<p id="shown" class="on-screen" role="status"></p>\n'
+        '<p class="on-screen"><span id="shown" role="status"></span> '
+        '<span id="more-columns" class="hint" hidden>More columns: scroll the table sideways →'
+        "</span></p>\n"
         '<div class="scroll tall" role="region" aria-label="Table of points" tabindex="0">\n'
         '<table id="table"><caption class="unseen">Points, one per row. A button in a header sorts '
         "by its column; a checked row is highlighted in every plot.</caption>\n"
@@ -70,7 +72,8 @@ def _head(table: Mapping[str, Any]) -> str:
         f"{html_text(column['header'])}</button></th>"
         for place, column in enumerate(table["columns"])
     )
-    return f'<th scope="col" class="on-screen"><span class="unseen">selected</span></th>{headers}'
+    check = '<th scope="col" class="on-screen check"><span class="unseen">selected</span></th>'
+    return check + headers
 
 
 def _rows(table: Mapping[str, Any]) -> str:
@@ -84,7 +87,8 @@ def _rows(table: Mapping[str, Any]) -> str:
 def _row(label: str, cells: tuple[str, ...], kinds: list[str]) -> str:
     first, *others = (f"{kind}>{html_text(cell)}" for kind, cell in zip(kinds, cells, strict=True))
     return (
-        f'<tr><td class="on-screen"><input type="checkbox" aria-label="{html_text(label)}"></td>'
+        f'<tr><td class="on-screen check">'
+        f'<input type="checkbox" aria-label="{html_text(label)}"></td>'
         f'<th scope="row"{first}</th>{"".join(f"<td{cell}</td>" for cell in others)}</tr>'
     )
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.content import Content
-from dtsweep.report.labels import axis_name, model_columns, model_label, point_key, trial_label
+from dtsweep.report.labels import (
+    BATCH_SHAPE,
+    axis_name,
+    model_columns,
+    model_label,
+    point_key,
+    trial_label,
+)
 from dtsweep.report.tables import (
     amount_columns,
     batch_columns,
@@ -67,8 +74,10 @@ def table_of(content: Content) -> dict[str, Any]:
         return {"columns": [], "ids": [], "labels": [], "filters": []}
     rows = pd.concat([frontier.points for frontier in content.frontiers])
     labels = pd.concat([frontier.labels for frontier in content.frontiers])
+    order = _order(rows, content)
+    rows, labels = rows.iloc[order], labels.iloc[order]
     products = _products(rows)
-    cells = {"point": [str(label) for label in labels], **products}
+    cells = {"point": _names(rows, labels, content.varying), **products}
     cells |= {_header(name): column for name, column in _cells(rows, content).items()}
     return {
         "columns": [_column(header, column, rows) for header, column in cells.items()],
@@ -76,6 +85,27 @@ def table_of(content: Content) -> dict[str, Any]:
         "labels": [trial_label(row, content.varying) for _, row in rows.iterrows()],
         "filters": [*_filters(rows, content.varying, products=products)],
     }
+
+
+def _order(rows: pd.DataFrame, content: Content) -> list[int]:
+    """Places of the rows: recommended points first, then by throughput, unknown ones last."""
+    recommended = {point_key(one.point) for one in content.recommendations}
+
+    def rank(place: int) -> tuple[bool, float]:
+        row = rows.iloc[place]
+        rate = float(row["samples_per_s"])
+        return point_key(row) not in recommended, math.inf if math.isnan(rate) else -rate
+
+    return sorted(range(len(rows)), key=rank)
+
+
+def _names(rows: pd.DataFrame, labels: pd.Series[str], varying: Sequence[str]) -> list[str]:
+    """Settings of each point, and the numbers of its batch shape that vary."""
+    names = []
+    for label, row in zip(labels, rows.to_dict("records"), strict=True):
+        shape = " × ".join(str(row[name]) for name in BATCH_SHAPE if name in varying)
+        names.append(" · ".join(filter(None, [str(label), shape])))
+    return names
 
 
 def _products(rows: pd.DataFrame) -> dict[str, list[str]]:
@@ -100,18 +130,21 @@ def _header(name: str) -> str:
 def _cells(rows: pd.DataFrame, content: Content) -> dict[str, list[str]]:
     """Columns of the points as the terminal has them, the ones that decide most first."""
     bounds = bounds_of(rows, content.bounds)
+    amounts = amount_columns(rows)
     return (
-        batch_columns(rows, varying=content.varying)
-        | measured_columns(rows, varying=content.varying)
-        | objective_columns(rows, content.objectives)
+        measured_columns(rows, varying=())
         | {"standing": _standings(rows, content)}
-        | standing_columns(rows)
-        | limit_columns(bounds)
-        | share_columns(rows)
-        | amount_columns(rows)
-        | error_columns(rows)
         | {"launches": [str(count) for count in rows["launches"]]}
         | caution_columns([str(caution) for caution in rows["caution"]])
+        | {name: cells for name, cells in amounts.items() if name.startswith("memory")}
+        | limit_columns(bounds)
+        | standing_columns(rows)
+        | batch_columns(rows, varying=content.varying)
+        | measured_columns(rows, varying=content.varying)
+        | objective_columns(rows, content.objectives)
+        | share_columns(rows)
+        | amounts
+        | error_columns(rows)
     )
 
 

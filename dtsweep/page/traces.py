@@ -39,14 +39,15 @@ _EXAMPLE = StepSeries(
 
 
 def traces_of(content: Content, store: Results) -> list[dict[str, Any]]:
-    """Read the step times of each trial, the trials in the order of the table of points.
+    """Read the step times of each trial, the trials in the order of the frontiers.
 
     Args:
         content: of the report.
         store: of the results.
 
     Returns:
-        JSON values, a dict for each trial with steps: `label`, and `steps`: `words` on them,
+        JSON values, a dict for each trial with steps: `label`, `is_opened` (the recommended point's
+        newest measured repeat), and `steps`: `words` on them,
         `first` step and `gaps` to each next one (None if all are 1), `step_ms`, and the other
         fields of `StepSeries`.
     """
@@ -56,11 +57,25 @@ def traces_of(content: Content, store: Results) -> list[dict[str, Any]]:
     rows = frame_of(store.table("steps", attempts=set(trials["attempt_id"])))
     most = min(MOST_STEPS, max(_LEAST_STEPS, _MOST_VALUES // len(trials)))
     series = series_in(rows, most=most)
+    opened = _opened(trials[trials["attempt_id"].isin(series)], content)
     return [
         _trace(series[row["attempt_id"]], label=_label(row))
+        | {"is_opened": row["attempt_id"] == opened}
         for row in trials[[*_READ]].to_dict("records")
         if row["attempt_id"] in series
     ]
+
+
+def _opened(trials: pd.DataFrame, content: Content) -> str | None:
+    """Attempt that a page shows first; None without a recommendation."""
+    recommended = [point_key(choice.point) for choice in content.recommendations[:1]]
+    measured = trials[trials["status"] == "ok"].sort_values("repeat", kind="stable")
+    attempts = [
+        str(row["attempt_id"])
+        for row in measured.to_dict("records")
+        if point_key({name: row[name] for name in POINT}) in recommended
+    ]
+    return attempts[-1] if attempts else None
 
 
 def example_plot() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dtsweep.analysis import without_canaries
 from dtsweep.page.points_table import rounded, table_of
 from dtsweep.plots import plots_of
 from dtsweep.plots.plot import Plot
+from dtsweep.plots.points import shape_title
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.answer import in_short, what_next
 from dtsweep.report.content import Content, Section
@@ -77,13 +78,15 @@ def view_of(
         "plots": [plot_values(plot) for plot in plots_of(content, ranks=ranks)],
         "traces": list(traces),
         "table": table_of(content),
+        "terms": _terms(content),
         "limits": list(content.limits),
         "frontiers": _frontiers(content),
         "worth": list(content.worth.sentences),
         "failures": _failures(content),
         "flags": _flags(content),
         "implausible": _implausible(content),
-        "notes": list(content.notes),
+        # Flags with their meanings are a table among the warnings.
+        "notes": [note for note in content.notes if not note.startswith("Flags: ")],
         "constants": {name: str(value) for name, value in content.constants.items()},
         "machine": _machine(without_canaries(content.study.frame)),
         "sections": [text for text in map(_printed, content.sections) if text],
@@ -97,6 +100,7 @@ def plot_values(plot: Plot) -> dict[str, Any]:
         "title": plot.title,
         "subtitle": plot.subtitle,
         "description": plot.description,
+        "note": plot.note,
         "traces": _rounded(plot.traces),
         "layout": dict(plot.layout),
         "table": {header: list(cells) for header, cells in plot.table.items()},
@@ -171,6 +175,25 @@ def _why_no_answer(content: Content) -> str:
     if not content.recommendations:
         return " ".join(content.advice[0])
     return ""
+
+
+def _terms(content: Content) -> list[str]:
+    """Meanings of the words in the table of points, as far as they occur in it."""
+    if not content.frontiers:
+        return []
+    terms = [
+        f"`point`: {shape_title(content.varying).replace(' · ', ', then ')}.",
+        "`standing`: a point is beaten if another of the same kind of update is better in all "
+        "objectives, and on the frontier otherwise. Undecided: another one's means are better, but "
+        "launches can't tell. Knee: where the frontier bends most.",
+    ]
+    known = [frontier.points["frontier_probability"].notna() for frontier in content.frontiers]
+    if any(rows.any() for rows in known):
+        terms.append(
+            "`frontier %`: how often a point is on the frontier, if launches are drawn at random "
+            "from those measured."
+        )
+    return terms
 
 
 def _frontiers(content: Content) -> list[dict[str, Any]]:

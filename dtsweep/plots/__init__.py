@@ -7,6 +7,8 @@ Readers; imports Plotly in functions alone. In reading order:
     numbers         numbers of results as JSON values, error bars
     points          points with the texts and keys that all plots give them
     bar_rows        horizontal bars, one row per point
+    frontier_traces  lines and marks of the frontier plot
+    frontier_axes   axes of the frontier plot
     frontier_plot   step time against throughput
     scaling_plot    speed-up by workers or nodes
     shares_plot     parts of a step

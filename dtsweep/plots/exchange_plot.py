@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,10 +10,10 @@ from dtsweep.inference.spread import POINT
 from dtsweep.plots.numbers import number
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.points import PlotPoint, name_columns, points_of
-from dtsweep.plots.style import COLOURS, FORMS, GREY, label, layout, title
+from dtsweep.plots.style import COLOURS, FORMS, GREY, faded, label, layout, title
 from dtsweep.report.content import Content
 from dtsweep.report.labels import point_key
-from dtsweep.text import count_of, format_number
+from dtsweep.text import count_of, format_number, format_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,26 +22,36 @@ _HOVER = (
     "%{text}<br>%{x:.4g} ms on its own, %{y:.4g} ms exposed<br>overlap %{customdata}<extra></extra>"
 )
 _SUBTITLE = (
-    "below the dashed line, a part of the exchange hides; above it, steps wait longer for it"
+    "below the dashed line, other work hides a part of the exchange; longer error bars are cut"
 )
 
 
 class _Exchange(NamedTuple):
-    """A point with its times of exchange in ms, and the share that hides behind other work."""
+    """A point with its times of exchange in ms."""
 
     point: PlotPoint
     alone_ms: float
     exposed_ms: float
     low_ms: float | None
     high_ms: float | None
-    overlap: float | None
+
+    @property
+    def overlap(self) -> str:
+        """Share of the exchange that other work hides, in percent.
+
+        Noise may bring it below 0 or above 100 %; it is written as these.
+        """
+        share = 1 - self.exposed_ms / self.alone_ms
+        return f"{format_share(share, math.nan, math.nan)} %"
 
 
 def exchange_plot(content: Content) -> Plot:
     """Plot the exposed exchange of a step against the exchange on its own, both in ms.
 
     On its own is the mean of `exchange_isolated_s`; exposed is `exchange_share` of the mean step.
-    On the dashed line nothing hides behind other work, at 0 all does. Bars are 95 % intervals.
+    On the dashed line nothing hides behind other work, at 0 all does. Bars are 95 % intervals; the
+    axes hold the points, and longer bars are cut off. An exposed exchange below 0 is noise, drawn
+    at 0.
     """
     isolated = _means(content.study.trials)
     found = [_exchange_of(point, isolated.get(point.key, {})) for point in points_of(content)]
@@ -58,17 +69,27 @@ def exchange_plot(content: Content) -> Plot:
         description=_description(exchanges),
         traces=traces,
         layout=layout(
-            x={"title": title("exchange on its own, ms"), "rangemode": "tozero"},
-            y={"title": title("exposed exchange, ms"), "rangemode": "tozero"},
+            x={
+                "title": title("exchange on its own, ms"),
+                **_range([e.alone_ms for e in exchanges]),
+            },
+            y={"title": title("exposed exchange, ms"), **_range([e.exposed_ms for e in exchanges])},
             lines=len(traces),
         ),
         table=_table(exchanges),
     )
 
 
+def _range(times: Sequence[float]) -> dict[str, Any]:
+    """Ends of an axis that holds the points; bars may reach beyond it."""
+    high = max(times, default=0.0)
+    # A little below 0, so that marks at 0 are whole.
+    return {"range": [-0.04 * high, 1.15 * high]} if high else {"rangemode": "tozero"}
+
+
 def _means(trials: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
-    """Means over launches of the exchange on its own and the overlap, by key of the point."""
-    columns = ["exchange_isolated_s", "overlap_share"]
+    """Means over launches of the exchange on its own, by key of the point."""
+    columns = ["exchange_isolated_s"]
     values = trials[[*POINT, *columns]].astype(dict.fromkeys(columns, "float64"))
     rows = values.groupby([*POINT], dropna=False)[columns].mean().reset_index()
     return {
@@ -88,10 +109,9 @@ def _exchange_of(point: PlotPoint, means: Mapping[str, Any]) -> _Exchange | None
     return _Exchange(
         point=point,
         alone_ms=alone * 1e3,
-        exposed_ms=share * step * 1e3,
+        exposed_ms=max(0.0, share * step * 1e3),
         low_ms=ends[0],
         high_ms=ends[1],
-        overlap=number(means.get("overlap_share")),
     )
 
 
@@ -109,10 +129,11 @@ def _points(semantics: str, exchanges: Sequence[_Exchange]) -> dict[str, Any]:
             "array": [_distance(e.exposed_ms, e.high_ms) for e in exchanges],
             "arrayminus": [_distance(e.low_ms, e.exposed_ms) for e in exchanges],
             "thickness": 1,
-            "width": 2,
+            "width": 4,
+            "color": faded(COLOURS.get(semantics, GREY), 0.4),
         },
         "text": [exchange.point.hover for exchange in exchanges],
-        "customdata": [_percent(exchange.overlap) for exchange in exchanges],
+        "customdata": [exchange.overlap for exchange in exchanges],
         "hovertemplate": _HOVER,
         "name": label(f"{semantics} updates"),
         "showlegend": True,
@@ -138,27 +159,28 @@ def _nothing_hides(largest: float) -> dict[str, Any]:
     }
 
 
-def _percent(share: float | None) -> str:
-    """Overlap in words; below 0, steps wait longer than the exchange takes on its own."""
-    if share is None:
-        return "unknown"
-    if share < 0:
-        return "none"
-    return f"{share * 100:.0f} %"
-
-
 def _description(exchanges: Sequence[_Exchange]) -> str:
     if not exchanges:
         return "No point's exchange was measured on its own."
-    sentences = [f"Exchange of {count_of(len(exchanges), 'point')}: on its own across, exposed up."]
+    sentences = [
+        f"{count_of(len(exchanges), 'point')}: time of the exchange on its own across, and the "
+        "time that a step waits for it (exposed) up."
+    ]
     longest = max(exchanges, key=lambda exchange: exchange.exposed_ms)
-    for words, exchange in (("Longest exposed", longest), ("Most relevant point", exchanges[0])):
+    for words, exchange in (
+        ("Longest exposed", longest),
+        (_first_words(exchanges[0]), exchanges[0]),
+    ):
         sentences.append(
             f"{words}: {exchange.point.name}, {format_number(exchange.exposed_ms, digits=3)} ms "
             f"exposed, {format_number(exchange.alone_ms, digits=3)} ms on its own, overlap "
-            f"{_percent(exchange.overlap)}."
+            f"{exchange.overlap}."
         )
     return " ".join(sentences)
+
+
+def _first_words(exchange: _Exchange) -> str:
+    return "Recommended point" if exchange.point.is_recommended else "Highest throughput"
 
 
 def _table(exchanges: Sequence[_Exchange]) -> dict[str, list[str]]:
@@ -168,5 +190,5 @@ def _table(exchanges: Sequence[_Exchange]) -> dict[str, list[str]]:
         **name_columns([exchange.point for exchange in exchanges]),
         "on its own, ms": [format_number(e.alone_ms, digits=3) for e in exchanges],
         "exposed, ms": [format_number(e.exposed_ms, digits=3) for e in exchanges],
-        "overlap": [_percent(exchange.overlap) for exchange in exchanges],
+        "overlap": [exchange.overlap for exchange in exchanges],
     }

@@ -42,11 +42,12 @@ def figure_of(plot: Plot) -> Figure:
 
 
 def frontier(data: pd.DataFrame | Content) -> Figure:
-    """Draw step time against throughput, a line for each frontier.
+    """Draw step time against throughput, a rising line for each frontier.
 
     Error bars are 95 % intervals, within one launch where a point has only one (hover says which);
-    what reaches beyond all points is cut off. Points that are beaten are faint, without bars. Of
-    modes that change the update, points with one worker are left out where there are others.
+    very long ones are cut off. Undecided points are hollow and on no line; beaten ones are faint,
+    without bars. Of modes that change the update, points with one worker are left out where there
+    are others.
 
     Args:
         data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.

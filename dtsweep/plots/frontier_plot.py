@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from dtsweep.plots.numbers import bars, number
+from dtsweep.plots.frontier_axes import about_cut_bars, layout_of
+from dtsweep.plots.frontier_traces import kind_of, legend_keys, rings, symbol_of, traces_of
+from dtsweep.plots.numbers import number
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.points import (
     PlotPoint,
@@ -17,38 +18,32 @@ from dtsweep.plots.points import (
     points_of,
 )
 from dtsweep.plots.style import (
-    COLOURS,
-    FAINT,
-    FILLS,
-    FORMS,
-    GREY,
     MOST_LINES,
     MOST_ON_DEMAND,
-    TITLE,
     about_lines,
-    cut,
     is_on_demand,
     joined,
-    label,
-    layout,
-    title,
 )
 from dtsweep.report.content import Content
 from dtsweep.report.frontiers import Frontier
-from dtsweep.report.plot_axes import axis_for, tick_label
 from dtsweep.report.tables import caution_columns, measured_columns
 from dtsweep.text import count_of
 
-_HOVER = "%{text}<br>%{x:.4g} ms, %{y:.4g} samples/s<br>%{customdata}<extra></extra>"
+_SEPARATE = (
+    "Points of different kinds of update are not compared with each other, because they train "
+    "differently."
+)
+
+_NO_LOSS = "Step time and throughput say nothing about the loss."
 
 
 def frontier_plot(content: Content) -> Plot:
-    """Plot step time in ms against samples/s, a line for each frontier.
+    """Plot step time in ms against samples/s, a rising line for each frontier.
 
     Error bars are 95 % intervals, within one launch where a point has only one (hover says which);
-    what reaches beyond all points is cut off. Points that are beaten are faint, without bars. Of
-    modes that change the update, points with one worker are left out where there are others. Knees
-    and recommended points have a ring of their own.
+    very long ones are cut off. Undecided points are hollow and on no line; beaten ones are faint,
+    without bars. Of modes that change the update, points with one worker are left out where there
+    are others. Knees and recommended points have a ring of their own.
     """
     points = [point for point in points_of(content) if _is_drawn(point)]
     frontiers = [
@@ -60,108 +55,32 @@ def frontier_plot(content: Content) -> Plot:
     points.sort(key=lambda point: float(point.row["latency_s"]))
     traces: list[dict[str, Any]] = []
     for place, frontier in enumerate(frontiers[: MOST_LINES + MOST_ON_DEMAND]):
-        symbol = _symbol(frontier, frontiers)
         of_it = [point for point in points if point.frontier is frontier]
-        for is_line in (False, True):
-            drawn = [point for point in of_it if point.is_shown == is_line]
-            if drawn:
-                trace = _points(frontier, drawn, symbol=symbol, is_line=is_line)
-                traces.append(trace | {"visible": is_on_demand(place)})
-    traces += _rings([point for point in points if point.frontier in frontiers[:MOST_LINES]])
+        own = traces_of(frontier, of_it, symbol=symbol_of(frontier, frontiers))
+        traces += [trace | {"visible": is_on_demand(place)} for trace in own]
+    main = [point for point in points if point.frontier in frontiers[:MOST_LINES]]
+    traces += [*rings(main), *legend_keys(main)]
     return Plot(
         name="frontier",
         title="Step time against throughput",
-        subtitle=joined([_about_bars(points), about_lines(len(frontiers), "more frontier")]),
+        subtitle=joined(
+            [
+                about_cut_bars(points),
+                _about_bars(points),
+                about_lines(len(frontiers), "more frontier"),
+            ]
+        ),
         description=_description(points, frontiers),
+        note=_note(points, frontiers),
         traces=traces,
-        layout=_layout(points, lines=sum(trace.get("showlegend", True) for trace in traces)),
+        layout=layout_of(points, lines=sum(trace.get("showlegend", True) for trace in traces)),
         table=_table(points, frontiers),
     )
 
 
 def _is_drawn(point: PlotPoint) -> bool:
     is_known = all(number(point.row[name]) is not None for name in ("latency_s", "samples_per_s"))
-    is_beaten = not point.row["on_frontier"] and isinstance(point.row["standing"], str)
-    return is_known and (point.is_shown or is_beaten)
-
-
-def _symbol(frontier: Frontier, frontiers: Sequence[Frontier]) -> str:
-    """Symbol of a frontier: the semantics gives its form, the model its fill."""
-    models = list(dict.fromkeys(other.model_digest for other in frontiers))
-    form, _ = FORMS.get(frontier.semantics, FORMS["unknown"])
-    return form + FILLS[models.index(frontier.model_digest) % len(FILLS)]
-
-
-def _points(
-    frontier: Frontier, points: Sequence[PlotPoint], *, symbol: str, is_line: bool
-) -> dict[str, Any]:
-    """Trace of points; those on the frontier are joined by a line, others are faint."""
-    rows = [point.row for point in points]
-    style: dict[str, Any] = {"mode": "markers", "opacity": FAINT}
-    if is_line:
-        style = {
-            "mode": "lines+markers",
-            "error_x": bars(rows, "latency_s", unit=1e3),
-            "error_y": bars(rows, "samples_per_s"),
-        }
-    colour = COLOURS.get(frontier.semantics, GREY)
-    _, dash = FORMS.get(frontier.semantics, FORMS["unknown"])
-    return {
-        "type": "scatter",
-        "ids": [point.key for point in points],
-        "x": [float(row["latency_s"]) * 1e3 for row in rows],
-        "y": [float(row["samples_per_s"]) for row in rows],
-        "marker": {"color": colour, "symbol": symbol, "size": 8},
-        "line": {"color": colour, "dash": dash},
-        "text": [point.hover for point in points],
-        "customdata": [point.launches for point in points],
-        "hovertemplate": _HOVER,
-        "name": label(cut(frontier.name, TITLE)),
-        "legendgroup": label(frontier.title),
-        "showlegend": is_line,
-        **style,
-    }
-
-
-def _rings(points: Sequence[PlotPoint]) -> list[dict[str, Any]]:
-    """Traces that mark knees and recommended points."""
-    marked = {
-        "knee": ("circle-open", [p for p in points if p.is_shown and p.row["knee"]]),
-        "recommended": ("star-open", [p for p in points if p.is_recommended]),
-    }
-    return [
-        {
-            "type": "scatter",
-            "ids": [point.key for point in ringed],
-            "x": [float(point.row["latency_s"]) * 1e3 for point in ringed],
-            "y": [float(point.row["samples_per_s"]) for point in ringed],
-            "mode": "markers",
-            "marker": {"symbol": symbol, "size": 18, "color": GREY, "line": {"width": 2}},
-            "hoverinfo": "skip",
-            "name": name,
-        }
-        for name, (symbol, ringed) in marked.items()
-        if ringed
-    ]
-
-
-def _layout(points: Sequence[PlotPoint], *, lines: int) -> dict[str, Any]:
-    x: dict[str, Any] = {"title": title("step time, ms")}
-    y: dict[str, Any] = {"title": title("samples/s"), "rangemode": "tozero"}
-    if points:
-        axis = axis_for([float(point.row["latency_s"]) * 1e3 for point in points])
-        ends = [axis.low, axis.high]
-        if axis.is_logarithmic:
-            ends = [math.log10(end) for end in ends]
-        x |= {
-            "type": "log" if axis.is_logarithmic else "linear",
-            "range": ends,
-            "tickvals": list(axis.ticks),
-            "ticktext": [tick_label(value) for value in axis.ticks],
-        }
-        rates = [float(point.row["samples_per_s"]) for point in points]
-        y["range"] = [0, axis_for(rates, from_zero=True).high]
-    return layout(x=x, y=y, lines=lines)
+    return is_known and (point.is_shown or kind_of(point) == "beaten")
 
 
 def _about_bars(points: Sequence[PlotPoint]) -> str:
@@ -172,18 +91,37 @@ def _about_bars(points: Sequence[PlotPoint]) -> str:
     return f"bars of {count_of(within, 'point')} are within one launch: another may lie outside"
 
 
+def _note(points: Sequence[PlotPoint], frontiers: Sequence[Frontier]) -> str:
+    """Say under the plot how to read it."""
+    if not points:
+        return ""
+    sentences = []
+    if any(kind_of(point) == "undecided" for point in points):
+        sentences.append(
+            "Hollow marks are undecided: another point has better means, but launches can't tell."
+        )
+    alone = [frontier for frontier in frontiers if len(frontier.best) > len(frontier.shown)]
+    if alone:
+        kinds = dict.fromkeys(frontier.semantics.replace("_", " ") for frontier in alone)
+        sentences.append(f"Points with one worker are left out of: {', '.join(kinds)}.")
+    if len({frontier.semantics for frontier in frontiers}) > 1:
+        sentences.append(_SEPARATE)
+    return " ".join([*sentences, _NO_LOSS])
+
+
 def _description(points: Sequence[PlotPoint], frontiers: Sequence[Frontier]) -> str:
     if not points:
         return "No point has both a step time and a throughput."
     sentences = [
-        f"{count_of(len(points), 'point')} on {count_of(len(frontiers), 'line')}, step time "
+        f"{count_of(len(points), 'point')} of {count_of(len(frontiers), 'frontier')}, step time "
         "across and throughput up."
     ]
     for frontier in frontiers[:MOST_LINES]:
         shown = [point for point in points if point.frontier is frontier and point.is_shown]
         if shown:
             sentences.append(
-                f"{frontier.name}: {count_of(len(shown), 'point')} on the frontier. "
+                f"{frontier.name}: {count_of(len(shown), 'point')} on the frontier, "
+                f"{sum(kind_of(point) == 'undecided' for point in shown)} undecided. "
                 f"{best_sentence(shown)}"
             )
     return " ".join(sentences)

@@ -10,13 +10,17 @@ from dtsweep.plots.bar_rows import about_the_rest, bar_layout, bar_rows, bar_tra
 from dtsweep.plots.numbers import number
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.points import PlotPoint, name_columns, points_of
-from dtsweep.plots.style import title
+from dtsweep.plots.style import joined, title
 from dtsweep.report.content import Content
 from dtsweep.report.labels import point_key
 from dtsweep.text import count_of, format_number
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_EQUAL = 0.05
+"""Largest difference of all points, as a share of the least, that a plot calls equal."""
 
 
 class _Unit(NamedTuple):
@@ -47,7 +51,7 @@ def memory_plot(content: Content, *, ranks: pd.DataFrame | None = None) -> Plot:
     return Plot(
         name="memory",
         title="Peak memory of a worker",
-        subtitle=about_the_rest(points),
+        subtitle=joined([_about_equal(points), about_the_rest(points)]),
         description=_description(points, free, unit),
         traces=_traces(drawn, free, unit),
         layout=bar_layout(drawn, x={"title": title(f"memory, {unit.name}"), "rangemode": "tozero"}),
@@ -57,6 +61,13 @@ def memory_plot(content: Content, *, ranks: pd.DataFrame | None = None) -> Plot:
 
 def _peak(point: PlotPoint) -> float:
     return float(point.row["memory_peak_bytes"])
+
+
+def _about_equal(points: Sequence[PlotPoint]) -> str:
+    """Say that memory hardly differs, where that is so of several points, sorted by it."""
+    if len(points) < 2 or _peak(points[0]) > _peak(points[-1]) * (1 + _EQUAL):
+        return ""
+    return f"all points are within {_EQUAL:.0%} of each other".replace("%", " %")
 
 
 def _free(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, float]:

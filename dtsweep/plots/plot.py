@@ -25,6 +25,8 @@ class Plot:
     """Caution before reading it; empty if none."""
     description: str
     """Content in sentences with the main numbers, for people who can't see the plot."""
+    note: str = ""
+    """Sentences below the plot on how to read it; empty if none."""
     traces: Sequence[Mapping[str, Any]]
     """Plotly traces.
 

@@ -14,14 +14,15 @@ from dtsweep.plots.style import (
     GREY,
     MOST_LINES,
     MOST_ON_DEMAND,
-    SERIES,
     TITLE,
     about_lines,
     cut,
+    faded,
     is_on_demand,
     joined,
     label,
     layout,
+    series_at,
     title,
 )
 from dtsweep.report.content import Content, Scaling
@@ -32,8 +33,8 @@ from dtsweep.text import count_of, format_number
 if TYPE_CHECKING:
     import pandas as pd
 
-_SIDE_BY_SIDE = 1.02
-"""Factor between the places of neighbouring groups along an axis of sizes."""
+_SIDEWAYS = 0.02
+"""Largest distance of a mark from its size, as a share of the axis."""
 
 _SIZES = {"worker": "workers", "node": "hosts"}
 _COLUMNS = (
@@ -84,8 +85,7 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
     ladders.sort(key=lambda ladder: float(ladder.rows["samples_per_s"].max()), reverse=True)
     lines = ladders[: MOST_LINES + MOST_ON_DEMAND]
     traces = [
-        _line(ladder, place, count=min(len(ladders), MOST_LINES))
-        for place, ladder in enumerate(lines)
+        _line(ladder, place, shift=_shift(place, lines)) for place, ladder in enumerate(lines)
     ]
     sizes = sorted({1.0, *(size for ladder in lines for size in ladder.multiples)})
     if ladders:
@@ -115,19 +115,30 @@ def _slim(part: Scaling) -> Scaling:
     return replace(part, rows=part.rows[[*_COLUMNS]])
 
 
-def _line(ladder: _Ladder, place: int, *, count: int) -> dict[str, Any]:
+def _shift(place: int, lines: Sequence[_Ladder]) -> float:
+    """Distance of a group's marks from their sizes.
+
+    Side by side, the bars of several groups at one size can be distinguished.
+    """
+    count = min(len(lines), MOST_LINES)
+    if count < 2:
+        return 0.0
+    largest = max(size for ladder in lines for size in ladder.multiples)
+    aside = 2 * (place % count) / (count - 1) - 1
+    return aside * _SIDEWAYS * (largest - 1)
+
+
+def _line(ladder: _Ladder, place: int, *, shift: float) -> dict[str, Any]:
     """Trace of a group: a mark per world, next to those of other groups."""
     rows = ladder.rows.to_dict("records")
-    series = SERIES[place % len(SERIES)]
-    # Side by side, the bars of several groups at one size can be distinguished.
-    shift = _SIDE_BY_SIDE ** (place % MOST_LINES - (count - 1) / 2)
+    series = series_at(place)
     size = _SIZES[ladder.part.per]
     return {
         "type": "scatter",
         "ids": [point_key(row) for row in rows],
-        "x": [multiple * shift for multiple in ladder.multiples],
+        "x": [multiple + shift for multiple in ladder.multiples],
         "y": numbers(row["speed_up"] for row in rows),
-        "error_y": bars(rows, "speed_up"),
+        "error_y": bars(rows, "speed_up") | {"color": faded(series.colour, 0.6), "width": 4},
         "mode": "lines+markers",
         "text": [label(_hover_text(ladder, row)) for row in rows],
         "customdata": [

@@ -11,9 +11,10 @@ from dtsweep.plots.points import PlotPoint, best_sentence, name_columns, points_
 from dtsweep.plots.style import SCALE, cut, joined, label
 from dtsweep.report.content import Content
 from dtsweep.report.labels import axis_name
+from dtsweep.report.plot_axes import axis_for, tick_label
 from dtsweep.text import count_of, format_number
 
-_NOT_SET = "–"
+_NOT_SET = "not set"
 """Label of a setting that a point does not have."""
 
 _VALUE = 20
@@ -21,6 +22,10 @@ _VALUE = 20
 
 _MOST_TICKS = 25
 """Most values of a setting with a label of their own."""
+
+
+_FEW = 1.1
+"""Largest over smallest result below which an axis begins at 0."""
 
 
 class _Result(NamedTuple):
@@ -71,7 +76,7 @@ def settings_plot(content: Content) -> Plot:
         ),
         description=_description(points, varying, known),
         traces=traces,
-        layout={"margin": {"l": 130, "r": 60, "t": 140, "b": 40}, "height": 460},
+        layout={"margin": {"l": 130, "r": 60, "t": 70, "b": 30}, "height": 460},
         table=_table(points, known),
     )
 
@@ -150,7 +155,30 @@ def _in_order(texts: Sequence[str]) -> list[str]:
 
 def _result(points: Sequence[PlotPoint], result: _Result) -> dict[str, Any]:
     values = [float(point.row[result.column]) * result.factor for point in points]
-    return {"label": result.words, "values": values, "range": _range(values)}
+    return {"label": result.words, "values": values, **_scale(values)}
+
+
+def _scale(values: Sequence[float]) -> dict[str, Any]:
+    """Range of an axis, and round numbers at it; differences of a few percent look small."""
+    if min(values) <= 0:
+        return {"range": _range(values)}
+    axis = axis_for(values)
+    if axis.is_logarithmic or max(values) < min(values) * _FEW:
+        axis = axis_for(values, from_zero=True)
+    ticks = list(axis.ticks)
+    if len(ticks) < 2:
+        return {"range": _range(values)}
+    # Plotly draws an axis from its first tick to its last one.
+    gap = ticks[1] - ticks[0]
+    if min(values) < ticks[0]:
+        ticks.insert(0, ticks[0] - gap)
+    if max(values) > ticks[-1]:
+        ticks.append(ticks[-1] + gap)
+    return {
+        "range": [ticks[0], ticks[-1]],
+        "tickvals": ticks,
+        "ticktext": [tick_label(float(f"{value:.6g}")) for value in ticks],
+    }
 
 
 def _range(values: Sequence[float]) -> list[float]:

@@ -44,8 +44,8 @@ FORMS = {
 }
 """Symbol and line of each semantics: both differ, for those who don't see the colour."""
 
-FILLS = ("", "-open", "-dot", "-open-dot")
-"""Endings of a symbol's name, one for each model in turn."""
+FILLS = ("", "-dot")
+"""Endings of a symbol's name, one for each model in turn; hollow symbols are undecided points."""
 
 
 class Series(NamedTuple):
@@ -119,6 +119,15 @@ def cut(text: str, most: int = LABEL) -> str:
     return f"{text[: most - 1 - end]}…{text[-end:]}"
 
 
+def faded(colour: str, opacity: float) -> str:
+    """Colour that lets what is behind it through.
+
+    >>> faded("#0072B2", 0.6)
+    '#0072B299'
+    """
+    return f"{colour}{round(opacity * 255):02X}"
+
+
 def layout(
     *, x: Mapping[str, Any], y: Mapping[str, Any], lines: int = 0, **more: Any
 ) -> dict[str, Any]:
@@ -150,6 +159,21 @@ def layout(
 def title(text: str) -> dict[str, str]:
     """Title of an axis: quantity and unit."""
     return {"text": text}
+
+
+def series_at(place: int) -> Series:
+    """Look of a line at this place; two lines never share colour, symbol and dash together.
+
+    >>> series_at(0) == series_at(8), series_at(8).symbol
+    (False, 'circle-open')
+    """
+    cycle, column = divmod(place, len(SERIES))
+    own = SERIES[column]
+    if not cycle:
+        return own
+    # Another colour and another dash than the first line with this symbol.
+    other = SERIES[(column + cycle) % len(SERIES)]
+    return Series(other.colour, f"{own.symbol}-open", other.dash)
 
 
 def is_on_demand(place: int) -> bool | str:

@@ -103,6 +103,43 @@ def test_a_row_of_the_table_is_highlighted_in_every_plot(page: Page) -> None:
     assert set(page.evaluate(MARKS, "memory")) <= {frontier}
 
 
+def test_bars_and_lines_of_points_that_are_not_selected_are_faint(page: Page) -> None:
+    bars = """() => document.getElementById('frontier-plot').data
+      .flatMap(trace => trace.error_y?.array ?? []).filter(length => length !== null).length"""
+    before = page.evaluate(bars)
+    rows(page).first.get_by_role("checkbox").check()
+    expect(page.locator("#selected")).to_have_text("1 of 48 points selected")
+    assert page.evaluate(bars) <= 1 < before
+    page.get_by_role("button", name="Clear").click()
+    expect(page.locator("#selected")).to_have_text("")
+    assert page.evaluate(bars) == before
+
+
+def test_the_recommended_point_is_the_first_row_and_its_trial_is_open(
+    browser: Browser, file: Path
+) -> None:
+    # The shared page may be sorted by now.
+    with opened(browser, file) as (page, _):
+        first = rows(page).first
+        expect(first).to_contain_text("recommended")
+        cells = page.locator("#table tbody tr > :nth-child(5)").all_inner_texts()
+        rates = [float(cell.split(" ")[0].replace(",", "")) for cell in cells]
+        assert rates[1:] == sorted(rates[1:], reverse=True)
+        trial = page.locator("#trial option:checked").inner_text()
+        assert trial == f"{first.get_by_role('checkbox').get_attribute('aria-label')} · repeat 2"
+
+
+def test_a_name_stays_in_sight_when_the_table_is_scrolled_sideways(
+    browser: Browser, file: Path
+) -> None:
+    with opened(browser, file, size=PHONE) as (page, _):
+        expect(page.locator("#more-columns")).to_be_visible()
+        page.locator("#table").evaluate("table => table.parentElement.scrollLeft = 400")
+        box = rows(page).first.get_by_role("rowheader").bounding_box()
+        assert box
+        assert box["x"] >= 0
+
+
 def test_a_box_in_the_frontier_selects_rows_and_lines_until_it_is_cleared(page: Page) -> None:
     area = page.locator("#frontier-plot .nsewdrag").bounding_box()
     assert area
@@ -231,6 +268,13 @@ def test_paper_is_white_and_has_all_plots_as_wide_as_it_is(browser: Browser, fil
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (
             "rgb(255, 255, 255)"
         )
+
+
+def test_flags_are_listed_once_and_skipped_trials_have_their_reason_at_once(page: Page) -> None:
+    assert "Flags:" not in page.locator("#how").inner_text()
+    summary = page.locator("#failures summary").first
+    expect(summary).to_have_text("skipped: 1 trial: over 512 samples a step")
+    assert "`" not in page.locator("main").inner_text()
 
 
 def test_headings_stand_in_order(page: Page) -> None:

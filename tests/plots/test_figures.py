@@ -21,7 +21,7 @@ KNOWN = {
 
 
 def test_a_frontier_has_its_line_its_bars_and_beaten_points_that_are_faint() -> None:
-    beaten, line, ring = plots.frontier(trials(FAST | KNOWN, LARGE, SLOW)).to_dict()["data"]
+    beaten, line, ring, key = plots.frontier(trials(FAST | KNOWN, LARGE, SLOW)).to_dict()["data"]
     assert list(line["x"]) == [100.0, 200.0]
     assert line["error_x"]["array"][0] == pytest.approx(30)
     assert line["error_y"]["arrayminus"][0] == pytest.approx(2)
@@ -29,7 +29,7 @@ def test_a_frontier_has_its_line_its_bars_and_beaten_points_that_are_faint() -> 
     assert (beaten["mode"], list(beaten["y"])) == ("markers", [20])
     assert beaten["opacity"] < 1
     assert "opacity" not in line
-    assert ring["name"] == "recommended"
+    assert (ring["name"], key["name"]) == ("recommended", "beaten")
     assert list(ring["y"]) == [80]
 
 
@@ -99,6 +99,7 @@ def test_a_bar_that_reaches_far_beyond_all_points_does_not_flatten_them() -> Non
         "step_p50_s_high": 90,
     }
     layout = plots.frontier(trials(FAST | wide, LARGE)).to_dict()["layout"]
+    assert layout["title"]["subtitle"]["text"].startswith("longer error bars are cut")
     assert layout["yaxis"]["range"] == [0, pytest.approx(80, rel=0.1)]
     assert layout["xaxis"]["range"] == [pytest.approx(100, rel=0.1), pytest.approx(200, rel=0.1)]
 
@@ -106,9 +107,37 @@ def test_a_bar_that_reaches_far_beyond_all_points_does_not_flatten_them() -> Non
 def test_a_point_without_an_interval_is_not_said_to_have_one_over_launches() -> None:
     line, *_ = plots.frontier(trials(FAST | KNOWN, LARGE)).to_dict()["data"]
     assert list(line["customdata"]) == [
-        "1 launch, interval within this launch",
-        "1 launch, no interval",
+        "decided, 1 launch, interval within this launch",
+        "decided, 1 launch, no interval",
     ]
+
+
+def test_an_undecided_point_is_hollow_and_the_line_that_leaves_it_out_rises() -> None:
+    launches = [
+        point | {"step_p50_s": point["step_p50_s"] * factor, "samples_per_s": rate / factor}
+        for point, rate in ((FAST, 40), (LARGE, 80), (SLOW, 79))
+        for factor in (0.8, 1.0, 1.2)
+    ]
+    undecided, line, *others = plots.frontier(trials(*launches)).to_dict()["data"]
+    assert (undecided["mode"], undecided["marker"]["symbol"]) == ("markers", "circle-open")
+    assert (line["mode"], line["marker"]["symbol"]) == ("lines+markers", "circle")
+    assert list(line["y"]) == sorted(line["y"])
+    assert len(undecided["x"]) == 1
+    assert undecided["error_y"]["thickness"] < line["error_y"]["thickness"]
+    assert "undecided" in [trace["name"] for trace in others]
+
+
+def test_a_name_in_the_legend_begins_with_the_semantics_and_has_no_settings() -> None:
+    stale = {"sync": "parameter_server", "semantics": "stale", "shards": 2, "workers": 2}
+    data = plots.frontier(trials(FAST | stale, LARGE)).to_dict()["data"]
+    names = [trace["name"] for trace in data if trace.get("legendgroup")]
+    assert sorted(names) == ["exact · ddp", "stale · parameter_server"]
+
+
+def test_the_interval_of_a_decided_point_has_room_up_to_three_times_the_largest_mean() -> None:
+    wide = {"samples_per_s_low": 30, "samples_per_s_high": 200}
+    layout = plots.frontier(trials(FAST, LARGE | wide)).to_dict()["layout"]
+    assert layout["yaxis"]["range"][1] > 200
 
 
 def test_a_logarithmic_axis_has_ticks_that_are_written_out() -> None:

@@ -226,6 +226,27 @@ def test_the_exchange_is_drawn_in_ms_with_both_ends_of_its_interval() -> None:
     assert ideal["x"] == ideal["y"] == [0.0, pytest.approx(50)]
 
 
+def test_an_overlap_beyond_all_of_the_exchange_is_noise_and_the_axis_is_that_of_the_points() -> (
+    None
+):
+    noisy = ALL_KNOWN | {"overlap_share": 2.07, "exchange_share": -0.02, "exchange_share_high": 9.0}
+    plot = exchange_plot(content_of(trials(noisy, ALL_KNOWN | {"micro_batch": 8})))
+    points, _ = plot.traces
+    assert sorted(points["customdata"]) == ["100 %", "40 %"]
+    assert min(points["y"]) == 0
+    assert plot.layout["yaxis"]["range"][1] < 40
+    assert "207" not in plot.description
+
+
+def test_marks_of_a_size_are_close_to_it_and_no_two_groups_look_alike() -> None:
+    traces = scaling_plot(content_of(many_points())).traces[:-1]
+    looks = {(t["marker"]["color"], t["marker"]["symbol"], t["line"]["dash"]) for t in traces}
+    assert len(looks) == len(traces) > MOST_LINES
+    for trace in traces:
+        assert trace["x"][0] == pytest.approx(1, abs=0.021 * 7)
+        assert trace["x"][-1] == pytest.approx(8, abs=0.021 * 7)
+
+
 def test_a_part_below_zero_is_drawn_as_zero_and_named_as_noise() -> None:
     noisy = ALL_KNOWN | {"exchange_share": -0.03, "exchange_share_low": -0.1}
     plot = shares_plot(content_of(trials(noisy)))
@@ -252,6 +273,12 @@ def test_memory_is_sorted_and_has_the_memory_that_was_free() -> None:
     assert free["ids"] == peaks["ids"]
     assert plot.layout["xaxis"]["title"]["text"] == "memory, GiB"
     assert list(plot.table)[-2:] == ["memory GiB", "free before GiB"]
+
+
+def test_bars_of_memory_that_hardly_differ_are_said_to() -> None:
+    more = {"micro_batch": 8, "memory_peak_bytes": 3 * 2**30 + 2**26}
+    frame = trials(ALL_KNOWN, ALL_KNOWN | more)
+    assert memory_plot(content_of(frame)).subtitle == "all points are within 5 % of each other"
 
 
 def test_memory_of_devices_that_say_nothing_of_it_has_no_mark() -> None:
