@@ -9,6 +9,7 @@ from typing import Any
 from dtsweep.analysis.worthwhile import WORTH
 from dtsweep.escape import html_text
 from dtsweep.page.points_markup import points_of
+from dtsweep.text import count_of
 
 _CODE = re.compile(r"`([^`\n]+)`")
 
