@@ -10,6 +10,7 @@ import click
 
 from dtsweep.cli.options import tell, telling_warnings
 from dtsweep.errors import SweepError, without_credentials
+from dtsweep.privacy import Redactor, redactor_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "json", "mlflow", "wandb", "tensorboard")
 """Values of --to."""
+
+
+class _CredentialsRedactor(Redactor):
+    """Replaces credentials alone: keeps names of hosts and users, and home folders."""
+
+    def text(self, text: str) -> str:
+        return without_credentials(text)
 
 
 @click.command()
@@ -113,8 +121,14 @@ def _export_to_tracker(store: Results, to: str, out: str | None, *, with_hosts: 
     tracker = destination.open(read)
     sent = send_trials(read, tracker)
     said = f"sent {count_of(sent, 'trial')} to {to}: {tracker.place}"
-    if there := len(run) - sent:
+    busy = sum(not tracker.has(trial) for trial in read.trials)
+    if there := len(run) - sent - busy:
         said += f"; {there} {'was' if there == 1 else 'were'} there"
+    if busy:
+        said += (
+            f"; {count_of(busy, 'trial')} not sent, since another process sends "
+            f"{'it' if busy == 1 else 'them'} now or was cut: export again in 2 minutes"
+        )
     if skipped := len(frame) - len(run):
         said += f"; {count_of(skipped, 'skipped trial')} left out"
     tell(said)
@@ -127,17 +141,10 @@ def _steps(store: Results, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _redact(store: Results, *, with_hosts: bool) -> Callable[[Any], Any]:
-    from dtsweep.privacy import Redactor, redactor_of
     from dtsweep.results.store import frame_of
 
-    class CredentialsOnly(Redactor):
-        """Keeps names of hosts and users."""
-
-        def text(self, text: str) -> str:
-            return without_credentials(text)
-
     if with_hosts:
-        return CredentialsOnly().values
+        return _CredentialsRedactor().values
     return redactor_of(frame_of(store.table("ranks"))).values
 
 

@@ -14,10 +14,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from dtsweep.cli.export import read_export
+from dtsweep.driver.tracker_feed import END_S
 from dtsweep.errors import StorageError, SweepError, error_line
+from dtsweep.results.schema import IMPORTED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +36,9 @@ SHARE = 0.1
 
 LONGEST_S = 60.0
 """Most time between two tries at a tracker that fails."""
+
+LAST_S = END_S + 5.0
+"""Time limit for the last trials. The driver has a shorter one, unless it was killed."""
 
 
 class TrialSender:
@@ -55,7 +61,7 @@ class TrialSender:
         self._steps_store = Results(where)
         self._destination = destination
         self._named_by = [_column_of(axis) for axis in axes]
-        self._began_s = began_s
+        self._began = datetime.fromtimestamp(began_s, UTC)
         self._tracker: Tracker | None = None
         self._sent: set[str] = set()
         """Attempts that the tracker has."""
@@ -80,6 +86,7 @@ class TrialSender:
             return
         frame = self._trials(is_last=is_last)
         new = frame[~frame["attempt_id"].isin(self._sent)]
+        of_run = set(frame.loc[frame["started_at"] >= self._began, "attempt_id"])
         if new.empty:
             return
         # All trials, since trackers describe columns; but steps of the new ones alone.
@@ -89,7 +96,7 @@ class TrialSender:
 
         def note(trial: ExportedTrial) -> None:
             self._sent.add(trial.attempt_id)
-            if trial.started_s >= self._began_s:
+            if trial.attempt_id in of_run:
                 self._sent_of_run.add(trial.attempt_id)
                 say(len(self._sent_of_run))
 
@@ -99,12 +106,13 @@ class TrialSender:
         send_trials(export, self._tracker, sent=note)
 
     def _trials(self, *, is_last: bool) -> pd.DataFrame:
-        """Read the trials that were measured, or tried."""
+        """Read the trials that were measured, or tried, by dtsweep itself."""
         from dtsweep.analysis.load import load
         from dtsweep.results.statuses import is_retried
 
         with warnings.catch_warnings(action="ignore"):  # the run says them
             frame = load(self._store)
+        frame = frame[frame["harness"] != IMPORTED]
         ended = [
             status != "skipped" and (is_last or not is_retried(status, attempt=attempt))
             for status, attempt in zip(frame["status"], frame["attempt"], strict=True)
@@ -114,6 +122,7 @@ class TrialSender:
 
 def main() -> None:
     """Send trials until the standard input ends, and once more after that."""
+    _lower_priority()
     out = _standard_output()
     task = json.loads(sys.stdin.readline())
     is_over = threading.Event()
@@ -152,14 +161,23 @@ def _sender_of(task: dict[str, Any]) -> TrialSender:
 
 
 def _await_end(is_over: threading.Event) -> None:
+    """Set an event once the run is over; end this process if the last trials take too long."""
     sys.stdin.read()
     is_over.set()
+    time.sleep(LAST_S)
+    # Nobody else does this where the driver was killed.
+    os._exit(1)
+
+
+def _lower_priority() -> None:
+    """Leave the CPUs to the run."""
+    # Not SCHED_IDLE, as for the page: on busy CPUs a client would not even be imported in time.
+    if hasattr(os, "nice"):
+        os.nice(19)
 
 
 def _standard_output() -> TextIO:
     """The standard output for this process's own lines; what clients print goes nowhere."""
-    if hasattr(os, "nice"):
-        os.nice(19)
     own = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return own

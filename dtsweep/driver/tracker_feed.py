@@ -30,7 +30,6 @@ END_S = 20.0
 FAILED_S = 5.0
 """That limit where the tracker has failed, or the user waits."""
 
-
 READ_S = 1.0
 """Time limit for what the process has said, once it has ended."""
 
@@ -94,11 +93,12 @@ class TrackerFeed:
             self._note(f"{self._destination} does not answer")
         finally:
             with suppress(ProcessLookupError):
-                # With what the client has started.
+                # The service that W&B starts has a group of its own; it ends itself in seconds.
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             self._reader.join(READ_S)
-        self._say_unsent(tally)
+            # After a second Ctrl-C, too.
+            self._say_unsent(tally)
 
     def _say_unsent(self, tally: RunTally | None) -> None:
         how = f"dtsweep export {shlex.quote(self._results)} --to {self._destination.tracker}"

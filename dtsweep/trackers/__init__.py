@@ -2,6 +2,8 @@
 
 Readers and the driver; each file imports its client in functions alone. In reading order:
 
+    plain_values    values of a frame as plain Python values, and as text
+    steps           steps of trials, over all workers of each
     exported        trials as other tools take them: parameters, metrics, tags and steps
     to_csv          CSV files: trials, columns and steps
     to_json         one JSON document

@@ -32,7 +32,7 @@ class Tracker(Protocol):
         """True if this attempt was sent before."""
 
     def send(self, trial: ExportedTrial) -> None:
-        """Send a trial."""
+        """Send a trial, unless another process may be sending it: then `has` stays False."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,7 @@ def destination_of(text: str) -> Destination:
 def send_trials(
     export: Export, tracker: Tracker, *, sent: Callable[[ExportedTrial], object] | None = None
 ) -> int:
-    """Send the trials that the tracker does not have; return how many those were.
+    """Send the trials that the tracker does not have; return how many were sent.
 
     Args:
         export: the trials.
@@ -147,12 +147,16 @@ def send_trials(
         StorageError: the tracker fails; trials before that are sent.
     """
     new = [trial for trial in export.trials if not tracker.has(trial)]
+    count = 0
     try:
         tracker.describe(export)
         for trial in new:
             tracker.send(trial)
+            if not tracker.has(trial):
+                continue
+            count += 1
             if sent is not None:
                 sent(trial)
     except Exception as error:
         raise StorageError(f"{tracker.place} fails: {error_line(error)}") from error
-    return len(new)
+    return count

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.launches import setting_columns
 from dtsweep.errors import shortened
 from dtsweep.results.schema import FLOAT, INT, TRIALS, Column
 from dtsweep.results.statuses import CUT
+from dtsweep.trackers.plain_values import as_text, rows_of
+from dtsweep.trackers.steps import Step, steps_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Redact = Callable[[Any], Any]
 """Takes JSON values, and gives them as strangers may see them."""
-
-MOST_STEPS = 1000
-"""Steps of a trial that a tracker gets; of more, as many that are equally far apart."""
 
 MOST_NAME = 120
 """Characters of a trial's name."""
@@ -36,31 +33,6 @@ KEYS = ("trial_id", "attempt_id", "status", "reason", "attempt", "row_number", "
 """Columns that are neither parameters, metrics nor tags."""
 
 _COLUMNS = {column.name: column for column in TRIALS}
-
-
-class Step(NamedTuple):
-    """A step of a trial, over all its workers."""
-
-    number: int
-    is_warmup: bool
-    at_s: float
-    """Start, in seconds from the start of the trial's first step."""
-
-    step_s: float
-    """Time of the slowest worker."""
-
-    loss: float | None
-    """Mean of the workers."""
-
-    def values(self) -> dict[str, float]:
-        """Series that the step is part of, each with its value."""
-        series = "steps/step_s"
-        if self.is_warmup:
-            series = "steps/warmup_step_s"
-        values = {series: self.step_s}
-        if self.loss is not None:
-            values["steps/loss"] = self.loss
-        return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,62 +155,6 @@ def export_of(
     return Export(sweep=redact(sweep), trials=trials, columns=columns)
 
 
-def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Give rows with plain Python values, without those that are null or not finite."""
-    values = {name: [plain(value) for value in frame[name]] for name in frame.columns}
-    return [
-        {name: column[row] for name, column in values.items() if column[row] is not None}
-        for row in range(len(frame))
-    ]
-
-
-def plain(value: Any) -> Any:
-    """Convert a value of a frame to a Python one: None if it is null or not finite."""
-    import pandas as pd
-
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list):
-        return value
-    if value is None or pd.isna(value):
-        return None
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, datetime):
-        return pd.Timestamp(value).to_pydatetime(warn=False)
-    return value
-
-
-def steps_of(steps: pd.DataFrame) -> dict[str, list[Step]]:
-    """Give the steps of each attempt in their order: those of the warm-up and of the window."""
-    timed = steps[steps["part"].isin(["warmup", "window"])]
-    over_workers = (
-        timed.groupby(["attempt_id", "step"], sort=True)
-        .agg(
-            warmup=("warmup", "max"),
-            start_s=("start_s", "min"),
-            step_s=("step_s", "max"),
-            loss=("loss", "mean"),
-        )
-        .reset_index()
-    )
-    return {
-        str(attempt): _steps_of_attempt(rows)
-        for attempt, rows in over_workers.groupby("attempt_id")
-    }
-
-
-def thinned(steps: Sequence[Step], most: int = MOST_STEPS) -> Sequence[Step]:
-    """Leave out steps of a long trial, so that the others are equally far apart.
-
-    >>> [step.number for step in thinned([Step(n, False, 0.0, 0.1, None) for n in range(9)], 3)]
-    [0, 4, 8]
-    """
-    if len(steps) <= most:
-        return steps
-    return [steps[round(index * (len(steps) - 1) / (most - 1))] for index in range(most)]
-
-
 def redacted(trial: ExportedTrial, steps: Sequence[Step], redact: Redact) -> ExportedTrial:
     """Give a trial with its steps, and with every text redacted."""
     return replace(
@@ -249,15 +165,6 @@ def redacted(trial: ExportedTrial, steps: Sequence[Step], redact: Redact) -> Exp
         tags=redact(dict(trial.tags)),
         steps=steps,
     )
-
-
-def _steps_of_attempt(rows: pd.DataFrame) -> list[Step]:
-    numbers = rows["step"].astype(int).tolist()
-    starts = (rows["start_s"] - rows["start_s"].iloc[0]).tolist()
-    losses = [plain(loss) for loss in rows["loss"]]
-    warmups = rows["warmup"].astype(bool).tolist()
-    times = rows["step_s"].tolist()
-    return [Step(*values) for values in zip(numbers, warmups, starts, times, losses, strict=True)]
 
 
 def _trial(
@@ -296,15 +203,6 @@ def _parameter(value: Any) -> Any:
     if isinstance(value, bool | int | float):
         return value
     return as_text(value)
-
-
-def as_text(value: Any) -> str:
-    """Write a value as a tag has it: lists and truth values as JSON, times as ISO 8601."""
-    if isinstance(value, list | bool):
-        return json.dumps(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return str(value)
 
 
 def _workload_column(name: str, values: pd.Series[Any]) -> Column:

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.escape import csv_text
-from dtsweep.trackers.exported import Redact, as_text, columns_of, rows_of, steps_of
+from dtsweep.trackers.exported import Redact, columns_of
+from dtsweep.trackers.plain_values import as_text, rows_of
+from dtsweep.trackers.steps import steps_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,19 +6,29 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import SweepError, printable, shortened, without_credentials
-from dtsweep.trackers.exported import Export, ExportedTrial, thinned
+from dtsweep.trackers.exported import Export, ExportedTrial
+from dtsweep.trackers.steps import thinned
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param
+    from mlflow.entities import Metric, Param, Run
 
 ATTEMPT = "dtsweep.attempt_id"
 """Tag by which a run is found again."""
+
+SENDER = "dtsweep.sender"
+SENT_AT = "dtsweep.sent_at"
+"""Tags with a name of the process that made a run, and with the Unix time in seconds of that."""
+
+SEND_S = 120.0
+"""Time limit for sending a run: one that is still incomplete after that was left so."""
 
 MOST_TEXT = 5000
 """Characters of a parameter or a tag: servers take no more."""
@@ -56,7 +66,12 @@ class MlflowRuns:
         self.place = without_credentials(uri)
         self._client = mlflow.MlflowClient(tracking_uri=uri)
         self._experiment = _experiment(self._client, export.sweep)
-        self._sent = set(self._complete_runs())
+        self._sender = uuid.uuid4().hex
+        self._sent: set[str] = set()
+        self._unsure: set[str] = set()
+        """Attempts that may have a run; the server is asked before they are sent."""
+
+        self._list_attempts({trial.attempt_id for trial in export.trials})
 
     def describe(self, export: Export) -> None:
         """Store the units of parameters and metrics, as JSON in a tag of the experiment."""
@@ -68,11 +83,16 @@ class MlflowRuns:
         return trial.attempt_id in self._sent
 
     def send(self, trial: ExportedTrial) -> None:
-        """Make the run of a trial."""
+        """Make the run of a trial, unless another process does that now."""
+        if trial.attempt_id in self._unsure and not self._is_to_send(trial.attempt_id):
+            return
+        # Until it is complete: a request may be done although its reply is lost.
+        self._unsure.add(trial.attempt_id)
+        sender = {SENDER: self._sender, SENT_AT: str(round(time.time()))}
         run = self._client.create_run(
             self._experiment,
             start_time=round(trial.started_s * 1000),
-            tags=_tags(trial),
+            tags=_tags(trial) | sender,
             run_name=trial.name,
         )
         run_id = run.info.run_id
@@ -89,22 +109,65 @@ class MlflowRuns:
         )
         self._sent.add(trial.attempt_id)
 
-    def _complete_runs(self) -> Iterator[str]:
-        """Yield the attempts that have a run; delete runs that were left incomplete."""
+    def _list_attempts(self, exported: Collection[str]) -> None:
+        """List the attempts that have a run; of exported ones, delete runs left incomplete."""
+        for run in self._runs():
+            attempt = run.data.tags.get(ATTEMPT)
+            if attempt is None:
+                continue
+            if _is_complete(run):
+                self._sent.add(attempt)
+            elif attempt in exported and not _may_be_sent_now(run):
+                self._client.delete_run(run.info.run_id)
+            else:
+                self._unsure.add(attempt)
+
+    def _is_to_send(self, attempt: str) -> bool:
+        """Look up the runs of an attempt, and delete those that were left incomplete.
+
+        Returns:
+            False if one is complete, or if another process may be sending it.
+        """
+        is_to_send = True
+        for run in self._runs(f"tags.`{ATTEMPT}` = {attempt!r}"):
+            if run.data.tags.get(ATTEMPT) != attempt:
+                continue
+            if _is_complete(run):
+                self._sent.add(attempt)
+                is_to_send = False
+            elif run.data.tags.get(SENDER) != self._sender and _may_be_sent_now(run):
+                is_to_send = False
+            else:
+                self._client.delete_run(run.info.run_id)
+        return is_to_send
+
+    def _runs(self, condition: str = "") -> list[Run]:
+        """Runs of the experiment that meet a condition, in MLflow's own language."""
+        runs: list[Run] = []
         token = None
         while True:
-            page = self._client.search_runs([self._experiment], max_results=1000, page_token=token)
-            for run in page:
-                attempt = run.data.tags.get(ATTEMPT)
-                if attempt is None:
-                    continue
-                if run.info.status == "RUNNING":
-                    self._client.delete_run(run.info.run_id)
-                else:
-                    yield attempt
+            page = self._client.search_runs(
+                [self._experiment], condition, max_results=1000, page_token=token
+            )
+            runs += page
             token = page.token
             if not token:
-                return
+                return runs
+
+
+def _is_complete(run: Run) -> bool:
+    """True if all of a trial was sent to it."""
+    status: str = run.info.status
+    return status != "RUNNING"
+
+
+def _may_be_sent_now(run: Run) -> bool:
+    """True if an incomplete run is so young that its sender may be alive."""
+    try:
+        sent_at = float(run.data.tags[SENT_AT])
+    except (KeyError, ValueError):
+        return False
+    return time.time() - sent_at < SEND_S
 
 
 def _check_database(uri: str) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import shortened
-from dtsweep.trackers.exported import Export, ExportedTrial, thinned
+from dtsweep.trackers.exported import Export, ExportedTrial
 from dtsweep.trackers.run_folder import as_folder_name, as_key, written_whole
+from dtsweep.trackers.steps import thinned
 
 if TYPE_CHECKING:
     from wandb import Settings

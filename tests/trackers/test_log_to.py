@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +25,13 @@ from torch import Tensor, nn
 
 import dtsweep
 from dtsweep import Measure, Sweep, SweepError
+from dtsweep.cli.log_to import TrialSender
+from dtsweep.driver.tally import RunTally
+from dtsweep.driver.tracker_feed import TrackerFeed
+from dtsweep.results.schema import IMPORTED
 from dtsweep.results.store import Results
-from tests.trackers.stored import export
+from dtsweep.trackers.destinations import Destination
+from tests.trackers.stored import START, export, store_sweep
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -172,6 +182,69 @@ def test_a_sender_that_is_killed_costs_no_trial(
     assert problem.startswith("--log-to: the process that sends to mlflow:file:")
     assert "ended with code -9" in problem
     assert "not sent to mlflow" in unsent
+
+
+def test_a_second_ctrl_c_still_says_what_may_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    feed = TrackerFeed(Destination(tracker="tensorboard", out="runs"), str(tmp_path), lines.append)
+    feed.start([])
+    wait = subprocess.Popen.wait
+
+    def wait_until_interrupted(process: subprocess.Popen[str], timeout: float | None = None) -> int:
+        if timeout is None:
+            return wait(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait_until_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        feed.end(RunTally(statuses=Counter(ok=2), signal_number=signal.SIGINT))
+    assert lines == [
+        f"2 trials of 2 not sent to tensorboard; send them: dtsweep export {tmp_path} --to "
+        "tensorboard --out runs"
+    ]
+
+
+def test_the_sender_ends_after_a_driver_that_was_killed(
+    tmp_path: Path, silent_server: tuple[int, threading.Event]
+) -> None:
+    port, is_asked = silent_server
+    task = {
+        "results": str(store_sweep(tmp_path / "r")),
+        "tracker": "mlflow",
+        "out": f"http://127.0.0.1:{port}",
+        "axes": [],
+        "began_s": 0.0,
+    }
+    code = "from dtsweep.cli import log_to; log_to.LAST_S = 0.1; log_to.main()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True) as sender:
+        assert sender.stdin is not None
+        sender.stdin.write(json.dumps(task) + "\n")
+        sender.stdin.flush()
+        assert is_asked.wait(WAIT_S)
+        sender.stdin.close()
+        try:
+            # A request to MLflow takes 10 s at least.
+            assert sender.wait(5.0) == 1
+        finally:
+            sender.kill()
+
+
+def test_imported_trials_are_not_sent_and_do_not_count(tmp_path: Path) -> None:
+    folder = store_sweep(tmp_path / "r")
+    row = {"attempt_id": "9" * 32, "trial_id": "trial9", "point_id": "point9", "repeat": 1}
+    row |= {"attempt": 1, "row_number": 9, "role": "trial", "status": "ok", "sync": "ddp"}
+    Results(folder).commit({**row, "workers": 2, "environment": "{}", "harness": IMPORTED})
+    place = Destination(tracker="tensorboard", out=str(tmp_path / "runs"))
+    counts: list[int] = []
+    began = START + timedelta(minutes=2)  # that of trial2
+    sender = TrialSender(str(folder), place, axes=["micro_batch"], began_s=began.timestamp())
+    sender.send(is_last=True, say=counts.append)
+    assert counts == [1, 2, 3]
+    runs = [entry.name for entry in (tmp_path / "runs" / "study").glob("*-*")]
+    assert len(runs) == 4
+    assert not any("9999" in name for name in runs)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dtsweep import StorageError, SweepError
-from dtsweep.trackers.exported import MOST_STEPS
+from dtsweep.cli.export import load_trials, read_export
+from dtsweep.results.store import Results
+from dtsweep.trackers.destinations import Destination, send_trials
+from dtsweep.trackers.steps import MOST_STEPS
+from dtsweep.trackers.to_mlflow import ATTEMPT, SEND_S, SENT_AT
 from tests.trackers.stored import (
     START,
     STEPS,
@@ -132,10 +137,68 @@ def test_a_run_that_was_left_incomplete_is_sent_again(
 ) -> None:
     run = runs_of(client)["trial2"]
     client.update_run(run.info.run_id, status="RUNNING")
+    client.set_tag(run.info.run_id, SENT_AT, str(time.time() - SEND_S))
     export(results, "--to", "mlflow", "--out", uri)
     again = runs_of(client)
     assert again["trial2"].info.run_id != run.info.run_id
     assert again["trial2"].data.metrics == run.data.metrics
+
+
+def test_a_run_that_another_process_may_be_sending_is_left_to_it(
+    results: Path, uri: str, client: MlflowClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = runs_of(client)["trial2"].info.run_id
+    client.update_run(run_id, status="RUNNING")
+    client.set_tag(run_id, SENT_AT, str(time.time()))
+    export(results, "--to", "mlflow", "--out", uri)
+    assert capsys.readouterr().err == (
+        f"sent 0 trials to mlflow: {uri}; 3 were there; 1 trial not sent, since another process "
+        "sends it now or was cut: export again in 2 minutes; 1 skipped trial left out\n"
+    )
+    assert runs_of(client)["trial2"].info.run_id == run_id
+    client.set_terminated(run_id)
+
+
+def test_a_run_of_other_results_is_never_deleted(
+    results: Path, uri: str, client: MlflowClient
+) -> None:
+    experiment = client.get_experiment_by_name("study")
+    assert experiment is not None
+    run = client.create_run(experiment.experiment_id, tags={ATTEMPT: "of other results"})
+    export(results, "--to", "mlflow", "--out", uri)
+    assert client.get_run(run.info.run_id).info.lifecycle_stage == "active"
+    client.delete_run(run.info.run_id)
+
+
+@pytest.mark.parametrize("request_name", ["create_run", "log_batch", "set_terminated"])
+@pytest.mark.parametrize("is_done", [True, False], ids=["reply lost", "request lost"])
+def test_an_attempt_has_one_run_after_a_request_that_failed(
+    results: Path, monkeypatch: pytest.MonkeyPatch, request_name: str, is_done: bool, tmp_path: Path
+) -> None:
+    from mlflow import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    read = read_export(Results(results), load_trials(Results(results)).head(2))
+    where = (tmp_path / "mlruns").as_uri()
+    tracker = Destination(tracker="mlflow", out=where).open(read)
+    request = getattr(MlflowClient, request_name)
+
+    def fail(*arguments: Any, **named: Any) -> None:
+        if is_done:
+            request(*arguments, **named)
+        raise TimeoutError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, request_name, fail)
+        with pytest.raises(StorageError, match="TimeoutError"):
+            send_trials(read, tracker)
+    send_trials(read, tracker)
+    runs = runs_of(MlflowClient(where))
+    assert {trial: run.info.status for trial, run in runs.items()} == {
+        "trial1": "FINISHED",
+        "trial2": "FINISHED",
+    }
+    assert runs["trial1"].data.metrics["latency_s"] == 0.1 + 0.2
 
 
 def test_a_server_that_is_down_is_said_in_one_line(results: Path) -> None:

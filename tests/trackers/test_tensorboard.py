@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dtsweep import StorageError
-from dtsweep.trackers.exported import MOST_STEPS
+from dtsweep.trackers.steps import MOST_STEPS
 from dtsweep.trackers.to_tensorboard import EVENTS
 from tests.trackers.stored import START, WARMUP, export, private_texts, store_sweep
 

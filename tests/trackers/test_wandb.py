@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dtsweep import SweepError
-from dtsweep.trackers.exported import MOST_STEPS
+from dtsweep.trackers.steps import MOST_STEPS
 from tests.trackers.stored import WARMUP, export, private_texts, store_sweep
 
 BLOCK = 32 * 1024
