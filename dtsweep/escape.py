@@ -43,19 +43,24 @@ def html_json(value: Any) -> str:
     '{"reason":"\\u003c/script\\u003e"}'
     """
     # All but ASCII is escaped, U+2028 and U+2029 too, which end a line of a script.
-    text = json.dumps(_printable_values(value), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(printable_values(value), separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 
-def _printable_values(value: Any) -> Any:
+def printable_values(value: Any) -> Any:
+    r"""JSON values with every text as `printable` gives it, keys included.
+
+    >>> printable_values({"names": ["a\u202eb"]})
+    {'names': ['a\\u202eb']}
+    """
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
-        return {_printable_values(key): _printable_values(item) for key, item in value.items()}
+        return {printable_values(key): printable_values(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_printable_values(item) for item in value]
+        return [printable_values(item) for item in value]
     return value
 
 

@@ -51,9 +51,12 @@ def register() -> None:
 def study_html(study: Study) -> str:
     """Show a study: trials by status, and the settings that vary."""
     from dtsweep.analysis.launches import setting_columns, without_canaries
+    from dtsweep.privacy import redacted_trials, redactor_of_trials
     from dtsweep.report.labels import axis_name
     from dtsweep.text import count_of
 
+    frame = study.frame
+    study = study.with_frame(redacted_trials(frame, redactor_of_trials(frame)))
     rows = without_canaries(study.frame)
     statuses = ", ".join(
         f"{count} {status}" for status, count in rows["status"].value_counts().items()
@@ -156,9 +159,14 @@ def frontier_html(frontier: Frontier) -> str:
 
 def content_html(content: Content) -> str:
     """Show the content of a report: its answer, what is in doubt, and its frontiers."""
+    from dtsweep.privacy import redactor_of_trials
+    from dtsweep.report.redacted import redacted
+
+    hosts = _hosts(content.study.frame)
+    content = redacted(content, redactor_of_trials(content.study.frame))
     advice = [line for lines in content.advice for line in lines]
     lines = [content.headline, *content.doubts, *advice, *content.limits]
-    answer = _block(lines, {}, hosts=_hosts(content.study.frame))
+    answer = _block(lines, {}, hosts=hosts)
     return answer + "".join(map(frontier_html, content.frontiers))
 
 

@@ -52,6 +52,10 @@ class Study:
         points = count_of(len(self.points), "measured point")
         return f"<Study: {count_of(count, 'trial')}, {points}>"
 
+    def with_frame(self, frame: pd.DataFrame) -> Study:
+        """Ask the same question of another table of trials."""
+        return Study(frame, question=self._question)
+
     @cached_property
     def trials(self) -> pd.DataFrame:
         """Rows of `measured`: one per launch of a point that ended `ok`."""

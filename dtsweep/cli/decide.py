@@ -24,6 +24,7 @@ from dtsweep.sweep.goal import GOALS, Goal
 
 if TYPE_CHECKING:
     from dtsweep.analysis import Study
+    from dtsweep.privacy import Redactor
     from dtsweep.report.content import Content, Section
 
 
@@ -178,7 +179,12 @@ def print_results(results: str, *, as_json: bool, show_all: bool = False, **aske
 
 
 def _content(
-    results: str, *, samples: int | None = None, worker_price: float | None = None, **asked: Any
+    results: str,
+    *,
+    samples: int | None = None,
+    worker_price: float | None = None,
+    redactor: Redactor | None = None,
+    **asked: Any,
 ) -> Content:
     """Compute the content of the report of a results folder.
 
@@ -186,6 +192,7 @@ def _content(
         results: the folder.
         samples: also how long training on so many takes.
         worker_price: also what that costs, in USD of a worker for an hour.
+        redactor: of what is private in the trials; None keeps it.
         asked: what `content_of` takes; objectives that are empty are the usual ones. `question` is
             the one to answer, by default that of the results. `prices` is a file of prices that
             hold for all rows. `with_imported` compares imported rows with the measured ones.
@@ -194,6 +201,7 @@ def _content(
     from dtsweep.report.content import content_of
     from dtsweep.report.costs import costs_of
     from dtsweep.report.node_table import speeds_of_nodes
+    from dtsweep.report.redacted import redacted_content_of
     from dtsweep.report.times import training_times
 
     if worker_price is not None and samples is None:
@@ -214,6 +222,8 @@ def _content(
     # A run that had nothing left to measure has stored no row with its question.
     frame = load_results(results, prices=prices, with_imported=with_imported)
     study = Study(frame, question=question)
+    if redactor is not None:
+        return redacted_content_of(study, redactor, sections=sections, **asked)
     return content_of(study, sections=sections, **asked)
 
 
@@ -227,8 +237,11 @@ def write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> No
         asked: what `_content` takes.
     """
     from dtsweep.page import page_of_content, write_page
+    from dtsweep.privacy import redactor_for
+    from dtsweep.results.store import Results
 
-    content = _content(results, **asked)
+    redactor = redactor_for(Results(results), with_hosts=with_hosts)
+    content = _content(results, redactor=redactor, **asked)
     with telling_warnings():
         page = page_of_content(content, results, with_hosts=with_hosts)
     write_page(page, file)

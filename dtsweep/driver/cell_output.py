@@ -8,9 +8,11 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from dtsweep.errors import printable
 from dtsweep.escape import html_text
+from dtsweep.privacy import Redactor, redactor_of
 
 PAUSE_S = 0.25
 """Least time between two updates that may wait."""
@@ -31,18 +33,25 @@ class CellContent:
 
     def as_text(self) -> str:
         """Give it for a notebook that shows no HTML."""
-        return "\n".join(printable(line) for line in (*self.notices, *self.last, self.state))
+        shown = _redactor().text
+        return "\n".join(printable(shown(line)) for line in (*self.notices, *self.last, self.state))
 
     def as_html(self) -> str:
         """Give it as HTML in the colours of the notebook."""
-        notices = "".join(f"<div>{html_text(line)}</div>" for line in self.notices)
-        last = "".join(f"<div>{html_text(line)}</div>" for line in self.last)
+        shown = _redactor().text
+        notices = "".join(f"<div>{html_text(shown(line))}</div>" for line in self.notices)
+        last = "".join(f"<div>{html_text(shown(line))}</div>" for line in self.last)
         bar = (
             f'<progress value="{self.done}" max="{max(self.total, 1)}" '
             f'aria-label="trials that have ended"></progress>'
         )
-        state = f"<div>{bar} <strong>{html_text(self.state)}</strong></div>"
+        state = f"<div>{bar} <strong>{html_text(shown(self.state))}</strong></div>"
         return f'<div style="font-family: monospace">{notices}{state}{last}</div>'
+
+
+@cache
+def _redactor() -> Redactor:
+    return redactor_of(None)
 
 
 class CellOutput:

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from dtsweep.escape import html_json, html_text
+from dtsweep.escape import html_json, html_text, printable_values
 from dtsweep.page.markup import main_of, navigation_of
 from dtsweep.page.traces import example_plot
 from dtsweep.plots.style import DARK
@@ -67,7 +67,7 @@ def _data(view: dict[str, Any]) -> dict[str, Any]:
 
 def _packed(value: dict[str, Any]) -> str:
     """JSON values, compressed: plots and step times are most of what a page has to say."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(printable_values(value), separators=(",", ":"), allow_nan=False)
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 

@@ -6,6 +6,7 @@ pipe to the driver is open, so it ends with a driver that is killed, too.
 
 from __future__ import annotations
 
+import glob
 import os
 import select
 import subprocess
@@ -34,6 +35,9 @@ COSTS = 20.0
 LAST_PAGE_S = 120.0
 """Time limit for the last page, which is made after the run."""
 
+FAILED_S = 15.0
+"""That limit where the run has ended by an error."""
+
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 _END = b"end\n"
@@ -47,27 +51,36 @@ def page_kept_fresh(results: str, file: Path, tell: Callable[[str], None]) -> It
     Args:
         results: the place of the results; nothing needs to be there yet.
         file: of the page.
-        tell: takes a line if the last page is not made in time.
+        tell: takes a line if the last page is not made, or not in time.
 
     Raises:
         SweepError: the file can't be written. Later failures are a line on stderr.
     """
     _refuse_unwritable(file)
-    command = [sys.executable, "-m", "dtsweep.page.live", results, str(file)]
+    # Without -P, modules of the working directory would stand for those of Python.
+    command = [sys.executable, "-P", "-m", "dtsweep.page.live", results, str(file)]
+    path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        env=os.environ | _ONE_THREAD,
+        env=os.environ | _ONE_THREAD | path,
         # Ctrl-C is for the run: the last page is made after it.
         start_new_session=True,
     )
     try:
         yield
-        _finish(process, file, tell)
+    except BaseException:
+        # Without a last page, a browser would load the page again for ever.
+        _finish(process, file, tell, limit_s=FAILED_S)
+        raise
+    else:
+        _finish(process, file, tell, limit_s=LAST_PAGE_S)
     finally:
-        process.kill()
-        process.wait()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+            _remove_parts(file)
         if process.stdin is not None:
             with suppress(BrokenPipeError):
                 process.stdin.close()
@@ -86,15 +99,29 @@ def _refuse_unwritable(file: Path) -> None:
         ) from None
 
 
-def _finish(process: subprocess.Popen[bytes], file: Path, tell: Callable[[str], None]) -> None:
-    """Wait for the last page."""
+def _finish(
+    process: subprocess.Popen[bytes], file: Path, tell: Callable[[str], None], *, limit_s: float
+) -> None:
+    """Wait for the last page, and say so if it was not made."""
+    why = ""
     try:
-        process.communicate(_END, timeout=LAST_PAGE_S)
+        process.communicate(_END, timeout=limit_s)
     except subprocess.TimeoutExpired:
+        why = f"the last page was not made in {limit_s:.0f} s"
+    if process.returncode:
+        why = f"the process of the page ended with code {process.returncode}"
+    if why:
         tell(
-            f"the last page was not made in {LAST_PAGE_S:.0f} s, so {file} may lack the last "
-            "trials; dtsweep report RESULTS --html FILE makes it"
+            f"{why}, so {file} may lack the last trials; dtsweep report RESULTS --html FILE makes "
+            "it"
         )
+
+
+def _remove_parts(file: Path) -> None:
+    """Remove what a process that was killed has left of a page."""
+    for part in file.parent.glob(f".{glob.escape(file.name)}.{'[0-9a-f]' * 8}"):
+        with suppress(OSError):
+            part.unlink()
 
 
 def main() -> None:
@@ -103,7 +130,8 @@ def main() -> None:
     lower_priority()
     # The report after the run has them, too.
     warnings.simplefilter("ignore")
-    keep_fresh(Results(results), Path(file), sys.stdin.fileno())
+    if not keep_fresh(Results(results), Path(file), sys.stdin.fileno()):
+        sys.exit(1)
 
 
 def lower_priority() -> None:
@@ -114,24 +142,27 @@ def lower_priority() -> None:
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-def keep_fresh(results: Results, file: Path, driver: int) -> None:
+def keep_fresh(results: Results, file: Path, driver: int) -> bool:
     """Write the page when there are new rows, until the driver asks for the last one or ends.
 
     Args:
         results: the place of the results.
         file: of the page.
         driver: descriptor of the pipe to the driver.
+
+    Returns:
+        False if the last page failed.
     """
     page = _LivePage(results, file)
     pause_s = 0.0
     while True:
         word = _word_within(pause_s, driver)
         if word == b"":
-            return
+            return True
         is_last = word is not None
         cost_s = page.renew(is_last=is_last)
         if is_last:
-            return
+            return not page.has_failed
         pause_s = max(EVERY_S, COSTS * cost_s)
 
 
@@ -149,7 +180,9 @@ class _LivePage:
     def __init__(self, results: Results, file: Path) -> None:
         self._results, self._file = results, file
         self._shown: Any = None
-        self._has_failed = False
+        self._has_complained = False
+        self.has_failed = False
+        """True if the last attempt to write it failed."""
 
     def renew(self, *, is_last: bool) -> float:
         """Write the page if there are new rows; a failure is one line on stderr, once.
@@ -158,12 +191,14 @@ class _LivePage:
             CPU time that it took in seconds.
         """
         began = time.process_time()
+        self.has_failed = False
         try:
             state = self._results.state()
             if state and (state != self._shown or is_last):
                 self._write(is_last=is_last)
                 self._shown = state
         except Exception as error:  # noqa: BLE001  # no page, whatever is wrong, costs a trial
+            self.has_failed = True
             self._say_once(error)
         return time.process_time() - began
 
@@ -174,9 +209,9 @@ class _LivePage:
         write_page(page_of(self._results, refresh_s=refresh_s), self._file)
 
     def _say_once(self, error: Exception) -> None:
-        if self._has_failed:
+        if self._has_complained:
             return
-        self._has_failed = True
+        self._has_complained = True
         words = str(error) if isinstance(error, SweepError) else error_line(error)
         print(  # noqa: T201  # the driver shows its stderr
             f"dtsweep: no page {printable(str(self._file))}: {printable(words)}; the run goes on",

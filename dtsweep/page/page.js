@@ -315,7 +315,7 @@
       [data.values[field.dataset.column], field.dataset.end, field.value]).filter(([, , value]) => value !== "");
     const isKept = (place) =>
       words.every((word) => texts[place].includes(word))
-      && choices.every(([values, value]) => values[place] === value)
+      && choices.every(([values, choice]) => `=${values[place]}` === choice)
       && ends.every(([values, end, value]) => values[place] !== null
         && (end === "min" ? values[place] >= Number(value) : values[place] <= Number(value)));
     kept = new Set(data.ids.filter((_, place) => isKept(place)));

@@ -13,11 +13,12 @@ from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
 from dtsweep.page.document import document_of
 from dtsweep.page.traces import traces_of
-from dtsweep.page.view import view_of
+from dtsweep.page.view import redacted_view, view_of
 from dtsweep.privacy import redactor_for
-from dtsweep.report.content import Content, Section, content_of
+from dtsweep.report.content import Content, Section
 from dtsweep.report.costs import costs_of
 from dtsweep.report.node_table import speeds_of_nodes
+from dtsweep.report.redacted import redacted, redacted_content_of
 from dtsweep.results.store import Results, frame_of
 
 
@@ -44,7 +45,9 @@ def page_of(
     store = results if isinstance(results, Results) else Results(results)
     sections: list[Callable[[Study], Section]] = [speeds_of_nodes(store), costs_of(store)]
     sections += asked.pop("sections", ())
-    content = content_of(load(store, canaries=True), sections=sections, **asked)
+    redactor = redactor_for(store, with_hosts=with_hosts)
+    study = Study(load(store, canaries=True))
+    content = redacted_content_of(study, redactor, sections=sections, **asked)
     return page_of_content(content, store, with_hosts=with_hosts, refresh_s=refresh_s)
 
 
@@ -64,6 +67,8 @@ def page_of_content(
         refresh_s: seconds after which the page loads itself again; None for never.
     """
     store = results if isinstance(results, Results) else Results(results)
+    redactor = redactor_for(store, with_hosts=with_hosts)
+    content = redacted(content, redactor)
     ranks = frame_of(store.table("ranks", attempts=set(content.study.frame["attempt_id"])))
     view = view_of(
         content,
@@ -72,9 +77,7 @@ def page_of_content(
         traces=traces_of(content, store),
         refresh_s=refresh_s,
     )
-    redactor = redactor_for(store, with_hosts=with_hosts)
-    redacted: dict[str, Any] = redactor.values(view)
-    return document_of(redacted)
+    return document_of(redacted_view(view, redactor))
 
 
 def write_page(page: str, file: str | Path) -> None:

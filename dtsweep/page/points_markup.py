@@ -34,8 +34,10 @@ def points_of(table: Mapping[str, Any]) -> str:
 def _choice(number: int, choice: Mapping[str, Any]) -> str:
     """Select of a setting's values, in their order: numbers by size."""
     values = sorted(set(choice["values"]), key=_by_size)
+    # The sign tells an empty text from "any".
     options = "".join(
-        f'<option value="{html_text(value)}">{html_text(value)}</option>' for value in values
+        f'<option value="={html_text(value)}">{html_text(value) or "(empty)"}</option>'
+        for value in values
     )
     return (
         f'<p><label for="choice-{number}">{html_text(choice["name"])}</label> '

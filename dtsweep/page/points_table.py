@@ -201,7 +201,9 @@ def _value(value: Any) -> str:
     if pd.isna(value):
         return "none"
     if isinstance(value, float):
-        return f"{value:g}"
+        # Six digits where they are enough to be this number.
+        short = f"{value:g}"
+        return short if float(short) == value else repr(float(value)).removesuffix(".0")
     return str(value)
 
 

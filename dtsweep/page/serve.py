@@ -9,8 +9,9 @@ import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import urlsplit
 
-from dtsweep.errors import StorageError, SweepError
+from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.escape import html_text
 from dtsweep.page.page import page_of
 from dtsweep.results.store import Results
@@ -133,7 +134,11 @@ class _Handler(BaseHTTPRequestHandler):
 
         A page elsewhere whose name is made to stand for 127.0.0.1 sends its own name.
         """
-        host, _, _ = self.headers.get("Host", "").rpartition(":")
+        try:
+            # Browsers leave the port out if it is 80.
+            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        except ValueError:
+            return False
         return host in (ADDRESS, "localhost")
 
     def _has_token(self) -> bool:
@@ -146,6 +151,8 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.OK, _waiting(str(error))
         except StorageError as error:
             return HTTPStatus.SERVICE_UNAVAILABLE, _waiting(str(error))
+        except Exception as error:  # noqa: BLE001  # a browser without an answer asks no more
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _waiting(error_line(error))
 
 
 def _waiting(words: str) -> str:

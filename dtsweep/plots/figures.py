@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
+from dtsweep.escape import printable_values
 from dtsweep.plots.energy_plot import cost_plot, energy_plot
 from dtsweep.plots.exchange_plot import exchange_plot
 from dtsweep.plots.frontier_plot import frontier_plot
@@ -16,7 +18,9 @@ from dtsweep.plots.shares_plot import shares_plot
 from dtsweep.plots.step_series import series_in
 from dtsweep.plots.step_times_plot import step_times_plot
 from dtsweep.plots.style import label
-from dtsweep.report.content import Content, content_of
+from dtsweep.privacy import redactor_of_trials
+from dtsweep.report.content import Content
+from dtsweep.report.redacted import redacted, redacted_content_of
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -38,7 +42,7 @@ def figure_of(plot: Plot) -> Figure:
         ) from None
     title = {"text": label(plot.title), "subtitle": {"text": label(plot.subtitle)}}
     layout = {**plot.layout, "template": "simple_white", "title": title}
-    return go.Figure(data=list(plot.traces), layout=layout)
+    return go.Figure(data=printable_values(plot.traces), layout=layout)
 
 
 def frontier(data: pd.DataFrame | Content) -> Figure:
@@ -183,6 +187,7 @@ def cost(data: pd.DataFrame | Content) -> Figure:
 
 
 def _content(data: pd.DataFrame | Content) -> Content:
+    """Content of a report, redacted as a page is: notebooks are shared."""
     if isinstance(data, Content):
-        return data
-    return content_of(data)
+        return redacted(data, redactor_of_trials(data.study.frame))
+    return redacted_content_of(Study(data), redactor_of_trials(data))

@@ -81,6 +81,7 @@ def series_in(rows: pd.DataFrame, *, most: int = MOST_STEPS) -> dict[str, StepSe
 
     rows = rows[rows["part"].isin(_BEFORE_THE_END)]
     rows = rows.dropna(subset=["step", "start_s", "step_s"])
+    rows = rows[np.isfinite(rows["start_s"].to_numpy()) & np.isfinite(rows["step_s"].to_numpy())]
     if rows.empty:
         return {}
     codes, attempts = pd.factorize(rows["attempt_id"])

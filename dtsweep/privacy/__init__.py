@@ -4,10 +4,12 @@ Any process; imports nothing heavy. In reading order:
 
     secret_texts    secrets in texts
     redactor        replaces what identifies people and hosts
+    trials          the table of trials, redacted before anything is made of it
 """
 
 from __future__ import annotations
 
 from dtsweep.privacy.redactor import Redactor, redactor_for, redactor_of
+from dtsweep.privacy.trials import redacted_trials, redactor_of_trials
 
-__all__ = ["Redactor", "redactor_for", "redactor_of"]
+__all__ = ["Redactor", "redacted_trials", "redactor_for", "redactor_of", "redactor_of_trials"]

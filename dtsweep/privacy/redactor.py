@@ -147,8 +147,8 @@ def redactor_of(ranks: pd.DataFrame | None) -> Redactor:
         ranks: rows of the ranks, which name the nodes; None if they are unknown.
     """
     if ranks is None or "node" not in ranks:
-        return Redactor(users=_this_user())
-    return Redactor(sorted(map(str, ranks["node"].dropna().unique())), users=_this_user())
+        return Redactor(users=this_user())
+    return Redactor(sorted(map(str, ranks["node"].dropna().unique())), users=this_user())
 
 
 def redactor_for(results: Results, *, with_hosts: bool = False) -> Redactor:
@@ -171,7 +171,7 @@ def redactor_for(results: Results, *, with_hosts: bool = False) -> Redactor:
             for text in results.distinct("trials", name)
         ),
     ]
-    users = users_in(texts) | _this_user()
+    users = users_in(texts) | this_user()
     return Redactor(hosts, users=users, with_hosts=with_hosts)
 
 
@@ -186,7 +186,8 @@ def users_in(texts: Iterable[str]) -> set[str]:
     }
 
 
-def _this_user() -> set[str]:
+def this_user() -> set[str]:
+    """Name of the user of this process; empty if it has none."""
     try:
         return {getpass.getuser()}
     except (KeyError, OSError):  # in a container, a process may have a user without a name

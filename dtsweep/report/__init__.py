@@ -23,6 +23,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     node_table      speeds of the nodes of a mixed cluster: a section
     costs           what runs have cost, and what was lost of it: a section
     content         what the report says, computed once; the renderers below show it
+    redacted        the same of redacted trials, for what leaves the machine
     plot_axes       ends and round numbers of a plot's axes
     sketch          the frontier as a plot of characters
     as_json         the report as JSON values

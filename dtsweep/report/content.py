@@ -167,6 +167,8 @@ class Content:
 
     Each prints itself and gives its JSON values.
     """
+    asked: Mapping[str, Any]
+    """Arguments of `content_of`, without the trials."""
 
     def __repr__(self) -> str:
         """Give the headline."""
@@ -271,6 +273,13 @@ def content_of(
         doubts=[*conditions, *doubts_on(study, points, varying=varying)],
         notes=notes_on(study, points, compare_models=compare_models),
         sections=[make(selected) for make in sections],
+        asked={
+            "compare_models": compare_models,
+            "minimize": minimize,
+            "maximize": maximize,
+            "where": where,
+            "sections": sections,
+        },
     )
 
 

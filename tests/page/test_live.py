@@ -170,3 +170,39 @@ def test_a_folder_that_does_not_exist_is_refused_before_anything_is_measured(
         "a folder that exists\n"
     )
     assert not (tmp_path / "r").exists()
+
+
+def page_process() -> psutil.Process | None:
+    """The process of a page that this process keeps fresh."""
+    for child in psutil.Process().children():
+        if "dtsweep.page.live" in child.cmdline():
+            return child
+    return None
+
+
+def test_a_process_of_the_page_that_was_killed_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    with live.page_kept_fresh(str(tmp_path / "r"), tmp_path / "page.html", said.append):
+        until(lambda: page_process() is not None)
+        process = page_process()
+        assert process is not None
+        process.kill()
+    assert len(said) == 1
+    assert said[0].startswith("the process of the page ended with code -9, so ")
+
+
+def test_the_last_page_of_a_run_that_an_error_ended_is_made_without_foreign_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pandas.py").write_text("raise SystemExit('a module of the working directory')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(live, "FAILED_S", WITHIN_S)
+    stored(ROWS[:1], tmp_path / "r")
+    said: list[str] = []
+    with (
+        pytest.raises(KeyboardInterrupt),
+        live.page_kept_fresh(str(tmp_path / "r"), tmp_path / "page.html", said.append),
+    ):
+        raise KeyboardInterrupt
+    assert said == []
+    assert '"refresh_s":null' in (tmp_path / "page.html").read_text("utf-8")

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
-from dtsweep.page import page_of, write_page
+from dtsweep import plots
+from dtsweep.analysis import Study
+from dtsweep.analysis.load import load
+from dtsweep.notebook import content_html, study_html
+from dtsweep.page import page_of, points_table, write_page
 from dtsweep.privacy import redactor_for
+from dtsweep.report.content import content_of
 from dtsweep.results.store import Results
-from tests.hostile import GIVEN_AWAY, PAYLOADS, PRIVATE, store_hostile
+from tests.frames import trials
+from tests.hostile import GIVEN_AWAY, PAYLOADS, PRIVATE, store_hostile, write_rows
 from tests.page.browser import chromium, draw_all, opened
 from tests.page.stored import store_campaign
+from tests.report.study import measured
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +65,88 @@ def test_a_page_holds_nothing_private(tmp_path: Path) -> None:
     left_out = [part for part in GIVEN_AWAY if part not in redacted]
     assert {"hunter2", "t0ps3cret", "/home/"} <= set(left_out)
     assert [part for part in left_out if part in own] == []
+
+
+def packed(page: str) -> str:
+    """The plots and step times of a page, as JSON text."""
+    text = page.partition('id="packed">')[2].partition("</script>")[0]
+    return zlib.decompress(base64.b64decode(text)).decode()
+
+
+def texts_of(page: str) -> str:
+    """A page without its scripts, and its plots."""
+    return page.partition('id="data">')[0] + packed(page)
+
+
+def stored(folder: Path, *datas: str, node: str = "node-7") -> str:
+    """Write a point for each text of `workload.data`."""
+    rows, ranks = [], []
+    for number, data in enumerate(datas):
+        name = f"trial{number}"
+        names = {"attempt_id": name, "trial_id": name}
+        row = measured({"sync": "ddp"}, micro_batch=4, accumulation=1, workers=1)
+        rows.append(row | names | {"point_id": name, "workload_data": data})
+        ranks.append(names | {"rank": 0, "node": node, "machine": "{}"})
+    kept = [
+        {str(key): None if value != value else value for key, value in row.items()}  # noqa: PLR0124
+        | {"row_number": number}
+        for number, row in enumerate(trials(*rows).to_dict("records"))
+    ]
+    write_rows(folder, "trials", kept, workload_types={"layers": int, "data": str})
+    write_rows(folder, "ranks", ranks)
+    return str(folder)
+
+
+def test_a_secret_is_replaced_before_its_text_is_cut(tmp_path: Path) -> None:
+    token = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
+    page = texts_of(page_of(stored(tmp_path / "r", token, "/scratch/x")))
+    assert "[secret]" in page
+    assert [part for part in (token[:8], token[-8:]) if part in page] == []
+
+
+@pytest.mark.parametrize("name", ["frontier", "name", "mode", "x", "place", "table", "plots"])
+def test_a_page_keeps_its_own_names_whatever_users_and_hosts_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    results = stored(tmp_path / "r", "a", "b", node=name)
+    monkeypatch.setenv("LOGNAME", name)
+    page = page_of(results)
+    assert 'id="frontier-plot"' in page
+    frontier = json.loads(packed(page))["plots"][0]
+    assert frontier["name"] == "frontier"
+    assert {"x", "y", "mode"} <= set(frontier["traces"][0])
+
+
+def test_marks_of_direction_are_shown_as_they_are_written(tmp_path: Path) -> None:
+    page = page_of(stored(tmp_path / "r", "abc\u202egpj", "b"))
+    assert "\\u202e" not in packed(page).replace("\\\\u202e", "")
+    assert "\u202e" not in page
+
+
+def test_a_figure_in_a_notebook_holds_nothing_private(tmp_path: Path) -> None:
+    token = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
+    frame = load(stored(tmp_path / "r", token, "/home/annlee/imagenet"))
+    for draw in (plots.frontier, plots.settings, plots.memory):
+        for data in (frame, content_of(frame)):
+            text = draw(data).to_json()
+            assert [part for part in (token[:8], token[-8:], "annlee") if part in text] == []
+    shown = content_html(content_of(frame)) + study_html(Study(frame))
+    assert [part for part in (token[:8], token[-8:], "annlee") if part in shown] == []
+
+
+def test_a_filter_tells_apart_what_differs(browser: Browser, tmp_path: Path) -> None:
+    write_page(page_of(stored(tmp_path / "r", "", "x", "y")), tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as (page, _):
+        choice = page.locator("[data-choice]").last
+        assert choice.locator("option").all_inner_texts() == ["any", "(empty)", "x", "y"]
+        choice.select_option(index=1)
+        assert page.locator("#shown").inner_text() == "1 of 3 points shown"
+
+
+def test_numbers_that_differ_are_choices_of_their_own() -> None:
+    numbers = (0.12345678, 0.12345679, 5.0, 1048577.0, 0.1)
+    shown = ["0.12345678", "0.12345679", "5", "1048577", "0.1"]
+    assert [points_table._value(number) for number in numbers] == shown
 
 
 def test_a_page_of_a_thousand_trials_has_at_most_seven_mebibytes(tmp_path: Path) -> None:

@@ -164,3 +164,22 @@ def test_a_port_in_use_is_refused_in_one_line(server: PageServer, place: Path) -
 
     with pytest.raises(SweepError, match=r"port \d+ can't be used: Address already in use; leave"):
         PageServer(Results(place), port=server.server_port, with_hosts=False)
+
+
+def test_port_80_has_an_answer_though_browsers_leave_it_out(server: PageServer) -> None:
+    assert ask(server, server.path, host="127.0.0.1", method="HEAD").status == 200
+    assert ask(server, server.path, host="127.0.0.1.evil.example", method="HEAD").status == 404
+    assert ask(server, server.path, host="[x", method="HEAD").status == 404
+
+
+def test_after_an_error_of_its_own_the_page_asks_again(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> str:
+        raise OverflowError("no such number")
+
+    monkeypatch.setattr(server.page, "html", fail)
+    answer = ask(server, server.path)
+    assert answer.status == 500
+    assert "OverflowError: no such number" in answer.text
+    assert 'http-equiv="refresh"' in answer.text

@@ -117,3 +117,8 @@ def test_rows_of_several_attempts_are_refused_with_the_way_to_choose_one() -> No
     both = pd.concat([rows_of(([0.0], [1.0])), rows_of(([0.0], [1.0]), attempt="b")])
     with pytest.raises(SweepError, match=r"2 attempts.*rows\['attempt_id'\] == ATTEMPT_ID"):
         plots.step_times(both)
+
+
+def test_a_step_without_an_end_is_left_out() -> None:
+    rows = rows_of(([0.0, 0.1, 0.2], [0.1, float("inf"), 0.1]))
+    assert series_in(rows)["a"].steps == (0, 2)
