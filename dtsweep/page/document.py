@@ -32,7 +32,7 @@ def document_of(view: dict[str, Any]) -> str:
     script, plotly = _file("page.js"), _plotly()
     made = f"made {view['made_at'].replace('T', ' ').removesuffix('Z')} UTC"
     parts = {
-        "policy": _policy(script, plotly),
+        "policy": _policy(script, plotly, asks=view["refresh_s"] is not None),
         "title": html_text(f"dtsweep · {view['place'].rstrip('/').rpartition('/')[2]}"),
         "style": _file("page.css"),
         "headline": html_text(view["headline"]),
@@ -62,6 +62,7 @@ def _data(view: dict[str, Any]) -> dict[str, Any]:
         "ids": table["ids"],
         "values": [column["values"] for column in table["columns"]],
         "filters": [one["values"] for one in table["filters"]],
+        "settings": [one["name"] for one in table["filters"]],
     }
 
 
@@ -71,12 +72,18 @@ def _packed(value: dict[str, Any]) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def _policy(*scripts: str) -> str:
-    """Content security policy: these scripts, styles and pictures of the page itself alone."""
+def _policy(*scripts: str, asks: bool) -> str:
+    """Content security policy: these scripts, styles and pictures of the page itself alone.
+
+    Args:
+        scripts: of the page.
+        asks: let it ask its own server whether there is a newer one.
+    """
+    own_server = "connect-src 'self'; " if asks else ""
     digests = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     return (
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        f"{own_server}img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
 
 

@@ -11,7 +11,10 @@
   const NAME = 42; // Characters of a name in a legend.
   const rows = Array.from(document.querySelectorAll("#table tbody tr"));
   const rowOf = new Map(data.ids.map((id, place) => [id, rows[place]]));
-  const texts = rows.map((row) => row.textContent.toLowerCase());
+  // Settings are found as the page writes points, too: workers=2.
+  const texts = rows.map((row, place) => [
+    row.textContent, ...data.filters.map((values, number) => `${data.settings[number]}=${values[place]}`),
+  ].join(" ").toLowerCase());
   const plots = new Map(); // By name, once they are unpacked.
   let trials = []; // Step times, likewise.
   const drawn = new Map(); // Plots that have been drawn, by name: their elements.
@@ -451,10 +454,23 @@
   function renew() {
     showAge();
     setInterval(showAge, 1000);
-    setTimeout(() => {
+    setInterval(async () => {
+      if (!(await isNewer())) return;
       storeState();
       location.reload();
     }, data.refresh_s * 1000);
+  }
+
+  // True if the server has a newer page than this one. A file can't be asked, so it is loaded again.
+  async function isNewer() {
+    if (!location.protocol.startsWith("http")) return true;
+    try {
+      const answer = await fetch(location.href, { method: "HEAD", cache: "no-store" });
+      const made = Date.parse(answer.headers.get("Last-Modified") ?? "");
+      return answer.ok && made > Date.parse(document.lastModified);
+    } catch {
+      return false; // The server has ended; the page stays.
+    }
   }
 
   // --- Print: all plots, on white, as wide as paper ---

@@ -6,9 +6,11 @@ import hmac
 import secrets
 import sys
 import threading
+import time
+from email.utils import formatdate
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from dtsweep.errors import StorageError, SweepError, error_line
@@ -79,10 +81,10 @@ class ServedPage:
         self._results, self._with_hosts = results, with_hosts
         self._lock = threading.Lock()
         self._shown: Any = None
-        self._html = ""
+        self._html, self._made_s = "", 0.0
 
-    def html(self) -> str:
-        """Give the page of the present rows.
+    def html(self) -> tuple[str, float]:
+        """Give the page of the present rows, and when it was made in seconds since 1970.
 
         Raises:
             SweepError: there are no results yet, or they can't be used.
@@ -94,8 +96,15 @@ class ServedPage:
                 self._html = page_of(
                     self._results, with_hosts=self._with_hosts, refresh_s=REFRESH_S
                 )
-                self._shown = state
-            return self._html
+                self._shown, self._made_s = state, time.time()
+            return self._html, self._made_s
+
+
+class _Answer(NamedTuple):
+    status: HTTPStatus
+    text: str
+    made_s: float | None = None
+    """Time at which the page was made, in seconds since 1970; None of other pages."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -117,13 +126,16 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing: the path holds the token."""
 
     def _answer(self, *, with_body: bool) -> None:
-        status, text = HTTPStatus.NOT_FOUND, ""
+        answer = _Answer(HTTPStatus.NOT_FOUND, "")
         if self._is_from_here() and self._has_token():
-            status, text = self._page()
-        body = text.encode()
-        self.send_response(status)
+            answer = self._page()
+        body = answer.text.encode()
+        self.send_response(answer.status)
         for name, value in HEADERS.items():
             self.send_header(name, value)
+        if answer.made_s is not None:
+            # A page asks for this before it loads itself again.
+            self.send_header("Last-Modified", formatdate(answer.made_s, usegmt=True))
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if with_body:
@@ -144,15 +156,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _has_token(self) -> bool:
         return hmac.compare_digest(self.path.encode(), self.server.path.encode())
 
-    def _page(self) -> tuple[HTTPStatus, str]:
+    def _page(self) -> _Answer:
         try:
-            return HTTPStatus.OK, self.server.page.html()
+            return _Answer(HTTPStatus.OK, *self.server.page.html())
         except SweepError as error:
-            return HTTPStatus.OK, _waiting(str(error))
+            return _Answer(HTTPStatus.OK, _waiting(str(error)))
         except StorageError as error:
-            return HTTPStatus.SERVICE_UNAVAILABLE, _waiting(str(error))
+            return _Answer(HTTPStatus.SERVICE_UNAVAILABLE, _waiting(str(error)))
         except Exception as error:  # noqa: BLE001  # a browser without an answer asks no more
-            return HTTPStatus.INTERNAL_SERVER_ERROR, _waiting(error_line(error))
+            return _Answer(HTTPStatus.INTERNAL_SERVER_ERROR, _waiting(error_line(error)))
 
 
 def _waiting(words: str) -> str:

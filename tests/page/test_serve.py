@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 import pytest
 
+from dtsweep.page import serve
 from dtsweep.page.serve import PageServer, ServedPage
 from dtsweep.results.store import Results
+from tests.page.browser import chromium
 from tests.pages import ROOT
 from tests.report.test_notebook import ROWS, stored
 from tests.stores import BUCKET, running_store
@@ -81,7 +83,7 @@ def test_results_in_an_object_store_are_served(
             monkeypatch.setenv(name, value)
         stored(ROWS, f"s3://{BUCKET}/r")
         page = ServedPage(Results(f"s3://{BUCKET}/r"), with_hosts=False)
-        assert f"{len(ROWS)} trials" in page.html()
+        assert f"{len(ROWS)} trials" in page.html()[0]
 
 
 def test_a_browser_keeps_no_copy_and_tells_no_other_site(server: PageServer) -> None:
@@ -183,3 +185,30 @@ def test_after_an_error_of_its_own_the_page_asks_again(
     assert answer.status == 500
     assert "OverflowError: no such number" in answer.text
     assert 'http-equiv="refresh"' in answer.text
+
+
+def test_a_page_in_a_browser_loads_itself_again_only_for_new_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "REFRESH_S", 0.2)
+    results = tmp_path / "results"
+    stored(ROWS[:1], results)
+    with (
+        PageServer(Results(results), port=0, with_hosts=False) as server,
+        chromium() as browser,
+    ):
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        page = browser.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.method))
+        page.goto(server.url)
+        page.wait_for_selector("html[data-ready]")
+        while asked.count("HEAD") < 3:
+            page.wait_for_timeout(50)
+        assert asked.count("GET") == 1
+        stored(ROWS[1:2], results)
+        page.get_by_text("2 trials: 2 ok").wait_for(timeout=60_000)
+        assert asked.count("GET") == 2
+        server.shutdown()
+        thread.join()

@@ -147,9 +147,7 @@ def test_undecided_says_what_is_left_and_the_next_step(
 
 def test_where_noise_is_large_less_of_it_is_the_first_next_step() -> None:
     drifted = watched(1, 1.2)
-    assert ". First use a quieter machine (drift: 20 %). About" in said(
-        *UNDECIDED, drifted
-    )
+    assert ". First use a quieter machine (drift: 20 %). About" in said(*UNDECIDED, drifted)
     short = {"flags": ["imprecise"], "stop_reason": "max_seconds"}
     imprecise = [[row | short for row in point] for point in UNDECIDED]
     text = said(*imprecise, drifted)
