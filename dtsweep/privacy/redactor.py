@@ -32,7 +32,8 @@ _HOME = re.compile(
     r"(?<![\w/.-])(?:/[\w.@-]+){0,4}?/(?:home|homes|Users|users)/(?P<user>[^/\s'\"`:;,()\[\]{}<>|]+)"
     r"|(?<=//)/(?:home|Users)/(?P<file_user>[^/\s'\"`:;,()\[\]{}<>|]+)"
     r"|\b[A-Za-z]:\\{1,2}Users\\{1,2}(?P<windows_user>[^\\/:*?\"'<>|\s]+)"
-    r"|(?<![\w.-])/root(?![\w.-])"
+    r"|(?i:%2F)(?:home|Users)(?i:%2F)(?P<encoded_user>[^%/\s'\"`:;,&()\[\]{}<>|]+)"
+    r"|(?:(?<![\w.-])/|(?i:%2F))root(?![\w.-])"
     r"|(?<![\w~])~(?P<tilde_user>[A-Za-z_][\w.-]*)(?=/)"
 )
 """Home folders of Linux, macOS and Windows."""

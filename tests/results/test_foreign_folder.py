@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -287,6 +289,47 @@ def test_a_file_with_text_in_place_of_json_is_left_out(
     [(name, reason)] = results.quarantined
     assert name == f"{table}/{path.name}"
     assert f"column {column} has a text that is not" in reason
+
+
+@pytest.mark.parametrize(
+    ("table", "values", "reason"),
+    [
+        ("trials", {"status": "fine"}, "column status has a value that is not in its closed set"),
+        ("trials", {"role": "x"}, "column role has a value that is not in its closed set"),
+        ("trials", {"semantics": "new"}, "column semantics has a value that is not in its closed"),
+        ("trials", {"samples_per_s": math.inf}, "column samples_per_s has an infinite number"),
+        ("trials", {"step_p50_s": -math.inf}, "column step_p50_s has an infinite number"),
+        ("trials", {"workers": 1, "straggler": "rank 0 on a"}, "straggler has a value in a row of"),
+        ("ranks", {"step_mean_s": math.inf}, "column step_mean_s has an infinite number"),
+        ("steps", {"step_s": math.inf}, "column step_s has an infinite number"),
+    ],
+)
+def test_a_file_with_values_that_decide_and_that_dtsweep_does_not_write_is_left_out(
+    tmp_path: Path, table: str, values: dict[str, Any], reason: str
+) -> None:
+    commit(Results(tmp_path), 1)
+    row = {"attempt_id": "attempt1", "trial_id": "trial1", **values}
+    path = write_rows(tmp_path, table, [row])
+    results = Results(tmp_path)
+    rows = results.table(table)
+    assert math.inf not in rows.column(next(iter(values))).to_pylist()
+    [(name, said)] = results.quarantined
+    assert name == f"{table}/{path.name}"
+    assert reason in said
+
+
+def test_rows_of_training_that_diverged_are_read(tmp_path: Path) -> None:
+    row = {"attempt_id": "a", "trial_id": "t", "status": "nan", "role": "trial", "workers": 2}
+    row |= {"semantics": "exact", "straggler": "rank 1 on b", "samples_per_s": 1.0}
+    row |= {"loss_first": math.inf, "loss_last": math.nan, "step_p50_s_high": math.inf}
+    write_rows(tmp_path, "trials", [row])
+    ids = {"attempt_id": "a", "trial_id": "t"}
+    write_rows(tmp_path, "steps", [ids | {"rank": 0, "step_s": 0.1, "loss": math.inf}])
+    results = Results(tmp_path)
+    [stored] = results.attempts()
+    assert stored["loss_first"] == math.inf
+    assert results.table("steps")["loss"].to_pylist() == [math.inf]
+    assert results.quarantined == []
 
 
 def test_a_column_whose_name_orders_a_terminal_about_is_left_out(tmp_path: Path) -> None:
