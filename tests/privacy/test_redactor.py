@@ -91,6 +91,9 @@ def test_with_hosts_names_stay_and_secrets_and_home_folders_do_not() -> None:
         ("ann@corp.example wrote", "[address] wrote"),
         ("node 1f4cb9bfbfd10a210911967cc0d3aae75e9e1857822ac4a90be2165d", "node [node id]"),
         ("rank 0 on gpu-3, gpu-31", "rank 0 on host 1, gpu-31"),
+        ("logs/gpu-3.log, GPU-3.err.1", "logs/host 1.log, host 1.err.1"),
+        ("[gpu-3_17] GPU-3 failed", "[host 1_17] host 1 failed"),
+        ("gpu-3_rank0 gpu-3-ib0 log_gpu-3", "host 1_rank0 host 1-ib0 log_host 1"),
         ("rank 1 on a: a gpu of a node", "rank 1 on host 2: a gpu of a node"),
         ("a.b.internal:6379", "[host]:6379"),
         ("worker 10.0.0.3:6379", "worker [address]:6379"),
@@ -127,6 +130,17 @@ def test_what_gives_nobody_away_stays(text: str) -> None:
 def test_a_long_text_takes_a_time_in_proportion_to_its_length(part: str) -> None:
     began = time.process_time()
     without_secrets(part * 20_000)
+    assert time.process_time() - began < 2
+
+
+def test_many_users_and_hosts_take_little_time_for_each_text() -> None:
+    users = [f"user{number}" for number in range(1_100)]
+    redactor = Redactor([f"node{number}.cluster.example" for number in range(1_100)], users=users)
+    redactor.text("x")
+    began = time.process_time()
+    for number in range(50):
+        shown = redactor.text(f"{number} by user{number} on node{number}")
+        assert shown == f"{number} by [user] on host {number + 1}"
     assert time.process_time() - began < 2
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import socket
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 
 from dtsweep.analysis.load import load
 from dtsweep.errors import STORED, StorageError
+from dtsweep.results.json_columns import check_json
 from dtsweep.results.lease import holder
 from dtsweep.results.parquet import LONG_TEXT_BYTES, TEXT_BYTES
 from dtsweep.results.schema import table_schema
@@ -316,6 +319,15 @@ def test_a_file_with_values_that_decide_and_that_dtsweep_does_not_write_is_left_
     [(name, said)] = results.quarantined
     assert name == f"{table}/{path.name}"
     assert reason in said
+
+
+def test_long_texts_of_json_are_not_kept_once_they_are_checked() -> None:
+    rows = pa.table({"sources": [json.dumps({"a": "x" * 1_000_000 + str(i)}) for i in range(20)]})
+    tracemalloc.start()
+    check_json(rows)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept_bytes < 1_000_000
 
 
 def test_rows_of_training_that_diverged_are_read(tmp_path: Path) -> None:
