@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,14 @@ from dtsweep.results.parquet import LONG_TEXT_BYTES, TEXT_BYTES
 from dtsweep.results.schema import table_schema
 from dtsweep.results.storage import RECORD_BYTES, Storage
 from dtsweep.results.store import Results
+from dtsweep.results.unpacked import unpacked_bytes
 from tests.hostile import write_rows
 from tests.results.test_store import commit, sealed
 
 PEAK = """
 import resource, sys
 from dtsweep.results.store import Results
+from dtsweep.results.unpacked import unpacked_bytes
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 results = Results(sys.argv[1])
 try:
@@ -143,7 +146,8 @@ def test_a_footer_that_states_less_than_its_pages_hold_is_not_believed(tmp_path:
 def _replaced_number(data: bytes, number: int, other: int) -> bytes:
     """Put another number into the footer, in as many bytes."""
     old, new = _varint(2 * number), _varint(2 * other)
-    new = bytes(byte | 0x80 for byte in new) + b"\x80" * (len(old) - len(new) - 1) + b"\x00"
+    if len(new) < len(old):
+        new = bytes(byte | 0x80 for byte in new) + b"\x80" * (len(old) - len(new) - 1) + b"\x00"
     begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     assert data.count(old, begin) >= 1
     return data[:begin] + data[begin:].replace(old, new)
@@ -155,6 +159,43 @@ def _varint(number: int) -> bytes:
         out += bytes([number & 0x7F | 0x80])
         number >>= 7
     return out + bytes([number])
+
+
+PAGE = bytes([0x15, 0, 0x15, 0, 0x15, 0, 0x2C, 0x15, 0, 0, 0])
+"""Header of an empty page."""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (PAGE * 300_000, "it has more than 100000 pages"),
+        (b"\x19\xfc" + _varint(3_000_000) + bytes(3_000_001), "description has too many values"),
+    ],
+)
+def test_headers_of_pages_are_read_up_to_a_limit(text: bytes, reason: str) -> None:
+    """A text stands where the footer says that the pages of its column begin."""
+    rows = pa.table({"attempt_id": ["a" * 5_000], "log": [text]})
+    sink = pa.BufferOutputStream()
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    pq.write_table(rows, sink, **options)
+    data = sink.getvalue().to_pybytes()
+    stated = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).column(1).data_page_offset
+    data = _replaced_number(data, stated, data.index(text[:8], stated + 1))
+    began = time.process_time()
+    with pytest.raises(ValueError, match=reason):
+        unpacked_bytes(data, rows.schema, ["log"], most=1 << 30)
+    assert time.process_time() - began < 10
+
+
+def test_columns_that_overlap_are_not_read() -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"attempt_id": ["a" * 5_000]}), sink, compression="none")
+    data = sink.getvalue().to_pybytes()
+    stated = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).column(0)
+    larger = _replaced_number(data, stated.total_compressed_size, 8_000)
+    assert len(data) < 8_000
+    with pytest.raises(ValueError, match="its columns are larger than the file"):
+        unpacked_bytes(larger, pa.schema({"attempt_id": "string"}), ["attempt_id"], most=1 << 30)
 
 
 def test_a_file_larger_than_any_of_ours_is_named_and_not_read(tmp_path: Path) -> None:
