@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -273,6 +274,18 @@ def test_folders_links_pipes_sockets_and_devices_are_named_and_not_opened(tmp_pa
     }
     Results(tmp_path).compact()
     assert other.exists()
+
+
+@pytest.mark.parametrize("table", ["trials", "steps"])
+def test_a_table_whose_folder_is_a_link_is_refused(tmp_path: Path, table: str) -> None:
+    for name in ("theirs", "elsewhere"):
+        commit(Results(tmp_path / name), 1)
+    shutil.rmtree(tmp_path / "theirs" / table)
+    (tmp_path / "theirs" / table).symlink_to(tmp_path / "elsewhere" / table)
+    with pytest.raises(StorageError, match=rf"/theirs/{table} is a link, which is not followed"):
+        Results(tmp_path / "theirs").table(table)
+    (tmp_path / "linked").symlink_to(tmp_path / "elsewhere")
+    assert len(Results(tmp_path / "linked").attempts()) == 1
 
 
 def test_odd_records_of_runs_and_leases_are_named_and_not_opened(tmp_path: Path) -> None:
