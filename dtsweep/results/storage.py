@@ -216,7 +216,7 @@ class Storage:
             StorageError: the folder is a link.
         """
         if self.is_local:
-            if os.path.islink(self._path(folder)):
+            if Path(self._path(folder)).is_symlink():
                 raise StorageError(
                     f"{self._path(folder)} is a link, which is not followed; put the folder there"
                 )
