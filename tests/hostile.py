@@ -70,6 +70,9 @@ DECIDING = {"attempt_id", "trial_id", "point_id"} | {
 }
 """Text columns by which readers tell what a row is; the first ones are its names."""
 
+SETS = {"status": "rank_died", "role": "trial", "semantics": "exact"}
+"""Columns of closed sets, with a value that dtsweep writes."""
+
 MEASURED = 6
 
 
@@ -140,6 +143,9 @@ def store_hostile(folder: Path, payloads: dict[str, str] = PAYLOADS) -> Path:
         {str(name): _plain(value) for name, value in row.items()} | {"row_number": number}
         for number, row in enumerate(hostile_trials(payloads).to_dict("records"))
     ]
+    for row in rows:
+        # A file with another value in one of these columns is not read.
+        row |= {name: value for name, value in SETS.items() if row[name] in payloads.values()}
     ranks, steps = [], []
     for row in rows:
         ids = {name: row[name] for name in ("attempt_id", "trial_id")}

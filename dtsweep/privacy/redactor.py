@@ -6,7 +6,6 @@ import getpass
 import ipaddress
 import re
 from collections.abc import Collection, Iterable
-from functools import lru_cache
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,8 @@ _HOME = re.compile(
     r"(?<![\w/.-])(?:/[\w.@-]+){0,4}?/(?:home|homes|Users|users)/(?P<user>[^/\s'\"`:;,()\[\]{}<>|]+)"
     r"|(?<=//)/(?:home|Users)/(?P<file_user>[^/\s'\"`:;,()\[\]{}<>|]+)"
     r"|\b[A-Za-z]:\\{1,2}Users\\{1,2}(?P<windows_user>[^\\/:*?\"'<>|\s]+)"
-    r"|(?<![\w.-])/root(?![\w.-])"
+    r"|(?i:%2F)(?:home|Users)(?i:%2F)(?P<encoded_user>[^%/\s'\"`:;,&()\[\]{}<>|]+)"
+    r"|(?:(?<![\w.-])/|(?i:%2F))root(?![\w.-])"
     r"|(?<![\w~])~(?P<tilde_user>[A-Za-z_][\w.-]*)(?=/)"
 )
 """Home folders of Linux, macOS and Windows."""
@@ -60,6 +60,22 @@ _VERSION_BEFORE = re.compile(r"(?:==?|-cu\d+\W{0,5}|version\W{0,5})$", re.IGNORE
 """Words before four numbers that are a version and not an address."""
 
 
+MOST_NAMES = 4_000
+"""Names of hosts, and of users, that are replaced; each name costs time in every text."""
+
+_AS_USER = r"(?<![\w-])(?:{})(?!\w|-\w|\.\w)"
+"""A user's name as a word."""
+
+_AS_HOST = (
+    r"(?<![^\W_])(?:{})(?![^\W_])"
+    r"(?!\.(?!(?!(?:lan|corp|local)(?!\w))[A-Za-z]{{1,7}}(?![\w-]|\.[A-Za-z])|\d)\w)"
+)
+"""A host's name, before a sign or the ending of a file, but not before a longer domain."""
+
+_AS_NAMED = r"(?:(?<=\bon )|(?<=\bnode )|(?<=@)|\A)(?:{})(?=\Z|[,;:()/]|\s*\Z)"
+"""A name where a host or user is named."""
+
+
 class Redactor:
     """Replaces what identifies people and hosts in text, and secrets."""
 
@@ -76,18 +92,20 @@ class Redactor:
         """
         self._with_hosts = with_hosts
         names = [name for name in dict.fromkeys(hosts) if name]
-        self._numbers = {name: f"host {number}" for number, name in enumerate(names, start=1)}
+        self._numbers: dict[str, str] = {}
+        for number, name in enumerate(names, start=1):
+            self._numbers.setdefault(name.lower(), f"host {number}")
         for name, words in list(self._numbers.items()):
             # A log may have the first part of a name alone.
             self._numbers.setdefault(name.partition(".")[0], words)
         domains = {name.partition(".")[2] for name in names}
-        self._hosts = [_whole(name) for name in _longest_first(self._numbers)]
+        self._hosts = _any_of(self._numbers, _AS_HOST)
         self._domains = [
             re.compile(rf"(?<![\w.-])(?:[\w-]+\.)*{re.escape(domain)}(?![\w-])")
             for domain in _longest_first(domains)
             if "." in domain
         ]
-        self._users = frozenset(users)
+        self._users = _any_of(users, _AS_USER)
         self._home = _home()
         self._seen: dict[str, str] = {}
         """Texts as they are shown; most are in many rows."""
@@ -121,14 +139,14 @@ class Redactor:
 
     def _text(self, text: str) -> str:
         text = without_secrets(text)
-        users = self._users | users_in([text])
+        mentioned = _any_of(users_in([text]), _AS_USER)
         if self._home is not None:
             text = self._home.sub("~", text)
         text = _HOME.sub("~", text)
         if self._with_hosts:
             return text
-        for user in _longest_first(users - COMMON):
-            text = _whole(user).sub(USER, text)
+        for pattern in (*self._users, *mentioned):
+            text = pattern.sub(USER, text)
         text = _NODE_ID.sub(NODE_ID, _MAIL.sub(ADDRESS, text))
         for pattern in self._hosts:
             text = pattern.sub(self._host, text)
@@ -137,7 +155,7 @@ class Redactor:
         return _ADDRESS.sub(_address, text)
 
     def _host(self, match: re.Match[str]) -> str:
-        return self._numbers[match[0]]
+        return self._numbers[match[0].lower()]
 
 
 def redactor_of(ranks: pd.DataFrame | None) -> Redactor:
@@ -225,17 +243,29 @@ def _address(match: re.Match[str]) -> str:
     return ADDRESS
 
 
-@lru_cache(maxsize=1024)
-def _whole(name: str) -> re.Pattern[str]:
-    """Find a name that is not a part of a longer word.
+def _any_of(names: Iterable[str], form: str) -> list[re.Pattern[str]]:
+    """Find any of some names that is not a part of a longer word, in few passes.
 
     A name of two letters, or one that says what any host is, counts only where a host or user is
-    named.
+    named. Of many names, the longest `MOST_NAMES` are found.
+
+    Args:
+        names: of hosts or users.
+        form: `_AS_HOST` or `_AS_USER`.
     """
-    escaped = re.escape(name)
-    if len(name) <= 2 or name.lower() in ("gpu", "cpu", "head", "worker", "server", "master"):
-        return re.compile(rf"(?:(?<=\bon )|(?<=\bnode )|(?<=@)|\A){escaped}(?=\Z|[,;:()/]|\s*\Z)")
-    return re.compile(rf"(?<![\w-]){escaped}(?!\w|-\w|\.\w)")
+    found = _longest_first(dict.fromkeys(names))[:MOST_NAMES]
+    vague = [name for name in found if _is_vague(name)]
+    patterns = []
+    for form_of_some, some in ((form, set(found) - set(vague)), (_AS_NAMED, set(vague))):
+        if some:
+            escaped = "|".join(re.escape(name) for name in _longest_first(some))
+            flags = re.IGNORECASE if form == _AS_HOST else re.NOFLAG
+            patterns.append(re.compile(form_of_some.format(escaped), flags))
+    return patterns
+
+
+def _is_vague(name: str) -> bool:
+    return len(name) <= 2 or name.lower() in ("gpu", "cpu", "head", "worker", "server", "master")
 
 
 def _longest_first(names: Iterable[str]) -> list[str]:

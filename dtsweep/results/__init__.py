@@ -14,6 +14,7 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     thrift          reader of the language in which Parquet files describe themselves
     unpacked        memory that a Parquet file takes, before it is unpacked
     json_columns    form of the columns that hold JSON
+    row_values      values that decide how a row is read
     parquet         one Parquet file, believed only if its digest agrees
     merge           files joined, for readers and into larger files
     links           link measurements of doctor, in a folder of their own

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -33,7 +32,6 @@ def check_json(rows: Any) -> None:
                 raise ValueError(f"column {name} has a text that is not {_FORMS[name][0]}")
 
 
-@lru_cache(maxsize=1024)
 def _fits(column: str, text: str) -> bool:
     _, is_form = _FORMS[column]
     try:

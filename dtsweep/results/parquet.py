@@ -18,8 +18,10 @@ import pyarrow.parquet as pq
 from dtsweep.errors import LABEL_SHOWN, StorageError, one_line, shortened
 from dtsweep.results.json_columns import check_json
 from dtsweep.results.local_files import OddFileError
+from dtsweep.results.row_values import check_values
 from dtsweep.results.schema import SCHEMA_VERSION, TABLES, WORKLOAD_TYPES, table_schema
 from dtsweep.results.unpacked import unpacked_bytes
+from dtsweep.sweep.values import is_storable_name
 
 REPLACES = b"dtsweep.replaces"
 """File metadata of a compacted file: JSON list of the files whose rows it has."""
@@ -53,9 +55,6 @@ TEXT_BYTES, LONG_TEXT_BYTES = 64 << 10, 4 << 20
 
 dtsweep cuts what it says itself to `STORED` characters.
 """
-
-_COLUMN = re.compile(r"[\w.+/@~:-]{1,300}")
-"""Name of a column: of fields of workloads and of arguments, which commands are written of."""
 
 SENTENCES = frozenset({"reason", "gradients_reason", "unchecked_reason"})
 """Columns of texts that may have several lines, in addition to `LONG` and fields of workloads.
@@ -238,6 +237,7 @@ def _check_rows(rows: Any, table: str) -> None:
         longest = _longest(rows[field.name])
         if longest > most:
             raise ValueError(f"column {field.name} has a text of {longest} bytes, over {most}")
+    check_values(rows, table)
     check_json(rows)
 
 
@@ -282,7 +282,7 @@ def _longest(column: Any) -> int:
 def _check_columns(schema: Any, table: str) -> None:
     declared = {column.name: column.type for column in TABLES[table]}
     for field in schema:
-        if not _COLUMN.fullmatch(field.name):
+        if not is_storable_name(field.name.removeprefix("workload_")):
             name = shortened(one_line(field.name), LABEL_SHOWN)
             raise ValueError(f"column '{name}' is not a column of {table}")
         if field.name in declared:

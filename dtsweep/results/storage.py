@@ -210,8 +210,16 @@ class Storage:
         return "/".join((self._root, *parts))
 
     def _listed(self, folder: str, *, suffix: str = "") -> list[Entry]:
-        """List plain files with this suffix; other entries of such names are put in `odd`."""
+        """List plain files with this suffix; other entries of such names are put in `odd`.
+
+        Raises:
+            StorageError: the folder is a link.
+        """
         if self.is_local:
+            if Path(self._path(folder)).is_symlink():
+                raise StorageError(
+                    f"{self._path(folder)} is a link, which is not followed; put the folder there"
+                )
             listed = list(entries(self._path(folder)))
         else:
             listed = [_entry_of(info) for info in self._infos(folder)]

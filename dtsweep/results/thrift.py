@@ -15,9 +15,10 @@ _DEPTH = 16
 class ThriftReader:
     """Reads structs at a place of some bytes; maps, which Parquet has not, are refused."""
 
-    def __init__(self, data: bytes, place: int) -> None:
-        """Begin at this place."""
+    def __init__(self, data: bytes, place: int, *, most_values: int) -> None:
+        """Begin at this place, and read this many values at most."""
         self._data = data
+        self._values_left = most_values
         self.place = place
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
@@ -35,6 +36,7 @@ class ThriftReader:
                 field += delta
             else:
                 field = self._number()
+            self._count()
             if kind in (_TRUE, _FALSE):
                 fields[field] = kind == _TRUE
             else:
@@ -61,7 +63,13 @@ class ThriftReader:
         size = head >> 4
         if size == 0x0F:
             size = self._unsigned()
+        self._count(size)
         return [self._value(head & 0x0F, depth) for _ in range(size)]
+
+    def _count(self, values: int = 1) -> None:
+        self._values_left -= values
+        if self._values_left < 0:
+            raise ValueError("its description has too many values")
 
     def _bytes(self, length: int) -> bytes:
         begin, self.place = self.place, self.place + length

@@ -21,6 +21,12 @@ from dtsweep.results.thrift import ThriftReader
 VALUE_BYTES = 8
 """Of a number, or of the offset of a text, also where it is null."""
 
+FOOTER_VALUES, HEADER_VALUES = 4_000_000, 10_000
+"""Most values of a footer, which has some thousands for each group of rows, and of a header."""
+
+MOST_PAGES = 100_000
+"""Most pages of a file; a million rows of a table have some thousands."""
+
 _DICTIONARY_PAGE = 2
 """Of the format's `PageType`."""
 
@@ -50,13 +56,19 @@ def unpacked_bytes(data: bytes, schema: Any, columns: Collection[str], *, most: 
     Raises:
         ValueError: the footer or a page has no valid header.
     """
-    total = 0
+    total = count = 0
     texts: set[str] = set()
     try:
-        for name, chunk in _chunks(data):
+        chunks = list(_chunks(data))
+        if sum(chunk[7] for _, chunk in chunks) > len(data):
+            raise ValueError("its columns are larger than the file")
+        for name, chunk in chunks:
             if name not in columns:
                 continue
-            pages = list(_pages(data, chunk))
+            pages = list(itertools.islice(_pages(data, chunk), MOST_PAGES + 1 - count))
+            count += len(pages)
+            if count > MOST_PAGES:
+                raise ValueError(f"it has more than {MOST_PAGES} pages")
             values = sum(page.values for page in pages if not page.is_dictionary)
             total += sum(page.unpacked_bytes for page in pages) + VALUE_BYTES * values
             dictionaries = [page.unpacked_bytes for page in pages if page.is_dictionary]
@@ -91,7 +103,7 @@ def _text_bytes(data: bytes, columns: Sequence[str]) -> int:
 def _chunks(data: bytes) -> Iterator[tuple[str, dict[int, Any]]]:
     """Name and `ColumnMetaData` of each column, in each group of rows."""
     length = int.from_bytes(data[-_TAIL : -_TAIL + 4], "little")
-    footer = ThriftReader(data, len(data) - _TAIL - length).struct()
+    footer = ThriftReader(data, len(data) - _TAIL - length, most_values=FOOTER_VALUES).struct()
     for row_group in footer[4]:
         for column in row_group[1]:
             path = column[3][3]
@@ -114,7 +126,7 @@ def _pages(data: bytes, chunk: dict[int, Any]) -> Iterator[_Page]:
 
 def _header(data: bytes, place: int) -> tuple[_Page, int]:
     """Read the header of a page, and its length."""
-    reader = ThriftReader(data, place)
+    reader = ThriftReader(data, place, most_values=HEADER_VALUES)
     fields = reader.struct()
     details = fields.get(5) or fields.get(7) or fields.get(8) or {1: 0}
     page = _Page(fields[1] == _DICTIONARY_PAGE, fields[2], fields[3], details[1])

@@ -12,7 +12,14 @@ from dtsweep.sweep.arguments import check_arguments
 from dtsweep.sweep.modes import declaration_of, has_train_step
 from dtsweep.sweep.point import AXES
 from dtsweep.sweep.secret import has_credentials, is_secret, mark_in
-from dtsweep.sweep.values import ARGS, Scalar, is_own_loop, workload_fields
+from dtsweep.sweep.values import (
+    ARGS,
+    NAME_LENGTH,
+    Scalar,
+    is_own_loop,
+    is_storable_name,
+    workload_fields,
+)
 from dtsweep.sweep.variables import check_variable_name, check_variable_value
 
 
@@ -34,6 +41,7 @@ def check_workload(workload: Any) -> None:
     _check_own_mode(workload)
     check_arguments(getattr(workload, "arguments", ()) if is_own_loop(workload) else ())
     for field_name, value in workload_fields(workload).items():
+        _check_storable(field_name, of=f"field {quoted(field_name)} of workload {name}")
         if not _is_json(value):
             raise SweepError(
                 f"field {field_name!r} of workload {name} is {quoted(value)}, no JSON value; make "
@@ -187,9 +195,20 @@ def _check_effect(name: str, workload: Any) -> None:
 
 
 def _check_argument(name: str) -> None:
-    """Refuse an axis `args.NAME` without a name."""
+    """Refuse an axis `args.NAME` without a name that the results can have."""
     if name == ARGS:
         raise SweepError("axis 'args.' has no name; write args.NAME", word=name)
+    _check_storable(name, of=f"axis {quoted(name)}")
+
+
+def _check_storable(name: str, *, of: str) -> None:
+    """Refuse a name that no column of the results can have."""
+    if not is_storable_name(name):
+        raise SweepError(
+            f"{of} can't be a column of the results; use at most {NAME_LENGTH} characters, no "
+            "control characters and no line breaks",
+            word=name,
+        )
 
 
 def _is_scalar_field(item: Any, workload: Any) -> bool:

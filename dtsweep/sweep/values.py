@@ -10,13 +10,29 @@ from functools import cache
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from dtsweep.errors import SweepError, quoted
+from dtsweep.errors import CONTROL, SweepError, quoted
 
 Scalar = str | int | float | bool | None
 """Allowed value of an axis: a JSON scalar."""
 
 ARGS = "args."
 """Beginning of the names of arguments, as axes and as fields of a workload."""
+
+
+NAME_LENGTH = 300
+"""Most characters of the name of a workload's field or argument, `args.` included."""
+
+
+def is_storable_name(name: str) -> bool:
+    r"""True if the results can have a column for a field or argument of this name.
+
+    Commands and code that have such a name quote it.
+
+    >>> is_storable_name("args.lr[0]"), is_storable_name("args.a\nb"), is_storable_name("x" * 301)
+    (True, False, False)
+    """
+    is_short = 0 < len(name) <= NAME_LENGTH
+    return is_short and not CONTROL.search(name) and not {"\n", "\t"} & {*name}
 
 
 def workload_types(workload: Any) -> Mapping[str, Any]:

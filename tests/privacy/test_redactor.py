@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import string
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtsweep.privacy import Redactor, redactor_for, redactor_of
+from dtsweep.privacy.secret_texts import without_secrets
 from dtsweep.results.store import Results
 from tests.hostile import (
     GIVEN_AWAY,
@@ -76,9 +78,22 @@ def test_with_hosts_names_stay_and_secrets_and_home_folders_do_not() -> None:
         ('{"HF_TOKEN": "hidden:03f9"}', '{"HF_TOKEN": "hidden:03f9"}'),
         ("train.py --api-key abc --lr 1", "train.py --api-key [secret] --lr 1"),
         ("Authorization: Bearer abcdefghijklmnop", "Authorization: Bearer [secret]"),
+        ('password="correct horse battery" next', 'password="[secret]" next'),
+        ("password='it\\'s long', a", "password='[secret]', a"),
+        ('password="cut off', 'password="[secret]'),
+        ("password=ab,cd", "password=[secret]"),
+        ("password=ab, cd", "password=[secret], cd"),
+        ("HF_TOKEN=ab,B=1", "HF_TOKEN=[secret],B=1"),
+        ("env=HF_TOKEN=abc", "env=HF_TOKEN=[secret]"),
+        ("train.py --hf-token=abc", "train.py --hf-token=[secret]"),
+        ("url?p=%2Fhome%2Fann%2Fx and %2Froot%2Fx", "url?p=~%2Fx and ~%2Fx"),
+        (f"wandb API key: {'0123456789' * 4}", "wandb API key: [secret]"),
         ("ann@corp.example wrote", "[address] wrote"),
         ("node 1f4cb9bfbfd10a210911967cc0d3aae75e9e1857822ac4a90be2165d", "node [node id]"),
         ("rank 0 on gpu-3, gpu-31", "rank 0 on host 1, gpu-31"),
+        ("logs/gpu-3.log, GPU-3.err.1", "logs/host 1.log, host 1.err.1"),
+        ("[gpu-3_17] GPU-3 failed", "[host 1_17] host 1 failed"),
+        ("gpu-3_rank0 gpu-3-ib0 log_gpu-3", "host 1_rank0 host 1-ib0 log_host 1"),
         ("rank 1 on a: a gpu of a node", "rank 1 on host 2: a gpu of a node"),
         ("a.b.internal:6379", "[host]:6379"),
         ("worker 10.0.0.3:6379", "worker [address]:6379"),
@@ -92,6 +107,8 @@ def test_what_stands_in_the_place_of_what_is_left_out(text: str, shown: str) -> 
     "text",
     [
         "KeyError: 'weight'",
+        f"commit {'0123456789' * 4}",
+        "tokens=1,2,3",
         "max_tokens=512, tokens_per_s: 1234.5, passes=2",
         "package nvidia-curand-cu12 10.3.5.147",
         "torch==2.7.1.0",
@@ -107,6 +124,24 @@ def test_what_stands_in_the_place_of_what_is_left_out(text: str, shown: str) -> 
 )
 def test_what_gives_nobody_away_stays(text: str) -> None:
     assert Redactor(["gpu", "a", "vm"]).text(text) == text
+
+
+@pytest.mark.parametrize("part", ["a-", "a.", "--a", "a=", "-", "a='", 'password="', "key "])
+def test_a_long_text_takes_a_time_in_proportion_to_its_length(part: str) -> None:
+    began = time.process_time()
+    without_secrets(part * 20_000)
+    assert time.process_time() - began < 2
+
+
+def test_many_users_and_hosts_take_little_time_for_each_text() -> None:
+    users = [f"user{number}" for number in range(1_100)]
+    redactor = Redactor([f"node{number}.cluster.example" for number in range(1_100)], users=users)
+    redactor.text("x")
+    began = time.process_time()
+    for number in range(50):
+        shown = redactor.text(f"{number} by user{number} on node{number}")
+        assert shown == f"{number} by [user] on host {number + 1}"
+    assert time.process_time() - began < 2
 
 
 def test_the_user_of_this_process_is_left_out_unless_everybody_has_that_name(

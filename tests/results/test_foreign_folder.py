@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import time
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,17 +21,20 @@ import pytest
 
 from dtsweep.analysis.load import load
 from dtsweep.errors import STORED, StorageError
+from dtsweep.results.json_columns import check_json
 from dtsweep.results.lease import holder
 from dtsweep.results.parquet import LONG_TEXT_BYTES, TEXT_BYTES
 from dtsweep.results.schema import table_schema
 from dtsweep.results.storage import RECORD_BYTES, Storage
 from dtsweep.results.store import Results
+from dtsweep.results.unpacked import unpacked_bytes
 from tests.hostile import write_rows
 from tests.results.test_store import commit, sealed
 
 PEAK = """
 import resource, sys
 from dtsweep.results.store import Results
+from dtsweep.results.unpacked import unpacked_bytes
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 results = Results(sys.argv[1])
 try:
@@ -138,7 +147,8 @@ def test_a_footer_that_states_less_than_its_pages_hold_is_not_believed(tmp_path:
 def _replaced_number(data: bytes, number: int, other: int) -> bytes:
     """Put another number into the footer, in as many bytes."""
     old, new = _varint(2 * number), _varint(2 * other)
-    new = bytes(byte | 0x80 for byte in new) + b"\x80" * (len(old) - len(new) - 1) + b"\x00"
+    if len(new) < len(old):
+        new = bytes(byte | 0x80 for byte in new) + b"\x80" * (len(old) - len(new) - 1) + b"\x00"
     begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     assert data.count(old, begin) >= 1
     return data[:begin] + data[begin:].replace(old, new)
@@ -150,6 +160,43 @@ def _varint(number: int) -> bytes:
         out += bytes([number & 0x7F | 0x80])
         number >>= 7
     return out + bytes([number])
+
+
+PAGE = bytes([0x15, 0, 0x15, 0, 0x15, 0, 0x2C, 0x15, 0, 0, 0])
+"""Header of an empty page."""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (PAGE * 300_000, "it has more than 100000 pages"),
+        (b"\x19\xfc" + _varint(3_000_000) + bytes(3_000_001), "description has too many values"),
+    ],
+)
+def test_headers_of_pages_are_read_up_to_a_limit(text: bytes, reason: str) -> None:
+    """A text stands where the footer says that the pages of its column begin."""
+    rows = pa.table({"attempt_id": ["a" * 5_000], "log": [text]})
+    sink = pa.BufferOutputStream()
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    pq.write_table(rows, sink, **options)
+    data = sink.getvalue().to_pybytes()
+    stated = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).column(1).data_page_offset
+    data = _replaced_number(data, stated, data.index(text[:8], stated + 1))
+    began = time.process_time()
+    with pytest.raises(ValueError, match=reason):
+        unpacked_bytes(data, rows.schema, ["log"], most=1 << 30)
+    assert time.process_time() - began < 10
+
+
+def test_columns_that_overlap_are_not_read() -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"attempt_id": ["a" * 5_000]}), sink, compression="none")
+    data = sink.getvalue().to_pybytes()
+    stated = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).column(0)
+    larger = _replaced_number(data, stated.total_compressed_size, 8_000)
+    assert len(data) < 8_000
+    with pytest.raises(ValueError, match="its columns are larger than the file"):
+        unpacked_bytes(larger, pa.schema({"attempt_id": "string"}), ["attempt_id"], most=1 << 30)
 
 
 def test_a_file_larger_than_any_of_ours_is_named_and_not_read(tmp_path: Path) -> None:
@@ -229,6 +276,18 @@ def test_folders_links_pipes_sockets_and_devices_are_named_and_not_opened(tmp_pa
     assert other.exists()
 
 
+@pytest.mark.parametrize("table", ["trials", "steps"])
+def test_a_table_whose_folder_is_a_link_is_refused(tmp_path: Path, table: str) -> None:
+    for name in ("theirs", "elsewhere"):
+        commit(Results(tmp_path / name), 1)
+    shutil.rmtree(tmp_path / "theirs" / table)
+    (tmp_path / "theirs" / table).symlink_to(tmp_path / "elsewhere" / table)
+    with pytest.raises(StorageError, match=rf"/theirs/{table} is a link, which is not followed"):
+        Results(tmp_path / "theirs").table(table)
+    (tmp_path / "linked").symlink_to(tmp_path / "elsewhere")
+    assert len(Results(tmp_path / "linked").attempts()) == 1
+
+
 def test_odd_records_of_runs_and_leases_are_named_and_not_opened(tmp_path: Path) -> None:
     commit(Results(tmp_path), 1)
     for name in ("runs", "lease"):
@@ -287,6 +346,56 @@ def test_a_file_with_text_in_place_of_json_is_left_out(
     [(name, reason)] = results.quarantined
     assert name == f"{table}/{path.name}"
     assert f"column {column} has a text that is not" in reason
+
+
+@pytest.mark.parametrize(
+    ("table", "values", "reason"),
+    [
+        ("trials", {"status": "fine"}, "column status has a value that is not in its closed set"),
+        ("trials", {"role": "x"}, "column role has a value that is not in its closed set"),
+        ("trials", {"semantics": "new"}, "column semantics has a value that is not in its closed"),
+        ("trials", {"samples_per_s": math.inf}, "column samples_per_s has an infinite number"),
+        ("trials", {"step_p50_s": -math.inf}, "column step_p50_s has an infinite number"),
+        ("trials", {"workers": 1, "straggler": "rank 0 on a"}, "straggler has a value in a row of"),
+        ("ranks", {"step_mean_s": math.inf}, "column step_mean_s has an infinite number"),
+        ("steps", {"step_s": math.inf}, "column step_s has an infinite number"),
+    ],
+)
+def test_a_file_with_values_that_decide_and_that_dtsweep_does_not_write_is_left_out(
+    tmp_path: Path, table: str, values: dict[str, Any], reason: str
+) -> None:
+    commit(Results(tmp_path), 1)
+    row = {"attempt_id": "attempt1", "trial_id": "trial1", **values}
+    path = write_rows(tmp_path, table, [row])
+    results = Results(tmp_path)
+    rows = results.table(table)
+    assert math.inf not in rows.column(next(iter(values))).to_pylist()
+    [(name, said)] = results.quarantined
+    assert name == f"{table}/{path.name}"
+    assert reason in said
+
+
+def test_long_texts_of_json_are_not_kept_once_they_are_checked() -> None:
+    rows = pa.table({"sources": [json.dumps({"a": "x" * 1_000_000 + str(i)}) for i in range(20)]})
+    tracemalloc.start()
+    check_json(rows)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept_bytes < 1_000_000
+
+
+def test_rows_of_training_that_diverged_are_read(tmp_path: Path) -> None:
+    row = {"attempt_id": "a", "trial_id": "t", "status": "nan", "role": "trial", "workers": 2}
+    row |= {"semantics": "exact", "straggler": "rank 1 on b", "samples_per_s": 1.0}
+    row |= {"loss_first": math.inf, "loss_last": math.nan, "step_p50_s_high": math.inf}
+    write_rows(tmp_path, "trials", [row])
+    ids = {"attempt_id": "a", "trial_id": "t"}
+    write_rows(tmp_path, "steps", [ids | {"rank": 0, "step_s": 0.1, "loss": math.inf}])
+    results = Results(tmp_path)
+    [stored] = results.attempts()
+    assert stored["loss_first"] == math.inf
+    assert results.table("steps")["loss"].to_pylist() == [math.inf]
+    assert results.quarantined == []
 
 
 def test_a_column_whose_name_orders_a_terminal_about_is_left_out(tmp_path: Path) -> None:

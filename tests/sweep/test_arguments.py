@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from dtsweep import Sweep, SweepError, workloads
 from dtsweep.metrics.rows import point_row
 from dtsweep.provenance.sources import sources_of
+from dtsweep.report.code import point_code
+from dtsweep.report.shell import shell_command
+from dtsweep.results.store import Results
+from dtsweep.sweep.arguments import command_line
 from dtsweep.sweep.axes import candidates, narrow
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.task import task_of
 from dtsweep.sweep.values import column_types, stored_fields, workload_fields
+from tests.hostile import write_rows
 
 
 @pytest.fixture
@@ -60,6 +68,9 @@ def test_arguments_of_several_types_are_stored_as_json(script: str) -> None:
         ({"sync": ["ddp"]}, "axis 'sync' has no effect"),
         ({"args.": [1]}, "axis 'args.' has no name"),
         ({"args.api-key": ["x"]}, "marks a secret"),
+        ({"args.a\nb": [1]}, r"axis 'args\.a\\nb' can't be a column of the results; use at most"),
+        ({"args.a\u202eb": [1]}, "can't be a column of the results"),
+        ({f"args.{'x' * 400}": [1]}, "can't be a column of the results; use at most 300"),
     ],
 )
 def test_axes_that_mean_nothing_are_refused(
@@ -67,6 +78,52 @@ def test_axes_that_mean_nothing_are_refused(
 ) -> None:
     with pytest.raises(SweepError, match=message):
         sweep_of(script, axes)
+
+
+def test_an_argument_whose_name_the_results_cannot_have_is_refused_where_it_has_no_axis(
+    script: str,
+) -> None:
+    with pytest.raises(
+        SweepError, match=r"field 'args\.a\\tb' of workload Script can't be a column"
+    ):
+        sweep_of(script, {"workers": [1]}, args={"a\tb": 1})
+
+
+NAMES = (
+    "lr[0]",
+    "batch size",
+    "it's",
+    "a,b",
+    "%d",
+    "größe",
+    "+lr",
+    "lr|x",
+    "~x",
+    "$(x)",
+    "x" * 290,
+)
+
+
+def test_each_name_that_a_sweep_takes_is_read_back_and_quoted(script: str, tmp_path: Path) -> None:
+    axes = {f"args.{name}": [1] for name in NAMES}
+    [candidate] = candidates(sweep_of(script, axes))
+    fields = stored_fields(candidate.point.workload)
+    row = {"attempt_id": "a", "trial_id": "t", "point_id": "p", "status": "ok", "workers": 2}
+    row |= {"workload": "Script", "row_number": 0, **fields}
+    types = column_types(candidate.point.workload)
+    write_rows(tmp_path / "results", "trials", [row], workload_types=types)
+    results = Results(tmp_path / "results")
+    [stored] = results.attempts()
+    assert results.quarantined == []
+    assert {name: stored[name] for name in fields} == fields
+    code = point_code(pd.Series(stored))
+    assert code.startswith("Point(workers=2)\n# ")
+    assert all(line.startswith("# ") for line in code.splitlines()[1:])
+    command = {"command": json.dumps(["train.py", *command_line([], dict.fromkeys(NAMES, 1))])}
+    words = shlex.split(shell_command(pd.Series(stored | command)) or "")
+    assert [word for word in words if word.startswith("--") and word[2:] in NAMES] == [
+        f"--{name}" for name in NAMES if name[0] != "+"
+    ]
 
 
 def test_axes_of_dtsweep_drive_the_arguments_that_are_named(script: str) -> None:
