@@ -278,11 +278,16 @@ def _longest(column: Any) -> int:
     return 0
 
 
+def is_column_name(name: str) -> bool:
+    """True if results can have a column of this name."""
+    return _COLUMN.fullmatch(name) is not None
+
+
 @lru_cache(maxsize=64)
 def _check_columns(schema: Any, table: str) -> None:
     declared = {column.name: column.type for column in TABLES[table]}
     for field in schema:
-        if not _COLUMN.fullmatch(field.name):
+        if not is_column_name(field.name):
             name = shortened(one_line(field.name), LABEL_SHOWN)
             raise ValueError(f"column '{name}' is not a column of {table}")
         if field.name in declared:
