@@ -115,8 +115,8 @@ def _say_unknown_modes(rows: Iterable[Translated], say: Callable[[str], None]) -
     for mode in sorted(modes - {UNKNOWN_MODE}):
         hint = did_you_mean(mode, MODES)
         say(
-            f"dtsweep has no sync mode {quoted(mode)}: the semantics of its rows are unknown; "
-            f"{hint} Else give them, as --set semantics=exact"
+            f"dtsweep has no sync mode {quoted(mode)}, so the semantics of its rows are unknown; "
+            f"give them, as --set semantics=exact, or another mode; {hint}"
         )
 
 
