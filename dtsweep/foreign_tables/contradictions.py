@@ -17,7 +17,12 @@ Tables round, and a mean step is not quite the window over its steps.
 """
 
 _POSITIVE = (*TIMES, *RATES, "pass_s", "exchange_isolated_s", "memory_peak_bytes", "power_w")
-_COUNTS = ("hosts", "global_batch", "parameters", "flops_per_sample", "data_parallel")
+_COUNTS = (
+    *("hosts", "global_batch", "parameters", "flops_per_sample", "data_parallel", "model_parallel"),
+)
+_ABOVE_ZERO = (*_POSITIVE, *_COUNTS)
+_NOT_NEGATIVE = ("bytes_sent_per_step", "energy_j_per_sample", "usd_per_hour")
+_MAY_DIVERGE = "loss_last"
 
 
 def contradictions(row: Mapping[str, Any], *, tokens_per_sample: float | None) -> str | None:
@@ -28,6 +33,8 @@ def contradictions(row: Mapping[str, Any], *, tokens_per_sample: float | None) -
         tokens_per_sample: length of a sample; None where it is not known.
     """
     alone = [*_impossible(row)]
+    if tokens_per_sample is not None and not 0 < tokens_per_sample < math.inf:
+        alone.append(f"tokens_per_sample is {tokens_per_sample:g}")
     if alone:
         return "; ".join(alone)
     return "; ".join([*_disagreeing(row, tokens_per_sample)]) or None
@@ -37,11 +44,11 @@ def _impossible(row: Mapping[str, Any]) -> Iterator[str]:
     """Numbers that are impossible by themselves."""
     for name in (*AXES, *_COUNTS, *MEASURED):
         value = row.get(name)
-        if value is None or isinstance(value, str | bool):
+        if value is None or isinstance(value, str | bool) or name == _MAY_DIVERGE:
             continue
         if not math.isfinite(value):
             yield f"{name} is {value}"
-        elif name in (*_POSITIVE, *_COUNTS) and value <= 0:
+        elif (value <= 0 and name in _ABOVE_ZERO) or (value < 0 and name in _NOT_NEGATIVE):
             yield f"{name} is {value:g}"
         elif name in SHARES and not 0 <= value <= 1:
             yield f"{name} is {value:.4g}, not a share of 0 to 1"
@@ -51,8 +58,11 @@ def _impossible(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _disagreeing(row: Mapping[str, Any], tokens: float | None) -> Iterator[str]:
     """Numbers that contradict each other."""
-    step = row.get("step_mean_s", row.get("step_p50_s"))
-    batch = row.get("global_batch") or global_batch_of(row)
+    # A rate is a mean: over the median step it may be any number.
+    step, batch = row.get("step_mean_s"), row.get("global_batch")
+    product = global_batch_of(row)
+    if batch is not None and product is not None and batch != product:
+        yield f"global_batch is {batch:g}, and workers × micro_batch × accumulation {product:g}"
     rate, token_rate = row.get("samples_per_s"), row.get("tokens_per_s")
     if rate is not None and step is not None and batch is not None and _differ(rate * step, batch):
         yield (
@@ -75,6 +85,9 @@ def _disagreeing(row: Mapping[str, Any], tokens: float | None) -> Iterator[str]:
     for lower, higher in itertools.pairwise(quantiles):
         if row[lower] > row[higher]:
             yield f"{lower} is {row[lower]:.4g}, above {higher} {row[higher]:.4g}"
+    longest = row.get("step_max_s")
+    if step is not None and longest is not None and longest < step and _differ(longest, step):
+        yield f"step_mean_s is {step:.4g}, above step_max_s {longest:.4g}"
 
 
 def _differ(one: float, other: float) -> bool:
@@ -84,6 +97,8 @@ def _differ(one: float, other: float) -> bool:
 def global_batch_of(values: Mapping[str, Any]) -> int | None:
     """Samples of a step over all workers; null where a factor is unknown, and of single pushes.
 
+    Null, too, where it is not above 0 or more than results can store.
+
     >>> global_batch_of({"workers": 4, "micro_batch": 8, "accumulation": 2})
     64
     """
@@ -91,4 +106,5 @@ def global_batch_of(values: Mapping[str, Any]) -> int | None:
     micro_batch, passes = values.get("micro_batch"), values.get("accumulation")
     if micro_batch is None or passes is None or values.get("semantics") == "stale":
         return None
-    return int(groups * micro_batch * passes)
+    samples = int(groups * micro_batch * passes)
+    return samples if 0 < samples < 1 << 63 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 import operator
 import re
@@ -20,7 +21,10 @@ MOST_CHARACTERS = 500
 NULLS = frozenset({"", "NA", "N/A", "null", "None"})
 """Texts that are null."""
 
-_QUOTED = re.compile(r"`([^`]+)`")
+_NAME = re.compile(r"`([^`]+)`|([^\W\d]\w*)")
+
+_FINITE = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
+_NUMBER = re.compile(rf"{_FINITE}|[+-]?(?:nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -102,7 +106,7 @@ def read_expression(text: str, columns: Collection[str]) -> Expression:
         columns: of the table.
 
     Raises:
-        SweepError: it is none, or reads a column that the table does not have.
+        SweepError: it is not an expression, or reads a column that the table does not have.
     """
     if text in columns:
         return Expression(text, frozenset({text}), lambda row: row.get(text))
@@ -123,15 +127,13 @@ def number_of(value: Any, name: str) -> int | float | None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    try:
-        number = float(value) if isinstance(value, str) else None
-    except ValueError:
-        number = None
-    if number is None:
+    text = value.strip() if isinstance(value, str) else ""
+    # float() would take 1_0 and the digits of other scripts.
+    if not _NUMBER.fullmatch(text):
         raise SweepError(f"{name} = {quoted(value)} is not a number")
-    if re.fullmatch(r"[+-]?[0-9]{1,15}", value.strip(), re.ASCII):
-        return int(value)
-    return number
+    if re.fullmatch(r"[+-]?[0-9]{1,15}", text, re.ASCII):
+        return int(text)
+    return float(text)
 
 
 def _near(name: str, columns: Collection[str]) -> str:
@@ -141,18 +143,24 @@ def _near(name: str, columns: Collection[str]) -> str:
 
 
 def _parsed(text: str) -> tuple[ast.expr, dict[str, str]]:
-    """Parse an expression; names in backticks are replaced, and given by their replacement."""
+    """Parse an expression; other names than of ASCII are replaced, and given by their replacement.
+
+    Python normalizes names when it parses them, so that µ becomes another letter. Its keywords can
+    be columns, too.
+    """
     if len(text) > MOST_CHARACTERS:
         raise SweepError(f"an expression has at most {MOST_CHARACTERS} characters, not {len(text)}")
     quoted_names: dict[str, str] = {}
 
     def replaced(match: re.Match[str]) -> str:
+        if match[2] and match[2].isascii() and not keyword.iskeyword(match[2]):
+            return match[2]
         name = f"_quoted_{len(quoted_names)}_"
-        quoted_names[name] = match[1]
+        quoted_names[name] = match[1] or match[2]
         return name
 
     try:
-        tree = ast.parse(_QUOTED.sub(replaced, text).strip(), mode="eval").body
+        tree = ast.parse(_NAME.sub(replaced, text).strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise SweepError(
             f"{quoted(text)} is neither a column nor arithmetic; write + - * /, numbers and names, "

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dtsweep.errors import SweepError, quoted
-from dtsweep.foreign_tables.identify import identified, new_attempts
+from dtsweep.errors import SweepError, did_you_mean, quoted
+from dtsweep.foreign_tables.identify import STORED_COLUMNS, identified, new_attempts
 from dtsweep.foreign_tables.map_file import SOURCE, Map, bound
 from dtsweep.foreign_tables.ray_tune import REPORTS, rows_of_experiment
-from dtsweep.foreign_tables.table import MOST_ROWS, Record, rows_of_file
-from dtsweep.foreign_tables.translate import Translated, translated
+from dtsweep.foreign_tables.table import MOST_ROWS, MOST_TEXT, Record, rows_of_file
+from dtsweep.foreign_tables.translate import UNKNOWN_MODE, Translated, translated
 from dtsweep.provenance.versions import versions
 from dtsweep.results.pack import unmeasured_files
 from dtsweep.results.schema import IMPORTED
 from dtsweep.results.store import Results
+from dtsweep.sweep.modes import MODES
 
 _ROWS_OF_A_FILE = 5_000
 
@@ -66,7 +67,8 @@ def import_tables(
             environment.
         table_map: which of their columns give which of results.
         results: folder or URI of the results.
-        say: takes lines for the user while another run holds the place.
+        say: takes lines for the user: on sync modes that are not known, and while another run
+            holds the place.
 
     Raises:
         SweepError: a table or a cell can't be read.
@@ -82,6 +84,7 @@ def import_tables(
             skipped.setdefault(outcome, []).append(place)
         else:
             kept.append(outcome)
+    _say_unknown_modes(kept, say)
     flagged: dict[str, list[str]] = {}
     for row in kept:
         if row.contradiction is not None:
@@ -106,6 +109,17 @@ def import_tables(
     )
 
 
+def _say_unknown_modes(rows: Iterable[Translated], say: Callable[[str], None]) -> None:
+    """Say of which sync modes dtsweep does not know the semantics."""
+    modes = {row.values["sync"] for row in rows if row.values["semantics"] == "unknown"}
+    for mode in sorted(modes - {UNKNOWN_MODE}):
+        hint = did_you_mean(mode, MODES)
+        say(
+            f"dtsweep has no sync mode {quoted(mode)}, so the semantics of its rows are unknown; "
+            f"give them, as --set semantics=exact, or another mode; {hint}"
+        )
+
+
 def _source_of(table: Path) -> str:
     """Name of the folder that a table lies in, of an experiment its own; never a home folder's."""
     table = table.resolve()
@@ -121,18 +135,19 @@ def _translated_rows(
     tables: Sequence[str | Path], table_map: Map, *, workload: str
 ) -> Iterator[tuple[Translated | str, str]]:
     """Yield each row, or why it is left out, with its place."""
-    left = MOST_ROWS
+    rows_left, text_left = MOST_ROWS, MOST_TEXT
     for table in tables:
-        records = _records(Path(table), left)
-        left -= len(records)
+        records, characters = _records(Path(table), rows_left, text_left)
+        rows_left -= len(records)
+        text_left -= characters
         columns = dict.fromkeys(name for record in records for name in record.values)
         table_bound = bound(table_map, columns)
         for record in records:
             yield translated(record, table_bound, workload=workload), record.place
 
 
-def _records(table: Path, most: int) -> list[Record]:
-    """Rows of a table or an experiment.
+def _records(table: Path, most: int, most_text: int) -> tuple[list[Record], int]:
+    """Rows of a table or an experiment, and the number of characters in their cells.
 
     Raises:
         SweepError: there is none, or too many.
@@ -145,16 +160,23 @@ def _records(table: Path, most: int) -> list[Record]:
         raise SweepError(f"table {str(table)!r} is not a file, nor a folder of Ray Tune")
     rows = rows_of_experiment(table) if table.is_dir() else rows_of_file(table)
     records: list[Record] = []
+    characters = 0
     for record in rows:
         if len(records) == most:
             raise SweepError(
                 f"an import reads at most {MOST_ROWS:,} rows, and {str(table)!r} has more; split "
-                "it, and import the parts one after the other"
+                "it into files of different names, and import one after the other"
+            )
+        characters += sum(len(cell) for cell in record.values.values() if isinstance(cell, str))
+        if characters > most_text:
+            raise SweepError(
+                f"an import reads at most {MOST_TEXT:,} characters, and {str(table)!r} has more; "
+                "split it into files of different names, and import one after the other"
             )
         records.append(record)
     if not records:
         raise SweepError(f"table {str(table)!r} has no rows")
-    return records
+    return records, characters
 
 
 def _fixed_columns(row: Translated) -> dict[str, Any]:
@@ -179,7 +201,7 @@ def _fixed_columns(row: Translated) -> dict[str, Any]:
 
 def _store(store: Results, trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Store the rows that are new; returns them."""
-    stored = store.attempts({"trial_id", "harness", "row_number"})
+    stored = store.attempts(STORED_COLUMNS)
     earlier = [row for row in stored if row["harness"] == IMPORTED]
     new = new_attempts(trials, earlier)
     number = max((row["row_number"] or 0 for row in stored), default=0)
@@ -209,21 +231,19 @@ def _check_types(store: Results, types: Mapping[str, type]) -> None:
 
 
 def _workload_types(trials: Iterable[Mapping[str, Any]]) -> dict[str, type]:
-    """Type of each setting of the table's own: text where it has several."""
+    """Type of each setting of the table's own that has a value: text where it has several."""
     types: dict[str, set[type]] = {}
     for trial in trials:
         for name, value in trial.items():
-            if name.startswith("workload_"):
-                kinds = types.setdefault(name.removeprefix("workload_"), set())
-                if value is not None:
-                    kinds.add(type(value))
+            if name.startswith("workload_") and value is not None:
+                types.setdefault(name.removeprefix("workload_"), set()).add(type(value))
     return {name: _common(kinds) for name, kinds in types.items()}
 
 
 def _common(kinds: set[type]) -> type:
-    if kinds <= {int} and kinds:
+    if kinds == {int}:
         return int
-    if kinds <= {int, float} and kinds:
+    if kinds <= {int, float}:
         return float
     if kinds == {bool}:
         return bool

@@ -14,6 +14,7 @@ from dtsweep.foreign_tables.expression import Expression, names_in, read_express
 from dtsweep.results.statuses import STATUSES
 from dtsweep.sweep.mode_info import SEMANTICS
 from dtsweep.sweep.point import AXES
+from dtsweep.sweep.values import NAME_LENGTH, is_storable_name
 
 TIMES = ("step_mean_s", "step_p50_s", "step_p90_s", "step_p95_s", "step_p99_s", "step_max_s")
 RATES = ("samples_per_s", "tokens_per_s")
@@ -32,7 +33,7 @@ FACTS = (
 """Columns of results that are neither settings of a point nor measured."""
 
 TOKENS = "tokens_per_sample"
-"""Length of a sample: not stored, but tokens_per_s is checked with it."""
+"""Length of a sample: stored as a setting, and tokens_per_s is checked with it."""
 
 ALLOWED = (*AXES, *FACTS, *MEASURED, TOKENS, "repeat", "reason")
 """Names that `[columns]` and `[constants]` of a map may give."""
@@ -47,7 +48,7 @@ SKIP = "skip"
 """Key of `[status]` for rows that are left out."""
 
 _TABLES = ("columns", "settings", "constants", "status")
-_KEYS = ("repeats", *_TABLES)
+_KEYS = ("repeats", "needed", *_TABLES)
 
 Given = str | int | float | tuple[str | int | float, ...]
 """Expression or number; of several the first one holds whose columns the table has, if any."""
@@ -74,6 +75,9 @@ class Map:
 
     repeats: tuple[str, ...] = ()
     """Columns in which repeats of a point differ, so that `"*"` makes no settings of them."""
+
+    needed: tuple[str, ...] = ()
+    """Columns of results that a table or the command line has to give."""
 
     status_column: str | None = None
 
@@ -159,6 +163,12 @@ def bound(table_map: Map, columns: Collection[str]) -> BoundMap:
             f"{table_map.name}: [status] column: the table has no column {quoted(status_column)}; "
             f"{did_you_mean(status_column, columns)}"
         )
+    for name in ("workers", *table_map.needed):
+        if name not in expressions and name not in table_map.constants:
+            raise SweepError(
+                f"{table_map.name}: no column of the table gives {name}; add --set {name}=1 if it "
+                "is 1 in all rows, or map a column"
+            )
     read = {name for one in (*expressions.values(), *settings.values()) for name in one.columns}
     read |= {*table_map.repeats, status_column or ""}
     prefix = _prefix(table_map.settings.get("*"))
@@ -166,6 +176,7 @@ def bound(table_map: Map, columns: Collection[str]) -> BoundMap:
         if prefix is not None and column.startswith(prefix) and column not in read:
             name = column.removeprefix(prefix).replace("/", ".")
             settings.setdefault(name, read_expression(column, columns))
+    _check_names(settings, table_map.name)
     return BoundMap(
         columns=expressions,
         settings=settings,
@@ -174,6 +185,16 @@ def bound(table_map: Map, columns: Collection[str]) -> BoundMap:
         statuses=table_map.statuses,
         name=table_map.name,
     )
+
+
+def _check_names(settings: Collection[str], name: str) -> None:
+    """Refuse a name of a setting that results can't have as a column."""
+    for setting in settings:
+        if not is_storable_name(setting):
+            raise SweepError(
+                f"{name}: [settings] {quoted(setting)} can't be the name of a column of results; "
+                f'give it another: NAME = "COLUMN", at most {NAME_LENGTH} characters in one line'
+            )
 
 
 def _first(given: Given, columns: Collection[str], place: str) -> Expression | None:
@@ -228,6 +249,7 @@ def _map_of(name: str, content: Mapping[str, Any]) -> Map:
         settings=_settings(name, content.get("settings", {})),
         constants=constants,
         repeats=_repeats(name, content.get("repeats", [])),
+        needed=_needed(name, content.get("needed", [])),
         status_column=column,
         statuses=statuses,
     )
@@ -292,6 +314,15 @@ def _settings(name: str, table: Mapping[str, Any]) -> dict[str, Given]:
 def _repeats(name: str, columns: Any) -> tuple[str, ...]:
     if not isinstance(columns, list) or not all(isinstance(one, str) for one in columns):
         raise SweepError(f'{name}: repeats = {quoted(columns)} must be a list, as ["config/seed"]')
+    return tuple(columns)
+
+
+def _needed(name: str, columns: Any) -> tuple[str, ...]:
+    if not isinstance(columns, list) or not {*map(str, columns)} <= {*ALLOWED}:
+        raise SweepError(
+            f"{name}: needed = {quoted(columns)} must be a list of columns of results, as "
+            '["accumulation"]'
+        )
     return tuple(columns)
 
 

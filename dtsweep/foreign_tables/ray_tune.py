@@ -56,7 +56,13 @@ def _trial(folder: Path) -> dict[str, Any]:
     seconds = []
     if (folder / REPORTS).is_file():
         for number, line in lines_of(folder / REPORTS):
-            last = json_object(line, f"{folder.name}/{REPORTS}:{number}")
+            try:
+                last = json_object(line, f"{folder.name}/{REPORTS}:{number}")
+            except SweepError:
+                if line.endswith("\n"):
+                    raise
+                # The trial was killed while it wrote its last report.
+                break
             if isinstance(second := last.get("time_this_iter_s"), int | float):
                 seconds.append(second)
     row = {**flat(last), **flat({"config": configuration}), "iterations": len(seconds)}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import json
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +15,14 @@ from dtsweep.errors import SweepError, quoted
 MOST_ROWS = 100_000
 """Most rows of all tables of one import, which are held in memory."""
 
+MOST_TEXT = 1 << 28
+"""Most characters in the cells of all tables of one import."""
+
 MOST_CHARACTERS = 1 << 20
 """Longest line of a table."""
+
+_DEEPEST = 100
+"""Most levels of nested objects."""
 
 _BATCH = 4096
 """Rows of a Parquet file that are unpacked at once."""
@@ -65,13 +73,44 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     cells: dict[str, Any] = {}
     for name, value in values.items():
+        column = f"{prefix}{plain_cell(name)}"
         if isinstance(value, Mapping):
-            cells |= flat(value, f"{prefix}{name}/")
-        elif isinstance(value, list):
-            cells[f"{prefix}{name}"] = json.dumps(value)
+            if column.count("/") > _DEEPEST:
+                raise SweepError(f"{quoted(column)} is nested too deeply")
+            cells |= flat(value, f"{column}/")
         else:
-            cells[f"{prefix}{name}"] = value
+            cells[column] = plain_cell(value)
     return cells
+
+
+def plain_cell(value: Any) -> Any:
+    """Cell as null, text, number, true or false.
+
+    Lists are JSON, and times their ISO 8601 text. An integer that 64 bits can't hold is text, as of
+    a CSV file. A character that UTF-8 can't hold is written as Python does.
+
+    >>> plain_cell([1, 2]), plain_cell(Decimal("0.10")), plain_cell(2**64)
+    ('[1, 2]', 0.1, '18446744073709551616')
+    """
+    plain = value
+    match value:
+        case None | bool() | float():
+            pass
+        case int():
+            plain = value if abs(value) < 1 << 63 else str(value)
+        case str():
+            plain = value.encode("utf-8", "backslashreplace").decode()
+        case Decimal():
+            plain = float(value)
+        case bytes():
+            plain = value.decode("utf-8", "backslashreplace")
+        case datetime.date() | datetime.time():
+            plain = value.isoformat()
+        case list():
+            plain = plain_cell(json.dumps(value, default=plain_cell))
+        case _:
+            plain = plain_cell(str(value))
+    return plain
 
 
 def json_object(line: str, place: str) -> dict[str, Any]:
@@ -83,7 +122,9 @@ def json_object(line: str, place: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        words = "it is nested too deeply"
+        words = "a number in it is too long"
+        if isinstance(error, RecursionError):
+            words = "it is nested too deeply"
         if isinstance(error, json.JSONDecodeError):
             words = error.msg
         raise SweepError(
@@ -144,7 +185,14 @@ def _csv_rows(file: Path) -> Iterator[Record]:
 def _json_rows(file: Path) -> Iterator[Record]:
     for number, line in lines_of(file):
         place = f"{file.name}:{number}"
-        yield Record(place, flat(json_object(line, place)))
+        yield Record(place, _flat_row(json_object(line, place), place))
+
+
+def _flat_row(values: Mapping[str, Any], place: str) -> dict[str, Any]:
+    try:
+        return flat(values)
+    except SweepError as error:
+        raise SweepError(f"{place}: {error}") from None
 
 
 def _parquet_rows(file: Path) -> Iterator[Record]:
@@ -157,6 +205,7 @@ def _parquet_rows(file: Path) -> Iterator[Record]:
             for batch in parquet.iter_batches(_BATCH):
                 for values in batch.to_pylist():
                     number += 1
-                    yield Record(f"{file.name}: row {number}", flat(values))
+                    place = f"{file.name}: row {number}"
+                    yield Record(place, _flat_row(values, place))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SweepError(f"table {str(file)!r} is not Parquet: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from dtsweep.errors import SweepError, quoted
 from dtsweep.foreign_tables.contradictions import contradictions, global_batch_of
 from dtsweep.foreign_tables.expression import is_null, number_of
-from dtsweep.foreign_tables.map_file import SKIP, TIMES, TOKENS, BoundMap
+from dtsweep.foreign_tables.map_file import RATES, SKIP, TIMES, TOKENS, BoundMap
 from dtsweep.foreign_tables.table import Record
 from dtsweep.results.schema import BOOL, FLOAT, INT, TRIALS
 from dtsweep.sweep.mode_info import SEMANTICS
@@ -22,8 +23,13 @@ UNKNOWN_MODE = "unknown"
 
 _TYPES = {**{column.name: column.type for column in TRIALS}, TOKENS: FLOAT}
 
-_NUMBER = re.compile(r"(0|[1-9][0-9]{0,14})|-?[0-9]+\.[0-9]+(e[+-]?[0-9]+)?|[0-9.]+e[+-]?[0-9]+")
-"""Texts that are a number as a setting: 0012 is a name."""
+_NUMBER = re.compile(
+    r"(0|-?[1-9][0-9]{0,14})"
+    r"|-?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]{1,3})?"
+    r"|-?[0-9]+[eE][+-][0-9]{1,3}"
+    r"|-?[1-9]e[1-9][0-9]?"
+)
+"""Texts that are a number as a setting: 0012 is a name, and 77e4321 and 5e00 are commits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +63,8 @@ def translated(record: Record, table_map: BoundMap, *, workload: str) -> Transla
     """
     try:
         status = _status(record, table_map)
+        if status == SKIP:
+            return "its status is to be skipped"
         given = {
             name: _converted(value, name, shown=name)
             for name, value in table_map.constants.items()
@@ -71,14 +79,17 @@ def translated(record: Record, table_map: BoundMap, *, workload: str) -> Transla
         }
     except SweepError as error:
         raise SweepError(f"{record.place}: {error}") from error
-    if status == SKIP:
-        return "its status is to be skipped"
     if given.get("workers") is None:
         return "its number of workers is empty"
     values: dict[str, Any] = {"sync": UNKNOWN_MODE, "workload": workload}
     values |= {name: value for name, value in given.items() if value is not None}
     values["semantics"] = given.get("semantics") or _semantics(values)
     tokens = values.pop(TOKENS, None)
+    if tokens is not None:
+        settings.setdefault(TOKENS, int(tokens) if tokens.is_integer() else tokens)
+    batch = global_batch_of(values)
+    if batch is not None:
+        values.setdefault("global_batch", batch)
     message = None
     if status == "ok":
         message = contradictions(values, tokens_per_sample=tokens)
@@ -93,17 +104,20 @@ def translated(record: Record, table_map: BoundMap, *, workload: str) -> Transla
 def setting_of(value: Any) -> Any:
     """Value of a setting: a text that is a number as one.
 
-    >>> setting_of("64"), setting_of("0.10"), setting_of("0012"), setting_of("")
-    (64, 0.1, '0012', None)
+    >>> setting_of("64"), setting_of("0.10"), setting_of("1e-5"), setting_of("1e3"), setting_of("")
+    (64, 0.1, 1e-05, 1000.0, None)
+    >>> setting_of("0012"), setting_of("77e4321"), setting_of("5e00"), setting_of("1.2.3e5")
+    ('0012', '77e4321', '5e00', '1.2.3e5')
     """
     if not isinstance(value, str):
         return value
     text = value.strip()
     if is_null(text):
         return None
-    if match := _NUMBER.fullmatch(text):
-        return int(text) if match[1] else float(text)
-    return text
+    match = _NUMBER.fullmatch(text)
+    if match is None or not math.isfinite(float(text)):
+        return text
+    return int(text) if match[1] else float(text)
 
 
 def _status(record: Record, table_map: BoundMap) -> str:
@@ -130,13 +144,30 @@ def _converted(value: Any, name: str, *, shown: str) -> Any:
             return None
         return _word(str(value).strip(), name)
     number = number_of(value, shown)
-    if number is None or kind == FLOAT:
-        return None if number is None else float(number)
-    if not float(number).is_integer():
+    if number is None or _is_unknown(number, name):
+        return None
+    try:
+        as_float = float(number)
+    except OverflowError:
+        raise SweepError(f"{shown} = {quoted(value)} is too large") from None
+    if kind == FLOAT:
+        return as_float
+    if not as_float.is_integer():
         raise SweepError(f"{shown} = {quoted(value)} is not a whole number")
     if not abs(number) < 1 << 63:
         raise SweepError(f"{shown} = {quoted(value)} is too large")
     return int(number)
+
+
+def _is_unknown(number: float, name: str) -> bool:
+    """True for nan, as pandas writes an unknown number, and for a memory of 0.
+
+    A step time or rate of nan is kept, so that the row is flagged. A loss of nan diverged.
+    """
+    if name == "memory_peak_bytes" and number == 0:
+        return True
+    is_nan = isinstance(number, float) and math.isnan(number)
+    return is_nan and name not in (*TIMES, *RATES, "loss_last")
 
 
 def _word(text: str, name: str) -> str:
@@ -175,7 +206,6 @@ def _derived(values: Mapping[str, Any], tokens: float | None) -> dict[str, Any]:
         if value is not None and known.get(name) is None:
             known[name] = derived[name] = value
 
-    derive("global_batch", global_batch_of(known))
     batch, mean, median = (
         known.get(name) for name in ("global_batch", "step_mean_s", "step_p50_s")
     )

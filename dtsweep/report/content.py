@@ -28,6 +28,7 @@ from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import axis_name, model_columns, point_label
 from dtsweep.report.notes import notes_on
 from dtsweep.report.scaling_words import scaling_sentences
+from dtsweep.results.schema import IMPORTED
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -289,7 +290,16 @@ def _varying(points: pd.DataFrame) -> tuple[list[str], list[str]]:
     The second list adds `model_digest` and `env_id` if they vary. `model_digest` is left out if
     settings of the workload identify the models.
     """
-    varying = [name for name in setting_columns(points) if points[name].nunique(dropna=False) > 1]
+    is_imported = points["harness"] == IMPORTED
+    kinds = [points[is_imported], points[~is_imported]]
+    are_compared = bool(set(kinds[0]["env_id"]) & set(kinds[1]["env_id"]))
+    # An imported row lacks most settings: null there does not differ from a measured value.
+    varying = [
+        name
+        for name in setting_columns(points)
+        if max(kind[name].nunique(dropna=False) for kind in kinds) > 1
+        or (are_compared and points[name].nunique() > 1)
+    ]
     if points.duplicated(["point_id", "env_id"]).any():
         varying.append("hosts")
     label_columns = list(varying)
@@ -333,7 +343,7 @@ def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
     shared = {
         axis_name(name): points[name].iloc[0]
         for name in names
-        if len(points) and points[name].notna().all()
+        if points[name].notna().all() and points[name].nunique() == 1
     }
     has_no_setting = points["optimizer"].isna()
     classes = points.loc[has_no_setting, "optimizer_class"].unique()

@@ -65,7 +65,9 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
         return [*filter(None, [not_used])]
     measured = without_canaries(study.frame[study.frame["status"] == "ok"])
     drift = _drift_doubt(
-        study.canaries, trials=len(measured), launches=int(points["launches"].max())
+        study.canaries,
+        trials=int((measured["harness"] != IMPORTED).sum()),
+        launches=int(points["launches"].max()),
     )
     doubts = (
         drift,
@@ -287,7 +289,10 @@ def _environment_doubt(trials: pd.DataFrame) -> str:
     if not differing:
         return note + "What differs is in the columns machine and threads of the table of ranks."
     values = {
-        name: "; ".join(f"{env_id}: {group[name].iloc[0]}" for env_id, group in groups)
+        name: "; ".join(
+            f"{env_id}: {value}"
+            for env_id, value in groups[name].first().astype("object").fillna("unknown").items()
+        )
         for name in differing
     }
     listed = ", ".join(f"{name} ({value})" for name, value in values.items())

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dtsweep
 from dtsweep.analysis import Study
+from dtsweep.errors import SweepError
 from dtsweep.foreign_tables import import_tables
 from dtsweep.foreign_tables.map_file import read_map
 from tests.conftest import Command
 from tests.pages import ROOT
 
 TOY = ROOT / "tests" / "data" / "ray_tune" / "toy"
+RAY_TUNE = read_map("ray-tune").with_constants(["accumulation=1"])
 
 
 def test_a_trial_is_a_row_with_its_configuration_and_seeds_are_repeats(tmp_path: Path) -> None:
-    done = import_tables([TOY], read_map("ray-tune"), results=tmp_path)
+    done = import_tables([TOY], RAY_TUNE, results=tmp_path)
     assert (done.source, done.rows, done.points) == ("toy", 12, 6)
     frame = dtsweep.load(tmp_path)
     assert frame["status"].value_counts().to_dict() == {"ok": 10, "user_error": 2}
@@ -32,7 +35,7 @@ def test_a_trial_is_a_row_with_its_configuration_and_seeds_are_repeats(tmp_path:
 
 
 def test_a_step_is_the_mean_time_between_reports_after_the_first(tmp_path: Path) -> None:
-    import_tables([TOY], read_map("ray-tune"), results=tmp_path)
+    import_tables([TOY], RAY_TUNE, results=tmp_path)
     frame = dtsweep.load(tmp_path).set_index("imported_from")
     for name, row in frame[frame["status"] == "ok"].iterrows():
         lines = (TOY / str(name) / "result.json").read_text().splitlines()
@@ -42,7 +45,7 @@ def test_a_step_is_the_mean_time_between_reports_after_the_first(tmp_path: Path)
 
 
 def test_a_trial_that_failed_says_why(tmp_path: Path) -> None:
-    import_tables([TOY], read_map("ray-tune"), results=tmp_path)
+    import_tables([TOY], RAY_TUNE, results=tmp_path)
     frame = dtsweep.load(tmp_path)
     failed = frame[frame["status"] == "user_error"]
     assert set(failed["reason"]) == {"RuntimeError: out of luck"}
@@ -50,24 +53,61 @@ def test_a_trial_that_failed_says_why(tmp_path: Path) -> None:
 
 def test_one_trial_can_be_imported_by_its_reports(tmp_path: Path) -> None:
     trial = sorted(TOY.iterdir())[0]
-    done = import_tables([trial / "result.json"], read_map("ray-tune"), results=tmp_path)
+    done = import_tables([trial / "result.json"], RAY_TUNE, results=tmp_path)
     assert (done.rows, done.kept, done.source) == (1, 1, "toy")
     # The same trial among all of them is not another one.
-    assert import_tables([TOY], read_map("ray-tune"), results=tmp_path).added == 11
+    assert import_tables([TOY], RAY_TUNE, results=tmp_path).added == 11
 
 
 def test_a_trial_that_never_reported_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "experiment" / "one").mkdir(parents=True)
-    (tmp_path / "experiment" / "one" / "params.json").write_text('{"batch_size": 4}')
-    done = import_tables(
-        [tmp_path / "experiment"], read_map("ray-tune"), results=tmp_path / "results"
-    )
+    (tmp_path / "experiment" / "one" / "params.json").write_text('{"num_workers": 4}')
+    done = import_tables([tmp_path / "experiment"], RAY_TUNE, results=tmp_path / "results")
     assert dict(done.skipped) == {"its status is to be skipped": ["one"]}
     assert done.added == 0
 
 
+def experiment(folder: Path, configuration: dict[str, Any], reports: str) -> Path:
+    trial = folder / "experiment" / "one"
+    trial.mkdir(parents=True)
+    (trial / "params.json").write_text(json.dumps(configuration))
+    (trial / "result.json").write_text(reports)
+    return folder / "experiment"
+
+
+REPORTS = '{"step_time": 0.1}\n{"step_time": 0.2}\n'
+
+
+def test_workers_are_those_of_ray_train(tmp_path: Path) -> None:
+    configuration = {
+        "scaling_config": {"num_workers": 4},
+        "train_loop_config": {"batch_size": 8, "gradient_accumulation_steps": 2},
+    }
+    folder = experiment(tmp_path, configuration, REPORTS)
+    import_tables([folder], read_map("ray-tune"), results=tmp_path / "results")
+    (trial,) = dtsweep.load(tmp_path / "results").to_dict("records")
+    assert (trial["workers"], trial["micro_batch"], trial["accumulation"]) == (4, 8, 2)
+
+
+@pytest.mark.parametrize("given", ["workers", "accumulation"])
+def test_a_configuration_without_workers_or_accumulation_is_refused(
+    given: str, tmp_path: Path
+) -> None:
+    folder = experiment(tmp_path, {"batch_size": 8}, REPORTS)
+    table_map = read_map("ray-tune").with_constants([f"{given}=1"])
+    with pytest.raises(SweepError, match=r"no column of the table gives .*; add --set .*=1"):
+        import_tables([folder], table_map, results=tmp_path / "results")
+
+
+def test_a_report_that_a_killed_trial_cut_is_left_out(tmp_path: Path) -> None:
+    folder = experiment(tmp_path, {"num_workers": 2}, REPORTS + '{"step_ti')
+    import_tables([folder], RAY_TUNE, results=tmp_path / "results")
+    assert dtsweep.load(tmp_path / "results")["step_mean_s"].tolist() == [0.2]
+
+
 def test_the_command_says_what_became_of_the_rows(tmp_path: Path, forked_command: Command) -> None:
     command = ["import", TOY, "--map", "ray-tune", "--results", "results"]
+    command += ["--set", "accumulation=1"]
     done = forked_command(*command, folder=tmp_path)
     assert done.stdout.splitlines() == [
         "toy · 12 rows: 12 kept (6 points), 0 flagged, 0 skipped",

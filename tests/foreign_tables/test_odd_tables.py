@@ -1,0 +1,169 @@
+"""Odd cells, names and numbers of tables are read, flagged or refused in one line."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dtsweep
+from dtsweep.errors import SweepError
+from dtsweep.foreign_tables import import_rows, import_tables
+from dtsweep.foreign_tables.map_file import read_map
+from tests.foreign_tables.maps import write_map
+
+MAP = """
+[columns]
+workers = "gpus"
+micro_batch = "batch"
+step_mean_s = ["step_s"]
+step_p50_s = ["p50"]
+step_max_s = ["max"]
+samples_per_s = ["rate"]
+tokens_per_sample = ["seq"]
+mfu = ["mfu"]
+memory_peak_bytes = ["memory"]
+usd_per_hour = ["usd"]
+global_batch = ["global"]
+loss_last = ["loss"]
+[settings]
+lr = ["lr"]
+[constants]
+accumulation = 1
+sync = "ddp"
+"""
+ROW = {"gpus": 2, "batch": 8, "step_s": 0.1}
+
+
+def stored(folder: Path, row: dict[str, Any], text: str = MAP) -> pd.DataFrame:
+    """Results of a table of one row."""
+    (folder / "runs.jsonl").write_text(json.dumps(row) + "\n")
+    table_map = read_map(str(write_map(folder, text)))
+    import_tables([folder / "runs.jsonl"], table_map, results=folder / "results")
+    return dtsweep.load(folder / "results")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"gpus": 2, "batch": 8, "p50": 0.1, "rate": 140},
+        {**ROW, "mfu": float("nan")},
+        {**ROW, "loss": float("nan")},
+        {**ROW, "memory": 0},
+        {**ROW, "memory": float("nan")},
+        {**ROW, "global": 16},
+    ],
+)
+def test_an_honest_row_is_not_flagged(row: dict[str, Any], tmp_path: Path) -> None:
+    (trial,) = stored(tmp_path, row).to_dict("records")
+    assert trial["status"] == "ok", trial["implausible"]
+    assert pd.isna(trial["mfu"])
+    assert pd.isna(trial["memory_peak_bytes"])
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({**ROW, "max": 0.05}, "step_mean_s is 0.1, above step_max_s 0.05"),
+        (
+            {**ROW, "global": 64},
+            "global_batch is 64, and workers × micro_batch × accumulation 16",
+        ),
+        ({**ROW, "usd": -3}, "usd_per_hour is -3"),
+        ({**ROW, "seq": -512}, "tokens_per_sample is -512"),
+    ],
+)
+def test_a_contradiction_is_flagged(row: dict[str, Any], words: str, tmp_path: Path) -> None:
+    (trial,) = stored(tmp_path, row).to_dict("records")
+    assert trial["status"] == "skipped"
+    assert words in trial["implausible"]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({**ROW, "gpus": 10**400}, "is not a whole number"),
+        ({**ROW, "x": json.loads('{"a":' * 200 + "1" + "}" * 200)}, "is nested too deeply"),
+        ({**ROW, "step_s": "1_0"}, "runs.jsonl:1: step_s = '1_0' is not a number"),
+        ({**ROW, "step_s": "١"}, "is not a number"),
+    ],
+)
+def test_a_cell_that_is_no_number_is_one_line(
+    row: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SweepError, match=re.escape(said)) as caught:
+        stored(tmp_path, row)
+    assert "runs.jsonl:1" in str(caught.value)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2**64, "18446744073709551616"), ("\ud800", "\\ud800"), ([1, 2], "[1, 2]")],
+)
+def test_a_setting_of_any_value_is_stored(value: Any, text: str, tmp_path: Path) -> None:
+    assert stored(tmp_path, {**ROW, "lr": value})["workload_lr"].tolist() == [text]
+
+
+def test_times_and_decimals_of_parquet_are_read(tmp_path: Path) -> None:
+    day = datetime.datetime(2026, 1, 2, 3, 4)
+    row = {**ROW, "step_s": decimal.Decimal("0.1"), "lr": day, "list": [day]}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "runs.parquet")
+    table_map = read_map(str(write_map(tmp_path, MAP)))
+    import_tables([tmp_path / "runs.parquet"], table_map, results=tmp_path / "results")
+    (trial,) = dtsweep.load(tmp_path / "results").to_dict("records")
+    assert trial["step_mean_s"] == pytest.approx(0.1)
+    assert trial["workload_lr"] == "2026-01-02T03:04:00"
+
+
+def test_a_setting_whose_name_is_no_column_s_is_refused_before_anything_is_stored(
+    tmp_path: Path,
+) -> None:
+    text = MAP.replace("lr =", '"our\\nrate" =')
+    with pytest.raises(SweepError, match="can't be the name of a column of results"):
+        stored(tmp_path, {**ROW, "lr": 1}, text)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("values", [(None, 3), (3, None), (None, "few")])
+def test_a_setting_without_values_has_no_type(values: tuple[Any, Any], tmp_path: Path) -> None:
+    for gpus, value in enumerate(values, start=1):
+        frame = stored(tmp_path, {**ROW, "gpus": gpus, "lr": value})
+    assert frame["workload_lr"].isna().sum() == 1
+
+
+def test_a_row_that_is_to_be_skipped_may_have_any_cells(tmp_path: Path) -> None:
+    text = f"{MAP}[status]\ncolumn = 'state'\nskip = ['failed']\n"
+    table_map = read_map(str(write_map(tmp_path, text)))
+    (tmp_path / "runs.csv").write_text("gpus,batch,step_s,state\n2,8,OOM,failed\n")
+    done = import_tables([tmp_path / "runs.csv"], table_map, results=tmp_path / "results")
+    assert dict(done.skipped) == {"its status is to be skipped": ["runs.csv:2"]}
+
+
+def test_a_name_that_python_would_change_is_found(tmp_path: Path) -> None:
+    text = MAP.replace('["step_s"]', '"step_µs / 1000000"')
+    frame = stored(tmp_path, {"gpus": 2, "batch": 8, "step_µs": 200_000}, text)
+    assert frame["step_mean_s"].tolist() == [0.2]
+
+
+def test_a_sync_mode_that_is_not_known_is_said(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("gpus,batch,step_s\n2,8,0.1\n")
+    table_map = read_map(str(write_map(tmp_path, MAP))).with_constants(["sync=dpp"])
+    said: list[str] = []
+    import_tables([tmp_path / "runs.csv"], table_map, results=tmp_path / "r", say=said.append)
+    assert "no sync mode 'dpp'" in said[0]
+    assert "did you mean 'ddp'?" in said[0]
+
+
+def test_the_text_of_an_import_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_rows, "MOST_TEXT", 10)
+    with pytest.raises(SweepError, match="at most 10 characters"):
+        stored(tmp_path, {**ROW, "x": "12345678901"})
