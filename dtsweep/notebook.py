@@ -51,12 +51,13 @@ def register() -> None:
 def study_html(study: Study) -> str:
     """Show a study: trials by status, and the settings that vary."""
     from dtsweep.analysis.launches import setting_columns, without_canaries
+    from dtsweep.analysis.study import Study
     from dtsweep.privacy import redacted_trials, redactor_of_trials
     from dtsweep.report.labels import axis_name
     from dtsweep.text import count_of
 
     frame = study.frame
-    study = study.with_frame(redacted_trials(frame, redactor_of_trials(frame)))
+    study = Study(redacted_trials(frame, redactor_of_trials(frame)))
     rows = without_canaries(study.frame)
     statuses = ", ".join(
         f"{count} {status}" for status, count in rows["status"].value_counts().items()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dtsweep.analysis.canaries import canaries_of, drift_of
@@ -31,19 +33,27 @@ class Study:
     Nobody may change a table in place.
     """
 
-    def __init__(self, frame: pd.DataFrame, *, question: Question | None = None) -> None:
+    def __init__(
+        self,
+        frame: pd.DataFrame,
+        *,
+        question: Question | None = None,
+        conditions: Mapping[str, Condition] = MappingProxyType({}),
+    ) -> None:
         """Take the trials.
 
         Args:
             frame: one row per trial, as `dtsweep.load` gives it, canaries included.
             question: that the trials are to answer; None is the one that they were measured for.
+            conditions: that are read already, by their text.
         """
         self.frame = frame
         self._question = question
         self._launches: dict[tuple[Any, str], Launches] = {}
         self._drifts: dict[Any, float | None] = {}
         self._ladders: dict[Per, Ladders] = {}
-        self._conditions: dict[str, Condition] = {}
+        self._given_conditions = conditions
+        self._conditions: dict[str, Condition] = {**conditions}
         self._narrowed: dict[str, Study] = {}
 
     def __repr__(self) -> str:
@@ -51,10 +61,6 @@ class Study:
         count = int((self.frame["role"] != "canary").sum())
         points = count_of(len(self.points), "measured point")
         return f"<Study: {count_of(count, 'trial')}, {points}>"
-
-    def with_frame(self, frame: pd.DataFrame) -> Study:
-        """Ask the same question of another table of trials."""
-        return Study(frame, question=self._question)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -155,7 +161,9 @@ class Study:
             trials = self.frame[[*POINT]].merge(points, how="left", on=list(POINT))
             is_canary = self.frame["role"].eq("canary").to_numpy()
             is_kept = trials["meets"].notna().to_numpy() | is_canary
-            self._narrowed[text] = Study(self.frame[is_kept], question=self._question)
+            self._narrowed[text] = Study(
+                self.frame[is_kept], question=self._question, conditions=self._given_conditions
+            )
         return self._narrowed[text]
 
 

@@ -9,10 +9,11 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from socket import gethostname
 
 from dtsweep.errors import printable
 from dtsweep.escape import html_text
-from dtsweep.privacy import Redactor, redactor_of
+from dtsweep.privacy import Redactor, this_user
 
 PAUSE_S = 0.25
 """Least time between two updates that may wait."""
@@ -51,7 +52,7 @@ class CellContent:
 
 @cache
 def _redactor() -> Redactor:
-    return redactor_of(None)
+    return Redactor([gethostname()], users=this_user())
 
 
 class CellOutput:

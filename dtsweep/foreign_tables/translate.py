@@ -86,7 +86,7 @@ def translated(record: Record, table_map: BoundMap, *, workload: str) -> Transla
     values["semantics"] = given.get("semantics") or _semantics(values)
     tokens = values.pop(TOKENS, None)
     if tokens is not None:
-        settings.setdefault(TOKENS, int(tokens) if tokens.is_integer() else tokens)
+        settings.setdefault(TOKENS, _whole(tokens))
     batch = global_batch_of(values)
     if batch is not None:
         values.setdefault("global_batch", batch)
@@ -98,7 +98,18 @@ def translated(record: Record, table_map: BoundMap, *, workload: str) -> Transla
             if not {"samples_per_s", *TIMES} & values.keys():
                 return "it has neither a step time nor a rate"
     values["status"] = status
+    # Rates and times of results are finite; the contradiction names the number.
+    for name in (*RATES, *TIMES, "latency_s"):
+        if not math.isfinite(values.get(name) or 0.0):
+            del values[name]
     return Translated(place=record.place, values=values, settings=settings, contradiction=message)
+
+
+def _whole(number: float) -> int | float:
+    """A whole number as one, if a column of whole numbers has room for it."""
+    if number.is_integer() and abs(number) < 1 << 63:
+        return int(number)
+    return number
 
 
 def setting_of(value: Any) -> Any:

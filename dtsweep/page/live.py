@@ -77,10 +77,9 @@ def page_kept_fresh(results: str, file: Path, tell: Callable[[str], None]) -> It
     else:
         _finish(process, file, tell, limit_s=LAST_PAGE_S)
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-            _remove_parts(file)
+        process.kill()
+        process.wait()
+        _remove_parts(file)
         if process.stdin is not None:
             with suppress(BrokenPipeError):
                 process.stdin.close()
@@ -156,10 +155,8 @@ def keep_fresh(results: Results, file: Path, driver: int) -> bool:
     page = _LivePage(results, file)
     pause_s = 0.0
     while True:
-        word = _word_within(pause_s, driver)
-        if word == b"":
-            return True
-        is_last = word is not None
+        # A driver that was killed asks for nothing, and its page should not be loaded for ever.
+        is_last = _word_within(pause_s, driver) is not None
         cost_s = page.renew(is_last=is_last)
         if is_last:
             return not page.has_failed

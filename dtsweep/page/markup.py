@@ -244,7 +244,7 @@ def _failures_of(group: Mapping[str, Any]) -> str:
     if group["status"] == "skipped":
         title = f"skipped: {group['count']}: {reasons[0]}"
         if len(reasons) > 1:
-            title += f", and {len(reasons) - 1} more reasons"
+            title += f", and {count_of(len(reasons) - 1, 'more reason')}"
     table = table_of(f"Trials with status {group['status']}, by reason", columns)
     if group["status"] == "skipped":
         return _details(title, table)

@@ -21,6 +21,7 @@
   const chosen = new Set(); // Ids of selected points.
   let kept = new Set(data.ids); // Ids of points that the filters let through.
   let sorting = { column: -1, isDown: false };
+  let loadedFor = ""; // Time of the newer page for which this one was loaded.
 
   // --- State across reloads ---
 
@@ -39,7 +40,7 @@
     }
     const state = {
       fields, sorting, chosen: [...chosen], theme: root.dataset.theme ?? "",
-      scroll: window.scrollY, focus: document.activeElement?.id ?? "",
+      loadedFor, scroll: window.scrollY, focus: document.activeElement?.id ?? "",
       opened: Array.from(document.querySelectorAll("details"), (one) => one.open),
     };
     try {
@@ -466,8 +467,11 @@
     if (!location.protocol.startsWith("http")) return true;
     try {
       const answer = await fetch(location.href, { method: "HEAD", cache: "no-store" });
-      const made = Date.parse(answer.headers.get("Last-Modified") ?? "");
-      return answer.ok && made > Date.parse(document.lastModified);
+      const made = answer.headers.get("Last-Modified") ?? "";
+      // The time of this page is local, and twice the same in the night when clocks go back.
+      const isNew = answer.ok && made !== loadedFor && Date.parse(made) > Date.parse(document.lastModified);
+      if (isNew) loadedFor = made;
+      return isNew;
     } catch {
       return false; // The server has ended; the page stays.
     }
@@ -530,6 +534,7 @@
   }
 
   const state = stored();
+  loadedFor = state.loadedFor ?? "";
   history.scrollRestoration = "manual"; // It is restored once the plots have their heights.
   setTheme(state.theme);
   if (byId("trial")) {

@@ -240,8 +240,8 @@ def _terms(content: Content) -> list[str]:
     known = [frontier.points["frontier_probability"].notna() for frontier in content.frontiers]
     if any(rows.any() for rows in known):
         terms.append(
-            "`frontier %`: how often a point is on the frontier, if launches are drawn at random "
-            "from those measured."
+            "`frontier %`: how often a point is on the frontier when all means are resampled "
+            "within their errors."
         )
     return terms
 

@@ -155,7 +155,8 @@ class Redactor:
         return _ADDRESS.sub(_address, text)
 
     def _host(self, match: re.Match[str]) -> str:
-        return self._numbers[match[0].lower()]
+        # Without case, a pattern also finds letters that only look like those of a name.
+        return self._numbers.get(match[0].lower(), HOST)
 
 
 def redactor_of(ranks: pd.DataFrame | None) -> Redactor:

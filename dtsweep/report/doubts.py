@@ -157,9 +157,10 @@ def _noise(study: Study, points: pd.DataFrame, *, is_drift_known: bool) -> str:
         return f"Noise: every point was started once; {run_with_launches(study)} measures it."
     if points["launches"].max() == 1:
         return (
-            "Noise: every point was started once. Ignore differences below "
-            f"{in_percent(ONE_LAUNCH_SHOWS)}: two starts may differ by that much, if one varies "
-            f"by an assumed {in_percent(ASSUMED_SIGMA)}. Next: {run_with_launches(study)}, which "
+            "Noise: every point was started once. Differences below "
+            f"{in_percent(ONE_LAUNCH_SHOWS)} may be noise: two starts may differ by that much, if "
+            f"one varies by an assumed {in_percent(ASSUMED_SIGMA)}. Next: "
+            f"{run_with_launches(study)}, which "
             "measures it."
         )
     spreads = launch_sigma(study)

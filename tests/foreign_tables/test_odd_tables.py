@@ -167,3 +167,15 @@ def test_the_text_of_an_import_is_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(import_rows, "MOST_TEXT", 10)
     with pytest.raises(SweepError, match="at most 10 characters"):
         stored(tmp_path, {**ROW, "x": "12345678901"})
+
+
+@pytest.mark.parametrize("row", [{**ROW, "rate": float("inf")}, {**ROW, "step_s": 1e-310}])
+def test_a_row_with_an_infinite_rate_leaves_its_results_readable(
+    row: dict[str, Any], tmp_path: Path
+) -> None:
+    assert len(stored(tmp_path, row)) == 1
+
+
+def test_tokens_beyond_a_column_of_whole_numbers_are_stored(tmp_path: Path) -> None:
+    (trial,) = stored(tmp_path, {**ROW, "seq": 1e19}).to_dict("records")
+    assert trial["workload_tokens_per_sample"] == 1e19

@@ -180,3 +180,7 @@ def test_leaving_out_twice_is_leaving_out_once(pieces: list[str], between: str) 
 def test_words_in_which_names_are_only_a_part_stay(words: list[str]) -> None:
     text = " ".join(f"x{word}vm {word}gpu3x" for word in words)
     assert Redactor(["vm", "gpu3", "gpu"], users=["ann"]).text(text) == text
+
+
+def test_a_letter_that_looks_like_one_of_a_host_is_no_error() -> None:
+    assert Redactor(["server1"]).text("\u017ferver1 and SERVER1") == "[host] and host 1"
