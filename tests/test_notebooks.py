@@ -122,7 +122,7 @@ def test_a_sample_is_sound_and_identifies_nobody(name: str) -> None:
 
 def test_a_sample_has_the_rows_of_its_source_without_names(tmp_path: Path) -> None:
     named = {"straggler": "rank 0 on node-7.example", "reason": "see /home/ada/log"}
-    stored(tuple({**row, **named} for row in ROWS), tmp_path / "source")
+    stored(tuple({**row, **named, "workers": 2} for row in ROWS), tmp_path / "source")
     (row, *_) = Results(tmp_path / "source").attempts()
     Results(tmp_path / "source").commit(
         {**row, "attempt_id": "new"},

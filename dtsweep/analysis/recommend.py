@@ -161,7 +161,9 @@ def recommend(
         SweepError: no point is a candidate, or the goal can't be read.
     """
     study = study_of(frame)
-    goal = goal_of(goal) or study.goal
+    if isinstance(goal, str):
+        goal = goal_of(goal)
+    goal = goal or study.goal
     objective = read_goal(study.points, goal)
     condition = study.condition(goal.where)
     points = with_candidates(

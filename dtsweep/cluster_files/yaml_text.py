@@ -103,7 +103,8 @@ def _dumped(value: Any) -> list[str]:
         """Writes texts of several lines as they stand."""
 
     def text(dumper: Any, value: str) -> Any:
-        style = "|" if "\n" in value else None
+        # A block of empty lines alone would be read as no text.
+        style = "|" if "\n" in value and value.strip() else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)

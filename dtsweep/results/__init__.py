@@ -3,8 +3,8 @@
 The driver and readers; `statuses` any process. Imports Arrow. In reading order:
 
     statuses        how an attempt can end, and what flags warn of
-    current_attempt  which of a trial's attempts stands for it
     schema          every column of the three data sets, with unit and meaning
+    current_attempt  which of a trial's attempts stands for it
     private         private folders on a machine that others use, too
     time_limit      calls of libraries that may wait for ever
     azure           account and credentials of Azure, from the environment

@@ -40,8 +40,8 @@ def planned(share: float, *, concurrent: int) -> str:
 def test_a_report_advises_fewer_trials_at_a_time_if_they_slow_each_other_down() -> None:
     doubt = _interference_doubt(pd.DataFrame(rows(0.08, low=0.06)), zone=0.03)
     assert doubt == (
-        "Trials that ran at the same time, up to 4, took 8.0% longer than alone, more than the "
-        "indifference zone of 3.0%. Run fewer: Resources(concurrent=2)."
+        "Trials that ran at the same time, up to 4, took 8.0 % longer than alone, more than the "
+        "indifference zone of 3.0 %. Run fewer: Resources(concurrent=2)."
     )
 
 

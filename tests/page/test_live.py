@@ -72,7 +72,7 @@ def live_process(run: subprocess.Popen[str]) -> psutil.Process | None:
 
 def test_the_page_is_there_during_the_run_and_has_all_points_at_its_end(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    with running(tmp_path, seconds=6) as run:
+    with running(tmp_path, seconds=15) as run:
         until(page.exists)
         assert run.poll() is None
         early = page.read_text("utf-8")

@@ -151,5 +151,5 @@ def test_numbers_that_differ_are_choices_of_their_own() -> None:
 
 def test_a_page_of_a_thousand_trials_has_at_most_seven_mebibytes(tmp_path: Path) -> None:
     made = page_of(str(store_campaign(tmp_path)))
-    assert made.count('<tr><td class="on-screen">') == 500
+    assert made.count('<tr><td class="on-screen check">') == 500
     assert len(made.encode()) <= 7 * 2**20

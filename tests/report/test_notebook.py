@@ -95,13 +95,13 @@ def test_models_have_names_lines_and_marks_of_their_own(
     frontier, shares, _ = run_notebook(*ROWS)
     lines = {trace["name"]: trace for trace in frontier["data"] if trace.get("showlegend")}
     assert list(lines) == [
-        "exact updates · workload.layers=1 · ddp",
-        "exact updates · workload.layers=2 · ddp",
-        "local updates, latency is the …s=1 · local_sgd sync_period=8",
+        "exact · ddp · workload.layers=1",
+        "exact · ddp · workload.layers=2",
+        "local · local_sgd · workload.layers=1",
     ]
     small, big, local = lines.values()
     symbols = [line["marker"]["symbol"] for line in lines.values()]
-    assert symbols == ["circle", "circle-open", "diamond"]
+    assert symbols == ["circle", "circle-dot", "diamond"]
     assert small["line"]["dash"] == big["line"]["dash"] != local["line"]["dash"]
     assert small["line"]["color"] == big["line"]["color"] != local["line"]["color"]
     assert small["text"][0] == "ddp workload.layers=1 workers=1 micro_batch=8 (implausible)"

@@ -16,6 +16,7 @@ from tests.trackers.stored import export
 PAYLOAD = '=HYPERLINK("http://x","y")</script>\x00\x1b[2J\u202e/../../up\n![](http://x)'
 
 OWN = {
+    "semantics": "exact",
     "attempt_id": "a" * 32,
     "status": "ok",
     "role": "trial",
