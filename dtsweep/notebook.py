@@ -197,10 +197,11 @@ def _block(
 
 def _table(columns: Mapping[str, Sequence[str]]) -> str:
     """Make a table of columns; the first one names the rows."""
+    from dtsweep.report.tables import plain_headers
+
+    columns = plain_headers(columns)
     rows = list(zip(*columns.values(), strict=True))
-    head = "".join(
-        f'<th scope="col" style="{_CELL}">{_text(_header(name))}</th>' for name in columns
-    )
+    head = "".join(f'<th scope="col" style="{_CELL}">{_text(name)}</th>' for name in columns)
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:ROWS_SHOWN])
     more = ""
     if len(rows) > ROWS_SHOWN:
@@ -213,15 +214,6 @@ def _cells(row: Sequence[str]) -> str:
     first = f'<th scope="row" style="{_CELL}; font-weight: normal">{_text(row[0])}</th>'
     others = (f'<td style="{_CELL}; white-space: nowrap">{_text(cell)}</td>' for cell in row[1:])
     return first + "".join(others)
-
-
-def _header(name: str) -> str:
-    r"""Header of a column in one line.
-
-    >>> _header("accumu-\nlation"), _header("step\nms"), _header("samples\n/s")
-    ('accumulation', 'step ms', 'samples/s')
-    """
-    return name.replace("-\n", "").replace("\n/", "/").replace("\n", " ")
 
 
 def _text(text: str, *, hosts: Sequence[str] = ()) -> str:

@@ -240,9 +240,10 @@ def write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> No
     from dtsweep.privacy import redactor_for
     from dtsweep.results.store import Results
 
-    redactor = redactor_for(Results(results), with_hosts=with_hosts)
+    store = Results(results)
+    redactor = redactor_for(store, with_hosts=with_hosts)
     content = _content(results, redactor=redactor, **asked)
     with telling_warnings():
-        page = page_of_content(content, results, with_hosts=with_hosts)
+        page = page_of_content(content, store, redactor)
     write_page(page, file)
     tell(f"dtsweep: {file} written ({len(page.encode()) / 2**20:.1f} MiB)")

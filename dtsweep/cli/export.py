@@ -10,7 +10,7 @@ import click
 
 from dtsweep.cli.options import tell, telling_warnings
 from dtsweep.errors import SweepError, without_credentials
-from dtsweep.privacy import Redactor, redactor_of
+from dtsweep.privacy import Redactor, redactor_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,11 +141,9 @@ def _steps(store: Results, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _redact(store: Results, *, with_hosts: bool) -> Callable[[Any], Any]:
-    from dtsweep.results.store import frame_of
-
     if with_hosts:
         return _CredentialsRedactor().values
-    return redactor_of(frame_of(store.table("ranks"))).values
+    return redactor_for(store).values
 
 
 def _sweep_name(store: Results) -> str:

@@ -11,12 +11,12 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from dtsweep.driver.python_process import start_python
 from dtsweep.driver.tally import RunTally
 from dtsweep.errors import without_credentials
 from dtsweep.text import count_of
@@ -55,15 +55,8 @@ class TrackerFeed:
 
     def start(self, axes: Iterable[str]) -> None:
         """Start the process; trials are named by these axes."""
-        # A session of its own: Ctrl-C ends the run, and then this.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", COMMAND],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,
-            text=True,
+        self._process = start_python(
+            "-c", COMMAND, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         task = {
             "results": self._results,

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from dtsweep.driver.python_process import start_python
 from dtsweep.errors import SweepError, error_line, printable
 from dtsweep.page.page import page_of, write_page
 from dtsweep.results.store import Results
@@ -40,7 +41,7 @@ FAILED_S = 15.0
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
-_END = b"end\n"
+_END = "end\n"
 """Line that asks for the last page."""
 
 
@@ -57,16 +58,13 @@ def page_kept_fresh(results: str, file: Path, tell: Callable[[str], None]) -> It
         SweepError: the file can't be written. Later failures are a line on stderr.
     """
     _refuse_unwritable(file)
-    # Without -P, modules of the working directory would stand for those of Python.
-    command = [sys.executable, "-P", "-m", "dtsweep.page.live", results, str(file)]
-    path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
+    process = start_python(
+        "-m",
+        "dtsweep.page.live",
+        results,
+        str(file),
         stdout=subprocess.DEVNULL,
-        env=os.environ | _ONE_THREAD | path,
-        # Ctrl-C is for the run: the last page is made after it.
-        start_new_session=True,
+        variables=_ONE_THREAD,
     )
     try:
         yield
@@ -99,7 +97,7 @@ def _refuse_unwritable(file: Path) -> None:
 
 
 def _finish(
-    process: subprocess.Popen[bytes], file: Path, tell: Callable[[str], None], *, limit_s: float
+    process: subprocess.Popen[str], file: Path, tell: Callable[[str], None], *, limit_s: float
 ) -> None:
     """Wait for the last page, and say so if it was not made."""
     why = ""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dtsweep.analysis.worthwhile import WORTH
 from dtsweep.escape import html_text
 from dtsweep.page.points_markup import points_of
+from dtsweep.report.scaling_words import WORTH_RULE
 from dtsweep.text import count_of
 
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -174,11 +174,8 @@ def _worth(sentences: Sequence[str]) -> str:
         return ""
     shown, others = sentences[:_WORTH_SHOWN], sentences[_WORTH_SHOWN:]
     more = _details(count_of(len(others), "more line"), _items(others)) if others else ""
-    rule = (
-        f"<p>It pays where it adds at least {WORTH * 100:.0f} % of what a worker of the smallest "
-        "world does.</p>"
-    )
-    return f"<h3>Where one more worker stops paying</h3>\n{rule}\n{_items(shown)}{more}"
+    title = "<h3>Where one more worker stops paying</h3>"
+    return f"{title}\n<p>{html_text(WORTH_RULE)}</p>\n{_items(shown)}{more}"
 
 
 def _steps(traces: Sequence[Mapping[str, Any]]) -> str:

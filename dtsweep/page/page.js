@@ -384,7 +384,7 @@
     for (const [header] of columns) {
       const cell = document.createElement("th");
       cell.scope = "col";
-      cell.textContent = header.replace("-\n", "").replace("\n", " ");
+      cell.textContent = header;
       head.append(cell);
     }
     const body = table.createTBody();

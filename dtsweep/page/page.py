@@ -14,11 +14,11 @@ from dtsweep.errors import SweepError
 from dtsweep.page.document import document_of
 from dtsweep.page.traces import traces_of
 from dtsweep.page.view import redacted_view, view_of
-from dtsweep.privacy import redactor_for
+from dtsweep.privacy import Redactor, redactor_for
 from dtsweep.report.content import Content, Section
 from dtsweep.report.costs import costs_of
 from dtsweep.report.node_table import speeds_of_nodes
-from dtsweep.report.redacted import redacted, redacted_content_of
+from dtsweep.report.redacted import redacted_content_of
 from dtsweep.results.store import Results, frame_of
 
 
@@ -48,27 +48,20 @@ def page_of(
     redactor = redactor_for(store, with_hosts=with_hosts)
     study = Study(load(store, canaries=True))
     content = redacted_content_of(study, redactor, sections=sections, **asked)
-    return page_of_content(content, store, with_hosts=with_hosts, refresh_s=refresh_s)
+    return page_of_content(content, store, redactor, refresh_s=refresh_s)
 
 
 def page_of_content(
-    content: Content,
-    results: str | Results,
-    *,
-    with_hosts: bool = False,
-    refresh_s: float | None = None,
+    content: Content, store: Results, redactor: Redactor, *, refresh_s: float | None = None
 ) -> str:
     """Make the page of a report that is computed already.
 
     Args:
-        content: of the report.
-        results: the place that it was loaded from, or its store.
-        with_hosts: keep names of hosts.
+        content: of the report, made by `redacted_content_of`.
+        store: of the results.
+        redactor: of these results, by which the content was made.
         refresh_s: seconds after which the page loads itself again; None for never.
     """
-    store = results if isinstance(results, Results) else Results(results)
-    redactor = redactor_for(store, with_hosts=with_hosts)
-    content = redacted(content, redactor)
     ranks = frame_of(store.table("ranks", attempts=set(content.study.frame["attempt_id"])))
     view = view_of(
         content,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.plots.numbers import rounded as significant
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.content import Content
 from dtsweep.report.labels import (
@@ -24,6 +25,7 @@ from dtsweep.report.tables import (
     limit_columns,
     measured_columns,
     objective_columns,
+    plain_headers,
     share_columns,
     standing_columns,
 )
@@ -37,13 +39,13 @@ _SOURCES = {
     "accumulation": ("accumulation", 1.0),
     "global batch": ("global_batch", 1.0),
     "step ms": ("latency_s", 1e3),
-    "samples /s": ("samples_per_s", 1.0),
+    "samples/s": ("samples_per_s", 1.0),
     "launches": ("launches", 1.0),
     "frontier %": ("frontier_probability", 100.0),
     "error %": ("compression_error", 100.0),
     "memory MiB": ("memory_peak_bytes", 2.0**-20),
     "memory GiB": ("memory_peak_bytes", 2.0**-30),
-    "tokens /s": ("tokens_per_s", 1.0),
+    "tokens/s": ("tokens_per_s", 1.0),
     "exchange + wait %": ("comm_share", 100.0),
     "wait %": ("wait_share", 100.0),
     "mfu %": ("mfu", 100.0),
@@ -51,7 +53,7 @@ _SOURCES = {
 }
 """Measured column behind a header, and its factor to the unit of the header."""
 
-_RANGES = ("step ms", "samples /s", "memory MiB", "memory GiB")
+_RANGES = ("step ms", "samples/s", "memory MiB", "memory GiB")
 """Headers of the columns that have a filter by smallest and largest number."""
 
 _MOST_CHOICES = 40
@@ -78,7 +80,7 @@ def table_of(content: Content) -> dict[str, Any]:
     rows, labels = rows.iloc[order], labels.iloc[order]
     products = _products(rows)
     cells = {"point": _names(rows, labels, content.varying), **products}
-    cells |= {_header(name): column for name, column in _cells(rows, content).items()}
+    cells |= plain_headers(_cells(rows, content))
     return {
         "columns": [_column(header, column, rows) for header, column in cells.items()],
         "ids": [point_key(row) for row in rows.to_dict("records")],
@@ -120,11 +122,6 @@ def _products(rows: pd.DataFrame) -> dict[str, list[str]]:
         "env_id": [_value(env_id) for env_id in rows["env_id"]],
     }
     return {name: cells for name, cells in columns.items() if len(set(cells)) > 1}
-
-
-def _header(name: str) -> str:
-    """Header of a terminal's table in one line."""
-    return name.replace("-\n", "").replace("\n", " ")
 
 
 def _cells(rows: pd.DataFrame, content: Content) -> dict[str, list[str]]:
@@ -215,4 +212,4 @@ def rounded(value: float) -> float | None:
     """
     if not math.isfinite(value):
         return None
-    return float(f"{value:.{_DIGITS}g}")
+    return significant(value, digits=_DIGITS)

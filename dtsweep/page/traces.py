@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import without_canaries
 from dtsweep.inference.spread import POINT
-from dtsweep.plots.step_series import MOST_STEPS, StepSeries, series_in
+from dtsweep.plots.numbers import rounded
+from dtsweep.plots.step_series import MOST_STEPS, StepSeries, series_of
 from dtsweep.plots.step_times_plot import step_times_plot
 from dtsweep.report.content import Content
 from dtsweep.report.labels import point_key, trial_label
-from dtsweep.results.store import Results, frame_of
+from dtsweep.results.store import Results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,9 +55,8 @@ def traces_of(content: Content, store: Results) -> list[dict[str, Any]]:
     trials = _in_order(content)
     if trials.empty:
         return []
-    rows = frame_of(store.table("steps", attempts=set(trials["attempt_id"])))
     most = min(MOST_STEPS, max(_LEAST_STEPS, _MOST_VALUES // len(trials)))
-    series = series_in(rows, most=most)
+    series = series_of(store, set(trials["attempt_id"]), most=most)
     opened = _opened(trials[trials["attempt_id"].isin(series)], content)
     return [
         _trace(series[row["attempt_id"]], label=_label(row))
@@ -123,7 +123,7 @@ def _trace(series: StepSeries, *, label: str) -> dict[str, Any]:
         "words": " ".join(filter(None, [plot.description, plot.subtitle])),
         "first": series.steps[0],
         "gaps": None if set(gaps) <= {1} else gaps,
-        "step_ms": [float(f"{value:.{_DIGITS}g}") for value in series.step_ms],
+        "step_ms": [rounded(value, digits=_DIGITS) for value in series.step_ms],
         "warmup": series.warmup,
         "warmup_end": series.warmup_end,
         "median_ms": series.median_ms,

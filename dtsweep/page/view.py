@@ -16,7 +16,7 @@ from dtsweep.plots.points import shape_title
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.answer import in_short, what_next
 from dtsweep.report.content import Content, Section
-from dtsweep.report.tables import recommendation_columns
+from dtsweep.report.tables import plain_headers, recommendation_columns
 from dtsweep.results.statuses import FLAG_MEANINGS, STATUS_MEANINGS
 from dtsweep.text import count_of
 
@@ -212,8 +212,7 @@ def _answers_table(content: Content) -> dict[str, list[str]]:
     """Recommendations as a table, where they are too many to be written out."""
     if len(content.recommendations) <= _ANSWERS_SHOWN:
         return {}
-    columns = recommendation_columns(content.recommendations, content.varying)
-    return {header.replace("\n", " "): cells for header, cells in columns.items()}
+    return plain_headers(recommendation_columns(content.recommendations, content.varying))
 
 
 def _why_no_answer(content: Content) -> str:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dtsweep.inference.spread import POINT
 from dtsweep.plots.bar_rows import about_the_rest, bar_layout, bar_rows, bar_trace
 from dtsweep.plots.numbers import bars, number
 from dtsweep.plots.plot import Plot
-from dtsweep.plots.points import PlotPoint, name_columns, points_of
+from dtsweep.plots.points import PlotPoint, means_by_point, name_columns, points_of
 from dtsweep.plots.style import title
 from dtsweep.report.content import Content
-from dtsweep.report.labels import point_key
 from dtsweep.text import count_of, format_ends, format_number
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _ENERGIES = {
     "energy_j_per_sample": ("GPUs", "#0072B2", ""),
@@ -32,7 +27,7 @@ def energy_plot(content: Content) -> Plot:
 
     Bars of GPUs and of CPUs stand next to each other: mean over the launches of a point.
     """
-    means = _means(content.study.trials)
+    means = means_by_point(content.study.trials, [*_ENERGIES])
     columns = [name for name in _ENERGIES if any(name in row for row in means.values())]
     points = [point for point in points_of(content) if point.key in means]
     points.sort(key=lambda point: sum(means[point.key].values()))
@@ -60,19 +55,6 @@ def energy_plot(content: Content) -> Plot:
         ),
         table=_energy_table(points, means, columns),
     )
-
-
-def _means(trials: pd.DataFrame) -> dict[str, Mapping[str, float]]:
-    """Known energies of each point, mean over its launches, by key and column."""
-    columns = [*_ENERGIES]
-    values = trials[[*POINT, *columns]].astype(dict.fromkeys(columns, "float64"))
-    rows = values.groupby([*POINT], dropna=False)[columns].mean().reset_index()
-    means: dict[str, Mapping[str, float]] = {}
-    for row in rows.to_dict("records"):
-        known = {name: value for name in columns if (value := number(row[name])) is not None}
-        if known:
-            means[point_key(row)] = known
-    return means
 
 
 def _energy_description(

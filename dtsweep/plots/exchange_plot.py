@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from dtsweep.inference.spread import POINT
-from dtsweep.plots.numbers import number
+from dtsweep.plots.numbers import bars, number
 from dtsweep.plots.plot import Plot
-from dtsweep.plots.points import PlotPoint, name_columns, points_of
-from dtsweep.plots.style import COLOURS, FORMS, GREY, faded, label, layout, title
+from dtsweep.plots.points import PlotPoint, means_by_point, name_columns, points_of
+from dtsweep.plots.style import COLOURS, FORMS, GREY, diagonal, faded, label, layout, title
 from dtsweep.report.content import Content
-from dtsweep.report.labels import point_key
 from dtsweep.text import count_of, format_number, format_share
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _HOVER = (
     "%{text}<br>%{x:.4g} ms on its own, %{y:.4g} ms exposed<br>overlap %{customdata}<extra></extra>"
@@ -53,15 +48,16 @@ def exchange_plot(content: Content) -> Plot:
     axes hold the points, and longer bars are cut off. An exposed exchange below 0 is noise, drawn
     at 0.
     """
-    isolated = _means(content.study.trials)
-    found = [_exchange_of(point, isolated.get(point.key, {})) for point in points_of(content)]
-    exchanges = [exchange for exchange in found if exchange is not None]
+    isolated = means_by_point(content.study.trials, ["exchange_isolated_s"])
+    of_points = [_exchange_of(point, isolated.get(point.key, {})) for point in points_of(content)]
+    exchanges = [exchange for exchange in of_points if exchange is not None]
     traces = [
         _points(semantics, [e for e in exchanges if e.point.frontier.semantics == semantics])
         for semantics in dict.fromkeys(e.point.frontier.semantics for e in exchanges)
     ]
     if exchanges:
-        traces.append(_nothing_hides(max(exchange.alone_ms for exchange in exchanges)))
+        largest = max(exchange.alone_ms for exchange in exchanges)
+        traces.append(diagonal(0.0, largest, name="nothing hides"))
     return Plot(
         name="exchange",
         title="Exchange and overlap",
@@ -87,20 +83,9 @@ def _range(times: Sequence[float]) -> dict[str, Any]:
     return {"range": [-0.04 * high, 1.15 * high]} if high else {"rangemode": "tozero"}
 
 
-def _means(trials: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
-    """Means over launches of the exchange on its own, by key of the point."""
-    columns = ["exchange_isolated_s"]
-    values = trials[[*POINT, *columns]].astype(dict.fromkeys(columns, "float64"))
-    rows = values.groupby([*POINT], dropna=False)[columns].mean().reset_index()
-    return {
-        point_key(row): {str(name): value for name, value in row.items()}
-        for row in rows.to_dict("records")
-    }
-
-
-def _exchange_of(point: PlotPoint, means: Mapping[str, Any]) -> _Exchange | None:
+def _exchange_of(point: PlotPoint, means: Mapping[str, float]) -> _Exchange | None:
     """Times of a point; None where one is unknown, or there is no exchange."""
-    alone = number(means.get("exchange_isolated_s"))
+    alone = means.get("exchange_isolated_s")
     share, low, high = (number(point.row[f"exchange_share{end}"]) for end in ("", "_low", "_high"))
     step = number(point.row["step_mean_s"])
     if not alone or share is None or step is None:
@@ -117,45 +102,21 @@ def _exchange_of(point: PlotPoint, means: Mapping[str, Any]) -> _Exchange | None
 
 def _points(semantics: str, exchanges: Sequence[_Exchange]) -> dict[str, Any]:
     symbol, _ = FORMS.get(semantics, FORMS["unknown"])
+    intervals = [{"ms": e.exposed_ms, "ms_low": e.low_ms, "ms_high": e.high_ms} for e in exchanges]
     return {
         "type": "scatter",
         "mode": "markers",
         "ids": [exchange.point.key for exchange in exchanges],
         "x": [exchange.alone_ms for exchange in exchanges],
         "y": [exchange.exposed_ms for exchange in exchanges],
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [_distance(e.exposed_ms, e.high_ms) for e in exchanges],
-            "arrayminus": [_distance(e.low_ms, e.exposed_ms) for e in exchanges],
-            "thickness": 1,
-            "width": 4,
-            "color": faded(COLOURS.get(semantics, GREY), 0.4),
-        },
+        "error_y": bars(intervals, "ms")
+        | {"width": 4, "color": faded(COLOURS.get(semantics, GREY), 0.4)},
         "text": [exchange.point.hover for exchange in exchanges],
         "customdata": [exchange.overlap for exchange in exchanges],
         "hovertemplate": _HOVER,
         "name": label(f"{semantics} updates"),
         "showlegend": True,
         "marker": {"color": COLOURS.get(semantics, GREY), "symbol": symbol, "size": 9},
-    }
-
-
-def _distance(low: float | None, high: float | None) -> float | None:
-    if low is None or high is None:
-        return None
-    return max(0.0, high - low)
-
-
-def _nothing_hides(largest: float) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "x": [0.0, largest],
-        "y": [0.0, largest],
-        "mode": "lines",
-        "line": {"dash": "dash", "color": GREY},
-        "hoverinfo": "skip",
-        "name": "nothing hides",
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dtsweep.analysis.study import Study
@@ -189,5 +190,11 @@ def cost(data: pd.DataFrame | Content) -> Figure:
 def _content(data: pd.DataFrame | Content) -> Content:
     """Content of a report, redacted as a page is: notebooks are shared."""
     if isinstance(data, Content):
-        return redacted(data, redactor_of_trials(data.study.frame))
+        return _redacted(data)
     return redacted_content_of(Study(data), redactor_of_trials(data))
+
+
+@lru_cache(maxsize=1)
+def _redacted(content: Content) -> Content:
+    """Redacted content, made once for all figures of a report."""
+    return redacted(content, redactor_of_trials(content.study.frame))

@@ -14,7 +14,6 @@ from dtsweep.plots.points import (
     best_sentence,
     frame_of_points,
     name_columns,
-    plain_headers,
     points_of,
 )
 from dtsweep.plots.style import (
@@ -26,7 +25,7 @@ from dtsweep.plots.style import (
 )
 from dtsweep.report.content import Content
 from dtsweep.report.frontiers import Frontier
-from dtsweep.report.tables import caution_columns, measured_columns
+from dtsweep.report.tables import caution_columns, measured_columns, plain_headers
 from dtsweep.text import count_of
 
 _SEPARATE = (

@@ -13,7 +13,7 @@ from dtsweep.plots.points import PlotPoint, name_columns, points_of
 from dtsweep.plots.style import joined, title
 from dtsweep.report.content import Content
 from dtsweep.report.labels import point_key
-from dtsweep.text import count_of, format_number
+from dtsweep.text import count_of, format_number, in_percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,7 @@ def _about_equal(points: Sequence[PlotPoint]) -> str:
     """Say that memory hardly differs, where that is so of several points, sorted by it."""
     if len(points) < 2 or _peak(points[0]) > _peak(points[-1]) * (1 + _EQUAL):
         return ""
-    return f"all points are within {_EQUAL:.0%} of each other".replace("%", " %")
+    return f"all points are within {in_percent(_EQUAL)} of each other"
 
 
 def _free(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, float]:

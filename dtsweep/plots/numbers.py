@@ -32,6 +32,15 @@ def numbers(values: Iterable[Any], *, unit: float = 1.0) -> list[float | None]:
     return [None if value is None else value * unit for value in finite]
 
 
+def rounded(value: float, *, digits: int) -> float:
+    """Round to significant digits.
+
+    >>> rounded(0.012345678, digits=3), rounded(1234567.0, digits=6)
+    (0.0123, 1234570.0)
+    """
+    return float(f"{value:.{digits}g}")
+
+
 def bars(rows: Iterable[Mapping[Any, Any]], name: str, *, unit: float = 1.0) -> dict[str, Any]:
     """Error bars from the ends of an interval; an unknown end has none.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.inference.spread import POINT
+from dtsweep.plots.numbers import number
 from dtsweep.plots.style import LABEL, cut, label
 from dtsweep.report.content import Content
 from dtsweep.report.frontiers import Frontier
@@ -104,9 +106,9 @@ def _of(frontier: Frontier, content: Content, recommended: set[str]) -> Iterable
 
 
 def _relevance(point: PlotPoint) -> tuple[bool, bool, float]:
-    rate = point.row["samples_per_s"]
-    is_known = rate == rate  # noqa: PLR0124
-    return (not point.is_recommended, not point.is_shown, -rate if is_known else float("inf"))
+    rate = number(point.row["samples_per_s"])
+    order = math.inf if rate is None else -rate
+    return (not point.is_recommended, not point.is_shown, order)
 
 
 def shape_title(varying: Sequence[str]) -> str:
@@ -125,26 +127,28 @@ def name_columns(points: Sequence[PlotPoint]) -> dict[str, list[str]]:
     return columns
 
 
+def means_by_point(trials: pd.DataFrame, columns: Sequence[str]) -> dict[str, Mapping[str, float]]:
+    """Known means over the launches of each point, by its key and then by column.
+
+    Args:
+        trials: one row per launch.
+        columns: with numbers; a point without any of them is left out.
+    """
+    values = trials[[*POINT, *columns]].astype(dict.fromkeys(columns, "float64"))
+    rows = values.groupby([*POINT], dropna=False)[[*columns]].mean().reset_index()
+    means: dict[str, Mapping[str, float]] = {}
+    for row in rows.to_dict("records"):
+        known = {name: mean for name in columns if (mean := number(row[name])) is not None}
+        if known:
+            means[point_key(row)] = known
+    return means
+
+
 def frame_of_points(points: Sequence[PlotPoint]) -> pd.DataFrame:
     """Rows of points as a table, in their order."""
     import pandas as pd
 
     return pd.DataFrame([point.row for point in points])
-
-
-def plain_headers(columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    r"""Columns of a table with headers in one line.
-
-    >>> plain_headers({"step\nms": ["1"], "samples\n/s": ["2"], "speed-\nup": ["3"]})
-    {'step ms': ['1'], 'samples/s': ['2'], 'speed-up': ['3']}
-    """
-    syllables = {"accumu-\nlation": "accumulation", "effi-\nciency": "efficiency"}
-    return {
-        syllables.get(header, re.sub(r"(?<=[-_.])\n|\n(?=/)", "", header).replace("\n", " ")): list(
-            cells
-        )
-        for header, cells in columns.items()
-    }
 
 
 def best_sentence(points: Sequence[PlotPoint]) -> str:

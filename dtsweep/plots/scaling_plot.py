@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from dtsweep.inference.spread import POINT
 from dtsweep.plots.numbers import bars, number, numbers
 from dtsweep.plots.plot import Plot
-from dtsweep.plots.points import plain_headers
 from dtsweep.plots.style import (
-    GREY,
     MOST_LINES,
     MOST_ON_DEMAND,
     TITLE,
     about_lines,
     cut,
+    diagonal,
     faded,
     is_on_demand,
     joined,
@@ -27,7 +26,7 @@ from dtsweep.plots.style import (
 )
 from dtsweep.report.content import Content, Scaling
 from dtsweep.report.labels import passes_label, point_key
-from dtsweep.report.tables import scaling_columns
+from dtsweep.report.tables import plain_headers, scaling_columns
 from dtsweep.text import count_of, format_number
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
     ]
     sizes = sorted({1.0, *(size for ladder in lines for size in ladder.multiples)})
     if ladders:
-        traces.append(_ideal(sizes[-1]))
+        traces.append(diagonal(1.0, sizes[-1], name="ideal"))
     words = {"worker": "workers", "node": "nodes"}[per]
     ticks = {"tickvals": sizes, "ticktext": [f"{size:g} ×" for size in sizes]}
     # On few pixels, neighbouring numbers would overlap.
@@ -160,18 +159,6 @@ def _hover_text(ladder: _Ladder, row: dict[Any, Any]) -> str:
 def _percent(row: dict[Any, Any]) -> str:
     efficiency = number(row["efficiency"])
     return "unknown" if efficiency is None else f"{efficiency * 100:.0f} %"
-
-
-def _ideal(largest: float) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "x": [1.0, largest],
-        "y": [1.0, largest],
-        "mode": "lines",
-        "line": {"dash": "dash", "color": GREY},
-        "hoverinfo": "skip",
-        "name": "ideal",
-    }
 
 
 def _top(ladders: Sequence[_Ladder]) -> float:

@@ -12,14 +12,13 @@ from dtsweep.plots.points import (
     PlotPoint,
     frame_of_points,
     name_columns,
-    plain_headers,
     points_of,
 )
 from dtsweep.plots.style import joined, label, title
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.bounds import bounds_sentence
 from dtsweep.report.content import Content
-from dtsweep.report.tables import limit_columns
+from dtsweep.report.tables import limit_columns, plain_headers
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dtsweep.plots.numbers import rounded
 from dtsweep.results.store import Results, frame_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ Numbers = NDArray[np.float64]
 
 MOST_STEPS = 200
 """Largest number of steps of a thinned series."""
+
+_DIGITS = 5
+"""Significant digits of a step time."""
 
 _BEFORE_THE_END = ("warmup", "window")
 """Parts of the steps that are shown; those after the window serve other measurements."""
@@ -39,17 +43,6 @@ class StepSeries:
     """Median of all measured steps; None if there are none."""
     count: int
     """Number of steps before thinning."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Give it as JSON values."""
-        return {
-            "steps": list(self.steps),
-            "step_ms": list(self.step_ms),
-            "warmup": self.warmup,
-            "warmup_end": self.warmup_end,
-            "median_ms": self.median_ms,
-            "count": self.count,
-        }
 
 
 def series_of(
@@ -158,10 +151,10 @@ def _series(steps: _Steps, *, most: int) -> StepSeries:
     places = thinned(milliseconds, most=most)
     return StepSeries(
         steps=tuple(steps.step[places].tolist()),
-        step_ms=tuple(_rounded(value) for value in milliseconds[places].tolist()),
+        step_ms=tuple(rounded(ms, digits=_DIGITS) for ms in milliseconds[places].tolist()),
         warmup=int((places < warmup).sum()),
         warmup_end=warmup_end,
-        median_ms=_rounded(float(np.median(measured))) if len(measured) else None,
+        median_ms=rounded(float(np.median(measured)), digits=_DIGITS) if len(measured) else None,
         count=len(seconds),
     )
 
@@ -200,7 +193,3 @@ def thinned(values: Numbers, *, most: int = MOST_STEPS) -> NDArray[np.int64]:
         bucket = values[begin:end]
         kept |= {begin + int(bucket.argmin()), begin + int(bucket.argmax())}
     return np.array(sorted(kept), dtype=np.int64)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.5g}")

@@ -131,7 +131,7 @@ class Redactor:
         if isinstance(value, dict):
             shown: dict[Any, Any] = {}
             for key, item in value.items():
-                shown[_unused(self.values(key), shown)] = self.values(item)
+                shown[unused_name(self.values(key), shown)] = self.values(item)
             return shown
         if isinstance(value, list | tuple):
             return [self.values(item) for item in value]
@@ -275,7 +275,8 @@ def _longest_first(names: Iterable[str]) -> list[str]:
     return sorted(known, key=lambda name: (-len(name), name))
 
 
-def _unused(key: Any, used: Collection[Any]) -> Any:
+def unused_name(key: Any, used: Collection[Any]) -> Any:
+    """Give a text that is none of the used ones: itself, or with a number behind it."""
     number = 2
     unused = key
     while unused in used:

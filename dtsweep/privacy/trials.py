@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.privacy.redactor import Redactor, this_user, users_in
+from dtsweep.privacy.redactor import Redactor, this_user, unused_name, users_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +96,7 @@ def _shown(column: pd.Series[Any], name: str, redactor: Redactor) -> dict[Hashab
         if redacted == value:
             continue
         if isinstance(redacted, str) and name not in _MERGED and not _is_json(redacted):
-            redacted = _unused(redacted, used)
+            redacted = unused_name(redacted, used)
             used.add(redacted)
         shown[key] = redacted
     return shown
@@ -139,11 +139,3 @@ def _key(value: Any) -> Hashable:
 def _is_list(value: Any) -> bool:
     """True for texts of one cell: a list where trials are made, an array where they are read."""
     return isinstance(value, Iterable) and not isinstance(value, str)
-
-
-def _unused(text: str, used: set[Hashable]) -> str:
-    number, unused = 2, text
-    while unused in used:
-        unused = f"{text} ({number})"
-        number += 1
-    return unused

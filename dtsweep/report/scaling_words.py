@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
+from dtsweep.analysis.worthwhile import WORTH
 from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.labels import passes_label, point_label
 from dtsweep.report.records import records_of
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 _NAMES = {"amdahl": "Amdahl", "gustafson": "Gustafson", "usl": "Universal Scalability Law"}
 _SHARES = {"serial_share": "serial share", "contention": "contention", "coherency": "coherency"}
+
+
+WORTH_RULE = (
+    f"It pays where it adds at least {in_percent(WORTH)} of what a worker of the smallest world "
+    "does."
+)
+"""Meaning of a worker that pays."""
 
 
 def scaling_sentences(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
@@ -121,6 +121,21 @@ def amount_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     if rows["tokens_per_s"].notna().any():
         columns["tokens\n/s"] = format_rates(rows["tokens_per_s"])
     return columns
+
+
+def plain_headers(columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    r"""Columns of a table with headers in one line.
+
+    >>> plain_headers({"step\nms": ["1"], "samples\n/s": ["2"], "speed-\nup": ["3"]})
+    {'step ms': ['1'], 'samples/s': ['2'], 'speed-up': ['3']}
+    """
+    syllables = {"accumu-\nlation": "accumulation", "effi-\nciency": "efficiency"}
+    return {
+        syllables.get(header, re.sub(r"(?<=[-_.])\n|\n(?=/)", "", header).replace("\n", " ")): list(
+            cells
+        )
+        for header, cells in columns.items()
+    }
 
 
 def caution_columns(cautions: Sequence[str]) -> dict[str, list[str]]:

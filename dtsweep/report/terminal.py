@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from dtsweep.analysis.worthwhile import WORTH
 from dtsweep.errors import SHOWN, one_line, shortened
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.answer import goal_in_words
 from dtsweep.report.content import Content, Scaling
 from dtsweep.report.frontiers import Frontier
+from dtsweep.report.scaling_words import WORTH_RULE
 from dtsweep.report.sketch import MARKERS, sketch
 from dtsweep.report.tables import (
     amount_columns,
@@ -324,11 +324,7 @@ def _print_worth(content: Content, *, console: Console) -> None:
     if not sentences:
         return
     say(console, "\nWhere one more worker stops paying", style="bold")
-    say(
-        console,
-        f"It pays where it adds at least {WORTH * 100:.0f} % of what a worker of the smallest "
-        "world does.",
-    )
+    say(console, WORTH_RULE)
     say(console, "\n".join(sentences))
 
 

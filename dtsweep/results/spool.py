@@ -13,7 +13,7 @@ import stat
 import tarfile
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -146,20 +146,20 @@ def is_extra(entry: Path) -> bool:
 
 def _is_own_folder(path: Path) -> bool:
     """True for a folder of this user; a link is none."""
-    try:
-        info = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid()
+    return _is_own(path, stat.S_ISDIR)
 
 
 def _is_own_file(path: Path) -> bool:
     """True for a plain file of this user."""
+    return _is_own(path, stat.S_ISREG)
+
+
+def _is_own(path: Path, is_kind: Callable[[int], bool]) -> bool:
     try:
         info = path.lstat()
     except OSError:
         return False
-    return stat.S_ISREG(info.st_mode) and info.st_uid == os.getuid()
+    return is_kind(info.st_mode) and info.st_uid == os.getuid()
 
 
 def _changed_at(folder: Path) -> int:

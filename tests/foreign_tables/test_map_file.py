@@ -1,4 +1,4 @@
-"""What is wrong with a map or a table is said in one line, with its place and the way out."""
+"""Faults of a map or a table are said in one line, with their place and the way out."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_a_long_trial_is_drawn_with_its_spike_and_says_how_many_steps_it_had() -
     assert plot.subtitle.startswith(f"{len(series.steps)} of 1000 steps are drawn")
     assert len(plot.table["step"]) == len(series.steps)
     assert "Steps before number 100 are warm-up." in plot.description
-    json.dumps([plot.traces, plot.layout, series.as_json()], allow_nan=False)
+    json.dumps([plot.traces, plot.layout, asdict(series)], allow_nan=False)
 
 
 def test_the_series_of_stored_attempts_are_those_that_were_asked_for(tmp_path: Path) -> None:

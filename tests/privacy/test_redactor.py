@@ -1,4 +1,4 @@
-"""What leaves the machine names no secret, no home folder, no user and no host."""
+"""Texts that leave the machine name no secret, no home folder, no user and no host."""
 
 from __future__ import annotations
 

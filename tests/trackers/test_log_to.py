@@ -76,7 +76,7 @@ def run(folder: Path, log_to: str, *, once: Callable[[], bool] = lambda: True) -
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What was said of the tracker."""
+    """Lines on the tracker."""
     lines = capsys.readouterr().err.splitlines()
     return [line for line in lines if "--log-to" in line or "not sent" in line]
 

@@ -18,7 +18,7 @@ BLOCK = 32 * 1024
 
 
 class Run(NamedTuple):
-    """What one `.wandb` file says."""
+    """Records of one `.wandb` file."""
 
     run: Any
     config: dict[str, Any]
