@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import ray
 from ray import tune
+from ray.air._internal import usage
 
 from dtsweep.driver.budget import Budget, BudgetSpentError
 from dtsweep.driver.heartbeat import ClusterGoneError
@@ -209,7 +210,8 @@ def run_tuners(
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         )
-        tuner.fit()
+        with _without_imports_of_trackers():
+            tuner.fit()
         if scheduler.failure is not None:
             raise scheduler.failure
         if scheduler.running and not signals:
@@ -219,6 +221,21 @@ def run_tuners(
             )
     if signals:
         raise Interrupted(signals[0])
+
+
+@contextmanager
+def _without_imports_of_trackers() -> Iterator[None]:
+    """Keep Tune from importing wandb, mlflow and comet to count its callbacks for Ray's telemetry.
+
+    Where they are installed, that takes more than a second, and wandb makes temporary folders that
+    stay behind if the process is killed.
+    """
+    count_callbacks = usage.tag_callbacks
+    usage.tag_callbacks = lambda _: False
+    try:
+        yield
+    finally:
+        usage.tag_callbacks = count_callbacks
 
 
 class HasSlots(Protocol):
