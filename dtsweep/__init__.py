@@ -37,6 +37,7 @@ What measures imports nothing of what reads:
 What reads, from rows to a decision:
 
     inference       statistics of launches: variances, contrasts, power     driver, readers
+    model           step time and memory of what was not measured           driver, readers
     analysis        questions to the table of trials                        driver, readers
     trackers        rows for other tools: MLflow, W&B, TensorBoard, CSV     driver, readers
 

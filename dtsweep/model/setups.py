@@ -1,0 +1,148 @@
+"""Settings of configurations by column, measurements of them, and predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers: TypeAlias = NDArray[np.float64]
+Flags: TypeAlias = NDArray[np.bool_]
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Setups:
+    """Settings of n configurations; each array has shape (n,)."""
+
+    workers: Numbers
+    """Training processes."""
+
+    nodes: Numbers
+    """Machines that they run on."""
+
+    micro_batch: Numbers
+    """Samples per worker and pass."""
+
+    accumulation: Numbers
+    """Passes per step."""
+
+    period: Numbers
+    """Steps from one exchange to the next."""
+
+    payload: Numbers
+    """Bytes of an exchange as a share of those without compression; 1 where that is unknown."""
+
+    is_asynchronous: Flags
+    """True if a step waits for no other worker's."""
+
+    exchanges_each_pass: Flags
+    """True if each pass of a step exchanges, as in modes that shard parameters."""
+
+    categories: Mapping[str, NDArray[Any]] = field(default_factory=lambda: NOTHING)
+    """Settings without an order, by name: (n,) texts, such as the mode and the compression."""
+
+    numbers: Mapping[str, Numbers] = field(default_factory=lambda: NOTHING)
+    """Further settings that are numbers, by name: (n,)."""
+
+    def __len__(self) -> int:
+        """Number of configurations."""
+        return len(self.workers)
+
+    @property
+    def samples_per_step(self) -> Numbers:
+        """Samples of a step over all workers, as if each trained on samples of its own."""
+        samples: Numbers = self.workers * self.micro_batch * self.accumulation
+        return samples
+
+    def take(self, rows: Any) -> Setups:
+        """Choose configurations, by their numbers or by (n,) flags.
+
+        >>> setups_of(workers=[1, 2, 4]).take([0, 2]).workers
+        array([1., 4.])
+        """
+        columns: dict[str, Any] = {}
+        for one in fields(self):
+            values = getattr(self, one.name)
+            if one.name in ("categories", "numbers"):
+                columns[one.name] = {name: column[rows] for name, column in values.items()}
+            else:
+                columns[one.name] = values[rows]
+        return Setups(**columns)
+
+
+def setups_of(
+    *,
+    workers: Any,
+    nodes: Any = 1,
+    micro_batch: Any = 1,
+    accumulation: Any = 1,
+    categories: Mapping[str, Any] = NOTHING,
+    numbers: Mapping[str, Any] = NOTHING,
+) -> Setups:
+    """Make setups of plain synchronous data parallelism; single values stand for all.
+
+    >>> setups_of(workers=[1, 2, 4], micro_batch=8).samples_per_step
+    array([ 8., 16., 32.])
+    """
+    count = len(workers)
+
+    def column(values: Any, kind: Any = np.float64) -> NDArray[Any]:
+        return np.array(np.broadcast_to(np.asarray(values, dtype=kind), (count,)))
+
+    return Setups(
+        workers=column(workers),
+        nodes=column(nodes),
+        micro_batch=column(micro_batch),
+        accumulation=column(accumulation),
+        period=column(1),
+        payload=column(1),
+        is_asynchronous=column(values=False, kind=np.bool_),
+        exchanges_each_pass=column(values=False, kind=np.bool_),
+        categories={name: column(values, object) for name, values in categories.items()},
+        numbers={name: column(values) for name, values in numbers.items()},
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+    """Step times of n configurations; one that several launches measured has several rows."""
+
+    step_s: Numbers
+    """Mean step time, in seconds: samples of a step over samples per second."""
+
+    error: Numbers
+    """Standard error of its logarithm within the window; 0 where that is unknown."""
+
+    pass_s: Numbers
+    """Seconds of one pass without the exchange; nan where that is unknown."""
+
+    launch: NDArray[np.int64]
+    """Number of the launch: rows of one launch share its deviation."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prediction:
+    """Predicted step times of n configurations, as normal distributions of their logarithms."""
+
+    log_step_s: Numbers
+    """Mean of the logarithm of the step time in seconds."""
+
+    error: Numbers
+    """Standard deviation of the logarithm: of the model and the next launch."""
+
+    distance: Numbers
+    """Distance to the nearest measured configuration: 0 at it, 1 where it tells little."""
+
+    reasons: tuple[str | None, ...]
+    """Sentence that says why a configuration can't be predicted; None where it can."""
+
+    @property
+    def is_supported(self) -> Flags:
+        """True where a configuration can be predicted."""
+        return np.array([reason is None for reason in self.reasons], dtype=np.bool_)
