@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from dtsweep.errors import printable
@@ -55,12 +56,23 @@ def printable_values(value: Any) -> Any:
     >>> printable_values({"names": ["a\u202eb"]})
     {'names': ['a\\u202eb']}
     """
+    return changed_texts(value, printable)
+
+
+def changed_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """JSON values with every text changed, keys included.
+
+    >>> changed_texts({"a": ["b", 1]}, str.upper)
+    {'A': ['B', 1]}
+    """
     if isinstance(value, str):
-        return printable(value)
+        return change(value)
     if isinstance(value, dict):
-        return {printable_values(key): printable_values(item) for key, item in value.items()}
+        return {
+            changed_texts(key, change): changed_texts(item, change) for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [printable_values(item) for item in value]
+        return [changed_texts(item, change) for item in value]
     return value
 
 

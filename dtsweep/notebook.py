@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.escape import html_text
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from dtsweep.analysis.recommend import Recommendation
     from dtsweep.analysis.study import Study
     from dtsweep.plan.plan import Plan
-    from dtsweep.privacy import Redactor
     from dtsweep.report.content import Content
     from dtsweep.report.frontiers import Frontier
 
@@ -163,11 +161,10 @@ def content_html(content: Content) -> str:
     from dtsweep.privacy import redactor_of_trials
     from dtsweep.report.redacted import redacted
 
-    hosts = _hosts(content.study.frame)
     content = redacted(content, redactor_of_trials(content.study.frame))
     advice = [line for lines in content.advice for line in lines]
     lines = [content.headline, *content.doubts, *advice, *content.limits]
-    answer = _block(lines, {}, hosts=hosts)
+    answer = _block(lines, {})
     return answer + "".join(map(frontier_html, content.frontiers))
 
 
@@ -176,7 +173,6 @@ def _block(
     columns: Mapping[str, Sequence[str]],
     *,
     code: str = "",
-    hosts: Sequence[str] = (),
 ) -> str:
     """Make HTML of sentences, the first one bold, of a table, and of code.
 
@@ -184,9 +180,8 @@ def _block(
         lines: the sentences.
         columns: header to the cells of the table, all of one length; none if they are empty.
         code: to copy; empty for none.
-        hosts: names of hosts that the sentences may have.
     """
-    first, *others = (_text(line, hosts=hosts) for line in lines)
+    first, *others = map(_text, lines)
     parts = [f"<p><strong>{first}</strong></p>", *(f"<p>{line}</p>" for line in others)]
     if any(columns.values()):
         parts.append(_table(columns))
@@ -216,24 +211,11 @@ def _cells(row: Sequence[str]) -> str:
     return first + "".join(others)
 
 
-def _text(text: str, *, hosts: Sequence[str] = ()) -> str:
-    """Text without what identifies people and these hosts, for HTML."""
-    return html_text(_redactor(tuple(hosts)).text(text))
+def _text(text: str) -> str:
+    """Text for HTML, without the names of this user and this host."""
+    from dtsweep.privacy import local_redactor
 
-
-@lru_cache(maxsize=16)
-def _redactor(hosts: Sequence[str]) -> Redactor:
-    import pandas as pd
-
-    from dtsweep.privacy import redactor_of
-
-    return redactor_of(pd.DataFrame({"node": hosts}))
-
-
-def _hosts(frame: pd.DataFrame) -> list[str]:
-    """Names of the hosts that a table of trials has."""
-    names = frame["straggler"].dropna().str.extract(r"^rank \d+ on (.+)$")[0]
-    return sorted(names.dropna().unique())
+    return html_text(local_redactor().text(text))
 
 
 def _varying(tables: Sequence[pd.DataFrame]) -> list[str]:

@@ -8,12 +8,10 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from socket import gethostname
 
 from dtsweep.errors import printable
 from dtsweep.escape import html_text
-from dtsweep.privacy import Redactor, this_user
+from dtsweep.privacy import local_redactor
 
 PAUSE_S = 0.25
 """Least time between two updates that may wait."""
@@ -34,12 +32,12 @@ class CellContent:
 
     def as_text(self) -> str:
         """Give it for a notebook that shows no HTML."""
-        shown = _redactor().text
+        shown = local_redactor().text
         return "\n".join(printable(shown(line)) for line in (*self.notices, *self.last, self.state))
 
     def as_html(self) -> str:
         """Give it as HTML in the colours of the notebook."""
-        shown = _redactor().text
+        shown = local_redactor().text
         notices = "".join(f"<div>{html_text(shown(line))}</div>" for line in self.notices)
         last = "".join(f"<div>{html_text(shown(line))}</div>" for line in self.last)
         bar = (
@@ -48,11 +46,6 @@ class CellContent:
         )
         state = f"<div>{bar} <strong>{html_text(shown(self.state))}</strong></div>"
         return f'<div style="font-family: monospace">{notices}{state}{last}</div>'
-
-
-@cache
-def _redactor() -> Redactor:
-    return Redactor([gethostname()], users=this_user())
 
 
 class CellOutput:

@@ -9,14 +9,14 @@ Any process; imports nothing heavy. In reading order:
 
 from __future__ import annotations
 
-from dtsweep.privacy.redactor import Redactor, redactor_for, redactor_of, this_user
+from dtsweep.privacy.redactor import Redactor, local_redactor, redactor_for, redactor_of
 from dtsweep.privacy.trials import redacted_trials, redactor_of_trials
 
 __all__ = [
     "Redactor",
+    "local_redactor",
     "redacted_trials",
     "redactor_for",
     "redactor_of",
     "redactor_of_trials",
-    "this_user",
 ]

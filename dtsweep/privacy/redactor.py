@@ -6,6 +6,7 @@ import getpass
 import ipaddress
 import re
 from collections.abc import Collection, Iterable
+from functools import cache
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
@@ -140,9 +141,7 @@ class Redactor:
     def _text(self, text: str) -> str:
         text = without_secrets(text)
         mentioned = _any_of(users_in([text]), _AS_USER)
-        if self._home is not None:
-            text = self._home.sub("~", text)
-        text = _HOME.sub("~", text)
+        text = self._without_homes(text)
         if self._with_hosts:
             return text
         for pattern in (*self._users, *mentioned):
@@ -152,11 +151,23 @@ class Redactor:
             text = pattern.sub(self._host, text)
         for pattern in (*self._domains, _INTERNAL):
             text = pattern.sub(HOST, text)
-        return _ADDRESS.sub(_address, text)
+        # A folder right behind a host's name begins only where that name ends.
+        return _ADDRESS.sub(_address, self._without_homes(text))
+
+    def _without_homes(self, text: str) -> str:
+        if self._home is not None:
+            text = self._home.sub("~", text)
+        return _HOME.sub("~", text)
 
     def _host(self, match: re.Match[str]) -> str:
         # Without case, a pattern also finds letters that only look like those of a name.
         return self._numbers.get(match[0].lower(), HOST)
+
+
+@cache
+def local_redactor() -> Redactor:
+    """Give the redactor that knows this host and this user alone."""
+    return Redactor([gethostname()], users=this_user())
 
 
 def redactor_of(ranks: pd.DataFrame | None) -> Redactor:

@@ -15,6 +15,7 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from dtsweep.errors import one_line, quoted
+from dtsweep.escape import changed_texts
 
 FOLDER = "runs"
 
@@ -126,7 +127,8 @@ class RunRecord:
         Raises:
             ValueError: it is not a record.
         """
-        values: Any = _in_one_line(json.loads(text))
+        # In one line, no text forges another one.
+        values: Any = changed_texts(json.loads(text), one_line)
         try:
             values["running"] = tuple(RunningTrial(**trial) for trial in values["running"])
             if values["node_use"] is not None:
@@ -143,17 +145,6 @@ class RunRecord:
         for number in (*numbers, *record.statuses.values(), *record.usd_per_hour.values()):
             _check("a number", number, (int, float))
         return record
-
-
-def _in_one_line(value: Any) -> Any:
-    """JSON values with every text in one line, so that none forges another one."""
-    if isinstance(value, str):
-        return one_line(value)
-    if isinstance(value, dict):
-        return {_in_one_line(key): _in_one_line(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_in_one_line(item) for item in value]
-    return value
 
 
 def _check_kinds(entry: Any, kinds: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dtsweep.privacy import Redactor, redactor_for, redactor_of
@@ -169,6 +169,7 @@ def test_keys_that_would_become_one_are_both_kept() -> None:
 PIECES = st.sampled_from([*PRIVATE.split(), NODE, "vm", "on", "a", "=", ": ", "/", "~", "[user]"])
 
 
+@example(["HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz012345", NODE, "/root/secret-run"], "")
 @given(st.lists(PIECES | st.text(max_size=5), max_size=12), st.sampled_from([" ", "", "/", "="]))
 def test_leaving_out_twice_is_leaving_out_once(pieces: list[str], between: str) -> None:
     redactor = Redactor([NODE, "vm", "a"], users=["annlee"])
