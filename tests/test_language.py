@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.pages import ROOT
@@ -22,14 +22,18 @@ IDIOMS_PER_1000 = 0.5
 """Of these, per 1,000 words."""
 
 
-def _docstrings() -> Iterator[tuple[str, str]]:
-    """Yield place and text of each docstring of the package, those of attributes too."""
+@cache
+def _docstrings() -> list[tuple[str, str]]:
+    """Place and text of each docstring of the package, those of attributes too."""
+    docstrings = []
     for file in sorted((ROOT / "dtsweep").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
                 continue
             if isinstance(node.value.value, str):
-                yield f"{file.relative_to(ROOT)}:{node.lineno}", node.value.value
+                place = f"{file.relative_to(ROOT)}:{node.lineno}"
+                docstrings.append((place, node.value.value))
+    return docstrings
 
 
 def _prose(page: Path) -> str:

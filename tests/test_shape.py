@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
-from collections.abc import Iterator
-from pathlib import Path
+from typing import NamedTuple
+
+import pytest
 
 from tests.pages import ROOT
 
@@ -30,16 +31,24 @@ NO_TOKENS = {
 FILES = sorted((ROOT / "dtsweep").rglob("*.py"))
 
 
-def _functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Yield each function with its place."""
-    for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                yield f"{file.relative_to(ROOT)}:{node.lineno} {node.name}", node
+class Shape(NamedTuple):
+    """Findings in one file, each as its place with what was counted there."""
+
+    lines_of_functions: dict[str, int]
+    conditionals_of_functions: dict[str, int]
+    nested: list[str]
+    multiplied: list[str]
+    conditionals: int
+    text_lines: int
+    """Lines that are not blank."""
+
+    tokens: int
+    code_lines: int
+    """Lines on which tokens stand."""
 
 
-def _conditionals(node: ast.AST) -> list[ast.IfExp]:
-    return [inner for inner in ast.walk(node) if isinstance(inner, ast.IfExp)]
+def _conditionals(node: ast.AST) -> int:
+    return sum(isinstance(inner, ast.IfExp) for inner in ast.walk(node))
 
 
 def _is_truth(node: ast.expr) -> bool:
@@ -51,11 +60,10 @@ def _is_truth(node: ast.expr) -> bool:
     return isinstance(node, ast.Compare)
 
 
-def _tokens_and_lines(file: Path) -> tuple[int, int]:
+def _tokens_and_lines(text: str, nodes: list[ast.AST]) -> tuple[int, int]:
     """Count the tokens of a file, and the lines that they stand on."""
-    text = file.read_text("utf-8")
     docstrings: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             docstrings.update(range(node.lineno, (node.end_lineno or 0) + 1))
     tokens = [
@@ -69,54 +77,75 @@ def _tokens_and_lines(file: Path) -> tuple[int, int]:
     return len(tokens), len(lines)
 
 
-def test_no_function_is_longer_than_a_page() -> None:
-    too_long = [
-        f"{place}: {lines} lines"
-        for place, node in _functions()
-        if (lines := (node.end_lineno or 0) - node.lineno + 1) > MOST_LINES
-    ]
-    assert too_long == []
+def shape_of(text: str, name: str) -> Shape:
+    """Parse a file once for all claims."""
+    nodes = list(ast.walk(ast.parse(text)))
+    functions = {
+        f"{name}:{node.lineno} {node.name}": node
+        for node in nodes
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+    conditionals = [node for node in nodes if isinstance(node, ast.IfExp)]
+    tokens, code_lines = _tokens_and_lines(text, nodes)
+    return Shape(
+        lines_of_functions={
+            place: (node.end_lineno or 0) - node.lineno + 1 for place, node in functions.items()
+        },
+        conditionals_of_functions={place: _conditionals(node) for place, node in functions.items()},
+        nested=[f"{name}:{node.lineno}" for node in conditionals if _conditionals(node) > 1],
+        multiplied=[
+            f"{name}:{node.lineno}"
+            for node in nodes
+            if isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Mult)
+            and (_is_truth(node.left) or _is_truth(node.right))
+        ],
+        conditionals=len(conditionals),
+        text_lines=sum(bool(line.strip()) for line in text.splitlines()),
+        tokens=tokens,
+        code_lines=code_lines,
+    )
 
 
-def test_no_function_has_many_conditional_expressions() -> None:
-    many = [
-        f"{place}: {count}"
-        for place, node in _functions()
-        if (count := len(_conditionals(node))) > MOST_CONDITIONALS
-    ]
-    assert many == []
+@pytest.fixture(scope="module")
+def shapes() -> list[Shape]:
+    """The shape of each file of the package."""
+    return [shape_of(file.read_text("utf-8"), str(file.relative_to(ROOT))) for file in FILES]
 
 
-def test_no_conditional_expression_stands_in_another() -> None:
-    nested = [
-        f"{file.relative_to(ROOT)}:{outer.lineno}"
-        for file in FILES
-        for outer in _conditionals(ast.parse(file.read_text("utf-8")))
-        if len(_conditionals(outer)) > 1
-    ]
-    assert nested == []
+def test_no_function_is_longer_than_a_page(shapes: list[Shape]) -> None:
+    lengths = {place: lines for s in shapes for place, lines in s.lines_of_functions.items()}
+    assert {place: lines for place, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
-def test_conditional_expressions_are_rare() -> None:
-    texts = [file.read_text("utf-8") for file in FILES]
-    lines = sum(bool(line.strip()) for text in texts for line in text.splitlines())
-    count = sum(len(_conditionals(ast.parse(text))) for text in texts)
+def test_no_function_has_many_conditional_expressions(shapes: list[Shape]) -> None:
+    counts = {place: n for s in shapes for place, n in s.conditionals_of_functions.items()}
+    assert {place: count for place, count in counts.items() if count > MOST_CONDITIONALS} == {}
+
+
+def test_no_conditional_expression_stands_in_another(shapes: list[Shape]) -> None:
+    assert [place for shape in shapes for place in shape.nested] == []
+
+
+def test_conditional_expressions_are_rare(shapes: list[Shape]) -> None:
+    count = sum(shape.conditionals for shape in shapes)
+    lines = sum(shape.text_lines for shape in shapes)
     assert count / lines * 1000 <= CONDITIONALS_PER_1000
 
 
-def test_nothing_is_multiplied_by_a_truth_value() -> None:
-    multiplied = [
-        f"{file.relative_to(ROOT)}:{node.lineno}"
-        for file in FILES
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Mult)
-        and (_is_truth(node.left) or _is_truth(node.right))
-    ]
-    assert multiplied == []
+def test_nothing_is_multiplied_by_a_truth_value(shapes: list[Shape]) -> None:
+    assert [place for shape in shapes for place in shape.multiplied] == []
 
 
-def test_lines_hold_few_tokens() -> None:
-    counts = [_tokens_and_lines(file) for file in FILES]
-    tokens = sum(count for count, _ in counts)
-    assert tokens / sum(lines for _, lines in counts) <= TOKENS_PER_LINE
+def test_lines_hold_few_tokens(shapes: list[Shape]) -> None:
+    tokens = sum(shape.tokens for shape in shapes)
+    assert tokens / sum(shape.code_lines for shape in shapes) <= TOKENS_PER_LINE
+
+
+def test_each_fault_of_shape_is_found() -> None:
+    long = "def long(a):\n" + "    a\n" * MOST_LINES
+    many = "def many(a):\n    return 1 if a else (2 if a else (3 if a else 4)), 5 * bool(a)\n"
+    shape = shape_of(long + many, "file.py")
+    assert shape.lines_of_functions["file.py:1 long"] == MOST_LINES + 1
+    assert max(shape.conditionals_of_functions.values()) == 3 == shape.conditionals
+    assert (len(shape.nested), len(shape.multiplied)) == (2, 1)
