@@ -1,4 +1,4 @@
-"""A run of many trials on Ray into an object store that is faulty, and away for half a minute."""
+"""A run of many trials on Ray into an object store that is faulty, and away for some time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from tests.stores import running_store
 
 pytestmark = pytest.mark.ray
 
-TRIALS = 40
+TRIALS = 30
 
-OUTAGE_S = 30.0
+OUTAGE_S = 20.0
+
+WAIT_S = 15.0
+"""Longest time between two trials; a wait for the store would take `OUTAGE_S`."""
 
 SWEEP = f'''
 """Does a store that goes away cost a row?"""
@@ -60,19 +63,15 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
         time.sleep(0.2)
 
 
-# Azure's library waits for a second or more before it repeats a request: through these faults the
-# rows of half a minute take longer than a run waits for them at its end.
-@pytest.mark.parametrize(("kind", "fault_at_end"), [("s3", "random"), ("az", None)])
+# The claim for each kind of store, without Ray: `tests/results/test_object_stores.py`.
 def test_a_run_on_ray_loses_no_row_and_no_time_while_its_store_is_away(
-    kind: str,
-    fault_at_end: str | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     dtsweep_command: Command,
 ) -> None:
     (tmp_path / "sweep.py").write_text(SWEEP)
     (tmp_path / "temporary").mkdir()
-    with running_store(kind, tmp_path) as store, Proxy("127.0.0.1", store.port) as proxy:
+    with running_store("s3", tmp_path) as store, Proxy("127.0.0.1", store.port) as proxy:
         for name, value in store.environment().items():
             monkeypatch.setenv(name, value)
         place, faulty = store.place(), store.environment(proxy.port)
@@ -93,7 +92,7 @@ def test_a_run_on_ray_loses_no_row_and_no_time_while_its_store_is_away(
             time.sleep(OUTAGE_S)
             away_until = datetime.now(UTC)
             stored_meanwhile = len(Storage(place).sizes("trials"))
-            proxy.fail(fault_at_end)
+            proxy.fail("random")
             code = run.wait(240)
         finally:
             run.kill()
@@ -115,12 +114,12 @@ def test_a_run_on_ray_loses_no_row_and_no_time_while_its_store_is_away(
     waits_s = (frame["started_at"].diff().dt.total_seconds() - took_s).iloc[1:]
     is_away = frame["started_at"].iloc[1:].between(away_from, away_until)
     print(
-        f"{kind}: {is_away.sum()} trials began during the outage; wait between two trials: median "
+        f"{is_away.sum()} trials began during the outage; wait between two trials: median "
         f"{waits_s[is_away].median():.2f} s, longest {waits_s[is_away].max():.2f} s; otherwise "
         f"median {waits_s[~is_away].median():.2f} s, longest {waits_s[~is_away].max():.2f} s; "
         f"start of the session {frame['startup_s'].max():.0f} s"
     )
     assert is_away.sum() >= 3
-    assert waits_s.max() < OUTAGE_S / 2, "measuring waited for the store"
+    assert waits_s.max() < WAIT_S, "measuring waited for the store"
     assert "does not answer; measuring goes on" in " ".join(said.split())
     assert not list((tmp_path / "temporary").rglob("*.tar"))
