@@ -31,6 +31,14 @@ def cells_of(name: str) -> list[dict[str, Any]]:
     return cells
 
 
+def run_cells(name: str) -> None:
+    """Run the code of a notebook in this process, without a kernel."""
+    known: dict[str, Any] = {"display": repr}
+    for cell in cells_of(name):
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), known)
+
+
 @pytest.fixture(scope="module", params=NAMES)
 def ran(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A notebook that has run on its sample."""
@@ -157,8 +165,5 @@ def test_a_notebook_says_so_where_no_trial_ended_ok(
 ) -> None:
     stored(({"status": "hang"},), tmp_path / "r")
     monkeypatch.setenv("DTSWEEP_RESULTS", str(tmp_path / "r"))
-    known: dict[str, Any] = {"display": repr}
-    for cell in cells_of(name):
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), known)
+    run_cells(name)
     assert "No recommendation: no trial ended ok" in capsys.readouterr().out

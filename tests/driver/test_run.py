@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ import dtsweep
 from dtsweep.results.store import Results
 from tests.conftest import Command
 from tests.processes import processes_with
+from tests.test_notebooks import NAMES, run_cells
 
 pytestmark = pytest.mark.ray
 
@@ -292,27 +292,17 @@ def test_results_of_another_workload_are_refused(
     assert "--rerun all" in refused.stderr
 
 
-def test_the_notebook_runs_on_these_results(run: tuple[object, Path], tmp_path: Path) -> None:
-    project = Path(__file__).parents[2]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--nbmake",
-            str(project / "notebooks"),
-            "-q",
-            "-p",
-            "no:cacheprovider",
-        ],
-        cwd=project,
-        env={**os.environ, "DTSWEEP_RESULTS": str(run[1] / "r")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_runs_on_these_results(
+    name: str,
+    run: tuple[object, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("DTSWEEP_RESULTS", str(run[1] / "r"))
+    # In a kernel they run on their samples: `test_notebooks.py`.
+    run_cells(name)
+    assert capsys.readouterr().out
 
 
 def test_no_process_is_left_behind(run: tuple[object, Path]) -> None:
