@@ -78,59 +78,68 @@ def run(
     return done.returncode, done.stdout, pd.read_parquet(results / "trials")
 
 
-def test_workers_and_arguments_of_a_script_are_swept_in_one_session(
-    ray_address: str, tmp_path: Path, dtsweep_command: Command
-) -> None:
-    axes: dict[str, list[object]] = {"workers": [1, 2], "args.batch-size": [4, 8]}
-    code, said, rows = run(tmp_path, axes, ray_address, dtsweep_command)
+@pytest.fixture(scope="module")
+def measured(
+    ray_address: str, tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
+) -> tuple[str, pd.DataFrame]:
+    """Output and rows of a sweep of the script, with and without an exchange."""
+    axes: dict[str, list[object]] = {
+        "workers": [1, 2],
+        "args.batch-size": [4, 8],
+        "args.alone": [False, True],
+    }
+    code, said, rows = run(tmp_path_factory.mktemp("own"), axes, ray_address, dtsweep_command)
     assert code == 0
     assert rows["status"].unique().tolist() == ["ok"]
-    trials = rows[rows["role"] == "trial"]
+    return said, rows[rows["role"] == "trial"]
+
+
+def test_workers_and_arguments_of_a_script_are_swept_in_one_session(
+    measured: tuple[str, pd.DataFrame],
+) -> None:
+    said, trials = measured
     assert trials["session"].nunique() == 1
     batches = trials["workload_args.batch-size"] * trials["workers"]
     assert (trials["global_batch"] == batches).all()
     rates = (batches / trials["step_mean_s"]).tolist()
     assert trials["samples_per_s"].tolist() == pytest.approx(rates)
-    assert trials["semantics"].unique().tolist() == ["exact"]
-    of_two = trials[trials["workers"] == 2]
+    assert trials["loss_last"].isna().all()
+    assert trials["micro_batch"].isna().all()
+    exchanging = trials[~trials["workload_args.alone"]]
+    assert len(exchanging) == 4
+    assert exchanging["semantics"].unique().tolist() == ["exact"]
+    of_two = exchanging[exchanging["workers"] == 2]
     assert of_two["loop_wrapper"].unique().tolist() == ["DistributedDataParallel"]
     assert of_two["loop_learning_rate"].unique().tolist() == [0.01]
     assert of_two["comm_method"].unique().tolist() == ["difference"]
     assert of_two["exchange_share"].notna().all()
-    assert trials["loss_last"].isna().all()
-    assert trials["micro_batch"].isna().all()
     assert "args.batch-size=8" in said
 
 
 def test_a_script_whose_workers_exchange_nothing_says_so(
-    ray_address: str, tmp_path: Path, dtsweep_command: Command
+    measured: tuple[str, pd.DataFrame],
 ) -> None:
-    axes: dict[str, list[object]] = {"workers": [2], "args.alone": [True]}
-    code, _, rows = run(tmp_path, axes, ray_address, dtsweep_command)
-    assert code == 0
-    assert rows["semantics"].tolist() == ["not_exchanged"]
+    trials = measured[1]
+    alone = trials[trials["workload_args.alone"] & (trials["workers"] == 2)]
+    assert alone["semantics"].tolist() == ["not_exchanged"] * 2
 
 
-def test_a_script_that_ends_too_early_is_told_what_to_do(
-    ray_address: str, tmp_path: Path, dtsweep_command: Command
-) -> None:
-    axes: dict[str, list[object]] = {"workers": [1], "args.epochs": [0], "args.batch-size": [256]}
-    code, _, rows = run(tmp_path, axes, ray_address, dtsweep_command)
-    assert code == 1
-    (row,) = rows.to_dict("records")
-    assert row["status"] == "user_error"
-    assert "the training loop ended after 0 optimizer steps" in row["reason"]
-    assert "give it more data or epochs" in row["reason"]
-
-
-def test_a_script_that_loads_other_samples_than_its_axes_promise_is_told_apart(
+def test_a_script_with_too_few_steps_or_other_samples_than_promised_is_told_apart(
     ray_address: str, tmp_path: Path, dtsweep_command: Command
 ) -> None:
     names = {"micro_batch": "batch-size", "accumulation": "grad-accum"}
-    axes: dict[str, list[object]] = {"micro_batch": [4, 8], "accumulation": [2]}
-    _, said, rows = run(tmp_path, axes, ray_address, dtsweep_command, names=names)
-    trials = rows[rows["role"] == "trial"]
-    assert trials["status"].tolist() == ["wrong_samples"] * 2
+    axes: dict[str, list[object]] = {
+        "micro_batch": [4],
+        "accumulation": [2],
+        "args.epochs": [0, 1000],
+    }
+    code, said, rows = run(tmp_path, axes, ray_address, dtsweep_command, names=names)
+    assert code == 1
+    trials = rows[rows["role"] == "trial"].set_index("workload_args.epochs")
+    assert trials["status"].to_dict() == {0: "user_error", 1000: "wrong_samples"}
+    reason = trials.loc[0, "reason"]
+    assert "the training loop ended after 0 optimizer steps" in reason
+    assert "give it more data or epochs" in reason
     reason = "loads 4 samples per worker and step; micro_batch=4 and accumulation=2 promise 8"
     assert reason in " ".join(said.split())
 
@@ -165,28 +174,22 @@ def failed(folder: Path, axes: dict[str, list[object]], address: str, command: C
     return pd.read_parquet(results / "trials").to_dict("records"), results
 
 
-def test_the_rank_that_fails_is_named_while_others_wait_for_it_to_join(
+def test_a_rank_that_fails_or_makes_no_step_is_named_while_others_wait_for_it(
     ray_address: str, tmp_path: Path, dtsweep_command: Command
 ) -> None:
-    axes: dict[str, list[object]] = {"workers": [2], "args.case": ["early"]}
-    (row,), results = failed(tmp_path, axes, ray_address, dtsweep_command)
-    assert row["status"] == "user_error"
-    assert row["reason"] == "rank 1: ValueError: bad width (fail.py:11)"
-    log = (results / row["log"]).read_text()
+    axes: dict[str, list[object]] = {"workers": [2], "args.case": ["early", "stuck"]}
+    rows, results = failed(tmp_path, axes, ray_address, dtsweep_command)
+    early, stuck = sorted(rows, key=lambda row: str(row["workload_args.case"]))
+    assert early["status"] == "user_error"
+    assert early["reason"] == "rank 1: ValueError: bad width (fail.py:11)"
+    log = (results / early["log"]).read_text()
     assert "case early" in log
     assert 'raise ValueError("bad width")' in log
-
-
-def test_a_script_that_makes_no_step_is_told_where_it_is(
-    ray_address: str, tmp_path: Path, dtsweep_command: Command
-) -> None:
-    axes: dict[str, list[object]] = {"workers": [2], "args.case": ["stuck"]}
-    (row,), _ = failed(tmp_path, axes, ray_address, dtsweep_command)
-    assert row["status"] == "hang"
-    assert row["reason"].startswith("no answer from rank 1 on ")
+    assert stuck["status"] == "hang"
+    assert stuck["reason"].startswith("no answer from rank 1 on ")
     words = "max_warmup_seconds=8, in which the training loop ended fewer than 3 optimizer steps"
-    assert words in row["reason"]
-    assert "it is at fail.py:14" in row["reason"]
+    assert words in stuck["reason"]
+    assert "it is at fail.py:14" in stuck["reason"]
 
 
 def test_arguments_that_a_script_refuses_cost_no_new_processes(
