@@ -34,7 +34,7 @@ from benchmarks.log_entry import ROOT, heading, table
 from dtsweep.results.run_record import NodeUse, RunRecord
 from dtsweep.results.store import Results
 from tests.conftest import without_ray
-from tests.driver.test_autoscaler import growing_head
+from tests.growing import growing_head
 from tests.proxy import Proxy
 from tests.stores import Store, running_store
 

@@ -14,7 +14,7 @@ from ray._private.state import GlobalState
 from ray._raylet import GcsClientOptions
 
 from tests.conftest import without_ray
-from tests.driver.test_autoscaler import LIVES, SWEEP, growing_head, told_by
+from tests.growing import LIVES, SWEEP, growing_head, told_by
 
 NODES_COME_S = 120.0
 

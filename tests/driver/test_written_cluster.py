@@ -10,7 +10,7 @@ import pytest
 import dtsweep
 from tests.cluster_files.written import sweep_text, written
 from tests.conftest import Command
-from tests.driver.test_autoscaler import LIVES, growing_head, told_by
+from tests.growing import LIVES, growing_head, told_by
 
 
 @pytest.mark.ray

@@ -41,7 +41,7 @@ class Shared:
 
 sweep = Sweep(
     workload=Shared(),
-    axes={"workers": [2], "placement": ["strict_spread"], "micro_batch": [1, 2, 3]},
+    axes={"workers": [2], "placement": ["strict_spread"], "micro_batch": [1, 2]},
     measure=Measure(repeats=1, half_width=None, canary=False, nested=False, max_steps=10**6),
     resources=Resources(cpus_per_worker=1, gpus_per_worker=0),
 )

@@ -1,0 +1,166 @@
+"""Sweeps on clusters that grow, each with an autoscaler of its own."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import dtsweep
+from tests.conftest import Command, without_ray
+from tests.growing import SHOWN, SWEEP, TYPES, growing_head
+
+pytestmark = pytest.mark.ray
+
+KILLS = Path(__file__).parents[1] / "struck" / "kills.py"
+SHARED = KILLS.with_name("shared.py")
+
+
+def test_nodes_of_unknown_types_are_waited_for_until_the_timeout(
+    tmp_path: Path, dtsweep_command: Command
+) -> None:
+    asked = SWEEP.replace("cpus_per_worker=1", "cpus_per_worker=1, gpus_per_worker=0")
+    (tmp_path / "asked.py").write_text(asked.replace("[1, 2, 3, 5]", "[3]"))
+    (tmp_path / "unasked.py").write_text(SWEEP)
+    configuration = tmp_path / "cluster.yaml"
+    with growing_head(configuration, v2=False, most=0) as address:
+        # As where only another machine, or nobody but Ray, can read it.
+        configuration.unlink()
+        arguments = ["--address", address, "--results", tmp_path / "r", "--node-timeout", 5]
+        unasked = dtsweep_command(
+            "run", "unasked.py", *arguments, folder=tmp_path, RAY_AUTH_MODE="disabled"
+        )
+        assert (unasked.returncode, "Resources(gpus_per_worker=1)" in unasked.stderr) == (
+            2,
+            True,
+        ), unasked.stderr
+        assert "Traceback" not in unasked.stderr
+        done = dtsweep_command(
+            "run", "asked.py", *arguments, folder=tmp_path, RAY_AUTH_MODE="disabled"
+        )
+    assert done.returncode == 4, done.stderr
+    frame = dtsweep.load(tmp_path / "r").query("status != 'skipped'")
+    assert frame["status"].tolist() == ["no_nodes", "no_nodes"]
+    assert set(frame["reason"]) == {"nodes for 3 workers did not come in 5 s; see --node-timeout"}
+
+
+def test_a_kill_costs_one_attempt_where_the_world_takes_all_that_the_autoscaler_can_add(
+    tmp_path: Path, dtsweep_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DTSWEEP_TEST_MARK", str(tmp_path))
+    # Its ranks are not to be killed on their import.
+    (tmp_path / "import").touch()
+    whole = TYPES | {
+        "small": {"resources": {"CPU": os.cpu_count()}, "node_config": {}, "max_workers": 1}
+    }
+    with growing_head(tmp_path / "cluster.yaml", v2=True, most=1, types=whole) as address:
+        arguments = [
+            "run",
+            KILLS,
+            "--address",
+            address,
+            "--results",
+            tmp_path / "r",
+            "--node-timeout",
+            40,
+        ]
+        # Each other kill costs the same where the nodes are there: `test_kills.py`.
+        axes = ["--set", "workload.by=RayTrainWorker,nothing"]
+        done = dtsweep_command(*arguments, *axes, folder=tmp_path, RAY_AUTH_MODE="disabled")
+    assert done.returncode == 0, done.stderr
+    rows = pd.read_parquet(tmp_path / "r" / "trials").sort_values("started_at")
+    # What the figures of docs/log/ are taken from; pytest shows it with -s.
+    print(rows[["workload_by", "attempt", *SHOWN[2:]]].to_string())
+    ended = rows.groupby("workload_by")["status"].agg(list).to_dict()
+    assert ended == {"nothing": ["ok"], "RayTrainWorker": ["rank_died", "ok"]}
+    # The node stays, and what the killed ones held of it is free at once.
+    assert rows["nodes_wait_s"].iloc[1:].max() < 15
+
+
+def test_two_sweeps_share_an_autoscaler_and_one_that_loses_a_node_waits_for_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DTSWEEP_TEST_MARK", str(tmp_path))
+    small = {**TYPES["small"], "max_workers": 3}
+    types = {"ray.head.default": TYPES["ray.head.default"], "small": small}
+    command = [sys.executable, "-m", "dtsweep", "run", SHARED, "--node-timeout", "200"]
+
+    def started(name: str, setting: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*command, "--address", address, "--results", tmp_path / name, "--set", setting],
+            cwd=tmp_path,
+            env=without_ray(RAY_AUTH_MODE="disabled"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    os.mkfifo(tmp_path / "raylet")
+    pipe = os.open(tmp_path / "raylet", os.O_RDWR)
+    with growing_head(tmp_path / "cluster.yaml", v2=True, most=3, types=types) as address:
+        losing = started("losing", "workload.loses_node=true")
+        assert select.select([pipe], [], [], 120)[0]
+        raylet = int(os.read(pipe, 4096))
+        other = started("other", "workload.loses_node=false")
+        assert other.stderr is not None
+        said = next((line for line in other.stderr if "waiting for nodes" in line), "no such line")
+        os.kill(raylet, signal.SIGKILL)
+        talk = [process.communicate(timeout=300)[1] for process in (losing, other)]
+    os.close(pipe)
+    assert "for 2 workers: the autoscaler can't add them now; see `ray status`" in said, talk
+    attempts = {
+        name: pd.read_parquet(tmp_path / name / "trials").sort_values("started_at")
+        for name in ("losing", "other")
+    }
+    # What the figures of docs/log/ are taken from; pytest shows it with -s.
+    print(*(rows[SHOWN].to_string() for rows in attempts.values()), sep="\n")
+    assert (losing.returncode, other.returncode) == (0, 0), talk
+    assert attempts["other"]["status"].tolist() == ["ok"] * 2
+    assert attempts["losing"]["status"].tolist() == ["node_lost", "ok", "ok"]
+    assert attempts["other"]["nodes_wait_s"].iloc[0] > 20
+
+
+TOGETHER = (
+    SWEEP.replace('"workers": [1, 2, 3, 5]', '"workers": [1, 4]')
+    .replace('["strict_spread", "strict_pack"]', '["pack"]')
+    .replace("canary=False, ", "")
+    .replace('"micro_batch": [1, 2]', '"micro_batch": [1, 2, 3, 4]')
+    .replace("min_seconds=5, max_seconds=6", "min_seconds=2, max_seconds=3")
+    .replace("(p.workers, p.placement, p.micro_batch) in SHAPES", "p.workers")
+    .replace("cpus_per_worker=1", "cpus_per_worker=1, concurrent=3")
+)
+"""A world of all nodes that can be added, and small ones that run at the same time."""
+
+
+def test_sessions_that_run_at_the_same_time_have_nodes_of_their_own(
+    tmp_path: Path, dtsweep_command: Command
+) -> None:
+    (tmp_path / "sweep.py").write_text(TOGETHER)
+    small = {**TYPES["small"], "resources": {"CPU": 2}}
+    types = {"ray.head.default": TYPES["ray.head.default"], "small": small}
+    # The first autoscaler adds no node as long as it counts a part of one as free.
+    with growing_head(tmp_path / "cluster.yaml", v2=False, most=2, types=types) as address:
+        arguments = [tmp_path / "sweep.py", "--address", address, "--results", tmp_path / "r"]
+        done = dtsweep_command("run", *arguments, folder=tmp_path, RAY_AUTH_MODE="disabled")
+    assert done.returncode == 0, done.stderr
+    rows = pd.read_parquet(tmp_path / "r" / "trials").sort_values("started_at")
+    # What the figures of docs/log/ are taken from; pytest shows it with -s.
+    print(rows[[*SHOWN, "concurrent_trials", "interference"]].to_string())
+    assert rows["status"].unique().tolist() == ["ok"]
+    assert rows.query("role == 'trial'")["trial_id"].nunique() == 8
+    # The world of all nodes came first, alone; then the small ones, each on a node of its own.
+    large, small_ones = rows.query("workers == 4"), rows.query("workers == 1")
+    assert large["concurrent_trials"].max() == 0
+    assert small_ones.query("role == 'trial'")["concurrent_trials"].max() == 1
+    ranks = pd.read_parquet(tmp_path / "r" / "ranks").merge(rows[["attempt_id", "session"]])
+    hosts = ranks.groupby("session")["node_id"].agg(frozenset)
+    used = [hosts[session] for session in small_ones["session"].unique()]
+    assert [len(nodes) for nodes in used] == [1, 1]
+    assert used[0] != used[1]
+    assert small_ones["interference"].notna().any()
