@@ -13,7 +13,7 @@ export DTSWEEP_TEST_DATA ?= $(DATA)
 endif
 
 # What kills, freezes and takes away real processes and nodes: slow, and of interest where those are handled.
-FAULTS = $(patsubst %,tests/driver/test_%.py,autoscaled_sweeps autoscaler cluster_gone driver_killed hosts kills leaving struck)
+FAULTS = $(patsubst %,tests/driver/test_%.py,autoscaled_sweeps autoscaler cluster_gone driver_killed hosts kills struck)
 
 # Python of the targets for GPUs; another one brings its own torch, built for the driver's CUDA, and the other packages.
 PYTHON_GPU ?= .venv/bin/python

@@ -110,11 +110,16 @@ def wait_until_up(process: subprocess.Popen[str]) -> None:
     raise AssertionError("".join(talk))
 
 
-@pytest.fixture
-def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Three hosts: a head without CPUs, and two of one CPU that don't see the folder `hidden`."""
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that only the driver sees."""
+    return tmp_path_factory.mktemp("hidden")
+
+
+@pytest.fixture(scope="module")
+def hosts(hidden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Three hosts: a head without CPUs, and two of one CPU that don't see the folder."""
     name = f"dts{os.getpid()}"
-    (tmp_path / "hidden").mkdir()
     processes: list[subprocess.Popen[str]] = []
     with ExitStack() as stack:
         try:
@@ -132,7 +137,7 @@ def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             for number, (host, folder) in enumerate(zip(hosts[1:], folders[1:], strict=True), 2):
                 at = f"--address=10.77.0.1:6379 --num-cpus=1 --node-ip-address=10.77.0.{number}"
                 at += f" --temp-dir={folder}"
-                processes.append(ray_start(host, at, hidden=tmp_path / "hidden"))
+                processes.append(ray_start(host, at, hidden=hidden))
             for process in processes[1:]:
                 wait_until_up(process)
             yield hosts
@@ -150,9 +155,8 @@ def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 process.communicate(timeout=30)
 
 
-def run_on(host: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+def run_on(host: str, hidden: Path, results: Path) -> subprocess.CompletedProcess[str]:
     """Run `script.py` of the hidden folder as the driver, on a host that sees the folder."""
-    hidden, results = tmp_path / "hidden", tmp_path / "r"
     return subprocess.run(
         [
             "ip",
@@ -165,7 +169,7 @@ def run_on(host: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
             results,
             hidden,
         ],
-        cwd=tmp_path,
+        cwd=results.parent,
         env=without_ray(PYTHONPATH=str(ROOT)),
         capture_output=True,
         text=True,
@@ -175,14 +179,14 @@ def run_on(host: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_two_hosts_exchange_with_modules_that_only_the_driver_has(
-    hosts: list[str], tmp_path: Path
+    hosts: list[str], hidden: Path, tmp_path: Path
 ) -> None:
-    hidden, results = tmp_path / "hidden", tmp_path / "r"
+    results = tmp_path / "r"
     (hidden / "script.py").write_text(SCRIPT)
     (hidden / "afar.py").write_text(
         "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
     )
-    done = run_on(hosts[0], tmp_path)
+    done = run_on(hosts[0], hidden, results)
     assert done.returncode == 0, done.stderr
     assert "using Ray at 10.77.0.1:6379: 3 nodes, 2 CPUs" in done.stderr
     trial = pd.read_parquet(results / "trials").iloc[0]
@@ -221,9 +225,8 @@ while True:
 
 
 def test_a_training_script_and_its_module_travel_to_hosts_without_them(
-    hosts: list[str], tmp_path: Path
+    hosts: list[str], hidden: Path, tmp_path: Path
 ) -> None:
-    hidden = tmp_path / "hidden"
     (hidden / "train.py").write_text(TRAIN)
     (hidden / "afar.py").write_text(
         "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
@@ -236,7 +239,7 @@ def test_a_training_script_and_its_module_travel_to_hosts_without_them(
         "import Measure, Resources, Sweep", "import Measure, Resources, Sweep, workloads"
     )
     (hidden / "script.py").write_text(text)
-    done = run_on(hosts[0], tmp_path)
+    done = run_on(hosts[0], hidden, tmp_path / "r")
     assert done.returncode == 0, done.stderr
     trial = pd.read_parquet(tmp_path / "r" / "trials").iloc[0]
     assert (trial["status"], trial["semantics"], trial["hosts"]) == ("ok", "exact", 2), done.stderr

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
@@ -30,6 +32,9 @@ pytestmark = pytest.mark.ray
 STRUCK = Path(__file__).parents[1] / "struck" / "struck.py"
 ABSENT = STRUCK.with_name("absent.py")
 
+NOTICE_S = 2.0
+"""How long after its notice the node is gone; `tests/struck/strikes.py` gives as much."""
+
 
 @pytest.fixture(scope="module")
 def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -37,7 +42,7 @@ def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address(marks: Path) -> Iterator[str]:
+def cluster(marks: Path) -> Iterator[Cluster]:
     """A cluster of a head without CPUs and three nodes of one; all its processes know the marks."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("DTSWEEP_TEST_MARK", str(marks))
@@ -47,53 +52,33 @@ def address(marks: Path) -> Iterator[str]:
         )
         for _ in range(3):
             cluster.add_node(num_cpus=1)
-        yield cluster.address
+        yield cluster
         cluster.shutdown()
 
 
 @pytest.fixture(scope="module")
-def attempts(
-    address: str, marks: Path, tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
-) -> pd.DataFrame:
-    """All attempts of the sweep, the first ones first."""
-    folder = tmp_path_factory.mktemp("struck")
-    done = dtsweep_command(
-        "run", STRUCK, "--address", address, "--results", folder / "r", folder=folder
-    )
+def address(cluster: Cluster) -> str:
+    return str(cluster.address)
+
+
+def test_a_node_on_which_ranks_die_before_they_report_is_named_and_left_out_after_two(
+    address: str, marks: Path, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    results = tmp_path / "r"
+    arguments = ["run", STRUCK, "--address", address, "--results", results]
+    done = dtsweep_command(*arguments, "--set", "workload.by=nothing", folder=tmp_path)
     # The node on which ranks died is well again.
     (marks / "import").write_text("")
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    assert dtsweep.load(folder / "r")["status"].tolist() == ["ok"] * 3
-    return pd.read_parquet(folder / "r" / "trials").sort_values("started_at")
-
-
-def test_a_node_on_which_ranks_die_before_they_report_is_named_and_left_out_after_two(
-    attempts: pd.DataFrame,
-) -> None:
+    assert dtsweep.load(results)["status"].tolist() == ["ok"]
+    attempts = pd.read_parquet(results / "trials").sort_values("started_at")
     died = attempts[attempts["status"] == "rank_died"]
     assert 1 <= len(died) <= 2
     assert attempts["status"].iloc[0] == "rank_died"
     assert set(died["reason"]) == {
         f"the workers did not start: rank 0 on {socket.gethostname()} ended"
     }
-
-
-def test_a_node_that_is_taken_back_is_named_and_its_trial_tried_again_elsewhere(
-    attempts: pd.DataFrame,
-) -> None:
-    one, other = attempts[attempts["workload_by"] == "notice"].tail(2).to_dict("records")
-    assert (one["status"], other["status"]) == ("preempted", "ok")
-    assert one["reason"].startswith("the node of rank 0 on ")
-    assert one["session"] != other["session"]
-
-
-def test_a_tune_process_that_ends_costs_neither_the_attempt_nor_its_session(
-    attempts: pd.DataFrame,
-) -> None:
-    started = attempts[attempts["status"] != "rank_died"]
-    (row,) = started[started["workload_by"] == "ResourceTrainable"].to_dict("records")
-    assert row["status"] == "ok"
 
 
 def test_a_frozen_slot_is_killed_and_its_trial_measured_by_another_one(
@@ -164,3 +149,36 @@ def test_workers_that_can_not_reach_each_other_cost_one_launch_and_are_told_the_
     assert set(rows["status"]) == {"launch_failed"}
     assert rows["startup_s"].notna().sum() == 1
     assert all("absent0" in reason and "GLOO_SOCKET_IFNAME" in reason for reason in rows["reason"])
+
+
+# The last one: the cluster has a node less after it.
+def test_a_trial_on_a_node_that_is_taken_back_is_tried_again_and_the_node_gets_no_other(
+    cluster: Cluster, marks: Path, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    (marks / "import").touch()
+    notice = marks / "notice"
+    arguments = ["run", STRUCK, "--address", cluster.address, "--results", tmp_path / "r"]
+    axes = ["--set", "workload.by=notice,early notice"]
+    with ThreadPoolExecutor(1) as beside:
+        run = beside.submit(dtsweep_command, *arguments, *axes, folder=tmp_path)
+        while not run.done() and not (notice.exists() and notice.read_text()):
+            time.sleep(0.1)
+        assert not run.done(), run.result().stderr
+        (leaving,) = (node for node in cluster.worker_nodes if node.node_id == notice.read_text())
+        time.sleep(NOTICE_S)
+        # Ray adds and removes nodes in the main thread alone.
+        cluster.remove_node(leaving, allow_graceful=False)
+        done = run.result()
+    assert done.returncode == 0, done.stderr
+    attempts = pd.read_parquet(tmp_path / "r" / "trials").sort_values("started_at")
+    ranks = pd.read_parquet(tmp_path / "r" / "ranks").set_index("attempt_id")["node_id"]
+    attempts["node_id"] = ranks[attempts["attempt_id"]].tolist()
+    print(
+        attempts[["workload_by", "status", "reason", "startup_s", "trial_s", "node_id"]].to_string()
+    )
+    ended = attempts.groupby("workload_by")["status"].agg(list).to_dict()
+    assert ended == {"notice": ["preempted", "ok"], "early notice": ["ok"]}
+    # After each notice the next attempt ran elsewhere, also where the node was still there.
+    assert attempts["node_id"].nunique() == 3
+    (reason,) = attempts["reason"].dropna()
+    assert reason.startswith("the node of rank 0 on ")

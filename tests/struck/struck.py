@@ -36,7 +36,7 @@ class Struck:
 
 sweep = Sweep(
     workload=Struck(),
-    axes={"workers": [1], "workload.by": ["nothing", "notice", "ResourceTrainable"]},
+    axes={"workers": [1], "workload.by": ["nothing", "notice"]},
     measure=Measure(
         repeats=1, half_width=None, min_seconds=2, min_steps=5, max_steps=10**6, canary=False
     ),
