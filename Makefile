@@ -14,6 +14,8 @@ endif
 
 # What kills, freezes and takes away real processes and nodes: slow, and of interest where those are handled.
 FAULTS = $(patsubst %,tests/driver/test_%.py,autoscaled_sweeps autoscaler cluster_gone driver_killed hosts kills struck)
+FAULTS_0 = $(patsubst %,tests/driver/test_%.py,autoscaled_sweeps cluster_gone hosts)
+FAULTS_RUN = $(if $(filter 0,$(HALF)),$(FAULTS_0),$(if $(filter 1,$(HALF)),$(filter-out $(FAULTS_0),$(FAULTS)),$(FAULTS)))
 
 # Python of the targets for GPUs; another one brings its own torch, built for the driver's CUDA, and the other packages.
 PYTHON_GPU ?= .venv/bin/python
@@ -21,7 +23,7 @@ PYTHON_GPU ?= .venv/bin/python
 .DEFAULT_GOAL := help
 .PHONY: help setup sweep test test-fast test-ray test-faults test-gpu gpu-checklist gpu-checklist-node check lint format \
 	docs notebook bench clean
-.NOTPARALLEL: # not two installers in one .venv, and no more tests at a time than pytest runs on two cores
+.NOTPARALLEL: # not two installers in one .venv, and no tests beside each other but those that test-fast puts there
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -52,11 +54,11 @@ test: test-fast test-ray ## Run all tests but those of test-faults and those tha
 test-fast: setup ## Run the tests that start no Ray, on two cores
 	.venv/bin/python -m pytest -n 2 --dist loadfile -m 'not ray and not gpu' --durations=10
 
-test-ray: setup ## Run the tests that start a private Ray, two files at a time
-	.venv/bin/python -m pytest -n 2 --dist loadfile -m ray --durations=10 $(addprefix --ignore=,$(FAULTS))
+test-ray: setup ## Run the tests that start a private Ray, one after the other
+	.venv/bin/python -m pytest -m ray --durations=10 $(addprefix --ignore=,$(FAULTS))
 
-test-faults: setup ## Run the tests that kill, freeze and take away processes and nodes of real Rays
-	.venv/bin/python -m pytest -n 2 --dist loadfile -m ray --durations=10 $(FAULTS)
+test-faults: setup ## Run the tests that kill, freeze and take away processes and nodes of real Rays; HALF=0 or 1 runs every other file
+	.venv/bin/python -m pytest -m ray --durations=10 $(FAULTS_RUN)
 
 # Packages of another Python are its own affair.
 ifeq ($(PYTHON_GPU),.venv/bin/python)
