@@ -68,7 +68,7 @@ class MemoryModel:
     """Measured peaks that it rests on."""
 
     micro_batches: Mapping[str, frozenset[float]]
-    """Micro-batches whose peak was measured, by the activations' name."""
+    """Micro-batches whose peak was measured, by the names of what activations depend on."""
 
     capacity_bytes: float | None
     """Memory of a device that no process took before a trial, largest; None where unknown."""
@@ -87,23 +87,30 @@ class MemoryModel:
         """
         return self.fitted.predict(self._setups([settings_of(point) for point in points]))
 
-    def probability_to_fit(self, points: Sequence[Point]) -> Numbers:
+    def probability_to_fit(
+        self, points: Sequence[Point], capacity_bytes: float | None = None
+    ) -> Numbers:
         """Give the probability that points stay within the memory of a device.
+
+        Args:
+            points: of the workload's class.
+            capacity_bytes: memory for each worker; by default that of the trials' devices.
 
         Returns:
             (points,), nan where the need or the device's memory is unknown.
         """
         setups = self._setups([settings_of(point) for point in points])
-        return self.fitted.probability_to_fit(setups, self.capacity_bytes or math.nan)
+        capacity = capacity_bytes or self.capacity_bytes or math.nan
+        return self.fitted.probability_to_fit(setups, capacity)
 
     def has_evidence(self, points: Sequence[Point]) -> Flags:
         """Mark the points whose need rests on measurements, not on priors alone: (points,).
 
-        Activations need two micro-batches; where states alone are too much, any peaks do.
+        Activations need two micro-batches of their precision and checkpointing. Where states alone
+        are too much, any peaks do.
         """
         setups = self._setups([settings_of(point) for point in points])
-        names = setups.labels[:, PARTS.index("activations")]
-        grows = [len(self.micro_batches.get(name, ())) > 1 for name in names]
+        grows = [len(self.micro_batches.get(name, ())) > 1 for name in _activations(setups)]
         capacity = self.capacity_bytes or math.inf
         states = _without_activations(setups)
         fits = self.fitted.probability_to_fit(states, capacity)
@@ -179,9 +186,7 @@ def _fitted(rows: Sequence[Row], model_bytes: Mapping[str, float], *, is_gpu: bo
         peak_bytes=peaks, full_bytes=np.where(is_full, free, np.nan), is_gpu=is_gpu
     )
     micro_batches: dict[str, set[float]] = {}
-    for name, size, peak in zip(
-        setups.labels[:, PARTS.index("activations")], setups.micro_batch, peaks, strict=True
-    ):
+    for name, size, peak in zip(_activations(setups), setups.micro_batch, peaks, strict=True):
         if not np.isnan(peak):
             micro_batches.setdefault(name, set()).add(size)
     return MemoryModel(
@@ -273,6 +278,12 @@ def _looseness(row: Row) -> float:
     if row.get("compression"):
         return LOOSE
     return KNOWN
+
+
+def _activations(setups: MemorySetups) -> list[str]:
+    """Names of what activations depend on, as one text for each configuration."""
+    columns = [PARTS.index(part) for part in ("activations", "precision", "checkpointing")]
+    return [" ".join(names) for names in setups.labels[:, columns]]
 
 
 def _without_activations(setups: MemorySetups) -> MemorySetups:
