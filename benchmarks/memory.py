@@ -5,7 +5,7 @@ AdamW. Trials of each world run one after another in the same processes, as in a
 them are measured for the model of memory, the others are predicted:
 
 - *random*: 10 or 20 of them, in 20 draws (seeds 0 to 19);
-- *outwards*: those on 2 ranks with at most 128 samples, predicted are 4 ranks or more samples.
+- *outwards*: those on 2 ranks with at most 64 samples, predicted are 4 ranks or more samples.
 
 A capacity is one of the deciles of all peaks. A prediction says "fits" where that has a probability
 of at least 95 %, and "will not fit" where it has one below 5 %, as a plan does.
@@ -16,12 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import distributed
+from torch import distributed, nn
 
 from benchmarks.log_entry import heading, table, torchrun
 from benchmarks.sharding import NODE, THRESHOLD, Blocks, peak_of
@@ -29,13 +31,30 @@ from dtsweep import Measure, Point, Sweep
 from dtsweep.analysis.memory import memory_model_of, settings_of
 from dtsweep.worker.rank import become_rank, take_device
 
-MODEL = Blocks(width=512, hidden=2048, depth=8)
 
-MICRO_BATCHES = (1, 32, 128, 512, 1024)
-"""Samples of a pass; the largest have 150 MiB of activations."""
+@dataclass(frozen=True)
+class DeepBlocks(Blocks):
+    """Blocks with many activations for their parameters, so that large batches take little time."""
+
+    width: int = 512
+    hidden: int = 2048
+    repeated: int = 16
+    """Activations in a row."""
+
+    def _block(self) -> nn.Module:
+        tanh = (nn.Tanh() for _ in range(self.repeated))
+        return nn.Sequential(
+            nn.Linear(self.width, self.hidden), *tanh, nn.Linear(self.hidden, self.width)
+        )
+
+
+MODEL = DeepBlocks()
+
+MICRO_BATCHES = (1, 16, 64, 128)
+"""Samples of a pass; the largest have 145 MiB of activations."""
 
 VARIANTS: Sequence[Mapping[str, Any]] = (
-    *({"sync": mode} for mode in ("ddp", "zero1", "fsdp_grad", "fsdp", "ring", "local_sgd")),
+    *({"sync": mode} for mode in ("ddp", "zero1", "fsdp_grad", "fsdp", "ring")),
     {"sync": "hsdp", "node_size": NODE},
     {"sync": "ddp", "checkpointing": "blocks"},
     {"sync": "ddp", "optimizer": "sgd"},
@@ -83,6 +102,7 @@ def be_a_rank() -> None:
             continue
         everyone: list[Any] = [None] * workers
         distributed.all_gather_object(everyone, peak_of(context, axes, MODEL))
+        print(axes, everyone, file=sys.stderr, flush=True)
         rows.append({"workers": workers, **axes, "memory_peak_bytes": max(everyone)})
     if context.rank == 0:
         print(json.dumps(rows), flush=True)
@@ -184,7 +204,7 @@ def main() -> None:
     inside = [
         index
         for index, row in enumerate(rows)
-        if row["workers"] == min(options.workers) and row["micro_batch"] <= 128
+        if row["workers"] == min(options.workers) and row["micro_batch"] <= 64
     ]
     table_rows.append(cells_of(f"{len(inside)} outwards", [score_of(rows, inside)]))
     headers = [

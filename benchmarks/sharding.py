@@ -213,6 +213,7 @@ def peak_of(context: RankContext, axes: Mapping[str, Any], workload: Blocks) -> 
         min_seconds=0,
         half_width=None,
         max_seconds=600,
+        exchange="off",
     )
     sweep = Sweep(
         workload=workload,

@@ -38,14 +38,11 @@ MEMORY_COLUMNS = (
 LEAST_PEAKS = 3
 """Measured peaks from which on a trial can be said not to fit."""
 
-LOOSE, UNKNOWN = 0.5, 1.0
-"""Prior standard deviation of a need, as a share of the parameters.
+KNOWN, LOOSE, UNKNOWN = 0.04, 0.5, 1.0
+"""Prior standard deviations of a mode's need, as shares of the parameters.
 
-With a compression, and in a mode that is not dtsweep's own.
+Of a mode whose arithmetic is known, with a compression, and of one that is not dtsweep's own.
 """
-
-KNOWN = 0.04
-"""The same in a mode whose arithmetic is known."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,8 +73,8 @@ class MemoryModel:
     def predict(self, points: Sequence[Point]) -> Need:
         """Predict the largest peak of a worker, in bytes, with its 90 % interval.
 
-        It is nan for fields of the workload of which nothing was measured: their number of
-        parameters is unknown.
+        It is nan for fields of the workload that no trial has had: their number of parameters is
+        unknown.
 
         Args:
             points: of the workload's class, also those that were measured.
@@ -257,17 +254,18 @@ def _setting(row: Row, *, node_workers: int, is_gpu: bool) -> Setting:
 def _labels(row: Row) -> list[str]:
     """Names of the parameters of each part, in the order of `PARTS`."""
     fields = _fields_of(row)
-    # A mode of the user may divide the activations, too.
-    own = "" if row["sync"] in MODES else row["sync"]
-    precision = row.get("precision") or "fp32"
-    checkpointing = row.get("checkpointing") or ""
+    activations, precision, checkpointing = f"activations {fields}", "", ""
+    if row["sync"] not in MODES:
+        # A mode of the user may divide the activations, too.
+        activations += f" {row['sync']}"
+    if row.get("precision") not in (None, "fp32", "tf32"):
+        precision = f"precision {row['precision']}"
+    if row.get("checkpointing"):
+        checkpointing = f"checkpointing {row['checkpointing']}"
+    mode = f"mode {row['sync']} {row.get('compression') or ''} {row.get('reshard') or ''}"
     return [
-        f"largest {fields}",
-        f"block {fields}",
-        f"activations {fields} {own}",
-        "" if precision in ("fp32", "tf32") else f"precision {precision}",
-        f"checkpointing {checkpointing}" if checkpointing else "",
-        f"mode {row['sync']} {row.get('compression') or ''} {row.get('reshard') or ''}",
+        *(f"largest {fields}", f"block {fields}", activations, precision, checkpointing),
+        mode,
     ]
 
 
@@ -301,7 +299,7 @@ def _is_field(name: str) -> bool:
 
 
 def _fields_of(row: Row) -> str:
-    """The workload's fields as text; numbers of any type alike."""
+    """The workload's fields as text; equal numbers are equal texts, whatever their types."""
     values = {name: row[name] for name in row if _is_field(name) and row[name] is not None}
     plain = {
         name: value if isinstance(value, str) else float(value) for name, value in values.items()

@@ -177,7 +177,7 @@ class FittedMemory:
         return probability
 
     def _needs(self, setups: MemorySetups) -> Numbers:
-        """Peaks without noise, (draws, n); of parts that nothing was measured of by the prior."""
+        """Peaks without noise, (draws, n); parts without a measurement are drawn from priors."""
         random = np.random.default_rng(2)
         values = dict(self.draws)
         for name, prior in priors_of(setups).items():

@@ -55,7 +55,7 @@ def fit_memory(setups: MemorySetups, measured: MeasuredPeaks) -> FittedMemory:
 
     Args:
         setups: what was measured, with known `model_bytes`.
-        measured: peaks, of which some are known to exceed a capacity alone.
+        measured: peaks; of some it is only known that they exceed a capacity.
     """
     posterior = _posterior(setups, measured, noise=1.0)
     best = min(

@@ -83,6 +83,13 @@ class Setting:
     offload: bool = False
 
     @property
+    def sharing_workers(self) -> int:
+        """Workers that share the shards, in modes that have them."""
+        if self.sync == "hsdp":
+            return self.node_workers
+        return self.workers
+
+    @property
     def update(self) -> Held:
         """Numbers of an update that are neither parameters nor state: of an Adam with no shards.
 
@@ -160,15 +167,14 @@ def _of_whole_models(setting: Setting) -> Moments:
 
 def _of_shards(setting: Setting) -> Moments:
     """Modes on FSDP2: shards stay, and blocks are whole while they compute."""
-    group = setting.node_workers if setting.sync == "hsdp" else setting.workers
-    shard = 1 / group
+    shard = 1 / setting.sharing_workers
     if setting.offload and setting.is_gpu:
         shard = 0.0
     frees = setting.sync != "fsdp_grad" and setting.reshard != "never"
     kept = Held(parameters=shard, state=shard)
-    gathered = 0.5 if setting.gathers_halves else 1.0
+    gathered = 1.0 - 0.5 * setting.gathers_halves
     # gloo has a copy of what travels.
-    copies = 0.0 if setting.is_gpu else 1.0
+    copies = float(not setting.is_gpu)
     after_forward = 0.0
     blocks = 3.0 - 2 * shard + copies - setting.gathers_halves
     if setting.reshard == "node":

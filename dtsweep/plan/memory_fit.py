@@ -111,4 +111,7 @@ def peaks_of(trials: Iterable[Trial], current: Mapping[str, Mapping[str, Any]]) 
 
 
 def _gib(size: float) -> str:
-    return f"{size / 2**30:.3g}"
+    gib = size / 2**30
+    if gib < 10:
+        return f"{gib:.2g}"
+    return f"{gib:.0f}"
