@@ -4,8 +4,8 @@ The model is 8 blocks as in `benchmarks.sharding`, of 64 MiB of parameters in fp
 AdamW. Trials of each world run one after another in the same processes, as in a session. Some of
 them are measured for the model of memory, the others are predicted:
 
-- *random*: 10 or 20 of them, in 20 draws (seeds 0 to 19);
-- *outwards*: those on 2 ranks with at most 64 samples, predicted are 4 ranks or more samples.
+- *random*: 8 or 16 of them, in 20 draws (seeds 0 to 19);
+- *outwards*: those on 2 ranks with at most 16 samples, predicted are 4 ranks or more samples.
 
 A capacity is one of the deciles of all peaks. A prediction says "fits" where that has a probability
 of at least 95 %, and "will not fit" where it has one below 5 %, as a plan does.
@@ -102,8 +102,9 @@ def be_a_rank() -> None:
             continue
         everyone: list[Any] = [None] * workers
         distributed.all_gather_object(everyone, peak_of(context, axes, MODEL))
-        print(axes, everyone, file=sys.stderr, flush=True)
         rows.append({"workers": workers, **axes, "memory_peak_bytes": max(everyone)})
+        if context.rank == 0:
+            print(rows[-1], file=sys.stderr, flush=True)
     if context.rank == 0:
         print(json.dumps(rows), flush=True)
     distributed.destroy_process_group()
@@ -195,7 +196,7 @@ def main() -> None:
     if options.keep:
         options.keep.write_text(json.dumps(rows))
     table_rows = []
-    for count in (10, 20):
+    for count in (8, 16):
         draws = [
             np.random.default_rng(seed).choice(len(rows), count, replace=False).tolist()
             for seed in range(DRAWS)
@@ -204,7 +205,7 @@ def main() -> None:
     inside = [
         index
         for index, row in enumerate(rows)
-        if row["workers"] == min(options.workers) and row["micro_batch"] <= 64
+        if row["workers"] == min(options.workers) and row["micro_batch"] <= 16
     ]
     table_rows.append(cells_of(f"{len(inside)} outwards", [score_of(rows, inside)]))
     headers = [

@@ -35,9 +35,6 @@ MEMORY_COLUMNS = (
 )
 """Columns of `trials` that a model of memory reads, with the fields of the workload."""
 
-LEAST_PEAKS = 3
-"""Measured peaks from which on a trial can be said not to fit."""
-
 KNOWN, LOOSE, UNKNOWN = 0.04, 0.5, 1.0
 """Prior standard deviations of a mode's need, as shares of the parameters.
 
@@ -60,9 +57,6 @@ class MemoryModel:
 
     node_workers: int
     """Most workers of a node."""
-
-    peaks: int
-    """Measured peaks that it rests on."""
 
     micro_batches: Mapping[str, frozenset[float]]
     """Micro-batches whose peak was measured, by the names of what activations depend on."""
@@ -104,14 +98,14 @@ class MemoryModel:
         """Mark the points whose need rests on measurements, not on priors alone: (points,).
 
         Activations need two micro-batches of their precision and checkpointing. Where states alone
-        are too much, any peaks do.
+        are too much, any peak does.
         """
         setups = self._setups([settings_of(point) for point in points])
         grows = [len(self.micro_batches.get(name, ())) > 1 for name in _activations(setups)]
         capacity = self.capacity_bytes or math.inf
         states = _without_activations(setups)
         fits = self.fitted.probability_to_fit(states, capacity)
-        evidence: Flags = (self.peaks >= LEAST_PEAKS) & (np.array(grows) | (fits < 0.01))
+        evidence: Flags = np.array(grows) | (fits < 0.01)
         return evidence
 
     def _setups(self, rows: Sequence[Row]) -> MemorySetups:
@@ -192,7 +186,6 @@ def _fitted(rows: Sequence[Row], model_bytes: Mapping[str, float], *, is_gpu: bo
         model_bytes=model_bytes,
         block_shares=block_shares,
         node_workers=node_workers,
-        peaks=int((~np.isnan(peaks)).sum()),
         micro_batches={name: frozenset(sizes) for name, sizes in micro_batches.items()},
         capacity_bytes=None if np.isnan(free).all() else float(np.nanmax(free)),
     )

@@ -11,6 +11,9 @@ from dtsweep.sweep.point import Point
 LEAST_PROBABILITY = 0.05
 """Probability to fit below which a trial is skipped."""
 
+LEAST_PEAKS = 3
+"""Measured peaks from which on a trial can be said not to fit."""
+
 GROWTH = 1.25
 """More peaks than at the last fit, as a factor, from which on another one is worth its time."""
 
@@ -77,7 +80,7 @@ class MemoryFit:
     def _fitted(self) -> Any:
         """The model of memory; None where too little is known."""
         counts = self._counts()
-        if not self.knows_capacity:
+        if counts[0] < LEAST_PEAKS or not self.knows_capacity:
             return None
         if counts != self._fitted_to:
             # Its imports take longer than most plans.

@@ -171,11 +171,12 @@ def make_plan(
     current = _current(rows)
     state = partial(_state, stale=stale, rerun=rerun, over=in_run.over)
     over = {*in_run.over}
+    memory = MemoryFit()
     while True:
         rounds = policy.rounds(points, [*counting, *in_run.rows], over=over, spent=in_run.spent)
         to_run, done = _sorted_out(sweep, rounds, current, state)
-        peaks = peaks_of(done, current)
-        reasons = _beyond_memory(sweep, to_run, peaks, current)
+        memory.peaks = peaks_of(done, current)
+        reasons = _beyond_memory(sweep, to_run, memory, current)
         if reasons.keys() <= over:
             break
         # They are not measured: the policy does not wait for them.
@@ -188,7 +189,7 @@ def make_plan(
         duration=expected_duration(sweep, remaining, rows),
         session_starts=starts(sweep, remaining),
         rows=rows,
-        peaks=peaks,
+        peaks=memory.peaks,
         axes=tuple(sweep.axes),
         stale=stale,
         question=sweep.question,
@@ -402,21 +403,21 @@ def _outcome(row: Mapping[str, Any] | None, *, rerun: str | None) -> tuple[str, 
 def _beyond_memory(
     sweep: Sweep,
     to_run: Sequence[Trial],
-    peaks: Sequence[Peak],
+    memory: MemoryFit,
     current: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, str]:
     """Find the trials that would run out of device memory, by those that did and by the peaks."""
     if not sweep.measure.prune:
         return {}
-    reasons = {}
-    if (memory := MemoryFit(peaks)).knows_capacity:
+    reasons: dict[str, str] = {}
+    if memory.knows_capacity:
         # One that is measured again was asked for.
         states = {trial.trial_id: current.get(trial.trial_id, {}) for trial in to_run}
         is_new = {name for name, row in states.items() if row.get("status") in (None, "skipped")}
         reasons = memory.will_not_fit([trial for trial in to_run if trial.trial_id in is_new])
-    full = [peak.point for peak in peaks if peak.status == "oom_device"]
+    full = [peak.point for peak in memory.peaks if peak.status == "oom_device"]
     if full:
-        fine = FittingPoints(peak.point for peak in peaks if peak.status == "ok")
+        fine = FittingPoints(peak.point for peak in memory.peaks if peak.status == "ok")
         reasons |= out_of_memory(to_run, full, fine=fine)
     return reasons
 
