@@ -1,11 +1,11 @@
-"""Predict the peak memory of trials from that of a few others, on 2 and 4 ranks.
+"""Predict the peak memory of trials from a few others, on 2 and 4 ranks.
 
 The model is 8 blocks as in `benchmarks.sharding`, of 64 MiB of parameters in fp32, trained by
 AdamW. Trials of each world run one after another in the same processes, as in a session. Some of
 them are measured for the model of memory, the others are predicted:
 
 - *random*: 8 or 16 of them, in 20 draws (seeds 0 to 19);
-- *outwards*: those on 2 ranks with at most 16 samples, predicted are 4 ranks or more samples.
+- *outwards*: those on 2 ranks with at most 16 samples, predicted are those with 4 ranks or more samples.
 
 A capacity is one of the deciles of all peaks. A prediction says "fits" where that has a probability
 of at least 95 %, and "will not fit" where it has one below 5 %, as a plan does.
@@ -162,9 +162,9 @@ def score_of(rows: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> Score:
 def cells_of(name: str, scores: Sequence[Score]) -> list[str]:
     """A row of the table."""
     errors = np.concatenate([score.errors for score in scores])
-    covered = np.concatenate([score.covered for score in scores])
-    fits = np.concatenate([score.fits for score in scores])
-    too_much = np.concatenate([score.too_much for score in scores])
+    covered = np.array([right for score in scores for right in score.covered], dtype=bool)
+    fits = np.array([right for score in scores for right in score.fits], dtype=bool)
+    too_much = np.array([right for score in scores for right in score.too_much], dtype=bool)
     asked = sum(score.asked for score in scores)
     return [
         name,
