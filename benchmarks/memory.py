@@ -5,7 +5,8 @@ AdamW. Trials of each world run one after another in the same processes, as in a
 them are measured for the model of memory, the others are predicted:
 
 - *random*: 8 or 16 of them, in 20 draws (seeds 0 to 19);
-- *outwards*: those on 2 ranks with at most 16 samples, predicted are those with 4 ranks or more samples.
+- *outwards*: those on 2 ranks with at most 16 samples; those with 4 ranks or more samples are
+  predicted.
 
 A capacity is one of the deciles of all peaks. A prediction says "fits" where that has a probability
 of at least 95 %, and "will not fit" where it has one below 5 %, as a plan does.
