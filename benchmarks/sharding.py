@@ -194,17 +194,17 @@ AXES: Mapping[str, Mapping[str, Any]] = {
 
 def taken_bytes(context: RankContext, variant: str) -> int:
     """What a trial takes on this rank beside the process itself."""
-    peak_of(context, variant, FEW)
+    peak_of(context, AXES[variant], FEW)
     gc.collect()
     release_memory(context.device)
     base = peak_bytes(context.device)
-    return peak_of(context, variant, MODEL) - base
+    return peak_of(context, AXES[variant], MODEL) - base
 
 
-def peak_of(context: RankContext, variant: str, workload: Blocks) -> int:
-    """`memory_peak_bytes` of a trial on this rank."""
+def peak_of(context: RankContext, axes: Mapping[str, Any], workload: Blocks) -> int:
+    """`memory_peak_bytes` of a trial on this rank, with AdamW and one sample unless axes say so."""
     workers = distributed.get_world_size()
-    axes = {"workers": [workers], "optimizer": ["adamw"], "micro_batch": [1]}
+    usual = {"workers": workers, "optimizer": "adamw", "micro_batch": 1}
     steps = Measure(
         repeats=1,
         warmup_steps=2,
@@ -213,10 +213,11 @@ def peak_of(context: RankContext, variant: str, workload: Blocks) -> int:
         min_seconds=0,
         half_width=None,
         max_seconds=600,
+        exchange="off",
     )
     sweep = Sweep(
         workload=workload,
-        axes=axes | {name: [value] for name, value in AXES[variant].items()},
+        axes={name: [value] for name, value in {**usual, **axes}.items()},
         measure=steps,
     )
     tasks = [task_of(sweep, candidates(sweep)[0].point)]

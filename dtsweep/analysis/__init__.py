@@ -24,6 +24,7 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     scaling         speed-up, efficiency and gain of more workers
     worthwhile      number of workers from which one more doesn't pay
     laws            laws of scaling, fitted to the measured sizes
+    memory          need of memory of points, measured or not
     training_time   training time, by the number of workers
     node_speeds     relative speeds of the nodes of a mixed cluster
     next_axes       axes to try next, by a point's bound

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,6 +27,7 @@ from dtsweep.cli.options import (
     sweep_argument,
     take_prices,
     tell,
+    try_all_option,
 )
 from dtsweep.cli.question import take_question, with_question
 from dtsweep.errors import SweepError
@@ -71,6 +73,7 @@ def carry_out(
     results: str | None,
     as_json: bool,
     html: str | None,
+    try_all: bool,
     **options: Any,
 ) -> NoReturn:
     """Run a sweep whose points are listed, print the report, and exit with the run's code.
@@ -81,6 +84,7 @@ def carry_out(
         results: where they are stored; None is the default folder.
         as_json: print the report as JSON values.
         html: file of a page that is kept fresh; None for none.
+        try_all: measure what is expected to run out of device memory, too.
         options: the other fields of `dtsweep.driver.planned.Options`.
     """
     from dtsweep.driver.planned import Options
@@ -88,6 +92,7 @@ def carry_out(
     from dtsweep.results.storage import absolute_place
     from dtsweep.text import count_of
 
+    sweep = _without_pruning(sweep, try_all=try_all)
     if results is None:
         results = results_of(sweep, in_process=options["in_process"])
     place = absolute_place(results)
@@ -143,6 +148,7 @@ def _page(html: str | None, results: str) -> AbstractContextManager[None]:
 @question_options
 @address_option
 @rerun_option
+@try_all_option
 @price_options
 @json_option
 def plan(sweep: str, settings: tuple[str, ...], **options: Any) -> None:
@@ -158,6 +164,7 @@ def show_plan(
     *,
     results: str | None,
     rerun: str | None,
+    try_all: bool,
     as_json: bool,
     **asked: Any,
 ) -> None:
@@ -168,6 +175,7 @@ def show_plan(
         candidates: its points.
         results: where what is done is stored; None is the default folder.
         rerun: what is measured again: None, `failed` or `all`.
+        try_all: plan what is expected to run out of device memory, too.
         as_json: print JSON values.
         asked: `address` of the Ray that is asked whether every world fits, and `prices` of nodes
             for what the run should cost; None asks for neither.
@@ -179,6 +187,7 @@ def show_plan(
     from dtsweep.results.store import Results, damage_of
     from dtsweep.sweep.goal import GOALS
 
+    sweep = _without_pruning(sweep, try_all=try_all)
     goal = None
     if sweep.question is not None:
         goal = sweep.question.goal
@@ -256,6 +265,13 @@ def read(
         values.setdefault(name, []).extend(listed)
     read, candidates = read_sweep(Path(sweep), values)
     return with_question(read, question), candidates
+
+
+def _without_pruning(sweep: Sweep, *, try_all: bool) -> Sweep:
+    """The sweep with `Measure(prune=False)` if all of its trials are to be tried."""
+    if not try_all:
+        return sweep
+    return replace(sweep, measure=replace(sweep.measure, prune=False))
 
 
 def _end_at_next_signal() -> None:

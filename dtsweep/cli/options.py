@@ -80,6 +80,11 @@ results_option = click.option(
 rerun_option = click.option(
     "--rerun", type=click.Choice(["failed", "all"]), help="Measure again what is done."
 )
+try_all_option = click.option(
+    "--try-all",
+    is_flag=True,
+    help="Also measure what is expected to run out of device memory.",
+)
 address_option = click.option(
     "--address", metavar="local|auto|HOST:PORT", help="Which Ray; by default the one Ray would use."
 )
@@ -161,6 +166,7 @@ _RUN_OPTIONS = (
     results_option,
     address_option,
     rerun_option,
+    try_all_option,
     click.option(
         "--node-timeout",
         "node_timeout_s",

@@ -23,6 +23,10 @@ TRIALS_LISTED = 60
 """Trials that are listed one by one; of more only the counts are shown."""
 
 
+REASONS_LISTED = 20
+"""Reasons to skip points that are listed, the most frequent ones."""
+
+
 def print_plan(
     plan: Plan,
     misfits: Mapping[str, str] | None,
@@ -63,10 +67,9 @@ def print_plan(
             },
             console=console,
         )
-    if (unlisted := counted["to_run"] + counted["done"] - len(listed)) > 0:
-        say(console, f"and {unlisted} more")
-    for reason, count in reasons(plan).most_common():
-        say(console, f"skipped {count}: {reason}")
+    if (more := counted["to_run"] + counted["done"] - len(listed)) > 0:
+        say(console, f"and {more} more")
+    _print_skipped(plan, console=console)
     for name, default in unread_everywhere(plan).items():
         say(console, f"to measure points that have no {name}, add {default!r} to its values")
     if plan.to_run:
@@ -86,6 +89,15 @@ def print_plan(
         say(console, "feasibility not checked: --address asks a cluster")
     else:
         say(console, f"{len(misfits)} trials don't fit")
+
+
+def _print_skipped(plan: Plan, *, console: Console) -> None:
+    """Print the most frequent reasons to skip points, and count the others."""
+    skipped = reasons(plan).most_common()
+    for reason, count in skipped[:REASONS_LISTED]:
+        say(console, f"skipped {count}: {reason}")
+    if more := sum(count for _, count in skipped[REASONS_LISTED:]):
+        say(console, f"skipped {more} more for other reasons")
 
 
 def _advice_on_concurrent(plan: Plan, concurrent: int) -> str:

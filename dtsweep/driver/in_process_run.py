@@ -28,7 +28,7 @@ from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankResult
-from dtsweep.metrics.rows import explaining_failure, other_devices
+from dtsweep.metrics.rows import explaining_failure, memory_facts, other_devices
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.sweep.task import Task
@@ -58,7 +58,7 @@ def run_in_process(planned: PlannedRun) -> RunTally:
         (),
         canaries={},
         is_profiled=planned.options.profile,
-        fine=planned.plan.fine,
+        peaks=planned.plan.peaks,
     )
     supply = Supply(planned, queue, recorder, lay_out=_in_order)
     prices = planned.options.prices
@@ -177,7 +177,7 @@ def _work_off(
             status = result.status
             charge = account.ended(0, result, wall_s=wall_s, is_trial=True)
             recorder.store(trial, task, result, started_at=started_at, wall_s=wall_s, charge=charge)
-            pruned = queue.prune(trial, status)
+            pruned = queue.prune(trial, status, memory_facts(result.facts, result.results))
             skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
             recorder.store_unmeasured(skipped)
             queue.ended(0, trial, task, status, session_has_ended=False)

@@ -168,7 +168,7 @@ def _drive(
         slots=len(settings),
         canaries={},
         is_profiled=planned.options.profile,
-        fine=planned.plan.fine,
+        peaks=planned.plan.peaks,
     )
     if any(row["interference"] is not None for row in planned.plan.rows):
         queue.knows_interference()

@@ -9,10 +9,13 @@ import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
 
 from dtsweep.plan.allotment import WaitingSession
 from dtsweep.plan.canary_choice import choose_canaries, has_canaries
 from dtsweep.plan.estimate import FIRST_PACE, Pace
+from dtsweep.plan.memory_fit import MemoryFit, Peak
 from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.results.statuses import ATTEMPTS, is_retried
@@ -31,6 +34,8 @@ PROFILE_TRIES = 3
 
 The limit holds because the profiler itself may fail.
 """
+
+NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 OF_CLUSTER = "cluster"
 """Stands for all canaries where one of them is measured alone."""
@@ -90,7 +95,7 @@ class Queue:
         slots: int = 1,
         canaries: Mapping[World, Trial],
         is_profiled: bool = False,
-        fine: Iterable[Point] = (),
+        peaks: Iterable[Peak] = (),
     ) -> None:
         """Line the trials up.
 
@@ -100,7 +105,7 @@ class Queue:
             slots: how many sessions may run at the same time.
             canaries: what a session measures at both ends, by its largest world.
             is_profiled: whether the first trial of each world is to be profiled.
-            fine: points that ended `ok` before: what they fit into is known.
+            peaks: of memory, of trials that ended before.
         """
         self._sweep = sweep
         self._canaries: Mapping[World, Trial] = {}
@@ -116,7 +121,8 @@ class Queue:
         self.extend(groups, canaries)
         self._slots = [SlotQueue() for _ in range(slots)]
         self._profiles = Counter[World]()
-        self._fine = FittingPoints(fine)
+        self._memory = MemoryFit(peaks)
+        self._fine = FittingPoints(peak.point for peak in self._memory.peaks if peak.status == "ok")
         self._alone: set[str] = set()
         """Canaries that were measured alone, or are to be: of a point, or of the cluster."""
         self._failed_alone = Counter[str]()
@@ -379,31 +385,57 @@ class Queue:
         queue.wants_alone = False
         self._alone_failed(self._task_of(canary, attempt))
 
-    def prune(self, trial: Trial, status: str) -> list[tuple[Trial, str]]:
-        """Take out the trials that would run out of device memory as a trial has.
+    def prune(
+        self, trial: Trial, status: str, facts: Mapping[str, Any] = NO_FACTS
+    ) -> list[tuple[Trial, str]]:
+        """Take out the trials that would run out of device memory, now that a trial has ended.
 
         It is called before `ended`, which looks at the remaining trials.
+
+        Args:
+            trial: that ended.
+            status: how it ended.
+            facts: columns of its row about memory.
 
         Returns:
             The trials that are skipped now, each with its reason.
         """
         if status == "ok":
             self._fine.add(trial.point)
-        if status != "oom_device" or trial.is_canary or not self._sweep.measure.prune:
+        if status not in ("ok", "oom_device") or trial.is_canary:
+            return []
+        is_news = self._memory.add(Peak(trial.point, status, facts))
+        if not self._sweep.measure.prune:
             return []
         groups = [*self._waiting, *(slot.group for slot in self._slots)]
-        waiting = [queued for group in groups for queued, _ in group if not queued.is_canary]
-        reasons = out_of_memory(waiting, [trial.point], fine=self._fine)
-        for group in groups:
+        waiting = [
+            (queued, attempt)
+            for group in groups
+            for queued, attempt in group
+            if not queued.is_canary
+        ]
+        reasons: dict[str, str] = {}
+        if is_news:
+            # Another attempt was begun already.
+            new = [queued for queued, attempt in waiting if attempt == 1]
+            reasons = self._memory.will_not_fit(new)
+        trials = [queued for queued, _ in waiting]
+        if status == "oom_device":
+            reasons |= out_of_memory(trials, [trial.point], fine=self._fine)
+        self._take_out(reasons)
+        return [
+            (queued, reasons[queued.trial_id]) for queued in trials if queued.trial_id in reasons
+        ]
+
+    def _take_out(self, trial_ids: Collection[str]) -> None:
+        """Take trials out of all sessions, and sessions of which nothing is left."""
+        for group in (*self._waiting, *(slot.group for slot in self._slots)):
             kept = [
-                (queued, attempt) for queued, attempt in group if queued.trial_id not in reasons
+                (queued, attempt) for queued, attempt in group if queued.trial_id not in trial_ids
             ]
             group.clear()
             group.extend(kept)
         self._waiting = [group for group in self._waiting if group]
-        return [
-            (queued, reasons[queued.trial_id]) for queued in waiting if queued.trial_id in reasons
-        ]
 
     def _task_of(self, trial: Trial, attempt: int) -> Task:
         return task_of(

@@ -27,6 +27,7 @@ from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.charge import NO_CHARGE
+from dtsweep.metrics.rows import memory_facts
 from dtsweep.plan.trial import Trial
 from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.session.session_settings import Settings
@@ -304,7 +305,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             wall_s=wall_s,
             charge=charge,
         )
-        pruned = self._queue.prune(ended.trial, status)
+        pruned = self._queue.prune(ended.trial, status, memory_facts(result.facts, result.results))
         skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
         self._recorder.store_unmeasured(skipped)
         given_up = self._queue.give_up(ended.slot, ended.task, hopeless_for=result.hopeless_for)

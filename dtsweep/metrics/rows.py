@@ -115,6 +115,7 @@ def trial_row(
         **task_row(sweep, point, task),
         **machine_columns(facts, harness=harness),
         "harness": harness,
+        "device_free_bytes": _least_free_bytes(results),
     }
     if results:
         row["status"], row["reason"] = explaining_failure(results)
@@ -190,6 +191,25 @@ def machine_columns(facts: FactsByRank, *, harness: str) -> Row:
         "env_id": _environment_id(facts, harness),
         **{name: value for name, value in first.machine.items() if name.endswith("_version")},
     }
+
+
+def memory_facts(facts: FactsByRank, results: ResultsByRank) -> Row:
+    """Columns of an attempt that say what its memory was, as `trial_row` has them."""
+    measured = [result.measured for result in results.values() if result.measured is not None]
+    row: Row = {"device_free_bytes": _least_free_bytes(results)}
+    if facts:
+        of_machine = machine_columns(facts, harness="ray")
+        row |= {name: of_machine[name] for name in ("backend", "hosts")}
+    if measured:
+        row["memory_peak_bytes"] = max(one.memory_peak_bytes for one in measured)
+        row |= {name: getattr(measured[0], name) for name in ("parameters", "blocks")}
+    return row
+
+
+def _least_free_bytes(results: ResultsByRank) -> int | None:
+    """Free memory of the fullest GPU before an attempt; None on a CPU."""
+    free = [result.device_free_bytes for result in results.values()]
+    return min((count for count in free if count is not None), default=None)
 
 
 def _environment_id(facts: FactsByRank, harness: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.plan.estimate import Duration, expected_duration, starts
+from dtsweep.plan.memory_fit import FACTS, MemoryFit, Peak, peaks_of
 from dtsweep.plan.policy import NOTHING_SPENT, Policy, Round, Spent
 from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.settle import policy_of
@@ -47,6 +48,7 @@ PLANNED_BY = frozenset(
         *("row_number", "interference", "interference_low", "concurrent_trials"),
         *("window_s", "startup_s", "nodes_wait_s", "trial_s", "overhead_s"),
         *("dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"),
+        *FACTS,
     }
 )
 """Columns of the attempts that a plan and its run read, without the workloads' fields."""
@@ -108,8 +110,8 @@ class Plan:
     rows: Rows
     """All attempts so far of the harness that it was made for, the oldest first."""
 
-    fine: Sequence[Point] = ()
-    """Points that are done and `ok`."""
+    peaks: Sequence[Peak] = ()
+    """Peaks of memory of trials that are done, and those that ran out of it."""
 
     axes: Sequence[str] = ()
     """Names of the sweep's axes: what distinguishes points."""
@@ -169,11 +171,12 @@ def make_plan(
     current = _current(rows)
     state = partial(_state, stale=stale, rerun=rerun, over=in_run.over)
     over = {*in_run.over}
+    memory = MemoryFit()
     while True:
         rounds = policy.rounds(points, [*counting, *in_run.rows], over=over, spent=in_run.spent)
         to_run, done = _sorted_out(sweep, rounds, current, state)
-        full, fine = (_points_that_ended(status, done, current) for status in ("oom_device", "ok"))
-        reasons = _out_of_memory(sweep, to_run, full=full, fine=fine)
+        memory.peaks = peaks_of(done, current)
+        reasons = _beyond_memory(sweep, to_run, memory, current)
         if reasons.keys() <= over:
             break
         # They are not measured: the policy does not wait for them.
@@ -186,7 +189,7 @@ def make_plan(
         duration=expected_duration(sweep, remaining, rows),
         session_starts=starts(sweep, remaining),
         rows=rows,
-        fine=fine,
+        peaks=memory.peaks,
         axes=tuple(sweep.axes),
         stale=stale,
         question=sweep.question,
@@ -235,12 +238,6 @@ def _sorted_out(
             elif is_done is False:
                 to_run.append(trial)
     return to_run, done
-
-
-def _points_that_ended(
-    status: str, done: Sequence[Trial], current: Mapping[str, Mapping[str, Any]]
-) -> list[Point]:
-    return [trial.point for trial in done if current[trial.trial_id]["status"] == status]
 
 
 def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
@@ -403,13 +400,26 @@ def _outcome(row: Mapping[str, Any] | None, *, rerun: str | None) -> tuple[str, 
     return f"was {status}", False
 
 
-def _out_of_memory(
-    sweep: Sweep, to_run: Sequence[Trial], *, full: Sequence[Point], fine: Sequence[Point]
+def _beyond_memory(
+    sweep: Sweep,
+    to_run: Sequence[Trial],
+    memory: MemoryFit,
+    current: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, str]:
-    """Find the trials that would run out of device memory as others did."""
-    if not sweep.measure.prune or not full:
+    """Find the trials that would run out of device memory, by those that did and by the peaks."""
+    if not sweep.measure.prune:
         return {}
-    return out_of_memory(to_run, full, fine=FittingPoints(fine))
+    reasons: dict[str, str] = {}
+    if memory.knows_capacity:
+        # One that is measured again was asked for.
+        states = {trial.trial_id: current.get(trial.trial_id, {}) for trial in to_run}
+        is_new = {name for name, row in states.items() if row.get("status") in (None, "skipped")}
+        reasons = memory.will_not_fit([trial for trial in to_run if trial.trial_id in is_new])
+    full = [peak.point for peak in memory.peaks if peak.status == "oom_device"]
+    if full:
+        fine = FittingPoints(peak.point for peak in memory.peaks if peak.status == "ok")
+        reasons |= out_of_memory(to_run, full, fine=fine)
+    return reasons
 
 
 def _without(

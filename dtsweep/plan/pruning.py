@@ -60,7 +60,7 @@ def out_of_memory(
         least[family] = min(point.micro_batch, least.get(family, point.micro_batch))
     near = {trial.trial_id: trial.point for trial in trials if _scalars(trial.point) in scalars}
     return {
-        trial_id: f"micro_batch={smaller} ran out of memory; prune=False measures it"
+        trial_id: f"micro_batch={smaller} ran out of memory; --try-all measures it"
         for trial_id, point in near.items()
         if (smaller := least.get(_all_else(point), point.micro_batch)) < point.micro_batch
     }

@@ -372,6 +372,12 @@ TRIALS: tuple[Column, ...] = (
         "NCCL's collectives per step, mean of the workers; with env.TORCH_NCCL_ENABLE_TIMING=1",
     ),
     Column("memory_peak_bytes", INT, "bytes", "largest peak of a worker"),
+    Column(
+        "device_free_bytes",
+        INT,
+        "bytes",
+        "of a worker's GPU, not taken by any process before the trial; the least, null on a CPU",
+    ),
     Column("rank_skew", FLOAT, "", "slowest worker's own work per step over the fastest's, less 1"),
     Column("rank_skew_low", FLOAT, "", "lower 95 % bound of it; 0 where the workers may be equal"),
     Column(

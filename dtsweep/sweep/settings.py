@@ -71,7 +71,10 @@ class Measure:
     """Seconds until all ranks have built and warmed up, at most; then the trial is a `hang`."""
 
     prune: bool = True
-    """True if a point is skipped once one with a smaller `micro_batch` ran out of memory."""
+    """True if points that are expected to run out of device memory are skipped.
+
+    `--try-all` stands for False.
+    """
 
     canary: bool = True
     """True if one fixed point is measured at both ends of a session, to show drift."""

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 
+from dtsweep.metrics.rows import task_row
+from dtsweep.provenance.sources import sources_of
+from dtsweep.provenance.versions import versions
+from dtsweep.results.store import Results
+from dtsweep.sweep.file import read_sweep
+from dtsweep.sweep.task import task_of
+from dtsweep.sweep.values import column_types
 from tests.conftest import Command
 from tests.pages import ROOT
 
@@ -64,3 +73,37 @@ def test_a_limit_before_the_first_trial_is_exit_code_3_and_no_mistake(
     done = forked_command(*sweep, "--price", "1", "--max-cost", "1e-9", folder=tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
     assert "goes on" in done.stderr.splitlines()[-1]
+
+
+ONE_WORKER = """
+from dtsweep import Measure, Sweep, workloads
+
+sweep = Sweep(
+    workload=workloads.Gpt(),
+    axes={"workers": [1], "micro_batch": [1, 2, 4, 64]},
+    measure=Measure(repeats=1),
+)
+"""
+
+
+def test_a_plan_says_what_a_gpu_has_no_memory_for_and_try_all_measures_it(
+    tmp_path: Path, forked_command: Command
+) -> None:
+    file = tmp_path / "one_worker.py"
+    file.write_text(ONE_WORKER)
+    sweep, candidates = read_sweep(file)
+    on_gpu = {"backend": "nccl", "hosts": 1, "parameters": 1000, "device_free_bytes": 32 * 2**30}
+    for point in (candidate.point for candidate in candidates[:3]):
+        row = task_row(sweep, point, task_of(sweep, point))
+        row |= {**versions(), **sources_of(sweep.workload, file=file).columns(row), **on_gpu}
+        row |= {"harness": "ray", "status": "ok", "started_at": datetime.now(UTC)}
+        row["memory_peak_bytes"] = point.micro_batch * 2**30
+        Results(tmp_path / "r").commit(row, workload_types=column_types(sweep.workload))
+    command = ["plan", file, "--results", "r"]
+    planned = forked_command(*command, folder=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    said = " ".join(planned.stdout.split())
+    assert "0 trials to run, 3 done, 1 skipped" in said
+    assert re.search(r"will not fit \(needs about 6\d GiB of 32\); --try-all measures it", said)
+    tried = forked_command(*command, "--try-all", folder=tmp_path)
+    assert "1 trial to run, 3 done, 0 skipped" in tried.stdout

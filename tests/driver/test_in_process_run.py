@@ -170,9 +170,7 @@ def test_larger_batches_than_one_that_ran_out_of_memory_are_skipped_until_they_a
         )
         frame = dtsweep.run(sweep, tmp_path, in_process=True)
         skipped = frame[frame["status"] == "skipped"]
-        assert set(skipped["reason"]) <= {
-            "micro_batch=8 ran out of memory; prune=False measures it"
-        }
+        assert set(skipped["reason"]) <= {"micro_batch=8 ran out of memory; --try-all measures it"}
         return dict(zip(frame["micro_batch"], frame["status"], strict=True))
 
     assert statuses(4, 8) == {4: "ok", 8: "oom_device"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from dtsweep import Measure, Resources, Sweep
 from dtsweep.driver.queue import CANARY_EVERY_S, Queue
 from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.estimate import FIRST_PACE
+from dtsweep.plan.memory_fit import Peak
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.results.statuses import ATTEMPTS
@@ -34,7 +36,8 @@ def queue_of(
     is_profiled: bool = False,
     is_nested: bool = False,
     axes: dict[str, list[object]] | None = None,
-    fine: Sequence[Point] = (),
+    peaks: Sequence[Peak] = (),
+    is_smallest_first: bool = False,
     share_nodes: bool = False,
     repeats: int = 1,
     **measure: object,
@@ -44,6 +47,7 @@ def queue_of(
         axes=axes or AXES,
         measure=Measure(repeats=repeats, **measure),  # type: ignore[arg-type]  # fields
         resources=Resources(share_nodes=share_nodes),
+        priority=(lambda point: -point.micro_batch) if is_smallest_first else None,
     )
     trials = make_plan(sweep, candidates(sweep), []).to_run
     groups = groups_of(trials, fresh=sweep.measure.fresh)
@@ -55,7 +59,7 @@ def queue_of(
         slots=slots,
         canaries=choose_canaries(trials),
         is_profiled=is_profiled,
-        fine=fine,
+        peaks=peaks,
     )
 
 
@@ -274,7 +278,7 @@ def test_what_is_given_up_has_no_canaries() -> None:
 # A point that ran out of device memory
 
 RISING: Axes = {"workers": [1, 2], "micro_batch": [2, 4, 8, 16], "sync": ["ddp", "local_sgd"]}
-REASON = "micro_batch=4 ran out of memory; prune=False measures it"
+REASON = "micro_batch=4 ran out of memory; --try-all measures it"
 
 
 def run_out(
@@ -330,7 +334,7 @@ def test_what_fitted_in_an_earlier_run_is_known() -> None:
     queue = queue_of(
         axes={"micro_batch": [2, 4, 8]},
         canary=False,
-        fine=[Point(workload=Tokens(), micro_batch=8)],
+        peaks=[Peak(Point(workload=Tokens(), micro_batch=8), "ok", {})],
     )
     trial, _ = take(queue)
     assert queue.prune(smallest(trial), "oom_device") == []
@@ -341,6 +345,38 @@ def test_without_pruning_all_are_measured() -> None:
     trial, _ = take(queue)
     assert queue.prune(smallest(trial), "oom_device") == []
     assert len(work_off(queue)) == 2
+
+
+def test_what_needs_more_than_a_gpu_has_by_the_peaks_so_far_is_skipped_without_a_try() -> None:
+    skipped = {}
+    for prune in (True, False):
+        queue = queue_of(
+            axes={"micro_batch": [1, 2, 4, 8, 200]},
+            canary=False,
+            is_smallest_first=True,
+            prune=prune,
+        )
+        skipped[prune] = _pruned_as_memory_grows(queue)
+    assert skipped[False] == []
+    (reason,) = skipped[True]
+    assert re.fullmatch(r"will not fit \(needs about (19|20)\d GiB of 78\); --try-all .*", reason)
+
+
+def _pruned_as_memory_grows(queue: Queue) -> list[str]:
+    """Let trials end `ok` with a peak of 1 GiB a sample; the reasons of those skipped."""
+    reasons = []
+    while not queue.is_empty:
+        trial, task = take(queue)
+        size = trial.point.micro_batch
+        facts = {
+            "backend": "nccl",
+            "parameters": 1000,
+            "memory_peak_bytes": size * 2**30,
+            "device_free_bytes": 78 * 2**30,
+        }
+        reasons += [reason for _, reason in queue.prune(trial, "ok", facts)]
+        queue.ended(0, trial, task, "ok", session_has_ended=False)
+    return reasons
 
 
 def test_a_canary_that_ran_out_skips_nothing() -> None:

@@ -15,6 +15,7 @@ from dtsweep.metrics.rank_result import RankColumns, RankFacts, RankResult, Tria
 from dtsweep.metrics.rows import (
     explaining_failure,
     machine_columns,
+    memory_facts,
     other_devices,
     rank_rows,
     step_columns,
@@ -252,6 +253,11 @@ def test_free_memory_is_stored_where_nothing_else_was_measured() -> None:
     failed = Sent(facts(), RankResult(status="oom_device", reason="full", device_free_bytes=5))
     (rank,) = rank_rows(*marked([failed]))
     assert rank["device_free_bytes"] == 5
+    assert memory_facts(*marked([failed, failed])) == {
+        "device_free_bytes": 5,
+        "backend": "gloo",
+        "hosts": 1,
+    }
 
 
 def on_gpu(clock_hz: float | None, *, busy: float | None = 0.9, model: str = "H100") -> Sent:
