@@ -35,6 +35,8 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     noise           noise behind an answer: the machine's drift, and windows that are too short
     recommend       configuration for a goal: the answer, and what it gives up
     forecast        rounds that a question will take, by simulation from the launches so far
+    settings        settings of points and of trials in one form
+    setups          settings and measurements as the arrays of the performance model
     decision        whether the question of a sweep is decided, and which points are open
 """
 
