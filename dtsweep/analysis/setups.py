@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from dtsweep.analysis.settings import (
 from dtsweep.model.setups import Measured, Setups
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.modes import mode_in_results
-from dtsweep.sweep.point import Point
+from dtsweep.sweep.point import CHOSEN_FIELDS, Point
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,14 +28,11 @@ if TYPE_CHECKING:
 _BY_ITSELF = ("workers", "micro_batch", "accumulation", "sync_period")
 """Settings with arrays of their own."""
 
-_WITHOUT_EFFECT = ("learning_rate",)
+WITHOUT_EFFECT = ("learning_rate",)
 """Settings that the step time doesn't depend on."""
 
 _JOINED = ("compression", "compression_coding")
 """Settings that are one category."""
-
-_ONE_WHERE_NULL = ("compression_ratio", "compression_rank", "shards")
-"""Numbers that some modes and compressions alone read; 1 stands for null."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +42,8 @@ class Encoding:
     categories: tuple[str, ...]
     """Names of the settings without an order that vary."""
 
-    numbers: tuple[str, ...]
-    """Names of the further settings that vary and are numbers above 0 throughout."""
+    numbers: Mapping[str, float]
+    """Further settings that vary and are numbers above 0: a mean for those that don't read them."""
 
     nodes: Mapping[tuple[str, int], int]
     """Measured number of nodes, by placement and workers."""
@@ -77,46 +74,54 @@ def encoding_of(trials: pd.DataFrame, others: Sequence[Settings] = ()) -> Encodi
     )
 
 
-def _varying(settings: Sequence[Settings]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name the categories and the numbers that vary."""
-    categories, numbers = [], []
-    own = {*_BY_ITSELF, *_WITHOUT_EFFECT, *_JOINED}
+def _varying(settings: Sequence[Settings]) -> tuple[tuple[str, ...], dict[str, float]]:
+    """Name the categories and the numbers that vary among those that read them."""
+    categories: list[str] = []
+    numbers: dict[str, float] = {}
+    own = {*_BY_ITSELF, *WITHOUT_EFFECT, *_JOINED}
     for name in dict.fromkeys(name for one in settings for name in one if name not in own):
-        values = {one.get(name) for one in settings}
+        values = {one.get(name) for one in settings if _reads(one, name)}
+        positive = [number_of(value) for value in values]
         if len(values) < 2:
             continue
-        if _are_numbers(name, values):
-            numbers.append(name)
+        if min(positive) > 0:
+            numbers[name] = geometric_mean(positive)
         else:
             categories.append(name)
     if len({_compression(one) for one in settings}) > 1:
         categories.append("compression")
-    return tuple(categories), tuple(numbers)
+    return tuple(categories), numbers
 
 
-def _are_numbers(name: str, values: set[Any]) -> bool:
-    """True if all values are numbers above 0, of which a logarithm can be taken."""
-    if name in _ONE_WHERE_NULL:
+def _reads(settings: Settings, name: str) -> bool:
+    """True if a setting has an effect: null may be a value of it, or mean that nothing reads it."""
+    if name not in CHOSEN_FIELDS or settings.get(name) is not None:
         return True
-    return all(_number(name, value) > 0 for value in values)
+    info = COMPRESSIONS.get(settings.get("compression") or "")
+    return name in mode_in_results(settings["sync"]).reads or bool(info and name in info.reads)
 
 
-def _number(name: str, value: Any) -> float:
-    """Value of a setting as a number; 0 if it isn't one."""
-    if value is None and name in _ONE_WHERE_NULL:
-        return 1.0
-    is_variable = name.startswith("env.") and isinstance(value, str)
-    if isinstance(value, bool) or not (is_variable or isinstance(value, int | float)):
+def number_of(value: Any) -> float:
+    """Value of a setting as a number; 0 if it isn't one above 0.
+
+    >>> number_of(8), number_of("0.5"), number_of("relu"), number_of(True)
+    (8.0, 0.5, 0.0, 0.0)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return 0.0
     try:
         number = float(value)
     except ValueError:
         return 0.0
-    return number if math.isfinite(number) else 0.0
+    return max(0.0, number) if math.isfinite(number) else 0.0
 
 
-def _text(value: Any) -> str:
-    """Value of a category as a text: 8.0 and 8 are one."""
+def text_of(value: Any) -> str:
+    """Value of a setting as a text: 8.0 and 8 are one.
+
+    >>> text_of(8.0), text_of(None)
+    ('8', 'none')
+    """
     if value is None:
         return "none"
     if isinstance(value, float):
@@ -133,11 +138,11 @@ def _compression(settings: Settings) -> str:
 def _full_compression(settings: Settings) -> str:
     """Name a compression with all that decides its bytes."""
     numbers = [settings.get(name) for name in ("compression_ratio", "compression_rank")]
-    return " ".join([_compression(settings), *(_text(number) for number in numbers if number)])
+    return " ".join([_compression(settings), *(text_of(number) for number in numbers if number)])
 
 
 def _place(settings: Settings) -> tuple[str, int]:
-    return _text(settings.get("placement")), int(settings["workers"])
+    return text_of(settings.get("placement")), int(settings["workers"])
 
 
 def _workers_per_node(measured: Sequence[Settings], hosts: Sequence[int]) -> dict[str, float]:
@@ -182,8 +187,8 @@ def setups_of_settings(settings: Sequence[Settings], encoding: Encoding) -> Setu
         exchanges_each_pass=np.array([mode.exchanges_each_pass for mode in modes], dtype=np.bool_),
         categories={name: _texts(settings, name) for name in encoding.categories},
         numbers={
-            name: _column(_number(name, one.get(name)) for one in settings)
-            for name in encoding.numbers
+            name: _column(number_of(one.get(name)) or typical for one in settings)
+            for name, typical in encoding.numbers.items()
         },
     )
 
@@ -211,7 +216,7 @@ def _column(values: Iterable[Any]) -> NDArray[np.float64]:
 def _texts(settings: Sequence[Settings], name: str) -> NDArray[Any]:
     if name == "compression":
         return np.array([_compression(one) for one in settings], dtype=object)
-    return np.array([_text(one.get(name)) for one in settings], dtype=object)
+    return np.array([text_of(one.get(name)) for one in settings], dtype=object)
 
 
 def _is_asynchronous(settings: Settings) -> bool:
