@@ -37,6 +37,10 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     forecast        rounds that a question will take, by simulation from the launches so far
     settings        settings of points and of trials in one form
     setups          settings and measurements as the arrays of the performance model
+    carried         ratios of measured quantities, carried over to other configurations
+    reach           settings that predictions can have
+    model           performance of configurations that were not measured
+    asked           configurations that a user asks for, as settings
     decision        whether the question of a sweep is decided, and which points are open
 """
 
@@ -48,6 +52,7 @@ from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, hypervolume
 from dtsweep.analysis.launches import setting_columns, without_canaries
 from dtsweep.analysis.laws import laws
+from dtsweep.analysis.model import PerformanceModel, performance_model
 from dtsweep.analysis.node_speeds import node_speeds
 from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling
@@ -61,6 +66,7 @@ __all__ = [
     "GOALS",
     "Campaign",
     "Goal",
+    "PerformanceModel",
     "Recommendation",
     "Study",
     "bottleneck",
@@ -73,6 +79,7 @@ __all__ = [
     "node_speeds",
     "on_frontier",
     "over_launches",
+    "performance_model",
     "read_campaign",
     "recommend",
     "scaling",

@@ -29,6 +29,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     as_json         the report as JSON values
     terminal        the report in the terminal
     status          state of a campaign: in the terminal, in one line, as JSON values
+    predictions     predictions of configurations: in the terminal, and as JSON values
     difference_view  a comparison of two points, in words and as JSON values
 """
 
