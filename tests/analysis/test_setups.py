@@ -36,9 +36,11 @@ def test_rows_of_one_session_share_a_launch() -> None:
     assert measured_of(rows)[1].launch.tolist() == [0, 1, 0]
 
 
-def test_an_error_is_a_share_of_the_rate_and_0_where_unknown() -> None:
-    rows = trials({"samples_per_s_error": 2.0}, {}, samples_per_s=100.0)
-    assert measured_of(rows)[1].error.tolist() == [0.02, 0.0]
+def test_an_error_is_a_share_of_the_rate_and_the_usual_one_where_unknown() -> None:
+    errors = [{"samples_per_s_error": error} for error in (2.0, 4.0, 6.0, None)]
+    rows = trials(*errors, samples_per_s=100.0)
+    assert measured_of(rows)[1].error.tolist() == [0.02, 0.04, 0.06, 0.04]
+    assert measured_of(rows[3:])[1].error.tolist() == [0.0]
 
 
 def test_settings_that_vary_are_categories_or_numbers() -> None:
