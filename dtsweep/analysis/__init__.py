@@ -40,6 +40,7 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     carried         ratios of measured quantities, carried over to other configurations
     reach           settings that predictions can have
     model           performance of configurations that were not measured
+    importance      importance of the swept axes for the step time
     asked           configurations that a user asks for, as settings
     decision        whether the question of a sweep is decided, and which points are open
 """
@@ -50,6 +51,7 @@ from dtsweep.analysis.bottleneck import bottleneck
 from dtsweep.analysis.campaign import Campaign, read_campaign
 from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, hypervolume
+from dtsweep.analysis.importance import importance
 from dtsweep.analysis.launches import setting_columns, without_canaries
 from dtsweep.analysis.laws import laws
 from dtsweep.analysis.model import PerformanceModel, performance_model
@@ -74,6 +76,7 @@ __all__ = [
     "difference",
     "frontier",
     "hypervolume",
+    "importance",
     "launch_sigma",
     "laws",
     "node_speeds",

@@ -29,6 +29,9 @@ from dtsweep.sweep.point import Point
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_TRIALS = 200
+"""Trials that a model is fitted to by default: the time of a fit grows with their third power."""
+
 PREDICTED = (
     "samples_per_s",
     "latency_s",
@@ -199,11 +202,13 @@ def _named(name: str, values: Numbers) -> dict[str, Numbers]:
     }
 
 
-def performance_model(frame: Frame) -> list[PerformanceModel]:
+def performance_model(frame: Frame, *, most_trials: int = MOST_TRIALS) -> list[PerformanceModel]:
     """Fit the performance of each model in each environment.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
+        most_trials: trials that one model is fitted to; of more, as many are taken at equal
+            intervals in their order.
 
     Returns:
         One for each `model_digest` and `env_id` of the measured trials, in their order. It is
@@ -224,8 +229,15 @@ def performance_model(frame: Frame) -> list[PerformanceModel]:
             PerformanceModel(
                 model_digest=model_digest,
                 env_id=env_id,
-                trials=rows.reset_index(drop=True),
+                trials=_thinned(rows, most_trials).reset_index(drop=True),
                 points=points.reset_index(drop=True),
             )
         )
     return models
+
+
+def _thinned(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Take at most so many rows, at equal intervals."""
+    if len(rows) <= most:
+        return rows
+    return rows.iloc[np.linspace(0, len(rows) - 1, most).astype(int)]

@@ -270,7 +270,7 @@ def measured_of(trials: pd.DataFrame, encoding: Encoding | None = None) -> tuple
     measured = Measured(
         step_s=setups.samples_per_step / rate,
         # A window that drifts has no error of its own: the others say how much windows vary.
-        error=error.fillna(error.median()).fillna(0.0).to_numpy(),
+        error=error.fillna(error.median()).fillna(0.0).to_numpy("float64"),
         pass_s=trials["pass_s"].to_numpy("float64"),
         launch=trials["launch"].factorize()[0].astype(np.int64),
     )

@@ -200,6 +200,7 @@ def _content(
     from dtsweep.analysis import Study
     from dtsweep.report.content import content_of
     from dtsweep.report.costs import costs_of
+    from dtsweep.report.importance_words import importance_of_axes
     from dtsweep.report.node_table import speeds_of_nodes
     from dtsweep.report.redacted import redacted_content_of
     from dtsweep.report.times import training_times
@@ -216,6 +217,7 @@ def _content(
     sections: list[Callable[[Study], Section]] = [
         speeds_of_nodes(results),
         costs_of(results, prices=prices),
+        importance_of_axes,
     ]
     if samples is not None:
         sections.append(training_times(samples=samples, worker_price=worker_price))

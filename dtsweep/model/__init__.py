@@ -15,4 +15,5 @@ turned into them by `dtsweep.analysis`. In reading order:
     limits          configurations that can't be predicted, and why
     parameters      parameters in units that a person can check
     step_time       the model of the step time: fit and predict
+    importance      shares of a variance by axes of a grid
 """
