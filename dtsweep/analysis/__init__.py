@@ -40,8 +40,10 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     carried         ratios of measured quantities, carried over to other configurations
     reach           settings that predictions can have
     model           performance of configurations that were not measured
+    swept           swept axes, with their measured values
     importance      importance of the swept axes for the step time
     asked           configurations that a user asks for, as settings
+    unmeasured      points that were not measured and are predicted to be better
     decision        whether the question of a sweep is decided, and which points are open
 """
 

@@ -101,6 +101,25 @@ def asked_of(settings: Mapping[str, Scalar], points: pd.DataFrame) -> Asked:
     return Asked({**base, **of_point, **others}, points.iloc[number])
 
 
+def possible_point(settings: Settings) -> Point | None:
+    """Point of settings; None if no run can measure it."""
+    axes = {name: settings[name] for name in AXES if settings.get(name) is not None}
+    try:
+        point = Point(**axes)
+    except SweepError:
+        return None
+    if point.unread_field is not None or _impossible(point):
+        return None
+    return point
+
+
+def _impossible(point: Point) -> str | None:
+    """Reason against a point of dtsweep's own modes; a workload knows those of the user."""
+    if point.sync in OF_THE_USER:
+        return None
+    return impossible(point)
+
+
 def _nearness(
     measured: Settings, given: Mapping[str, Scalar], points: pd.DataFrame, row: int
 ) -> tuple[int, float]:
@@ -119,6 +138,6 @@ def _point(base: Settings, given: Mapping[str, Scalar]) -> Point:
     point = Point(**{**axes, **asked})
     if (name := point.unread_field) is not None and name in CHOSEN_FIELDS:
         raise SweepError(f"{point.unread_by} has no {name}; leave it out", word=name)
-    if point.sync not in OF_THE_USER and (reason := impossible(point)):
+    if reason := _impossible(point):
         raise SweepError(f"no such point can be measured: {reason}")
     return point

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dtsweep.analysis.model import PerformanceModel, performance_model
-from dtsweep.analysis.reach import axis_of
 from dtsweep.analysis.settings import Settings, settings_of_rows
-from dtsweep.analysis.setups import WITHOUT_EFFECT, number_of, setups_of_settings, text_of
+from dtsweep.analysis.setups import number_of, setups_of_settings
 from dtsweep.analysis.study import Frame
+from dtsweep.analysis.swept import Level, SweptAxis, axis_with, swept_axes
 from dtsweep.model.importance import shares_of, together
 from dtsweep.model.setups import Numbers
-from dtsweep.sweep.compressions import COMPRESSION_FIELDS
-from dtsweep.sweep.modes import MODE_FIELDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,23 +27,6 @@ MOST_TRIALS = 100
 
 MOST_CELLS = 4000
 """Cells of the grid on which step times are predicted."""
-
-_FAMILIES = {"sync": MODE_FIELDS, "compression": COMPRESSION_FIELDS}
-"""Axes that are one with the fields that some of their values read."""
-
-Level = dict[str, Any]
-"""Settings of one value of an axis, by column."""
-
-
-class _Axis(NamedTuple):
-    """An axis with its measured values, of which each point has one."""
-
-    name: str
-    levels: list[Level]
-    numbers: list[int]
-    """Level of each measured point."""
-
-    is_identifiable: bool = True
 
 
 def importance(frame: Frame) -> pd.DataFrame:
@@ -80,7 +61,7 @@ def _rows(model: PerformanceModel) -> list[dict[str, Any]]:
     if len(model.points) < FEWEST_POINTS:
         return []
     measured = settings_of_rows(model.points)
-    axes = _axes(measured)
+    axes = swept_axes(measured)
     if len(axes) < 2:
         return []
     axes = _joined(axes, measured)
@@ -105,31 +86,7 @@ def _row(axes: str, kind: str, share: float, *, is_identifiable: bool = True) ->
     }
 
 
-def _axes(measured: Sequence[Settings]) -> list[_Axis]:
-    """List the axes that measured points differ in."""
-    of_family = {name for fields in _FAMILIES.values() for name in fields}
-    axes = []
-    for name in dict.fromkeys(name for one in measured for name in one):
-        if name in of_family or name in WITHOUT_EFFECT:
-            continue
-        axis = _axis(axis_of(name), (name, *_FAMILIES.get(name, ())), measured)
-        if len(axis.levels) > 1:
-            axes.append(axis)
-    return axes
-
-
-def _axis(name: str, columns: Sequence[str], measured: Sequence[Settings]) -> _Axis:
-    """Axis of some columns, whose levels are the combinations that were measured."""
-    levels: dict[tuple[str, ...], Level] = {}
-    for one in measured:
-        key = tuple(text_of(one.get(column)) for column in columns)
-        levels.setdefault(key, {column: one.get(column) for column in columns})
-    places = {key: number for number, key in enumerate(levels)}
-    numbers = [places[tuple(text_of(one.get(column)) for column in columns)] for one in measured]
-    return _Axis(name, list(levels.values()), numbers)
-
-
-def _joined(axes: Sequence[_Axis], measured: Sequence[Settings]) -> list[_Axis]:
+def _joined(axes: Sequence[SweptAxis], measured: Sequence[Settings]) -> list[SweptAxis]:
     """Make one axis of those that were varied together."""
     joined = []
     for group in together([_columns(axis) for axis in axes]):
@@ -139,11 +96,11 @@ def _joined(axes: Sequence[_Axis], measured: Sequence[Settings]) -> list[_Axis]:
             continue
         name = " and ".join(axis.name for axis in members)
         columns = [column for axis in members for column in axis.levels[0]]
-        joined.append(_axis(name, columns, measured)._replace(is_identifiable=False))
+        joined.append(axis_with(name, columns, measured)._replace(is_identifiable=False))
     return joined
 
 
-def _columns(axis: _Axis) -> Numbers:
+def _columns(axis: SweptAxis) -> Numbers:
     """Values of an axis at the measured points: a logarithm, or a column for each level but one."""
     values = [number_of(next(iter(level.values()))) for level in axis.levels]
     if len(axis.levels[0]) == 1 and min(values) > 0:
@@ -151,7 +108,7 @@ def _columns(axis: _Axis) -> Numbers:
     return np.eye(len(axis.levels))[axis.numbers][:, 1:]
 
 
-def _log_step_s(model: PerformanceModel, axes: Sequence[_Axis]) -> Numbers:
+def _log_step_s(model: PerformanceModel, axes: Sequence[SweptAxis]) -> Numbers:
     """Predict the logarithms of step times on the grid of the axes' levels."""
     levels = _thinned([axis.levels for axis in axes])
     cells = [

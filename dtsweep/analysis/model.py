@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtsweep.analysis.carried import carried_over
-from dtsweep.analysis.launches import PER_SAMPLES
+from dtsweep.analysis.launches import PER_SAMPLES, without_canaries
+from dtsweep.analysis.memory import MemoryModel, memory_model
 from dtsweep.analysis.reach import Reach, reach_of, settings_key
 from dtsweep.analysis.settings import Settings, settings_of_points, settings_of_rows
 from dtsweep.analysis.setups import (
@@ -58,6 +59,9 @@ class PerformanceModel:
     points: pd.DataFrame
     """Measured points, rows of `over_launches`."""
 
+    frame: pd.DataFrame
+    """All trials of the environment, those that ran out of memory among them."""
+
     def __repr__(self) -> str:
         """Count the points, and name the model and the environment."""
         return (
@@ -74,6 +78,11 @@ class PerformanceModel:
     def step_time(self) -> StepTimeModel:
         """Model of the step time."""
         return fit_step_time(*self._measured)
+
+    @cached_property
+    def memory(self) -> MemoryModel | None:
+        """Model of the largest peak of a worker; None where no peak was measured."""
+        return memory_model(self.frame)
 
     @cached_property
     def _measured(self) -> tuple[Setups, Measured]:
@@ -121,6 +130,7 @@ class PerformanceModel:
         figures: dict[str, Any] = {
             "nodes": setups.nodes.astype(int),
             **self._figures(setups, prediction.log_step_s, prediction.error),
+            **self._memory(settings),
         }
         table = pd.DataFrame(figures)
         is_refused = np.array([reason is not None for reason in reasons])
@@ -157,17 +167,22 @@ class PerformanceModel:
         power = carried_over(per_worker, measured, setups)
         log_energy = power.mean + np.log(setups.workers) - log_rate
         log_price = np.log(self._usd_per_hour(setups) / 3600 * 1e6)
-        memory = np.full((3, len(setups)), np.nan)
         return {
             "step_s": np.exp(log_step_s),
             **_with_ends("samples_per_s", log_rate, error),
             **_with_ends(
                 "latency_s", log_step_s + latency.mean, np.hypot(error, latency.deviation)
             ),
-            **_named("memory_peak_bytes", memory),
             **_with_ends("energy_j_per_sample", log_energy, np.hypot(error, power.deviation)),
             **_with_ends(PER_SAMPLES, log_price - log_rate, error),
         }
+
+    def _memory(self, settings: Sequence[Settings]) -> dict[str, Numbers]:
+        """Predict the largest peak of a worker."""
+        need = np.full((3, len(settings)), np.nan)
+        if self.memory is not None:
+            need = np.array(self.memory.predict_rows(settings))
+        return _named("memory_peak_bytes", need)
 
     def _column(self, name: str) -> Numbers:
         column: Numbers = self.trials[name].to_numpy("float64")
@@ -231,9 +246,16 @@ def performance_model(frame: Frame, *, most_trials: int = MOST_TRIALS) -> list[P
                 env_id=env_id,
                 trials=_thinned(rows, most_trials).reset_index(drop=True),
                 points=points.reset_index(drop=True),
+                frame=_of_model(of_environment(study.frame, env_id), model_digest),
             )
         )
     return models
+
+
+def _of_model(rows: pd.DataFrame, model_digest: Any) -> pd.DataFrame:
+    """Select the trials of a model; those that failed before it was known count, too."""
+    is_other = rows["model_digest"].notna() & (rows["model_digest"] != model_digest)
+    return without_canaries(rows[~is_other])
 
 
 def _thinned(rows: pd.DataFrame, most: int) -> pd.DataFrame:

@@ -267,10 +267,11 @@ def measured_of(trials: pd.DataFrame, encoding: Encoding | None = None) -> tuple
     setups = Setups(**{**vars(setups), "nodes": hosts})
     rate = trials["samples_per_s"].to_numpy("float64")
     error = (trials["samples_per_s_error"] / trials["samples_per_s"]).astype("float64")
+    # A window that drifts has no error of its own: the others say how much windows vary.
+    errors = np.array(error.fillna(error.median()).fillna(0.0), dtype=np.float64)
     measured = Measured(
         step_s=setups.samples_per_step / rate,
-        # A window that drifts has no error of its own: the others say how much windows vary.
-        error=error.fillna(error.median()).fillna(0.0).to_numpy("float64"),
+        error=errors,
         pass_s=trials["pass_s"].to_numpy("float64"),
         launch=trials["launch"].factorize()[0].astype(np.int64),
     )

@@ -108,6 +108,11 @@ def report(results: str, html: str | None, *, with_hosts: bool, **asked: Any) ->
     help="In addition to exact updates: lossy,stale,local,not_exchanged.",
 )
 @click.option("--compare-models", is_flag=True, help="Compare all models with each other.")
+@click.option(
+    "--predicted",
+    is_flag=True,
+    help="Also name a point that was not measured, if it is predicted to be better.",
+)
 @prices_option
 @with_imported_option
 @json_option
@@ -115,6 +120,7 @@ def recommend(
     results: str,
     *,
     compare_models: bool,
+    predicted: bool,
     prices: str | None,
     with_imported: bool,
     as_json: bool,
@@ -123,16 +129,26 @@ def recommend(
     """Recommend one configuration per model and environment, with runner-up and trade-offs."""
     from dtsweep.analysis import Study
     from dtsweep.analysis import recommend as recommended
+    from dtsweep.analysis.unmeasured import best_unmeasured
     from dtsweep.report import recommendation
+    from dtsweep.report.predicted_point import print_unmeasured, unmeasured_json
 
     study = Study(load_results(results, prices=prices, with_imported=with_imported))
     recommendations = recommended(
         study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
     )
+    unmeasured = None
+    if predicted:
+        unmeasured = [best_unmeasured(study, one) for one in recommendations]
     if as_json:
-        print_json([recommendation.as_json(one) for one in recommendations])
-    else:
-        recommendation.print_all(recommendations, points=study.points, console=console())
+        values = [recommendation.as_json(one) for one in recommendations]
+        for value, one in zip(values, unmeasured or (), strict=False):
+            value["predicted"] = unmeasured_json(one)
+        print_json(values)
+        return
+    recommendation.print_all(recommendations, points=study.points, console=console())
+    for measured, one in zip(recommendations, unmeasured or (), strict=False):
+        print_unmeasured(one, measured, console=console())
 
 
 def _goal(

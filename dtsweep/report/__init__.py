@@ -30,6 +30,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     as_json         the report as JSON values
     terminal        the report in the terminal
     status          state of a campaign: in the terminal, in one line, as JSON values
+    predicted_point  a point that was not measured, next to a recommendation
     predictions     predictions of configurations: in the terminal, and as JSON values
     difference_view  a comparison of two points, in words and as JSON values
 """

@@ -87,8 +87,8 @@ def _where(row: pd.Series[Any], points: pd.DataFrame) -> str:
         words = "some way off"
     beyond = [name for name in _SIZES if _is_beyond(row[name], points, name)]
     if beyond:
-        return f"{words}: beyond measured {' and '.join(beyond)}"
-    return f"{words}: between measured points"
+        return f"{words}, beyond {' and '.join(beyond)}"
+    return f"{words}, between points"
 
 
 def _is_beyond(value: float, points: pd.DataFrame, name: str) -> bool:

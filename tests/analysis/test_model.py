@@ -38,6 +38,8 @@ def row(workers: int, micro_batch: int, accumulation: int = 1, **others: Any) ->
         "session": f"session{workers}",
         "harness": "ray",
         "overlap": True,
+        "parameters": 1_000_000,
+        "memory_peak_bytes": (300 + 2 * micro_batch) * 2**20,
         **others,
     }
 
@@ -79,6 +81,14 @@ def test_a_point_between_measured_ones_lies_in_its_intervals() -> None:
         assert predicted[f"{name}_low"] < value < predicted[f"{name}_high"]
     assert predicted["point_id"] is None
     assert predicted["reason"] is None
+
+
+def test_memory_grows_with_the_micro_batch() -> None:
+    predicted = predict(*(Point(micro_batch=batch) for batch in (4, 32, 128)))
+    truth = np.array([(300 + 2 * batch) * 2**20 for batch in (4, 32, 128)])
+    assert (predicted["memory_peak_bytes_low"] < truth).all()
+    assert (truth < predicted["memory_peak_bytes_high"]).all()
+    assert predicted["memory_peak_bytes"].tolist() == pytest.approx(truth.tolist(), rel=0.15)
 
 
 def test_intervals_grow_with_the_distance() -> None:
