@@ -81,7 +81,7 @@ def asked_of(settings: Mapping[str, Scalar], points: pd.DataFrame) -> Asked:
         points: measured points of one model and environment, rows of `over_launches`.
 
     Raises:
-        SweepError: a name is no setting of these points, or no point can have these values.
+        SweepError: a name is not a setting of these points, or no point can have these values.
     """
     measured = settings_of_rows(points)
     known = {axis_of(name): name for one in measured for name in one}

@@ -107,7 +107,7 @@ class PerformanceModel:
 
         Args:
             asked: points, or settings by the columns of `trials`. A setting of the workload or a
-                variable that is not given is that of the fastest measured point.
+                variable that is not given is taken from the fastest measured point.
 
         Returns:
             One row per configuration: its settings; `nodes`; `step_s`, `PREDICTED` and the ends of

@@ -255,7 +255,7 @@ def measured_of(trials: pd.DataFrame, encoding: Encoding | None = None) -> tuple
 
     Args:
         trials: `usable_trials` of one model and environment.
-        encoding: of these trials and the configurations to predict; None is that of the trials.
+        encoding: of these trials and the configurations to predict; None takes one of the trials.
 
     Returns:
         The setups, and their step times: samples of a step over samples per second, also in modes

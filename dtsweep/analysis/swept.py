@@ -19,7 +19,7 @@ Level = dict[str, Any]
 
 
 class SweptAxis(NamedTuple):
-    """An axis with its measured values, of which each point has one."""
+    """An axis with its measured values; each point has one of them."""
 
     name: str
     levels: list[Level]

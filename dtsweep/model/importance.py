@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dtsweep.model.setups import Numbers
 
 LEAST_OWN_SHARE = 0.05
-"""Share of an axis' variance that no other axes explain, below which axes can't be told apart."""
+"""Share of an axis that no other axes explain, below which axes can't be distinguished."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,7 +60,7 @@ def _explained(values: Numbers, kept: tuple[int, ...]) -> float:
 
 
 def together(columns: Sequence[Numbers]) -> list[tuple[int, ...]]:
-    """Group the axes that were varied together, so that their effects can't be told apart.
+    """Group the axes that were varied together, so that their effects can't be distinguished.
 
     Args:
         columns: for each axis (n, k): its values at n measured points, in k columns.
@@ -80,7 +80,7 @@ def together(columns: Sequence[Numbers]) -> list[tuple[int, ...]]:
 
 
 def _partners(columns: Sequence[Numbers], axis: int, others: Sequence[int]) -> list[int]:
-    """Fewest other axes that an axis can't be told from."""
+    """Fewest other axes that an axis can't be distinguished from."""
     needed = list(others)
     for other in others:
         fewer = [number for number in needed if number != other]

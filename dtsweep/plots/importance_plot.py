@@ -69,7 +69,7 @@ def _names(groups: Sequence[pd.DataFrame]) -> list[str]:
 
 
 def _trace(group: pd.DataFrame, names: list[str], number: int) -> dict[str, Any]:
-    """Bars of one model and environment; axes that can't be told apart are grey."""
+    """Bars of one model and environment; axes that were varied together are grey."""
     rows = group.set_index("axes").reindex(names)
     colour = SERIES[number % len(SERIES)].colour
     colours = [GREY if flag is False else colour for flag in rows["is_identifiable"]]

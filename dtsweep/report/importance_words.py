@@ -50,7 +50,7 @@ def groups_of(rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def sentences(rows: pd.DataFrame) -> list[str]:
-    """Put shares into sentences, and name the axes that can't be told apart."""
+    """Put shares into sentences, and name the axes that can't be distinguished."""
     groups = groups_of(rows)
     lines = []
     for group in groups:
