@@ -117,7 +117,8 @@ def own_search(
         charges=charges_of(problem.setups, world=problem.world, start_s=START_S, steps=STEPS),
         gain_of=lambda estimates: expected_gain(objectives, estimates).gain,
     )
-    trace, ends = Trace(problem=problem, sessions=sessions), {}
+    trace = Trace(problem=problem, sessions=sessions)
+    ends: dict[float, End] = {}
     # Before there is a model, a launch stands for the cost of a trial.
     for row in first_points(problem.setups, problem.launch_s, seed=seed).tolist():
         trace.add(row)
@@ -266,7 +267,10 @@ def main() -> None:
             break
         began, runs = time.process_time(), []
         for problem, seed in itertools.product(problems, range(args.seeds)):
-            runs.append(own_search(problem, seed=seed, sessions=sessions, most=args.most))
+            run = own_search(problem, seed=seed, sessions=sessions, most=args.most)
+            runs.append(run)
+            shares = [f"{level:.0%}: {run[0].cost_to(level):.1%}" for level in LEVELS]
+            print(name, problem.name, seed, *shares, file=sys.stderr, flush=True)
         note(name, [trace for trace, _ in runs], began)
         for limit in LIMITS:
             ends = [of_run[limit] for _, of_run in runs if limit in of_run]

@@ -101,6 +101,6 @@ def read_problem(name: str) -> Problem:
         setups=setups,
         step_s=step_s,
         pass_s=(grid["step_time"] - grid["sync_time"]).to_numpy(np.float64),
-        world=grid.groupby(keys[:2]).ngroup().to_numpy(np.int64),
+        world=grid.groupby(keys[:2]).ngroup().to_numpy().astype(np.int64),
         costs=(log_costs - log_costs.min(axis=0)) / np.ptp(log_costs, axis=0),
     )

@@ -100,9 +100,9 @@ def _log_nehvi(problem: Problem, rows: Sequence[int], *, seed: int) -> Numbers:
     from botorch.fit import fit_gpytorch_mll
     from botorch.models import SingleTaskGP
     from botorch.models.transforms import Standardize
-    from botorch.sampling import SobolQMCNormalSampler
+    from botorch.sampling.normal import SobolQMCNormalSampler
     from botorch.utils.multi_objective.hypervolume import infer_reference_point
-    from gpytorch.mlls import ExactMarginalLogLikelihood
+    from gpytorch.mlls.exact_marginal_log_likelihood import ExactMarginalLogLikelihood
 
     torch.manual_seed(seed)
     inputs = torch.tensor(places_of(problem))

@@ -122,7 +122,9 @@ def _longest(objectives: Objectives, limits: Numbers) -> Numbers:
     slope = np.where(objectives.slope > 0, objectives.slope, 1.0)
     fixed = np.where(room > 0, np.inf, -np.inf)
     longest: Numbers = np.where(objectives.slope > 0, room / slope, fixed)
-    return longest.max(axis=2).min(axis=0, initial=np.inf)
+    of_best_cost: Numbers = longest.max(axis=2)
+    shortest: Numbers = of_best_cost.min(axis=0, initial=np.inf)
+    return shortest
 
 
 def _chance(estimates: Estimates, longest: Numbers) -> Numbers:

@@ -67,9 +67,10 @@ def _wanted(setups: Setups, is_left: Flags, *, chosen: list[int], left: int) -> 
         is_small = setups.workers == setups.workers[is_left].min()
         batches = setups.micro_batch[is_left & is_small]
         extreme = batches.max() if chosen else batches.min()
-        return is_small & (setups.micro_batch == extreme)
+        is_extreme: Flags = is_small & (setups.micro_batch == extreme)
+        return is_extreme
     per_node = setups.workers / setups.nodes
-    wishes = [setups.nodes > 1, per_node == per_node.max()]
+    wishes: list[Flags] = [setups.nodes > 1, per_node == per_node.max()]
     unmet = [wish for wish in wishes if (wish & is_left).any() and not wish[chosen].any()]
     # A wish waits for the last points: the farthest point fulfils most of them by itself.
     if unmet and left <= len(unmet):
