@@ -22,23 +22,28 @@ SETUPS = setups_of(workers=[1, 1, 2, 2], micro_batch=[4, 8, 4, 8])
 
 @dataclass(frozen=True)
 class Believer:
-    """Model that is sure of what it believes, and of nothing else."""
+    """Model that is sure of what lies close to what it believes, and of nothing else."""
 
-    believed: frozenset[tuple[float, float]] = frozenset()
+    reach: float = 0.0
+    """Difference of micro-batches up to which one tells of another, with as many workers."""
+    believed: tuple[tuple[float, float], ...] = ()
 
     def predict(self, setups: Setups) -> Prediction:
-        names = zip(setups.workers, setups.micro_batch, strict=True)
         count = len(setups)
+        error = np.full(count, 0.5)
+        for workers, micro_batch in self.believed:
+            is_close = np.abs(setups.micro_batch - micro_batch) <= self.reach
+            error[is_close & (setups.workers == workers)] = 1e-9
         return Prediction(
             log_step_s=np.zeros(count),
-            error=np.array([1e-9 if name in self.believed else 0.5 for name in names]),
+            error=error,
             distance=np.zeros(count),
             reasons=(None,) * count,
         )
 
     def with_measured(self, setups: Setups, log_step_s: Numbers) -> Believer:
         names = zip(setups.workers.tolist(), setups.micro_batch.tolist(), strict=True)
-        return Believer(self.believed | frozenset(names))
+        return replace(self, believed=(*self.believed, *names))
 
 
 def pool(gains: list[float], *, start_s: float = 30.0) -> Pool:
@@ -76,6 +81,11 @@ def test_the_live_session_is_used_while_its_gain_per_second_is_the_best() -> Non
 def test_a_batch_ends_where_another_world_gains_more() -> None:
     rows = next_points(pool([5, 4, 3, 3]), Believer(), progress=START, most=4)
     assert rows.tolist() == [0, 1]
+
+
+def test_a_batch_leaves_out_what_its_first_point_tells() -> None:
+    rows = next_points(pool([5, 4, 0, 0]), Believer(reach=4), progress=START, most=4)
+    assert rows.tolist() == [0]
 
 
 def test_a_batch_holds_no_point_twice_and_no_measured_or_failed_one() -> None:
