@@ -78,6 +78,7 @@ from dtsweep.errors import StorageError, SweepError
 from dtsweep.sweep.goal import Goal
 from dtsweep.sweep.mode_info import OwnMode
 from dtsweep.sweep.point import Point
+from dtsweep.sweep.search import Search
 from dtsweep.sweep.settings import Measure, Resources, Sweep
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "OwnMode",
     "Point",
     "Resources",
+    "Search",
     "StorageError",
     "Sweep",
     "SweepError",

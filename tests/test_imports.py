@@ -59,7 +59,9 @@ ONLY_IN_FUNCTIONS = {
 """Who may import what only where it is needed, so that the module itself is light."""
 
 MEASURING = "hardware measure results workloads compression sync metrics worker session"
-READING = "inference model search analysis trackers plan driver report plots page compare foreign_tables"
+READING = (
+    "inference model search analysis trackers plan driver report plots page compare foreign_tables"
+)
 """The two wings. The first, which runs in ranks and slots, imports nothing of the second."""
 
 HEAVY = {"ray", "torch", "numpy", "pandas", "psutil", "pynvml", "scipy", "transformers"}

@@ -214,6 +214,7 @@ def _content(
             hold for all rows. `with_imported` compares imported rows with the measured ones.
     """
     from dtsweep.analysis import Study
+    from dtsweep.report.certificate import certificate_in
     from dtsweep.report.content import content_of
     from dtsweep.report.costs import costs_of
     from dtsweep.report.importance_words import importance_of_axes
@@ -234,6 +235,7 @@ def _content(
         speeds_of_nodes(results),
         costs_of(results, prices=prices),
         importance_of_axes,
+        certificate_in(results),
     ]
     if samples is not None:
         sections.append(training_times(samples=samples, worker_price=worker_price))

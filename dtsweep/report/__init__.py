@@ -23,6 +23,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     node_table      speeds of the nodes of a mixed cluster: a section
     costs           what runs have cost, and what was lost of it: a section
     importance_words  shares of the swept axes in the variation of the step time: a section
+    certificate     the points that a search has left out: a section
     content         what the report says, computed once; the renderers below show it
     redacted        the same of redacted trials, for what leaves the machine
     plot_axes       ends and round numbers of a plot's axes
