@@ -1,4 +1,4 @@
-"""Searching for the answer: few points by expected gain, then rounds of the contenders."""
+"""Search for the answer: few points by expected gain, then rounds of the contenders."""
 
 from __future__ import annotations
 

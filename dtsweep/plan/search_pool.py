@@ -61,10 +61,10 @@ def pool_of(sweep: Sweep, points: Sequence[Point], trials: pd.DataFrame) -> Sear
         points: all that can be measured.
         trials: that were measured of them, as `Study.trials` has them.
     """
+    from dtsweep.analysis.settings import settings_of_points
     from dtsweep.analysis.setups import (
         encoding_of,
         measured_of,
-        settings_of_points,
         setups_of_settings,
         usable_trials,
     )

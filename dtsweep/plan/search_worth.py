@@ -13,7 +13,7 @@ from dtsweep.sweep.goal import Goal
 from dtsweep.sweep.mode_info import SEMANTICS
 from dtsweep.sweep.search import PER_SAMPLE, RATES, TIMES
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.values import workload_fields
+from dtsweep.sweep.values import column_types, workload_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -240,11 +240,16 @@ def _longest(
 
 def _frame(sweep: Sweep, pool: SearchPool, study: Study) -> pd.DataFrame:
     """Settings of points as rows of `over_launches` have them, with its other columns null."""
-    import pandas as pd
-
     from dtsweep.metrics.rows import point_row
+    from dtsweep.results.schema import TRIALS
+    from dtsweep.results.store import trials_of_rows
 
-    frame = pd.DataFrame([point_row(sweep, point) for point in pool.points])
+    empty: dict[str, Any] = {column.name: None for column in TRIALS}
+    rows = [
+        {**empty, **point_row(sweep, point), "trial_id": name, "attempt_id": name}
+        for point, name in zip(pool.points, pool.names, strict=True)
+    ]
+    frame = trials_of_rows(rows, workload_types=column_types(sweep.workload))
     return frame.reindex(columns=study.points.columns)
 
 
