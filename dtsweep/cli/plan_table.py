@@ -115,7 +115,7 @@ def _rounds(plan: Plan, question: Question) -> str:
     """Say what follows the trials that are planned so far."""
     words = f"then rounds of the contenders, at most {question.max_launches} launches of a point"
     if plan.last_round is not None and plan.last_round.is_search:
-        return f"{_search(plan)}; {words}"
+        return f"{_search(plan, plan.last_round.chosen_by)}; {words}"
     if plan.rounds is None:
         return words
     low, high, low_s, high_s = plan.rounds
@@ -126,9 +126,9 @@ def _rounds(plan: Plan, question: Question) -> str:
     return f"{words}: {low} to {high} trials, {duration(low_s)} to {duration(high_s)}"
 
 
-def _search(plan: Plan) -> str:
+def _search(plan: Plan, chosen_by: str) -> str:
     """Say which points a search measures now, and how many follow."""
-    now = f"{count_of(len(plan.to_run), 'point')} of {plan.points}, then points by expected gain"
+    now = f"{count_of(len(plan.to_run), 'point')} of {plan.points}, then points by {chosen_by}"
     if not plan.done:
         now = f"first {now}"
     if plan.rounds is None:

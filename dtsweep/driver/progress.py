@@ -19,7 +19,7 @@ from dtsweep.results.certificate import Certificate
 from dtsweep.results.run_record import RunningTrial
 from dtsweep.results.statuses import FINE
 from dtsweep.sweep.point import CHOSEN_FIELDS, Point, is_left_out
-from dtsweep.sweep.values import ARGS, value_of
+from dtsweep.sweep.values import value_of_axis
 from dtsweep.text import count_of, duration, format_number, format_rate, plain
 
 LONG_S = 15.0
@@ -347,15 +347,7 @@ def _is_read(point: Point, name: str) -> bool:
 
 def _short_value(point: Point, name: str) -> str:
     # A float that was drawn has up to 17 digits.
-    value = _value(point, name)
+    value = value_of_axis(point, name)
     if isinstance(value, float):
         return f"{value:g}"
     return shortened(str(value), LABEL_SHOWN)
-
-
-def _value(point: Point, name: str) -> object:
-    if name.startswith(("workload.", ARGS)):
-        return value_of(point.workload, name.removeprefix("workload."))
-    if name.startswith("env."):
-        return point.environment.get(name.removeprefix("env."))
-    return getattr(point, name)

@@ -73,7 +73,7 @@ class SlotQueue:
     """Time at which it was last handed out, by the monotonic clock."""
 
     live: tuple[int, World] | None = None
-    """Repeat and largest world of the session that is up; None where none is known to be."""
+    """Repeat and largest world of the session that is up; None before a session is up."""
 
     wants_alone: bool = False
     """True if the canary at the head is to be measured while nothing else runs."""

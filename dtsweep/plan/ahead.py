@@ -60,11 +60,14 @@ def with_rounds_ahead(sweep: Sweep, plan: Plan) -> Plan:
 
 def _search_ahead(sweep: Sweep, plan: Plan) -> RoundsRange:
     """Range of the points that a search will measure after those that are planned."""
-    most = plan.points
-    if sweep.search is not None and sweep.search.max_points is not None:
-        most = min(most, sweep.search.max_points)
+    ends, most = SEARCHED, plan.points
+    search = sweep.search
+    if search is not None and search.max_points is not None:
+        most = min(most, search.max_points)
+    if search is not None and search.searcher is not None:
+        ends = (most, most)
     planned = len(plan.to_run) + len(plan.done)
-    low, high = (max(0, min(end, most) - planned) for end in SEARCHED)
+    low, high = (max(0, min(end, most) - planned) for end in ends)
     low_s, high_s = (
         duration_of_rounds(sweep, plan.rows, trials=trials, rounds=rounds)
         for trials, rounds in ((low, 0), (high, math.ceil(high / BATCH)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dtsweep.plan.policy import Grid, Policy
+from dtsweep.plan.searcher_policy import SearcherPolicy
 from dtsweep.plan.settle import Settle
 from dtsweep.sweep.settings import Sweep
 
@@ -13,6 +14,8 @@ def policy_of(sweep: Sweep) -> Policy:
         return Grid(sweep=sweep)
     if sweep.search is None:
         return Settle(sweep=sweep, question=sweep.question)
+    if sweep.search.searcher is not None:
+        return SearcherPolicy(sweep=sweep, question=sweep.question, search=sweep.search)
     from dtsweep.plan.search_policy import SearchPolicy
 
     return SearchPolicy(sweep=sweep, question=sweep.question, search=sweep.search)

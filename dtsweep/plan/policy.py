@@ -33,10 +33,15 @@ class Round:
     points: Sequence[Point]
     measure: Measure
     """Settings of its windows."""
-    is_search: bool = False
-    """True if it is a batch of a search, False if it is a round of contenders or of all points."""
+    chosen_by: str = ""
+    """Choice of a search's points, in words; empty in a round of contenders or of all points."""
     certificate: Certificate | None = None
     """Evidence for the points that a search has not measured before this round."""
+
+    @property
+    def is_search(self) -> bool:
+        """True if it is a batch of a search."""
+        return bool(self.chosen_by)
 
 
 class Policy(Protocol):

@@ -85,7 +85,7 @@ class SearchPolicy:
                     repeat=1,
                     points=choice.points,
                     measure=self._settle.first_measure(),
-                    is_search=True,
+                    chosen_by="expected gain",
                     certificate=choice.certificate,
                 )
             )

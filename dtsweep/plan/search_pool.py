@@ -136,8 +136,8 @@ def _session_world(sweep: Sweep, world: World, live: World | None) -> World:
 def chances_of(sweep: Sweep, pool: SearchPool, rows: Rows, chosen: Collection[str]) -> Numbers:
     """Give the (n,) probabilities that a trial ends with a measurement.
 
-    The more alike two points are, the more one's end says of the other's. 0 for points that were
-    chosen, that would run out of memory, or whose world the cluster can't hold.
+    The fewer axes two points differ in, the more one's end says of the other's. 0 for points that
+    were chosen, that would run out of memory, or whose world the cluster can't hold.
     """
     current = [rows[index] for index in current_attempts(rows).values()]
     ended = {row["point_id"]: row["status"] for row in current if row["status"] in FINAL}
@@ -155,7 +155,7 @@ def chances_of(sweep: Sweep, pool: SearchPool, rows: Rows, chosen: Collection[st
 
 
 def numbered(values: Iterable[Any]) -> Numbering:
-    """Number values, equal ones alike: (n,) in the order of their first occurrence."""
+    """Number values in the order of their first occurrence, (n,); equal ones share a number."""
     values = [*values]
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
     return np.array([numbers[value] for value in values], dtype=np.int64)
@@ -184,7 +184,7 @@ def _without_memory(sweep: Sweep, pool: SearchPool, ended: Mapping[str, str]) ->
 
 
 def _without_room(pool: SearchPool, ended: Mapping[str, str]) -> set[str]:
-    """Points of worlds of which the cluster can't hold any, as far as trials show."""
+    """Points in worlds that the cluster can't hold, as far as trials show."""
     places = {name: _place(pool.points[number]) for name, number in pool.names.items()}
     refused = {places[name] for name, status in ended.items() if status == "infeasible"}
     refused -= {places[name] for name, status in ended.items() if status != "infeasible"}

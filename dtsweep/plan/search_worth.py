@@ -158,7 +158,9 @@ def worth_of(
             longest=_longest(sweep, goal, pool, study, prediction),
             group=numbered(models),
         )
-    allowed = {"exact", *(goal.allow if goal is not None else SEMANTICS)}
+    allowed = set(SEMANTICS)
+    if goal is not None:
+        allowed = {"exact", *goal.allow}
     return worth, np.array([float(one in allowed) for one in semantics])
 
 
