@@ -11,7 +11,7 @@ import numpy as np
 
 from dtsweep.plan.policy import NOTHING_SPENT, Round, Rows, Spent
 from dtsweep.plan.search_pool import SearchPool, chances_of, charges_in, pool_of
-from dtsweep.plan.search_worth import FrontierWorth, worth_of
+from dtsweep.plan.search_worth import FrontierWorth, Worth, worth_of
 from dtsweep.plan.settle import Settle, is_over, states_of
 from dtsweep.results.certificate import Certificate
 from dtsweep.sweep.goal import Question
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dtsweep.analysis.study import Study
     from dtsweep.model.setups import Numbers
     from dtsweep.search.choice import Charges
+    from dtsweep.search.objectives import Estimates
 
 MOST_IN_BATCH = 3
 """Points of a batch, at most: their measurements come too late for each other's choice."""
@@ -39,6 +40,25 @@ class Choice(NamedTuple):
 
     certificate: Certificate | None
     """None before a point was measured."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class State:
+    """State of a search before a choice."""
+
+    pool: SearchPool
+    study: Study
+    """Of the measured trials."""
+
+    charges: Charges
+    live: int | None
+    """Number of the live session's world in the charges; None where no session is live."""
+
+    chances: Numbers
+    """(n,) probability that a trial ends with a measurement."""
+
+    chosen: int
+    """Points that were chosen so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,72 +142,75 @@ class SearchPolicy:
 
         study = Study(self._settle.frame(rows, chosen), question=self.question)
         pool = pool_of(self.sweep, points, study.trials)
-        charges, live_number = charges_in(
-            self.sweep, pool, rows, measure=self._settle.first_measure(), live=live
+        measure = self._settle.first_measure()
+        charges, live_number = charges_in(self.sweep, pool, rows, measure=measure, live=live)
+        state = State(
+            pool=pool,
+            study=study,
+            charges=charges,
+            live=live_number,
+            chances=chances_of(self.sweep, pool, rows, chosen),
+            chosen=len(chosen),
         )
-        chances = chances_of(self.sweep, pool, rows, chosen)
-        most = len(points) if self.search.max_points is None else self.search.max_points
-        room = min(most, len(points)) - len(chosen)
-        if not len(pool.rows):
-            first = self._first(pool, charges, chances, most=min(self.search.first_points, room))
-            return Choice(first, None)
-        return self._by_gain(
-            pool, study, charges, chances, live=live_number, most=min(MOST_IN_BATCH, room)
-        )
+        most = min(len(points), self.search.max_points or len(points)) - len(chosen)
+        if len(pool.rows):
+            return self._by_gain(state, most=min(MOST_IN_BATCH, most))
+        return Choice(self._first(state, most=min(self.search.first_points, most)), None)
 
-    def _first(
-        self, pool: SearchPool, charges: Charges, chances: Numbers, *, most: int
-    ) -> list[Point]:
+    def _first(self, state: State, *, most: int) -> list[Point]:
         """Choose points before there is a model."""
         from dtsweep.search.first_points import first_points
 
-        least = charges.of(np.full(len(pool.points), -np.inf))
+        pool = state.pool
         numbers = first_points(
-            pool.setups, least, is_open=chances > 0, count=most, seed=self.sweep.seed
+            pool.setups,
+            state.charges.of(np.full(len(pool.points), -np.inf)),
+            is_open=state.chances > 0,
+            count=most,
+            seed=self.sweep.seed,
         )
         return [pool.points[number] for number in numbers]
 
-    def _by_gain(
-        self,
-        pool: SearchPool,
-        study: Study,
-        charges: Charges,
-        chances: Numbers,
-        *,
-        live: int | None,
-        most: int,
-    ) -> Choice:
+    def _by_gain(self, state: State, *, most: int) -> Choice:
         """Choose points by their expected gain; none where all gains are small."""
         from dtsweep.model.step_time import fit_step_time
         from dtsweep.search.choice import Pool, Progress, next_points, power_of
 
+        pool = state.pool
         model = fit_step_time(pool.measured_setups, pool.measured)
         prediction = model.predict(pool.setups)
-        worth, factors = worth_of(self.sweep, pool, study, prediction)
+        worth, factors = worth_of(self.sweep, pool, state.study, prediction)
         progress = Progress(
             measured=pool.rows,
             log_step_s=np.log(pool.measured.step_s),
-            chance=chances * factors,
-            live=live,
+            chance=state.chances * factors,
+            live=state.live,
         )
         estimates = progress.estimates(prediction)
         gain = worth.largest_share(estimates)
-        could = worth.chances(estimates, zone=self.question.indifference)
-        certificate = Certificate(
-            measured=int((chances == 0).sum()),
-            points=len(pool.points),
+        certificate = self._certificate(state, worth, estimates, gain=gain)
+        if gain < self.search.least_gain or most <= 0:
+            return Choice([], certificate)
+        candidates = Pool(setups=pool.setups, charges=state.charges, gain_of=worth.gain_of)
+        numbers = next_points(candidates, model, progress=progress, power=power_of(gain), most=most)
+        return Choice([pool.points[number] for number in numbers], certificate)
+
+    def _certificate(
+        self, state: State, worth: Worth, estimates: Estimates, *, gain: float
+    ) -> Certificate:
+        """Say what the points that were not chosen could still gain."""
+        zone = self.question.indifference
+        could = worth.chances(estimates, zone=zone)
+        return Certificate(
+            measured=state.chosen,
+            points=len(state.pool.points),
             could_beat=int((could >= COULD_CHANCE).sum()),
             chance=float(could.max(initial=0.0)),
             least_chance=COULD_CHANCE,
-            zone=self.question.indifference,
+            zone=zone,
             gain=gain,
             is_frontier=isinstance(worth, FrontierWorth),
         )
-        if gain < self.search.least_gain or most <= 0:
-            return Choice([], certificate)
-        candidates = Pool(setups=pool.setups, charges=charges, gain_of=worth.gain_of)
-        numbers = next_points(candidates, model, progress=progress, power=power_of(gain), most=most)
-        return Choice([pool.points[number] for number in numbers], certificate)
 
 
 def _largest_world(points: Sequence[Point]) -> World:

@@ -146,7 +146,7 @@ def test_what_failed_is_not_chosen_again_and_lowers_the_chance_of_what_is_alike(
     assert len(tried) == 18
     assert len({row["trial_id"] for row in machine.rows}) == len(machine.rows)
     # Without failures most points of this search are on eight workers.
-    assert tried.count(8) <= 6
+    assert tried.count(8) <= 8
 
 
 def test_larger_batches_of_a_point_that_ran_out_of_memory_are_not_chosen() -> None:
