@@ -17,7 +17,7 @@ from dtsweep.plan.plan import make_plan
 from dtsweep.plan.policies import policy_of
 from dtsweep.plan.policy import Round
 from dtsweep.plan.search_policy import SearchPolicy
-from dtsweep.plan.search_pool import charges_in, pool_of
+from dtsweep.plan.search_pool import chances_of, charges_in, pool_of
 from dtsweep.plan.settle import Settle
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.goal import Question
@@ -130,23 +130,26 @@ def test_rows_of_later_launches_and_of_other_points_change_no_choice(
     ]
 
 
-def test_what_failed_is_not_chosen_again_and_lowers_the_chance_of_what_is_alike() -> None:
-    sweep = replace(SWEEP, search=Search(max_points=18))
-    machine = Machine(sweep, rate)
-    policy = policy_for(sweep)
-    for _ in range(8):
-        last = policy.rounds(machine.points, machine.rows)[-1]
-        if not last.is_search or not machine.left_of(last):
-            break
-        machine.measure(last, machine.left_of(last))
-        for row in machine.rows:
-            if row["workers"] == 8:
-                row.update(status="user_error", samples_per_s=None)
-    tried = [row["workers"] for row in machine.rows if row["repeat"] == 1]
-    assert len(tried) == 18
-    assert len({row["trial_id"] for row in machine.rows}) == len(machine.rows)
-    # Without failures most points of this search are on eight workers.
-    assert tried.count(8) <= 8
+def test_what_failed_is_not_chosen_again_and_lowers_the_chance_of_what_is_near() -> None:
+    machine = Machine(SWEEP, rate)
+    failed = [point for point in machine.points if point.workers == 8][:3]
+    fine = [point for point in machine.points if point.workers == 1][:3]
+    machine.measure(Round(repeat=1, points=[*failed, *fine], measure=Measure()))
+    for row in machine.rows[:3]:
+        row.update(status="user_error", samples_per_s=None)
+    frame = Settle(sweep=SWEEP, question=Question()).frame(machine.rows, names(machine.points))
+    pool = pool_of(SWEEP, machine.points, Study(frame).trials)
+    chances = chances_of(SWEEP, pool, machine.rows, names([*failed, *fine]))
+    by_workers = {
+        workers: [
+            chance
+            for chance, point in zip(chances, pool.points, strict=True)
+            if point.workers == workers and point not in (*failed, *fine)
+        ]
+        for workers in (1, 8)
+    }
+    assert all(chances[pool.names[name]] == 0 for name in names([*failed, *fine]))
+    assert max(by_workers[8]) < min(by_workers[1])
 
 
 def test_larger_batches_of_a_point_that_ran_out_of_memory_are_not_chosen() -> None:
