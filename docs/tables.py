@@ -10,7 +10,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from dtsweep import Measure, Point, Resources
+from dtsweep import Measure, Point, Resources, Search
 from dtsweep.results.schema import columns_page
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness
@@ -27,6 +27,7 @@ def write_pages() -> None:
     for page, tables in {
         "sweep-files.md": {
             "axes": axes(),
+            "Search": settings(Search),
             "Measure": settings(Measure),
             "Resources": settings(Resources),
         },
@@ -67,8 +68,8 @@ def axes() -> str:
     return _table(("field", "default", "unit", "values", "meaning"), rows)
 
 
-def settings(kind: type[Measure] | type[Resources]) -> str:
-    """The table of the fields of `Measure` or `Resources`, by their docstrings."""
+def settings(kind: type[Measure | Resources | Search]) -> str:
+    """The table of the fields of `Measure`, `Resources` or `Search`, by their docstrings."""
     meanings = _docstrings(kind)
     rows = [(f"`{item.name}`", _default(item), meanings[item.name]) for item in fields(kind)]
     return _table(("setting", "default", "meaning"), rows)

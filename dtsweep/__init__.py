@@ -38,6 +38,7 @@ What reads, from rows to a decision:
 
     inference       statistics of launches: variances, contrasts, power     driver, readers
     model           step time and memory of what was not measured           driver, readers
+    search          what to measure next: expected gain, certificate        driver, readers
     analysis        questions to the table of trials                        driver, readers
     trackers        rows for other tools: MLflow, W&B, TensorBoard, CSV     driver, readers
 
@@ -77,6 +78,7 @@ from dtsweep.errors import StorageError, SweepError
 from dtsweep.sweep.goal import Goal
 from dtsweep.sweep.mode_info import OwnMode
 from dtsweep.sweep.point import Point
+from dtsweep.sweep.search import Search
 from dtsweep.sweep.settings import Measure, Resources, Sweep
 
 __all__ = [
@@ -85,6 +87,7 @@ __all__ = [
     "OwnMode",
     "Point",
     "Resources",
+    "Search",
     "StorageError",
     "Sweep",
     "SweepError",

@@ -32,6 +32,7 @@ TEXT_COLUMNS = (
     "device",
     "verdict",
     "caution",
+    "distance",
     "because",
     "try next (share of the step)",
 )

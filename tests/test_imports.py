@@ -26,7 +26,7 @@ OWNERS = {
     "torch": "worker measure hardware compression sync contract session doctor workloads",
     "pyarrow": "results compare foreign_tables",
     "pandas": "results inference analysis trackers report plots page notebook compare",
-    "scipy": "measure inference model analysis compare",
+    "scipy": "measure inference model search analysis compare",
     "psutil": "hardware",
     "zstandard": "compression",
     "moocore": "inference",
@@ -50,7 +50,7 @@ ONLY_IN_FUNCTIONS = {
     "plotly": "plots",
     "IPython": "driver.cell_output notebook",
     "pandas": "results inference analysis trackers report plots page notebook compare",
-    "scipy": "measure inference model analysis compare",
+    "scipy": "measure inference model search analysis compare",
     "moocore": "inference",
     "transformers": "workloads",
     "torch": "session doctor workloads.samples workloads.cifar10 workloads.gpt "
@@ -59,7 +59,9 @@ ONLY_IN_FUNCTIONS = {
 """Who may import what only where it is needed, so that the module itself is light."""
 
 MEASURING = "hardware measure results workloads compression sync metrics worker session"
-READING = "inference analysis trackers plan driver report plots page compare foreign_tables"
+READING = (
+    "inference model search analysis trackers plan driver report plots page compare foreign_tables"
+)
 """The two wings. The first, which runs in ranks and slots, imports nothing of the second."""
 
 HEAVY = {"ray", "torch", "numpy", "pandas", "psutil", "pynvml", "scipy", "transformers"}

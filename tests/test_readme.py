@@ -32,7 +32,7 @@ RUNS = sorted({line for line in commands() if line.startswith("dtsweep sweeps/")
 IN_PROCESS = [line for line in commands() if line.endswith(" --in-process")]
 READERS = tuple(
     f"dtsweep {name} "
-    for name in ("plan", "status", "report", "recommend", "difference", "compare")
+    for name in ("plan", "status", "report", "recommend", "predict", "difference", "compare")
 )
 READS = [line for line in commands() if line.startswith(READERS) and "--html" not in line]
 PAGE_FILES = [line for line in dict.fromkeys(commands()) if line.startswith("dtsweep report ")]

@@ -35,6 +35,15 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     noise           noise behind an answer: the machine's drift, and windows that are too short
     recommend       configuration for a goal: the answer, and what it gives up
     forecast        rounds that a question will take, by simulation from the launches so far
+    settings        settings of points and of trials in one form
+    setups          settings and measurements as the arrays of the performance model
+    carried         ratios of measured quantities, carried over to other configurations
+    reach           settings that predictions can have
+    model           performance of configurations that were not measured
+    swept           swept axes, with their measured values
+    importance      importance of the swept axes for the step time
+    asked           configurations that a user asks for, as settings
+    unmeasured      points that were not measured and are predicted to be better
     decision        whether the question of a sweep is decided, and which points are open
 """
 
@@ -44,8 +53,10 @@ from dtsweep.analysis.bottleneck import bottleneck
 from dtsweep.analysis.campaign import Campaign, read_campaign
 from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, hypervolume
+from dtsweep.analysis.importance import importance
 from dtsweep.analysis.launches import setting_columns, without_canaries
 from dtsweep.analysis.laws import laws
+from dtsweep.analysis.model import PerformanceModel, performance_model
 from dtsweep.analysis.node_speeds import node_speeds
 from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling
@@ -59,6 +70,7 @@ __all__ = [
     "GOALS",
     "Campaign",
     "Goal",
+    "PerformanceModel",
     "Recommendation",
     "Study",
     "bottleneck",
@@ -66,11 +78,13 @@ __all__ = [
     "difference",
     "frontier",
     "hypervolume",
+    "importance",
     "launch_sigma",
     "laws",
     "node_speeds",
     "on_frontier",
     "over_launches",
+    "performance_model",
     "read_campaign",
     "recommend",
     "scaling",

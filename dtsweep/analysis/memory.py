@@ -76,7 +76,15 @@ class MemoryModel:
         Returns:
             `expected`, `low` and `high`: (points,) each.
         """
-        return self.fitted.predict(self._setups([settings_of(point) for point in points]))
+        return self.predict_rows([settings_of(point) for point in points])
+
+    def predict_rows(self, rows: Sequence[Row]) -> Need:
+        """Predict as `predict` does.
+
+        Args:
+            rows: settings by the columns of `trials`, of each configuration.
+        """
+        return self.fitted.predict(self._setups(rows))
 
     def probability_to_fit(
         self, points: Sequence[Point], capacity_bytes: float | None = None

@@ -7,6 +7,7 @@ answered at once. In order:
     question        the question that options ask, in place of the sweep's own
     plan_table      a plan in the terminal, and as JSON values
     decide          `report` and `recommend`
+    predict         `predict`: configurations that were not measured
     compare         `difference` of two points, `compare` of two runs
     serve           `serve`: the report as a page in a browser
     status          `status`: how far the runs on some results are

@@ -16,6 +16,7 @@ from dtsweep.cli.export import export
 from dtsweep.cli.import_table import import_table
 from dtsweep.cli.measure import doctor, plan, run
 from dtsweep.cli.options import tell
+from dtsweep.cli.predict import predict
 from dtsweep.cli.script import script
 from dtsweep.cli.serve import serve
 from dtsweep.cli.status import status
@@ -48,7 +49,7 @@ def cli() -> None:
 
 
 _COMMANDS = (
-    *(run, plan, script, status, report, serve, recommend, difference, compare),
+    *(run, plan, script, status, report, serve, recommend, predict, difference, compare),
     *(export, import_table),
     *(doctor, cluster),
 )

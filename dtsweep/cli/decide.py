@@ -108,6 +108,11 @@ def report(results: str, html: str | None, *, with_hosts: bool, **asked: Any) ->
     help="In addition to exact updates: lossy,stale,local,not_exchanged.",
 )
 @click.option("--compare-models", is_flag=True, help="Compare all models with each other.")
+@click.option(
+    "--predicted",
+    is_flag=True,
+    help="Also name a point that was not measured, if it is predicted to be better.",
+)
 @prices_option
 @with_imported_option
 @json_option
@@ -115,6 +120,7 @@ def recommend(
     results: str,
     *,
     compare_models: bool,
+    predicted: bool,
     prices: str | None,
     with_imported: bool,
     as_json: bool,
@@ -123,16 +129,26 @@ def recommend(
     """Recommend one configuration per model and environment, with runner-up and trade-offs."""
     from dtsweep.analysis import Study
     from dtsweep.analysis import recommend as recommended
+    from dtsweep.analysis.unmeasured import best_unmeasured
     from dtsweep.report import recommendation
+    from dtsweep.report.predicted_point import print_unmeasured, unmeasured_json
 
     study = Study(load_results(results, prices=prices, with_imported=with_imported))
     recommendations = recommended(
         study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
     )
+    unmeasured = None
+    if predicted:
+        unmeasured = [best_unmeasured(study, one) for one in recommendations]
     if as_json:
-        print_json([recommendation.as_json(one) for one in recommendations])
-    else:
-        recommendation.print_all(recommendations, points=study.points, console=console())
+        values = [recommendation.as_json(one) for one in recommendations]
+        for value, one in zip(values, unmeasured or (), strict=False):
+            value["predicted"] = unmeasured_json(one)
+        print_json(values)
+        return
+    recommendation.print_all(recommendations, points=study.points, console=console())
+    for measured, one in zip(recommendations, unmeasured or (), strict=False):
+        print_unmeasured(one, measured, console=console())
 
 
 def _goal(
@@ -198,8 +214,10 @@ def _content(
             hold for all rows. `with_imported` compares imported rows with the measured ones.
     """
     from dtsweep.analysis import Study
+    from dtsweep.report.certificate import certificate_in
     from dtsweep.report.content import content_of
     from dtsweep.report.costs import costs_of
+    from dtsweep.report.importance_words import importance_of_axes
     from dtsweep.report.node_table import speeds_of_nodes
     from dtsweep.report.redacted import redacted_content_of
     from dtsweep.report.times import training_times
@@ -216,6 +234,8 @@ def _content(
     sections: list[Callable[[Study], Section]] = [
         speeds_of_nodes(results),
         costs_of(results, prices=prices),
+        importance_of_axes,
+        certificate_in(results),
     ]
     if samples is not None:
         sections.append(training_times(samples=samples, worker_price=worker_price))

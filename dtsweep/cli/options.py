@@ -124,6 +124,12 @@ _QUESTION_OPTIONS = (
         metavar="N",
         help="Launches of a point, at most.",
     ),
+    click.option(
+        "--search",
+        is_flag=True,
+        default=None,
+        help="Measure the points with the largest expected gain alone, not all of them.",
+    ),
 )
 
 _PRICE_OPTIONS = (

@@ -83,6 +83,8 @@ def print_plan(
         say(console, _rounds(plan, plan.question))
     elif plan.question is not None and plan.done:
         say(console, "no round follows; a run prints the answer")
+    if plan.last_round is not None and plan.last_round.certificate is not None:
+        say(console, plan.last_round.certificate.words)
     if advice := _advice_on_concurrent(plan, concurrent):
         say(console, advice)
     if misfits is None:
@@ -112,6 +114,8 @@ def _advice_on_concurrent(plan: Plan, concurrent: int) -> str:
 def _rounds(plan: Plan, question: Question) -> str:
     """Say what follows the trials that are planned so far."""
     words = f"then rounds of the contenders, at most {question.max_launches} launches of a point"
+    if plan.last_round is not None and plan.last_round.is_search:
+        return f"{_search(plan, plan.last_round.chosen_by)}; {words}"
     if plan.rounds is None:
         return words
     low, high, low_s, high_s = plan.rounds
@@ -120,6 +124,17 @@ def _rounds(plan: Plan, question: Question) -> str:
     if low == high:
         return f"{words}: {count_of(low, 'trial')}, about {duration(high_s)}"
     return f"{words}: {low} to {high} trials, {duration(low_s)} to {duration(high_s)}"
+
+
+def _search(plan: Plan, chosen_by: str) -> str:
+    """Say which points a search measures now, and how many follow."""
+    now = f"{count_of(len(plan.to_run), 'point')} of {plan.points}, then points by {chosen_by}"
+    if not plan.done:
+        now = f"first {now}"
+    if plan.rounds is None:
+        return now
+    low, high, low_s, high_s = plan.rounds
+    return f"{now}: {low} to {high} trials, {duration(low_s)} to {duration(high_s)}"
 
 
 def _basis(plan: Plan) -> str:
@@ -132,6 +147,7 @@ def _basis(plan: Plan) -> str:
 
 def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
     """Give the plan as JSON values; `feasible` is None where no cluster was asked."""
+    certificate = plan.last_round and plan.last_round.certificate
     return {
         **counts(plan),
         "expected_low_s": plan.duration.low_s,
@@ -140,6 +156,7 @@ def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
         "session_starts": plan.session_starts,
         "question": plan.question and asdict(plan.question),
         "rounds": plan.rounds and plan.rounds._asdict(),
+        "certificate": certificate and asdict(certificate),
         "trials": [
             {
                 **_fields(trial.point),

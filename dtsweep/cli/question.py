@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dtsweep.sweep.goal import Goal
     from dtsweep.sweep.settings import Sweep
 
-NAMES = ("goal", "where", "indifference", "confidence", "max_launches")
+NAMES = ("goal", "where", "indifference", "confidence", "max_launches", "search")
 """Parameters of `question_options`."""
 
 
@@ -36,7 +36,11 @@ def with_question(sweep: Sweep, asked: Mapping[str, Any]) -> Sweep:
     if not asked:
         return sweep
     refuse_grid(sweep, asked)
-    return replace(sweep, **settings_of(sweep.goal, asked))
+    settings = settings_of(sweep.goal, asked)
+    if sweep.search is not None:
+        # The search of the sweep has settings of its own.
+        settings.pop("search", None)
+    return replace(sweep, **settings)
 
 
 def refuse_grid(sweep: Sweep, asked: Mapping[str, Any]) -> None:
@@ -66,8 +70,11 @@ def settings_of(own: Goal | str | None, asked: Mapping[str, Any]) -> dict[str, A
     from dataclasses import replace
 
     from dtsweep.sweep.goal import goal_of
+    from dtsweep.sweep.search import Search
 
     settings = dict(asked)
+    if settings.pop("search", None):
+        settings["search"] = Search()
     where = settings.pop("where", None)
     if where is not None:
         goal = goal_of(settings.get("goal", own))

@@ -147,7 +147,9 @@ def _command(
     if given["samples_per_step"] is not None:
         words += ["--samples-per-step", given["samples_per_step"]]
     for name, value in question.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(str(value))
     if arguments:
         words += ["--", *arguments]
     return " ".join(map(in_shell, words))

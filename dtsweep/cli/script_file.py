@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.sweep.goal import Goal
+from dtsweep.sweep.search import Search
 
 if TYPE_CHECKING:
     from dtsweep.cli.script_sweep import ScriptSweep
@@ -86,6 +87,8 @@ def file_text(asked: ScriptSweep, *, command: str) -> str:
         names.append("Goal")
     if asked.measure:
         names.append("Measure")
+    if "search" in asked.question:
+        names.append("Search")
     return "\n".join(
         [
             f'"""Sweep of {_in_docstring(Path(asked.path).name)}, as this command has it:',
@@ -131,13 +134,13 @@ def literal(value: Any, *, head: str = "") -> Any:
             return head + _text(value)
         case list():
             return Group(head=head, brackets="[]", items=[*map(literal, value)])
-        case Goal():
+        case Goal() | Search():
             given = [
                 literal(getattr(value, item.name), head=f"{item.name}=")
                 for item in fields(value)
                 if getattr(value, item.name) != item.default
             ]
-            return Group(head=f"{head}Goal", brackets="()", items=given)
+            return Group(head=f"{head}{type(value).__name__}", brackets="()", items=given)
         case tuple():
             return Group(head=head, brackets="()", items=[*map(literal, value)])
         case dict():

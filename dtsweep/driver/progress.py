@@ -15,10 +15,11 @@ from rich.text import Text
 from dtsweep.driver.cell_output import CellContent, cell_output
 from dtsweep.errors import LABEL_SHOWN, SHOWN, one_line, shortened
 from dtsweep.plan.plan import Plan
+from dtsweep.results.certificate import Certificate
 from dtsweep.results.run_record import RunningTrial
 from dtsweep.results.statuses import FINE
 from dtsweep.sweep.point import CHOSEN_FIELDS, Point, is_left_out
-from dtsweep.sweep.values import ARGS, value_of
+from dtsweep.sweep.values import value_of_axis
 from dtsweep.text import count_of, duration, format_number, format_rate, plain
 
 LONG_S = 15.0
@@ -69,6 +70,7 @@ class Progress:
         """Trials under way by id."""
         self._live: Live | None = None
         self._round = ""
+        self._certificate: Certificate | None = None
         self._planned_s: float | None = None
         """Expected time of the batch that was planned last."""
         self._planned_at = self._began
@@ -143,11 +145,19 @@ class Progress:
         current = plan.last_round
         if plan.question is None or current is None:
             return
-        points = "point"
+        self._certificate = current.certificate
+        points, name = "point", f"round {current.repeat}"
         if current.repeat > 1:
             points = "contender"
-        self._round = f"round {current.repeat}: {count_of(len(current.points), points)}"
+        elif current.is_search:
+            name = "search"
+        self._round = f"{name}: {count_of(len(current.points), points)}"
         self.say(f"{self._round}, about {duration(plan.duration.middle_s)}")
+
+    def end_rounds(self, plan: Plan) -> None:
+        """Keep what a search says at its end; a grid says nothing."""
+        if plan.last_round is not None and plan.last_round.certificate is not None:
+            self._certificate = plan.last_round.certificate
 
     def listen(self, changed: Callable[[], object]) -> None:
         """Have a function called when an attempt begins or ends, or a round begins."""
@@ -181,6 +191,7 @@ class Progress:
             "statuses": dict(self._counts),
             "running": tuple(running),
             "expected_left_s": self._expected_left_s(now),
+            "certificate": self._certificate,
         }
 
     def _expected_left_s(self, now: float) -> float | None:
@@ -336,15 +347,7 @@ def _is_read(point: Point, name: str) -> bool:
 
 def _short_value(point: Point, name: str) -> str:
     # A float that was drawn has up to 17 digits.
-    value = _value(point, name)
+    value = value_of_axis(point, name)
     if isinstance(value, float):
         return f"{value:g}"
     return shortened(str(value), LABEL_SHOWN)
-
-
-def _value(point: Point, name: str) -> object:
-    if name.startswith(("workload.", ARGS)):
-        return value_of(point.workload, name.removeprefix("workload."))
-    if name.startswith("env."):
-        return point.environment.get(name.removeprefix("env."))
-    return getattr(point, name)

@@ -72,6 +72,9 @@ class SlotQueue:
     canary_at: float = 0.0
     """Time at which it was last handed out, by the monotonic clock."""
 
+    live: tuple[int, World] | None = None
+    """Repeat and largest world of the session that is up; None before a session is up."""
+
     wants_alone: bool = False
     """True if the canary at the head is to be measured while nothing else runs."""
 
@@ -180,7 +183,23 @@ class Queue:
         queue = self._slots[slot]
         queue.group = self._waiting.pop(index)
         queue.wants_alone = False
-        self._watch(queue)
+        if not self._goes_on(queue):
+            largest = max((trial.point.world for trial, _ in queue.group), key=_workers)
+            queue.live = (queue.group[0][0].repeat, largest)
+            self._watch(queue)
+
+    def _goes_on(self, queue: SlotQueue) -> bool:
+        """True if the live session also measures this batch of a search: it has its canaries."""
+        # Of several slots, one without work ends its session, so that others get its nodes.
+        is_kept = self._sweep.search is not None and len(self._slots) == 1
+        if queue.live is None or not is_kept or self._sweep.measure.fresh:
+            return False
+        first = queue.group[0][0]
+        world = first.point.world
+        repeat, largest = queue.live
+        if self._sweep.measure.nested and world.workers < largest.workers:
+            world = replace(world, workers=largest.workers)
+        return (first.repeat, world) == (repeat, largest)
 
     def left_s(self, slot: int, *, is_up: bool) -> float:
         """Expected time of the attempts that are left of a slot's session, in seconds.
@@ -314,6 +333,8 @@ class Queue:
         is_small = (
             queue.canary is not None and (session_workers or math.inf) < queue.canary.point.workers
         )
+        if session_has_ended:
+            queue.live = None
         if session_has_ended or is_small:
             self._watch_the_next(queue)
 
@@ -465,7 +486,7 @@ class Queue:
         return pace
 
     def _session_of(self, group: Collection[tuple[Trial, int]]) -> WaitingSession:
-        largest = max((trial.point.world for trial, _ in group), key=lambda world: world.workers)
+        largest = max((trial.point.world for trial, _ in group), key=_workers)
         trials = [trial for trial, _ in group if not trial.is_canary]
         pace = self._present_pace
         has_canary = has_canaries(self._sweep, trials) if trials else False
@@ -518,3 +539,7 @@ class Queue:
     def _wants_profile(self, point: Point) -> bool:
         can_follow = point.mode.can_restart
         return self._is_profiled and can_follow and self._profiles[point.world] < PROFILE_TRIES
+
+
+def _workers(world: World) -> int:
+    return world.workers

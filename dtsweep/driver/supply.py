@@ -47,6 +47,7 @@ class Supply:
         while self._queue.is_empty:
             plan = self._planned.next_plan(self._recorder.rows)
             if not plan.to_run:
+                self._planned.progress.end_rounds(plan)
                 return False
             if self.is_time_up:
                 self._note_left(len(plan.to_run))

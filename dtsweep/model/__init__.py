@@ -7,4 +7,13 @@ turned into them by `dtsweep.analysis`. In reading order:
     memory_terms    arithmetic of a worker's memory, by mode
     memory          need of memory: that arithmetic, activations, and deviations of modes
     memory_fit      fit of the need to measured peaks, and to trials that ran out of memory
+    formula         step time by a formula with few parameters, and its derivatives
+    offsets         categories and numbers of users as factors of compute and exchange
+    physics         the most probable parameters of the formula
+    residual        Gaussian process of the residual
+    posterior       formula and residual, conditioned on measurements
+    limits          configurations that can't be predicted, and why
+    parameters      parameters in units that a person can check
+    step_time       the model of the step time: fit and predict
+    importance      shares of a variance by axes of a grid
 """

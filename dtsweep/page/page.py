@@ -17,6 +17,7 @@ from dtsweep.page.view import redacted_view, view_of
 from dtsweep.privacy import Redactor, redactor_for
 from dtsweep.report.content import Content, Section
 from dtsweep.report.costs import costs_of
+from dtsweep.report.importance_words import importance_of_axes
 from dtsweep.report.node_table import speeds_of_nodes
 from dtsweep.report.redacted import redacted_content_of
 from dtsweep.results.store import Results, frame_of
@@ -43,7 +44,11 @@ def page_of(
         StorageError: It can't be read.
     """
     store = results if isinstance(results, Results) else Results(results)
-    sections: list[Callable[[Study], Section]] = [speeds_of_nodes(store), costs_of(store)]
+    sections: list[Callable[[Study], Section]] = [
+        speeds_of_nodes(store),
+        costs_of(store),
+        importance_of_axes,
+    ]
     sections += asked.pop("sections", ())
     redactor = redactor_for(store, with_hosts=with_hosts)
     study = Study(load(store, canaries=True))

@@ -11,6 +11,11 @@ Any process; no Ray. In reading order:
     memory_fit      which trials will not fit into it, by a model of the peaks so far
     policy          policies: what to measure next, as a function of the rows so far
     settle          rounds of launches until a sweep's question is decided
+    search_pool     points of a search as arrays: settings, cost and chance of a trial
+    search_worth    worth of points for the question: expected gain, chance to beat the answer
+    search_policy   few points by expected gain, then rounds of the contenders
+    searcher_policy  points that a searcher of Ray Tune chooses, then rounds of the contenders
+    policies        choice of a sweep's policy
     plan            what is done, what is to do, in which order
     cost            what a plan should cost, by the nodes of its worlds
     ahead           range of what follows a plan, by simulation of the rounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,21 @@ if TYPE_CHECKING:
 ENDS = (0.05, 0.95)
 """Quantiles of simulated runs that the range spans."""
 
+SEARCHED = (10, 40)
+"""Points that a search measures, at least and at most, as far as searches so far show."""
+
+BATCH = 3
+"""Points of a session of a search, about."""
+
 
 def with_rounds_ahead(sweep: Sweep, plan: Plan) -> Plan:
     """Add to a plan what the rounds after its trials will take, as soon as rows show it.
 
     A goal is simulated from the launches so far. On a frontier the open points get one more launch
-    at least, and all that are left at most.
+    at least, and all that are left at most. Of a search only its further points are expected.
     """
+    if sweep.search is not None and plan.last_round is not None and plan.last_round.is_search:
+        return replace(plan, rounds=_search_ahead(sweep, plan))
     measured = [row for row in plan.rows if row["status"] == "ok" and row["role"] != "canary"]
     if plan.question is None or not measured or plan.last_round is None:
         return plan
@@ -47,6 +56,23 @@ def with_rounds_ahead(sweep: Sweep, plan: Plan) -> Plan:
         for trials, rounds in (low, high)
     )
     return replace(plan, rounds=RoundsRange(low[0], high[0], low_s, high_s))
+
+
+def _search_ahead(sweep: Sweep, plan: Plan) -> RoundsRange:
+    """Range of the points that a search will measure after those that are planned."""
+    ends, most = SEARCHED, plan.points
+    search = sweep.search
+    if search is not None and search.max_points is not None:
+        most = min(most, search.max_points)
+    if search is not None and search.searcher is not None:
+        ends = (most, most)
+    planned = len(plan.to_run) + len(plan.done)
+    low, high = (max(0, min(end, most) - planned) for end in ends)
+    low_s, high_s = (
+        duration_of_rounds(sweep, plan.rows, trials=trials, rounds=rounds)
+        for trials, rounds in ((low, 0), (high, math.ceil(high / BATCH)))
+    )
+    return RoundsRange(low, high, low_s, high_s)
 
 
 def _trials_and_rounds(

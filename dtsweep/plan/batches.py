@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from dtsweep.plan.plan import PLANNED_BY, InRun, Plan, make_plan
+from dtsweep.plan.policies import policy_of
 from dtsweep.plan.policy import NOTHING_SPENT, Grid, Policy, Rows, Spent
-from dtsweep.plan.settle import policy_of
 from dtsweep.sweep.axes import Candidate
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep

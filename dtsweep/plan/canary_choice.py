@@ -19,6 +19,7 @@ CANARY_TRIALS, CANARY_CONTENDERS = 2, 4
 """Least trials of a session with canaries: in general, and in later rounds of a question.
 
 Around a single one they would double its cost. A round compares its points inside one session.
+Batches of a search are as small as later rounds.
 """
 
 
@@ -27,7 +28,9 @@ def has_canaries(sweep: Sweep, trials: Sequence[Trial]) -> bool:
     if not sweep.measure.canary:
         return False
     is_later_round = sweep.question is not None and trials[0].repeat > 1
-    return len(trials) >= (CANARY_CONTENDERS if is_later_round else CANARY_TRIALS)
+    if is_later_round or sweep.search is not None:
+        return len(trials) >= CANARY_CONTENDERS
+    return len(trials) >= CANARY_TRIALS
 
 
 def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from dtsweep.errors import SweepError, quoted
 from dtsweep.plan.estimate import Duration, expected_duration, starts
 from dtsweep.plan.memory_fit import FACTS, MemoryFit, Peak, peaks_of
+from dtsweep.plan.policies import policy_of
 from dtsweep.plan.policy import NOTHING_SPENT, Policy, Round, Spent
 from dtsweep.plan.pruning import FittingPoints, out_of_memory
-from dtsweep.plan.settle import policy_of
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.sources import Sources, sources_of
 from dtsweep.provenance.versions import versions
@@ -126,7 +126,10 @@ class Plan:
     """Round that is under way, or the last one."""
 
     rounds: RoundsRange | None = None
-    """Expected further rounds; None as long as nothing is known of them."""
+    """Expected further rounds, or batches of a search; None as long as nothing is known of them."""
+
+    points: int = 0
+    """Points of the sweep that can be measured."""
 
     def __repr__(self) -> str:
         """Count its trials."""
@@ -194,6 +197,7 @@ def make_plan(
         stale=stale,
         question=sweep.question,
         last_round=rounds[-1] if rounds else None,
+        points=len(points),
     )
 
 

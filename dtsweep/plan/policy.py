@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from dtsweep.results.certificate import Certificate
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Measure, Sweep
 
@@ -32,6 +33,15 @@ class Round:
     points: Sequence[Point]
     measure: Measure
     """Settings of its windows."""
+    chosen_by: str = ""
+    """Choice of a search's points, in words; empty in a round of contenders or of all points."""
+    certificate: Certificate | None = None
+    """Evidence for the points that a search has not measured before this round."""
+
+    @property
+    def is_search(self) -> bool:
+        """True if it is a batch of a search."""
+        return bool(self.chosen_by)
 
 
 class Policy(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dtsweep.plan.policy import NOTHING_SPENT, Grid, Policy, Round, Rows, Spent
+from dtsweep.plan.policy import NOTHING_SPENT, Round, Rows, Spent
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.goal import Question
@@ -35,13 +35,6 @@ FAILURES = 2
 
 STEPS_FACTOR = 1.5
 """Least steps for the interval of a quantile, times this: correlated steps count less."""
-
-
-def policy_of(sweep: Sweep) -> Policy:
-    """Choose the policy of a sweep: a plain grid, or rounds until its question is decided."""
-    if sweep.question is None:
-        return Grid(sweep=sweep)
-    return Settle(sweep=sweep, question=sweep.question)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +63,11 @@ class Settle:
         del spent  # who hands trials out stops at the limit of time
         if not points:
             return []
-        rounds = [Round(repeat=1, points=points, measure=self._first_measure())]
-        # An interrupted `--rerun all` leaves a cancelled attempt after an `ok` one, which counts.
-        current = (rows[index] for index in current_attempts(rows).values())
-        states = {row["trial_id"]: row["status"] for row in current}
+        rounds = [Round(repeat=1, points=points, measure=self.first_measure())]
+        states = states_of(rows)
         names = {identity(point): point for point in points}
         furthest = max((row["repeat"] for row in rows if row["point_id"] in names), default=1)
-        while self._is_over(rounds[-1], states, over):
+        while is_over(self.sweep, rounds[-1], states, over):
             last = rounds[-1].repeat
             decision = self._decision(rows, names, last=last)
             if not decision.open_points and furthest > last:
@@ -99,11 +90,6 @@ class Settle:
         current = (earlier[index] for index in current_attempts(earlier).values())
         failures = Counter(row["point_id"] for row in current if row["status"] != "ok")
         return {point for point, count in failures.items() if count >= FAILURES}
-
-    def _is_over(self, last: Round, states: Mapping[str, str], over: Collection[str]) -> bool:
-        """True if every trial of a round has its final result, or is not measured again."""
-        names = (trial_name(self.sweep, point, repeat=last.repeat) for point in last.points)
-        return all(name in over or states.get(name) in FINAL for name in names)
 
     def _decision(self, rows: Rows, names: Collection[str], *, last: int) -> Decision:
         """Decide by the rounds up to the last one of these."""
@@ -133,7 +119,7 @@ class Settle:
             ]
         return trials_of_rows(kept, workload_types=types)
 
-    def _first_measure(self) -> Measure:
+    def first_measure(self) -> Measure:
         """Settings of the first round: short windows, which show what is far from the best."""
         measure = self._with_least_steps(self.sweep.measure)
         half_width = measure.half_width
@@ -178,3 +164,16 @@ class Settle:
         if least <= measure.min_steps:
             return measure
         return replace(measure, min_steps=least, max_steps=max(least, measure.max_steps))
+
+
+def states_of(rows: Rows) -> dict[str, str]:
+    """Status of each trial."""
+    # An interrupted `--rerun all` leaves a cancelled attempt after an `ok` one, which counts.
+    current = (rows[index] for index in current_attempts(rows).values())
+    return {row["trial_id"]: row["status"] for row in current}
+
+
+def is_over(sweep: Sweep, last: Round, states: Mapping[str, str], over: Collection[str]) -> bool:
+    """True if every trial of a round has its final result, or is not measured again."""
+    names = (trial_name(sweep, point, repeat=last.repeat) for point in last.points)
+    return all(name in over or states.get(name) in FINAL for name in names)

@@ -18,6 +18,7 @@ Readers; imports Plotly in functions alone. In reading order:
     step_times_plot  step times of one trial
     memory_plot     peak memory
     energy_plot     energy and cost of samples
+    importance_plot  shares of the swept axes in the variation of the step time
     all_plots       plots of a report, in the order of a page
     figures         plots as Plotly figures
 """
@@ -30,6 +31,7 @@ from dtsweep.plots.figures import (
     energy,
     exchange,
     frontier,
+    importance,
     memory,
     scaling,
     settings,
@@ -42,6 +44,7 @@ __all__ = [
     "energy",
     "exchange",
     "frontier",
+    "importance",
     "memory",
     "scaling",
     "settings",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dtsweep.plots.energy_plot import cost_plot, energy_plot
 from dtsweep.plots.exchange_plot import exchange_plot
 from dtsweep.plots.frontier_plot import frontier_plot
+from dtsweep.plots.importance_plot import importance_plot
 from dtsweep.plots.memory_plot import memory_plot
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.scaling_plot import scaling_plot
@@ -31,6 +32,7 @@ def plots_of(content: Content, *, ranks: pd.DataFrame | None = None) -> list[Plo
         scaling_plot(content, per="node"),
         shares_plot(content),
         exchange_plot(content),
+        importance_plot(content),
         settings_plot(content),
         memory_plot(content, ranks=ranks),
         energy_plot(content),

@@ -11,6 +11,7 @@ from dtsweep.escape import printable_values
 from dtsweep.plots.energy_plot import cost_plot, energy_plot
 from dtsweep.plots.exchange_plot import exchange_plot
 from dtsweep.plots.frontier_plot import frontier_plot
+from dtsweep.plots.importance_plot import importance_plot
 from dtsweep.plots.memory_plot import memory_plot
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.scaling_plot import scaling_plot
@@ -148,6 +149,22 @@ def step_times(rows: pd.DataFrame) -> Figure:
             "choose it with rows[rows['attempt_id'] == ATTEMPT_ID]"
         )
     return figure_of(step_times_plot(*series.values()))
+
+
+def importance(data: pd.DataFrame | Content) -> Figure:
+    """Draw the share of each swept axis in the variation of the step time, by the model.
+
+    Args:
+        data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
+
+    Returns:
+        A bar for each axis and pair of axes; grey bars are axes that were varied together. Empty
+        below eight measured points.
+
+    Raises:
+        SweepError: Plotly is not installed.
+    """
+    return figure_of(importance_plot(_content(data), is_asked=True))
 
 
 def memory(data: pd.DataFrame | Content, *, ranks: pd.DataFrame | None = None) -> Figure:

@@ -20,6 +20,7 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     links           link measurements of doctor, in a folder of their own
     pack            what an attempt, a log or a profile is stored as, in memory
     lease           one run per place of results at a time
+    certificate     what a search left out, and how likely that beats its answer
     run_record      how far a run is, and what its nodes did and cost
     spool           files that could not be stored yet, on a local disk
     store           the three data sets; an attempt's row of `trials` is its commit

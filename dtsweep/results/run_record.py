@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from dtsweep.errors import one_line, quoted
 from dtsweep.escape import changed_texts
+from dtsweep.results.certificate import Certificate
 
 FOLDER = "runs"
 
@@ -116,6 +117,9 @@ class RunRecord:
 
     expected_left_usd: float | None = None
 
+    certificate: Certificate | None = None
+    """Of a search, by the points that it had measured; None of other runs."""
+
     def to_json(self) -> bytes:
         """Content of the record's file."""
         return json.dumps(asdict(self), indent=2).encode()
@@ -135,12 +139,16 @@ class RunRecord:
                 values["node_use"] = {
                     node_type: NodeUse(**use) for node_type, use in values["node_use"].items()
                 }
+            if values.get("certificate") is not None:
+                values["certificate"] = Certificate(**values["certificate"])
             record = cls(**values)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not the record of a run: {error}") from error
         _check_kinds(record, _KINDS)
         for trial in record.running:
             _check_kinds(trial, _TRIAL_KINDS)
+        if record.certificate is not None:
+            _check_kinds(record.certificate, _CERTIFICATE_KINDS)
         numbers = [use.total_s for use in (record.node_use or {}).values()]
         for number in (*numbers, *record.statuses.values(), *record.usd_per_hour.values()):
             _check("a number", number, (int, float))
@@ -180,6 +188,10 @@ _KINDS: Mapping[str, Any] = {
 """Types of the fields."""
 
 _TRIAL_KINDS: Mapping[str, Any] = {"trial_id": str, "name": str, "since": _NUMBER}
+
+_CERTIFICATE_KINDS: Mapping[str, Any] = {
+    one.name: bool if one.name == "is_frontier" else _NUMBER for one in fields(Certificate)
+}
 
 
 class StoredRun(NamedTuple):

@@ -14,6 +14,7 @@ Any process; imports the standard library, and NumPy in a function of `axes`. In
     point           the axes, declared here (global_batch, workload.*, env.*: see `axes`); a point
     checks          validation of a sweep's workload and axes, before any point is built
     goal            what a configuration should be best at, and what it has to keep to
+    search          settings of a search in the points, and the goals that it knows
     settings        `Measure`, `Resources` and `Sweep`: what a sweep file holds
     constraints     why a point can't be measured; a cluster's size is judged in `driver.cluster`
     axes            from axes to points, the impossible ones with their reason

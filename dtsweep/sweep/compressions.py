@@ -5,7 +5,7 @@ Classes are in `dtsweep.compression`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -47,6 +47,12 @@ class CompressionInfo:
     sends: str = "unknown"
     """Bytes that a worker of `ddp` sends per step: a formula like `payload`."""
 
+    bytes_per_value: Callable[[Mapping[str, Any]], float] | None = None
+    """From the fields of a point to the bytes of a payload, without coding, per value.
+
+    None where they depend on the shapes of the parameters.
+    """
+
 
 EXCHANGES = ("all_reduce", "all_gather", "all_to_all")
 """Ways to combine payloads: sum them on the way, send each to every worker, or reduce by shards.
@@ -60,12 +66,14 @@ COMPRESSIONS: Mapping[str, CompressionInfo] = {
         exchange="all_reduce",
         payload="2 N bytes",
         sends="(n−1)/n S",
+        bytes_per_value=lambda _: 2,
     ),
     "bf16": CompressionInfo(
         implementation="dtsweep.compression.cast:Bf16",
         exchange="all_reduce",
         payload="2 N bytes",
         sends="(n−1)/n S",
+        bytes_per_value=lambda _: 2,
     ),
     "int8": CompressionInfo(
         implementation="dtsweep.compression.quantize:Int8",
@@ -73,6 +81,7 @@ COMPRESSIONS: Mapping[str, CompressionInfo] = {
         can_be_coded=True,
         payload="N + N/64: a scale (4 bytes) for 256 values, and a byte each",
         sends="2 (n−1)/n 0.254 S",
+        bytes_per_value=lambda _: 1 + 1 / 64,
     ),
     "int4": CompressionInfo(
         implementation="dtsweep.compression.quantize:Int4",
@@ -80,6 +89,7 @@ COMPRESSIONS: Mapping[str, CompressionInfo] = {
         can_be_coded=True,
         payload="N/2 + N/64",
         sends="2 (n−1)/n 0.129 S",
+        bytes_per_value=lambda _: 1 / 2 + 1 / 64,
     ),
     "sign": CompressionInfo(
         implementation="dtsweep.compression.sign:Sign",
@@ -88,6 +98,7 @@ COMPRESSIONS: Mapping[str, CompressionInfo] = {
         has_feedback=True,
         payload="N/8 + N/64: a bit each, a scale (4 bytes) for 256 values; and a bit for each row",
         sends="(n−1) 0.035 S",
+        bytes_per_value=lambda _: 1 / 8 + 1 / 64,
     ),
     "topk": CompressionInfo(
         implementation="dtsweep.compression.topk:TopK",
@@ -97,6 +108,7 @@ COMPRESSIONS: Mapping[str, CompressionInfo] = {
         has_feedback=True,
         payload="r N times 8: positions and values",
         sends="2 (n−1) r S",
+        bytes_per_value=lambda fields: 8 * float(fields["compression_ratio"]),
     ),
     "randomk": CompressionInfo(
         implementation="dtsweep.compression.randomk:RandomK",
@@ -105,6 +117,7 @@ COMPRESSIONS: Mapping[str, CompressionInfo] = {
         has_feedback=True,
         payload="r N times 4: values",
         sends="2 (n−1)/n r S",
+        bytes_per_value=lambda fields: 4 * float(fields["compression_ratio"]),
     ),
     "powersgd": CompressionInfo(
         implementation="dtsweep.compression.powersgd:PowerSgd",

@@ -14,6 +14,7 @@ from dtsweep.sweep.checks import axis_values, check_axis, check_workload, is_sea
 from dtsweep.sweep.goal import Goal, Question, question_of
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sweep.search import Search
 from dtsweep.sweep.secret import is_secret
 from dtsweep.sweep.values import ARGS, coerced, is_own_loop
 from dtsweep.sweep.variables import check_variable_name, check_variable_value
@@ -283,6 +284,9 @@ class Sweep:
     max_launches: int | None = None
     """Launches of a point, at most. None: 3 for the frontier, 8 for a goal."""
 
+    search: Search | None = None
+    """Search that measures few of the points, `Search()` by default; None measures all of them."""
+
     samples: int | None = None
     """Points drawn from the search spaces for each combination of the lists, with equal draws."""
 
@@ -364,7 +368,7 @@ class Sweep:
     def _check_question(self) -> None:
         """Refuse a question that can't be meant, and one of a plain grid."""
         repeats = self.measure.repeats
-        for name in ("goal", "max_launches"):
+        for name in ("goal", "max_launches", "search"):
             value = getattr(self, name)
             if value is not None and repeats is not None:
                 raise SweepError(
@@ -372,7 +376,13 @@ class Sweep:
                     f"repeats measures a plain grid; leave repeats out, or {name}",
                     word=name,
                 )
-        self._asked()
+        if self.search is not None and not isinstance(self.search, Search):
+            raise SweepError(
+                f"search={quoted(self.search)} must be Search(…), or None", word="search"
+            )
+        question = self._asked()
+        if self.search is not None:
+            self.search.check(question.goal)
 
     def _asked(self) -> Question:
         return question_of(
@@ -426,7 +436,8 @@ class Sweep:
 
 def of_one_launch(sweep: Sweep) -> Sweep:
     """The sweep as a plain grid with one launch of each point."""
-    return replace(sweep, goal=None, max_launches=None, measure=replace(sweep.measure, repeats=1))
+    measure = replace(sweep.measure, repeats=1)
+    return replace(sweep, goal=None, max_launches=None, search=None, measure=measure)
 
 
 def _fit(settings: Any, least: Mapping[str, float]) -> None:

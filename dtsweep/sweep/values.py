@@ -197,3 +197,12 @@ _KINDS = {
     bool: "True or False",
     type(None): "None",
 }
+
+
+def value_of_axis(point: Any, name: str) -> Any:
+    """Value that a point has of an axis, a field of its workload or a variable among them."""
+    if name.startswith(("workload.", ARGS)):
+        return value_of(point.workload, name.removeprefix("workload."))
+    if name.startswith("env."):
+        return point.environment.get(name.removeprefix("env."))
+    return getattr(point, name)

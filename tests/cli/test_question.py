@@ -19,7 +19,7 @@ from dtsweep.cli.decide import print_results
 from dtsweep.cli.plan_table import plan_json, print_plan
 from dtsweep.cli.question import with_question
 from dtsweep.plan.plan import Plan, RoundsRange, make_plan
-from dtsweep.plan.settle import policy_of
+from dtsweep.plan.policies import policy_of
 from dtsweep.results.pack import unmeasured_files
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dtsweep import Measure, Resources, Sweep
+from dtsweep import Measure, Resources, Search, Sweep
 from dtsweep.driver.queue import CANARY_EVERY_S, Queue
 from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.estimate import FIRST_PACE
@@ -585,3 +585,17 @@ def test_what_can_not_run_any_more_is_taken_out_with_its_tasks_and_without_canar
     assert [(trial.point.workers, task.role) for trial, task in refused] == [(1, "trial")] * 3
     assert [trial.point.workers for trial, _ in queue.refuse_rest(0)] == [2] * 3
     assert queue.is_empty
+
+
+def test_another_batch_of_a_search_in_its_live_session_has_no_canaries() -> None:
+    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [1, 2, 4, 8]}, search=Search())
+    trials = [*make_plan(replace(sweep, search=None), candidates(sweep), []).to_run]
+    queue = Queue(sweep, [trials], canaries=choose_canaries(trials))
+    assert sum(trial.is_canary for trial, _ in work_off(queue)) == 2
+    queue.extend([trials], {}, pace=FIRST_PACE)
+    # The session dies, and the next batch has another one.
+    assert not any(trial.is_canary for trial, _ in work_off(queue, "hang", session_has_ended=True))
+    queue.extend([trials], {}, pace=FIRST_PACE)
+    assert sum(trial.is_canary for trial, _ in work_off(queue)) == 2
+    queue.extend([trials], {}, pace=FIRST_PACE)
+    assert take(queue, now=CANARY_EVERY_S + 1)[0].is_canary

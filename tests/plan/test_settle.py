@@ -11,8 +11,9 @@ import pytest
 from dtsweep import Goal, Measure, Sweep, workloads
 from dtsweep.plan.ahead import with_rounds_ahead
 from dtsweep.plan.plan import make_plan
+from dtsweep.plan.policies import policy_of
 from dtsweep.plan.policy import Grid, Round
-from dtsweep.plan.settle import Settle, policy_of
+from dtsweep.plan.settle import Settle
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.task import trial_name

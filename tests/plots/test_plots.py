@@ -17,6 +17,7 @@ from dtsweep.plots.energy_plot import cost_plot, energy_plot
 from dtsweep.plots.exchange_plot import exchange_plot
 from dtsweep.plots.figures import figure_of
 from dtsweep.plots.frontier_plot import frontier_plot
+from dtsweep.plots.importance_plot import importance_plot
 from dtsweep.plots.memory_plot import memory_plot
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.scaling_plot import scaling_plot
@@ -30,7 +31,7 @@ from tests.report.study import sweep
 
 MAKERS = (
     *(frontier_plot, scaling_plot, shares_plot, exchange_plot, settings_plot),
-    *(memory_plot, energy_plot, cost_plot),
+    *(importance_plot, memory_plot, energy_plot, cost_plot),
 )
 
 ALL_KNOWN: dict[str, Any] = {
@@ -319,7 +320,17 @@ def test_recommended_points_come_first_among_the_bars() -> None:
 
 def test_completion_offers_the_figures_and_nothing_else() -> None:
     assert dir(plots) == [
-        *("cost", "energy", "exchange", "frontier", "memory", "scaling", "settings", "shares"),
+        *(
+            "cost",
+            "energy",
+            "exchange",
+            "frontier",
+            "importance",
+            "memory",
+            "scaling",
+            "settings",
+            "shares",
+        ),
         "step_times",
     ]
     assert all(callable(getattr(plots, name)) for name in dir(plots))

@@ -1,0 +1,143 @@
+"""Configurations that a user asks for, as settings."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dtsweep.analysis.reach import axis_of
+from dtsweep.analysis.settings import Settings, settings_of_rows
+from dtsweep.analysis.setups import text_of
+from dtsweep.errors import SweepError, did_you_mean, quoted
+from dtsweep.sweep.axes import parse_setting
+from dtsweep.sweep.compressions import COMPRESSION_FIELDS
+from dtsweep.sweep.constraints import impossible
+from dtsweep.sweep.modes import MODE_FIELDS, OF_THE_USER
+from dtsweep.sweep.point import AXES, CHOSEN_FIELDS, Point
+from dtsweep.sweep.values import Scalar
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST = 1000
+"""Configurations that can be asked for at once."""
+
+
+class Asked(NamedTuple):
+    """A configuration that was asked for."""
+
+    settings: Settings
+    """All settings of it."""
+
+    base: pd.Series[Any]
+    """Measured point whose settings it has where none were given."""
+
+
+def read_settings(texts: Sequence[str], shared: Sequence[str] = ()) -> list[dict[str, Scalar]]:
+    """Read settings as a user writes them, several values for several configurations.
+
+    Args:
+        texts: one for each configuration or product of them, `workers=2,4 sync=ddp`.
+        shared: settings of all of them, one in each text.
+
+    Raises:
+        SweepError: a text can't be read, a setting stands twice, or there are too many.
+
+    >>> read_settings(["workers=2,4"], ["micro_batch=8"])
+    [{'micro_batch': 8, 'workers': 2}, {'micro_batch': 8, 'workers': 4}]
+    """
+    configurations: list[dict[str, Scalar]] = []
+    for text in texts or [""]:
+        values: dict[str, list[Scalar]] = {}
+        for word in [*shared, *_words(text)]:
+            name, listed = parse_setting(word, option="setting")
+            if name in values:
+                raise SweepError(f"{name} is set twice; give all its values at once: {name}=1,2")
+            values[name] = listed
+        for chosen in itertools.product(*values.values()):
+            configurations.append(dict(zip(values, chosen, strict=True)))
+            if len(configurations) > MOST:
+                raise SweepError(f"more than {MOST:,} configurations; give fewer values")
+    return configurations
+
+
+def _words(text: str) -> list[str]:
+    """Split settings at spaces that are not quoted."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise SweepError(f"settings {quoted(text)} can't be read: {error}") from error
+
+
+def asked_of(settings: Mapping[str, Scalar], points: pd.DataFrame) -> Asked:
+    """Complete settings by those of the measured point that has most of them.
+
+    Of several such points the one with the highest throughput counts.
+
+    Args:
+        settings: by the names that axes have in a sweep file.
+        points: measured points of one model and environment, rows of `over_launches`.
+
+    Raises:
+        SweepError: a name is not a setting of these points, or no point can have these values.
+    """
+    measured = settings_of_rows(points)
+    known = {axis_of(name): name for one in measured for name in one}
+    known |= {name: name for name in AXES}
+    for name in settings:
+        if name not in known and not name.startswith("env."):
+            raise SweepError(f"setting {name!r} is unknown; {did_you_mean(name, known)}", word=name)
+    given = {known.get(name, name): value for name, value in settings.items()}
+    number = max(range(len(measured)), key=lambda row: _nearness(measured[row], given, points, row))
+    base = measured[number]
+    point = _point(base, given)
+    of_point = dict(point.columns())
+    if base.get("optimizer") is None and "optimizer" not in given:
+        # The workload has its own.
+        of_point["optimizer"] = None
+    others = {name: value for name, value in given.items() if name not in AXES}
+    return Asked({**base, **of_point, **others}, points.iloc[number])
+
+
+def possible_point(settings: Settings) -> Point | None:
+    """Point of settings; None if no run can measure it."""
+    axes = {name: settings[name] for name in AXES if settings.get(name) is not None}
+    try:
+        point = Point(**axes)
+    except SweepError:
+        return None
+    if point.unread_field is not None or _impossible(point):
+        return None
+    return point
+
+
+def _impossible(point: Point) -> str | None:
+    """Reason against a point of dtsweep's own modes; a workload knows those of the user."""
+    if point.sync in OF_THE_USER:
+        return None
+    return impossible(point)
+
+
+def _nearness(
+    measured: Settings, given: Mapping[str, Scalar], points: pd.DataFrame, row: int
+) -> tuple[int, float]:
+    """Number of the given settings that a measured point has, then its throughput."""
+    equal = sum(text_of(measured.get(name)) == text_of(value) for name, value in given.items())
+    return equal, float(points["samples_per_s"].iloc[row])
+
+
+def _point(base: Settings, given: Mapping[str, Scalar]) -> Point:
+    """Point of the given axes, with those of a measured point that its mode can read."""
+    axes = {name: base[name] for name in AXES if base.get(name) is not None}
+    for axis, read in (("sync", MODE_FIELDS), ("compression", COMPRESSION_FIELDS)):
+        if axis in given and given[axis] != base.get(axis):
+            axes = {name: value for name, value in axes.items() if name not in read}
+    asked = {name: value for name, value in given.items() if name in AXES}
+    point = Point(**{**axes, **asked})
+    if (name := point.unread_field) is not None and name in CHOSEN_FIELDS:
+        raise SweepError(f"{point.unread_by} has no {name}; leave it out", word=name)
+    if reason := _impossible(point):
+        raise SweepError(f"no such point can be measured: {reason}")
+    return point

@@ -1,0 +1,128 @@
+"""Importance of the swept axes for the step time, by the performance model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dtsweep.analysis.model import PerformanceModel, performance_model
+from dtsweep.analysis.settings import Settings, settings_of_rows
+from dtsweep.analysis.setups import number_of, setups_of_settings
+from dtsweep.analysis.study import Frame
+from dtsweep.analysis.swept import Level, SweptAxis, axis_with, swept_axes
+from dtsweep.model.importance import shares_of, together
+from dtsweep.model.setups import Numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEWEST_POINTS = 8
+"""Measured points of a model and environment, below which nothing is said."""
+
+MOST_TRIALS = 100
+"""Trials that a model is fitted to: a report takes seconds."""
+
+MOST_CELLS = 4000
+"""Cells of the grid on which step times are predicted."""
+
+
+def importance(frame: Frame) -> pd.DataFrame:
+    """Say how much of the variation of the step time each swept axis explains.
+
+    A functional analysis of variance of the logarithm of the step time, which the performance
+    model predicts for all combinations of the axes' measured values. The fields of a mode belong to
+    `sync`, those of a compression to `compression`.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
+
+    Returns:
+        One row per axis, pair of axes, and `rest`, the largest first, for each model and
+        environment with at least `FEWEST_POINTS` points and two axes: `model_digest`, `env_id`;
+        `axes`, a name, `a × b` for a pair; `kind`: `axis`, `pair` or `rest`; `share` of the
+        variance, all rows add up to 1; `is_identifiable`, false for `a and b`, axes that were
+        varied together, so that they count as one.
+    """
+    import pandas as pd
+
+    columns = ["model_digest", "env_id", "axes", "kind", "share", "is_identifiable"]
+    rows: list[dict[str, Any]] = []
+    for model in performance_model(frame, most_trials=MOST_TRIALS):
+        of_model = {"model_digest": model.model_digest, "env_id": model.env_id}
+        rows += [of_model | row for row in _rows(model)]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _rows(model: PerformanceModel) -> list[dict[str, Any]]:
+    """Rows of one model, without its names."""
+    if len(model.points) < FEWEST_POINTS:
+        return []
+    measured = settings_of_rows(model.points)
+    axes = swept_axes(measured)
+    if len(axes) < 2:
+        return []
+    axes = _joined(axes, measured)
+    shares = shares_of(_log_step_s(model, axes))
+    names = [axis.name for axis in axes]
+    rows = [
+        _row(axis.name, "axis", share, is_identifiable=axis.is_identifiable)
+        for axis, share in zip(axes, shares.main, strict=True)
+    ]
+    for first, second in itertools.combinations(range(len(axes)), 2):
+        rows.append(_row(f"{names[first]} × {names[second]}", "pair", shares.pairs[first, second]))
+    rows.append(_row("rest", "rest", shares.rest))
+    return sorted(rows, key=lambda row: -row["share"])
+
+
+def _row(axes: str, kind: str, share: float, *, is_identifiable: bool = True) -> dict[str, Any]:
+    return {
+        "axes": axes,
+        "kind": kind,
+        "share": float(share),
+        "is_identifiable": is_identifiable,
+    }
+
+
+def _joined(axes: Sequence[SweptAxis], measured: Sequence[Settings]) -> list[SweptAxis]:
+    """Make one axis of those that were varied together."""
+    joined = []
+    for group in together([_columns(axis) for axis in axes]):
+        members = [axes[number] for number in group]
+        if len(members) == 1:
+            joined.append(members[0])
+            continue
+        name = " and ".join(axis.name for axis in members)
+        columns = [column for axis in members for column in axis.levels[0]]
+        joined.append(axis_with(name, columns, measured)._replace(is_identifiable=False))
+    return joined
+
+
+def _columns(axis: SweptAxis) -> Numbers:
+    """Values of an axis at the measured points: a logarithm, or a column for each level but one."""
+    values = [number_of(next(iter(level.values()))) for level in axis.levels]
+    if len(axis.levels[0]) == 1 and min(values) > 0:
+        return np.log(values)[axis.numbers][:, None]
+    return np.eye(len(axis.levels))[axis.numbers][:, 1:]
+
+
+def _log_step_s(model: PerformanceModel, axes: Sequence[SweptAxis]) -> Numbers:
+    """Predict the logarithms of step times on the grid of the axes' levels."""
+    levels = _thinned([axis.levels for axis in axes])
+    cells = [
+        {**model.fastest, **{name: value for level in chosen for name, value in level.items()}}
+        for chosen in itertools.product(*levels)
+    ]
+    setups = setups_of_settings(cells, model.encoding)
+    return model.step_time.predict(setups).log_step_s.reshape([len(one) for one in levels])
+
+
+def _thinned(levels: Sequence[list[Level]]) -> list[list[Level]]:
+    """Leave out levels of the longest axes until the grid is small enough: every other one."""
+    thinned = list(levels)
+    while np.prod([len(one) for one in thinned], dtype=float) > MOST_CELLS:
+        longest = max(range(len(thinned)), key=lambda number: len(thinned[number]))
+        thinned[longest] = thinned[longest][::2]
+    return thinned

@@ -1,0 +1,265 @@
+"""Performance of configurations that were not measured, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dtsweep.analysis.carried import carried_over
+from dtsweep.analysis.launches import PER_SAMPLES, without_canaries
+from dtsweep.analysis.memory import MemoryModel, memory_model
+from dtsweep.analysis.reach import Reach, reach_of, settings_key
+from dtsweep.analysis.settings import Settings, settings_of_points, settings_of_rows
+from dtsweep.analysis.setups import (
+    Encoding,
+    encoding_of,
+    measured_of,
+    setups_of_settings,
+    usable_trials,
+)
+from dtsweep.analysis.study import Frame, study_of
+from dtsweep.inference.spread import of_environment
+from dtsweep.model.setups import Measured, Numbers, Setups
+from dtsweep.model.step_time import NORMAL_90, StepTimeModel, fit_step_time
+from dtsweep.sweep.point import Point
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_TRIALS = 200
+"""Trials that a model is fitted to by default: the time of a fit grows with their third power."""
+
+PREDICTED = (
+    "samples_per_s",
+    "latency_s",
+    "memory_peak_bytes",
+    "energy_j_per_sample",
+    PER_SAMPLES,
+)
+"""Columns of predictions, each with `_low` and `_high`, the ends of its 90 % interval."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PerformanceModel:
+    """Performance of one model in one environment, fitted to its measured trials."""
+
+    model_digest: Any
+    """Digest of what is trained."""
+
+    env_id: Any
+    """Digest of the environment."""
+
+    trials: pd.DataFrame
+    """Trials that it is fitted to, as `Study.trials` has them."""
+
+    points: pd.DataFrame
+    """Measured points, rows of `over_launches`."""
+
+    frame: pd.DataFrame
+    """All trials of the environment, those that ran out of memory among them."""
+
+    def __repr__(self) -> str:
+        """Count the points, and name the model and the environment."""
+        return (
+            f"<PerformanceModel: {len(self.points)} measured points, model {self.model_digest}, "
+            f"environment {self.env_id}>"
+        )
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        """Columns of its setups."""
+        return encoding_of(self.trials)
+
+    @cached_property
+    def step_time(self) -> StepTimeModel:
+        """Model of the step time."""
+        return fit_step_time(*self._measured)
+
+    @cached_property
+    def memory(self) -> MemoryModel | None:
+        """Model of the largest peak of a worker; None where no peak was measured."""
+        return memory_model(self.frame)
+
+    @cached_property
+    def _measured(self) -> tuple[Setups, Measured]:
+        return measured_of(self.trials, self.encoding)
+
+    @cached_property
+    def _reach(self) -> Reach:
+        return reach_of(settings_of_rows(self.trials), self.encoding)
+
+    @cached_property
+    def fastest(self) -> Settings:
+        """Settings of the measured point with the highest throughput."""
+        return settings_of_rows(self.points.nlargest(1, "samples_per_s"))[0]
+
+    @property
+    def words(self) -> list[str]:
+        """Parameters of the step time in sentences, in units that a person can check."""
+        return self.step_time.words()
+
+    def predict(self, asked: Sequence[Settings] | Sequence[Point]) -> pd.DataFrame:
+        """Predict configurations.
+
+        Args:
+            asked: points, or settings by the columns of `trials`. A setting of the workload or a
+                variable that is not given is taken from the fastest measured point.
+
+        Returns:
+            One row per configuration: its settings; `nodes`; `step_s`, `PREDICTED` and the ends of
+            their 90 % intervals (`_low`, `_high`), null where they can't be predicted;
+            `distance` to the measured points, 0 at one and 1 where they tell little; `reason`, why
+            nothing is predicted, else null; `point_id` of a measured point with these settings,
+            else null.
+        """
+        import pandas as pd
+
+        settings = self._complete(asked)
+        setups = setups_of_settings(settings, self.encoding)
+        rows = pd.DataFrame(settings, dtype=object)
+        prediction = self.step_time.predict(setups)
+        reasons = [
+            self._reach.reason(one) or reason
+            for one, reason in zip(settings, prediction.reasons, strict=True)
+        ]
+        names = self._point_ids
+        figures: dict[str, Any] = {
+            "nodes": setups.nodes.astype(int),
+            **self._figures(setups, prediction.log_step_s, prediction.error),
+            **self._memory(settings),
+        }
+        table = pd.DataFrame(figures)
+        is_refused = np.array([reason is not None for reason in reasons])
+        table.loc[is_refused, [name for name in table if name != "nodes"]] = np.nan
+        table["distance"] = prediction.distance
+        table["reason"] = pd.Series(reasons, dtype=object)
+        table["point_id"] = pd.Series(
+            [names.get(settings_key(one)) for one in settings], dtype=object
+        )
+        return pd.concat([rows, table], axis="columns")
+
+    def _complete(self, asked: Sequence[Settings] | Sequence[Point]) -> list[Settings]:
+        """Give each configuration the settings that it leaves open."""
+        points = [one for one in asked if isinstance(one, Point)]
+        settings = [one for one in asked if not isinstance(one, Point)]
+        return [{**self.fastest, **one} for one in [*settings_of_points(points), *settings]]
+
+    @cached_property
+    def _point_ids(self) -> dict[Any, str]:
+        """Measured points by their settings."""
+        settings = settings_of_rows(self.points)
+        return {
+            settings_key(one): name
+            for one, name in zip(settings, self.points["point_id"], strict=True)
+        }
+
+    def _figures(self, setups: Setups, log_step_s: Numbers, error: Numbers) -> dict[str, Numbers]:
+        """Compute the predicted columns."""
+        measured, times = self._measured
+        rate = self.trials["samples_per_s"].to_numpy("float64")
+        log_rate = np.log(setups.samples_per_step) - log_step_s
+        latency = carried_over(self._column("latency_s") / times.step_s, measured, setups)
+        per_worker = self._column("energy_j_per_sample") * rate / measured.workers
+        power = carried_over(per_worker, measured, setups)
+        log_energy = power.mean + np.log(setups.workers) - log_rate
+        log_price = np.log(self._usd_per_hour(setups) / 3600 * 1e6)
+        return {
+            "step_s": np.exp(log_step_s),
+            **_with_ends("samples_per_s", log_rate, error),
+            **_with_ends(
+                "latency_s", log_step_s + latency.mean, np.hypot(error, latency.deviation)
+            ),
+            **_with_ends("energy_j_per_sample", log_energy, np.hypot(error, power.deviation)),
+            **_with_ends(PER_SAMPLES, log_price - log_rate, error),
+        }
+
+    def _memory(self, settings: Sequence[Settings]) -> dict[str, Numbers]:
+        """Predict the largest peak of a worker."""
+        need = np.full((3, len(settings)), np.nan)
+        if self.memory is not None:
+            need = np.array(self.memory.predict_rows(settings))
+        return _named("memory_peak_bytes", need)
+
+    def _column(self, name: str) -> Numbers:
+        column: Numbers = self.trials[name].to_numpy("float64")
+        return column
+
+    def _usd_per_hour(self, setups: Setups) -> Numbers:
+        """Price of the nodes: the measured one of as many workers, else by the dearest node."""
+        price = self._column("usd_per_hour")
+        is_known = ~np.isnan(price)
+        measured = self._measured[0].take(is_known)
+        price = price[is_known]
+        dearest = max(price / measured.nodes, default=np.nan)
+        places = zip(measured.workers, measured.nodes, strict=True)
+        by_place = dict(zip(places, price, strict=True))
+        return np.array(
+            [
+                by_place.get((workers, nodes), dearest * nodes)
+                for workers, nodes in zip(setups.workers, setups.nodes, strict=True)
+            ]
+        )
+
+
+def _with_ends(name: str, logs: Numbers, error: Numbers) -> dict[str, Numbers]:
+    """Columns of a quantity and its 90 % interval."""
+    half = NORMAL_90 * error
+    return _named(name, np.exp([logs, logs - half, logs + half]))
+
+
+def _named(name: str, values: Numbers) -> dict[str, Numbers]:
+    return {
+        f"{name}{end}": column for end, column in zip(("", "_low", "_high"), values, strict=True)
+    }
+
+
+def performance_model(frame: Frame, *, most_trials: int = MOST_TRIALS) -> list[PerformanceModel]:
+    """Fit the performance of each model in each environment.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
+        most_trials: trials that one model is fitted to; of more, as many are taken at equal
+            intervals in their order.
+
+    Returns:
+        One for each `model_digest` and `env_id` of the measured trials, in their order. It is
+        fitted when it is first asked.
+
+    >>> import dtsweep
+    >>> performance_model(dtsweep.load("notebooks/samples/campaign"))
+    [<PerformanceModel: 8 measured points, model 1e990dc93d18d696, environment 1e403af3c2a36fe4>]
+    """
+    study = study_of(frame)
+    trials = usable_trials(study.trials)
+    groups = trials.groupby(["model_digest", "env_id"], dropna=False, sort=False)
+    models = []
+    for (model_digest, env_id), rows in groups:
+        points = of_environment(study.points, env_id)
+        points = points[points["point_id"].isin(rows["point_id"])]
+        models.append(
+            PerformanceModel(
+                model_digest=model_digest,
+                env_id=env_id,
+                trials=_thinned(rows, most_trials).reset_index(drop=True),
+                points=points.reset_index(drop=True),
+                frame=_of_model(of_environment(study.frame, env_id), model_digest),
+            )
+        )
+    return models
+
+
+def _of_model(rows: pd.DataFrame, model_digest: Any) -> pd.DataFrame:
+    """Select the trials of a model; those that failed before it was known count, too."""
+    is_other = rows["model_digest"].notna() & (rows["model_digest"] != model_digest)
+    return without_canaries(rows[~is_other])
+
+
+def _thinned(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Take at most so many rows, at equal intervals."""
+    if len(rows) <= most:
+        return rows
+    return rows.iloc[np.linspace(0, len(rows) - 1, most).astype(int)]

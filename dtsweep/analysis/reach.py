@@ -1,0 +1,83 @@
+"""Settings that the performance model reaches: those that the measured points show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dtsweep.analysis.settings import Settings
+from dtsweep.analysis.setups import WITHOUT_EFFECT, Encoding, number_of, text_of
+from dtsweep.model.limits import REACH
+from dtsweep.text import format_number
+
+_ALWAYS = ("workers", "micro_batch", "accumulation", "sync_period")
+"""Sizes, whose limits the model of the step time knows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """Settings that predictions can have."""
+
+    constant: Mapping[str, frozenset[str]]
+    """Measured values of the settings whose effect is not known."""
+
+    ranges: Mapping[str, tuple[float, float]]
+    """Smallest and largest measured value of the numbers that they differ in."""
+
+    def reason(self, settings: Settings) -> str | None:
+        """Say why a configuration can't be predicted; None if its settings are within reach."""
+        for name, known in self.constant.items():
+            if name in settings and text_of(settings[name]) not in known:
+                return f"unsupported: measured {axis_of(name)}: {', '.join(sorted(known))}"
+        for name, (low, high) in self.ranges.items():
+            value = number_of(settings.get(name))
+            if value and not low / REACH <= value <= high * REACH:
+                ends = [format_number(end, digits=3) for end in (low, high)]
+                reach = [format_number(end, digits=3) for end in (low / REACH, high * REACH)]
+                return (
+                    f"unsupported: measured {axis_of(name)} {' to '.join(ends)}; "
+                    f"predictions reach {' to '.join(reach)}"
+                )
+        return None
+
+
+def reach_of(measured: Sequence[Settings], encoding: Encoding) -> Reach:
+    """Find the values that measured configurations have.
+
+    Args:
+        measured: settings of at least one.
+        encoding: of them.
+    """
+    varying = {*encoding.categories, *encoding.numbers, *_ALWAYS, *WITHOUT_EFFECT}
+    if "compression" in varying:
+        varying |= {"compression_coding"}
+    names = dict.fromkeys(name for one in measured for name in one if name not in varying)
+    ranges = {}
+    for name in encoding.numbers:
+        values = list(filter(None, (number_of(one.get(name)) for one in measured)))
+        ranges[name] = (min(values), max(values))
+    constant = {name: frozenset(text_of(one.get(name)) for one in measured) for name in names}
+    return Reach(constant=constant, ranges=ranges)
+
+
+def axis_of(name: str) -> str:
+    """Name a setting as a sweep file does.
+
+    >>> axis_of("workload_width"), axis_of("workload_args.lr"), axis_of("env.OMP_NUM_THREADS")
+    ('workload.width', 'args.lr', 'env.OMP_NUM_THREADS')
+    """
+    if name.startswith("workload_args."):
+        return name.removeprefix("workload_")
+    return name.replace("workload_", "workload.", 1)
+
+
+def settings_key(settings: Settings) -> tuple[Any, ...]:
+    """Key of settings that are equal in all that has an effect; null and not given are one."""
+    return tuple(
+        sorted(
+            (name, text_of(value))
+            for name, value in settings.items()
+            if value is not None and name not in WITHOUT_EFFECT
+        )
+    )

@@ -1,0 +1,217 @@
+"""Search for the answer: few points by expected gain, then rounds of the contenders."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dtsweep.plan.policy import NOTHING_SPENT, Round, Rows, Spent
+from dtsweep.plan.search_pool import SearchPool, chances_of, charges_in, pool_of
+from dtsweep.plan.search_worth import FrontierWorth, Worth, worth_of
+from dtsweep.plan.settle import Settle, is_over, states_of
+from dtsweep.results.certificate import Certificate
+from dtsweep.sweep.goal import Question
+from dtsweep.sweep.point import Point, World, identity
+from dtsweep.sweep.search import Search
+from dtsweep.sweep.settings import Sweep
+
+if TYPE_CHECKING:
+    from dtsweep.analysis.study import Study
+    from dtsweep.model.setups import Numbers
+    from dtsweep.search.choice import Charges
+    from dtsweep.search.objectives import Estimates
+
+MOST_IN_BATCH = 3
+"""Points of a batch, at most: their measurements come too late for each other's choice."""
+
+COULD_CHANCE = 0.01
+"""Probability from which on the certificate counts a point as one that could beat the answer."""
+
+
+class Choice(NamedTuple):
+    """Choice of a batch."""
+
+    points: Sequence[Point]
+    """Empty where the search is over."""
+
+    certificate: Certificate | None
+    """None before a point was measured."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class State:
+    """State of a search before a choice."""
+
+    pool: SearchPool
+    study: Study
+    """Of the measured trials."""
+
+    charges: Charges
+    live: int | None
+    """Number of the live session's world in the charges; None where no session is live."""
+
+    chances: Numbers
+    """(n,) probability that a trial ends with a measurement."""
+
+    chosen: int
+    """Points that were chosen so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchPolicy:
+    """Batches of points by expected gain per accelerator-second, then rounds as `Settle` has them.
+
+    A batch follows from the first launches of the points of the batches before it. So a run that
+    goes on after a kill chooses the same points.
+    """
+
+    sweep: Sweep
+    question: Question
+    search: Search
+
+    @cached_property
+    def _settle(self) -> Settle:
+        """Policy of the rounds that follow the search."""
+        return Settle(sweep=self.sweep, question=self.question)
+
+    _choices: dict[frozenset[str], Choice] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Choices by the attempts that they rest on: a memory that changes no answer."""
+
+    def rounds(
+        self,
+        points: Sequence[Point],
+        rows: Rows,
+        *,
+        over: Collection[str] = (),
+        spent: Spent = NOTHING_SPENT,
+    ) -> Sequence[Round]:
+        """Replay the batches, each by the rows of those before it; then the rounds."""
+        if not points:
+            return []
+        states = states_of(rows)
+        batches: list[Round] = []
+        while True:
+            choice = self._choice(points, rows, batches)
+            if not choice.points:
+                break
+            batches.append(
+                Round(
+                    repeat=1,
+                    points=choice.points,
+                    measure=self._settle.first_measure(),
+                    chosen_by="expected gain",
+                    certificate=choice.certificate,
+                )
+            )
+            if not is_over(self.sweep, batches[-1], states, over):
+                return batches
+        chosen = [point for batch in batches for point in batch.points]
+        confirming = self._settle.rounds(chosen, rows, over=over, spent=spent)[1:]
+        rounds = [*batches, *confirming]
+        rounds[-1] = replace(rounds[-1], certificate=choice.certificate)
+        return rounds
+
+    def _choice(self, points: Sequence[Point], rows: Rows, batches: Sequence[Round]) -> Choice:
+        """Choose the next batch by the first launches of the points of these batches."""
+        chosen = {identity(point) for batch in batches for point in batch.points}
+        earlier = [
+            row
+            for row in rows
+            if row["repeat"] == 1 and row["role"] != "canary" and row["point_id"] in chosen
+        ]
+        key = frozenset([*chosen, *(row["attempt_id"] for row in earlier)])
+        if key not in self._choices:
+            live = None
+            if batches:
+                live = _largest_world(batches[-1].points)
+            self._choices[key] = self._next(points, earlier, chosen, live=live)
+        return self._choices[key]
+
+    def _next(
+        self, points: Sequence[Point], rows: Rows, chosen: Collection[str], *, live: World | None
+    ) -> Choice:
+        """Choose the next batch by the trials of the chosen points."""
+        # Its imports take longer than a plan without results.
+        from dtsweep.analysis.study import Study
+
+        study = Study(self._settle.frame(rows, chosen), question=self.question)
+        pool = pool_of(self.sweep, points, study.trials)
+        measure = self._settle.first_measure()
+        charges, live_number = charges_in(self.sweep, pool, rows, measure=measure, live=live)
+        state = State(
+            pool=pool,
+            study=study,
+            charges=charges,
+            live=live_number,
+            chances=chances_of(self.sweep, pool, rows, chosen),
+            chosen=len(chosen),
+        )
+        most = min(len(points), self.search.max_points or len(points)) - len(chosen)
+        if len(pool.rows):
+            return self._by_gain(state, most=min(MOST_IN_BATCH, most))
+        return Choice(self._first(state, most=min(self.search.first_points, most)), None)
+
+    def _first(self, state: State, *, most: int) -> list[Point]:
+        """Choose points before there is a model."""
+        from dtsweep.search.first_points import first_points
+
+        pool = state.pool
+        numbers = first_points(
+            pool.setups,
+            state.charges.of(np.full(len(pool.points), -np.inf)),
+            is_open=state.chances > 0,
+            count=most,
+            seed=self.sweep.seed,
+        )
+        return [pool.points[number] for number in numbers]
+
+    def _by_gain(self, state: State, *, most: int) -> Choice:
+        """Choose points by their expected gain; none where all gains are small."""
+        from dtsweep.model.step_time import fit_step_time
+        from dtsweep.search.choice import Pool, Progress, next_points, power_of
+
+        pool = state.pool
+        model = fit_step_time(pool.measured_setups, pool.measured)
+        prediction = model.predict(pool.setups)
+        worth, factors = worth_of(self.sweep, pool, state.study, prediction)
+        progress = Progress(
+            measured=pool.rows,
+            log_step_s=np.log(pool.measured.step_s),
+            chance=state.chances * factors,
+            live=state.live,
+        )
+        estimates = progress.estimates(prediction)
+        gain = worth.largest_share(estimates)
+        certificate = self._certificate(state, worth, estimates, gain=gain)
+        if gain < self.search.least_gain or most <= 0:
+            return Choice([], certificate)
+        candidates = Pool(setups=pool.setups, charges=state.charges, gain_of=worth.gain_of)
+        numbers = next_points(candidates, model, progress=progress, power=power_of(gain), most=most)
+        return Choice([pool.points[number] for number in numbers], certificate)
+
+    def _certificate(
+        self, state: State, worth: Worth, estimates: Estimates, *, gain: float
+    ) -> Certificate:
+        """Say what the points that were not chosen could still gain."""
+        zone = self.question.indifference
+        could = worth.chances(estimates, zone=zone)
+        return Certificate(
+            measured=state.chosen,
+            points=len(state.pool.points),
+            could_beat=int((could >= COULD_CHANCE).sum()),
+            chance=float(could.max(initial=0.0)),
+            least_chance=COULD_CHANCE,
+            zone=zone,
+            gain=gain,
+            is_frontier=isinstance(worth, FrontierWorth),
+        )
+
+
+def _largest_world(points: Sequence[Point]) -> World:
+    return max((point.world for point in points), key=lambda world: world.workers)

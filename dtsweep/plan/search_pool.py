@@ -1,0 +1,196 @@
+"""Points of a search as arrays: their settings, the cost of a trial, its chance to end well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtsweep.plan.estimate import TRIAL_REST_S, pace_of
+from dtsweep.plan.policy import Rows
+from dtsweep.plan.pruning import FittingPoints, out_of_memory
+from dtsweep.plan.trial import Trial
+from dtsweep.results.current_attempt import current_attempts
+from dtsweep.results.statuses import FINAL
+from dtsweep.sweep.point import Point, World, identity
+from dtsweep.sweep.settings import Measure, Sweep
+from dtsweep.sweep.values import workload_fields
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dtsweep.model.setups import Measured, Numbers, Setups
+    from dtsweep.search.choice import Charges
+
+Numbering: TypeAlias = NDArray[np.int64]
+
+LIKENESS = 0.5
+"""Weight of a trial for the chance of another point, for each axis in which the two differ."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SearchPool:
+    """The n points of a sweep, and the m trials that were measured of them."""
+
+    points: Sequence[Point]
+    names: Mapping[str, int]
+    """Number of each point by its `point_id`."""
+
+    setups: Setups
+    """Settings of all points."""
+
+    trials: pd.DataFrame
+    """Measured trials, one row for each point."""
+
+    rows: Numbering
+    """(m,) numbers of the trials' points."""
+
+    measured_setups: Setups
+    measured: Measured
+
+
+def pool_of(sweep: Sweep, points: Sequence[Point], trials: pd.DataFrame) -> SearchPool:
+    """Turn points and trials into arrays.
+
+    Args:
+        sweep: whose points they are.
+        points: all that can be measured.
+        trials: that were measured of them, as `Study.trials` has them.
+    """
+    from dtsweep.analysis.settings import settings_of_points
+    from dtsweep.analysis.setups import (
+        encoding_of,
+        measured_of,
+        setups_of_settings,
+        usable_trials,
+    )
+
+    trials = usable_trials(trials)
+    settings = settings_of_points(points, environment=sweep.resources.environment)
+    encoding = encoding_of(trials, settings)
+    names = {identity(point): number for number, point in enumerate(points)}
+    measured_setups, measured = measured_of(trials, encoding)
+    return SearchPool(
+        points=points,
+        names=names,
+        setups=setups_of_settings(settings, encoding),
+        trials=trials,
+        rows=np.array([names[name] for name in trials["point_id"]], dtype=np.int64),
+        measured_setups=measured_setups,
+        measured=measured,
+    )
+
+
+def charges_in(
+    sweep: Sweep, pool: SearchPool, rows: Rows, *, measure: Measure, live: World | None
+) -> tuple[Charges, int | None]:
+    """Give the accelerator-seconds of a trial of each point, and the number of the live world.
+
+    A live session also runs its smaller worlds, and all of its workers are held meanwhile.
+
+    Args:
+        sweep: whose points they are.
+        pool: of its points.
+        rows: of the trials so far.
+        measure: settings of the windows.
+        live: the largest world of the session that is up; None where no session is up.
+    """
+    from dtsweep.search.choice import Charges
+
+    worlds = [_session_world(sweep, point.world, live) for point in pool.points]
+    world_numbers = numbered(worlds)
+    rests = [
+        (row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0.0) - row["window_s"]
+        for row in rows
+        if row["status"] == "ok" and row["window_s"]
+    ]
+    rest_s = float(np.median(rests)) if rests else TRIAL_REST_S
+    count = len(worlds)
+    charges = Charges(
+        workers=np.array([world.workers for world in worlds], dtype=np.float64),
+        world=world_numbers,
+        start_s=np.full(count, pace_of(sweep, rows).start_s),
+        rest_s=np.full(count, max(0.0, rest_s)),
+        steps=float(measure.min_steps),
+        least_s=measure.min_seconds,
+    )
+    if live not in worlds:
+        return charges, None
+    return charges, int(world_numbers[worlds.index(live)])
+
+
+def _session_world(sweep: Sweep, world: World, live: World | None) -> World:
+    """World of the session that runs a point: the live one where the point fits into it."""
+    if live is None or not sweep.measure.nested or sweep.measure.fresh:
+        return world
+    is_alike = (world.placement, world.environment) == (live.placement, live.environment)
+    if is_alike and world.workers < live.workers:
+        return live
+    return world
+
+
+def chances_of(sweep: Sweep, pool: SearchPool, rows: Rows, chosen: Collection[str]) -> Numbers:
+    """Give the (n,) probabilities that a trial ends with a measurement.
+
+    The fewer axes two points differ in, the more one's end says of the other's. 0 for points that
+    were chosen, that would run out of memory, or whose world the cluster can't hold.
+    """
+    current = [rows[index] for index in current_attempts(rows).values()]
+    ended = {row["point_id"]: row["status"] for row in current if row["status"] in FINAL}
+    ok, ends = np.ones(len(pool.points)), np.ones(len(pool.points))
+    axes = np.stack([numbered(values) for values in zip(*map(_axes_of, pool.points), strict=True)])
+    for name, status in ended.items():
+        weights = LIKENESS ** (axes != axes[:, [pool.names[name]]]).sum(axis=0)
+        ends += weights
+        if status == "ok":
+            ok += weights
+    chances: Numbers = ok / ends
+    impossible = {*chosen, *_without_memory(sweep, pool, ended), *_without_room(pool, ended)}
+    chances[[pool.names[name] for name in impossible]] = 0.0
+    return chances
+
+
+def numbered(values: Iterable[Any]) -> Numbering:
+    """Number values in the order of their first occurrence, (n,); equal ones share a number."""
+    values = [*values]
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return np.array([numbers[value] for value in values], dtype=np.int64)
+
+
+def _axes_of(point: Point) -> tuple[Any, ...]:
+    """Settings that may decide how a trial ends."""
+    workload = json.dumps(workload_fields(point.workload), sort_keys=True, default=str)
+    return *point.scalars().values(), workload, json.dumps(dict(point.environment), sort_keys=True)
+
+
+def _without_memory(sweep: Sweep, pool: SearchPool, ended: Mapping[str, str]) -> set[str]:
+    """Points that would run out of device memory as smaller ones did."""
+    if not sweep.measure.prune or "oom_device" not in ended.values():
+        return set()
+    trials = [
+        Trial(point=pool.points[number], repeat=1, trial_id=name, why="")
+        for name, number in pool.names.items()
+    ]
+    by_status = {
+        status: [pool.points[pool.names[name]] for name, end in ended.items() if end == status]
+        for status in ("oom_device", "ok")
+    }
+    fine = FittingPoints(by_status["ok"])
+    return {*out_of_memory(trials, by_status["oom_device"], fine=fine)}
+
+
+def _without_room(pool: SearchPool, ended: Mapping[str, str]) -> set[str]:
+    """Points in worlds that the cluster can't hold, as far as trials show."""
+    places = {name: _place(pool.points[number]) for name, number in pool.names.items()}
+    refused = {places[name] for name, status in ended.items() if status == "infeasible"}
+    refused -= {places[name] for name, status in ended.items() if status != "infeasible"}
+    return {name for name, place in places.items() if place in refused}
+
+
+def _place(point: Point) -> tuple[Any, ...]:
+    """Settings that decide if a cluster can hold a point."""
+    return point.workers, point.placement, point.precision, point.power_limit

@@ -1,0 +1,51 @@
+"""Certificate of a search: a section of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.results.certificate import Certificate
+from dtsweep.results.store import Results
+from dtsweep.text import say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dtsweep.analysis import Study
+
+
+def certificate_in(results: Results | str) -> Callable[[Study], SearchSection]:
+    """Make the section of the last run's search.
+
+    Args:
+        results: the place that the study was loaded from.
+    """
+
+    def section(study: Study) -> SearchSection:
+        del study  # points that were not measured are in no row
+        store = results if isinstance(results, Results) else Results(results)
+        certificate = None
+        for run in store.run_records():
+            certificate = run.record.certificate
+        return SearchSection(certificate)
+
+    return section
+
+
+@dataclass(frozen=True)
+class SearchSection:
+    """Section of a report: the certificate of a search."""
+
+    certificate: Certificate | None
+    """None where the last run was no search."""
+
+    def print(self, *, console: Console) -> None:
+        """Print the certificate as a sentence."""
+        if self.certificate is not None:
+            say(console, f"\n{self.certificate.words}")
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the certificate as JSON values, under `certificate`; None if there is not one."""
+        return {"certificate": self.certificate and asdict(self.certificate)}

@@ -1,0 +1,67 @@
+"""A point that was not measured, next to a recommendation: in words and as JSON values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.report.recommendation import quantity
+from dtsweep.report.records import records_of
+from dtsweep.text import count_of, plain, say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dtsweep.analysis.recommend import Recommendation
+    from dtsweep.analysis.unmeasured import Unmeasured
+
+
+def print_unmeasured(
+    one: Unmeasured | None, recommendation: Recommendation, *, console: Console
+) -> None:
+    """Print the point and the command that measures it, or why there is none."""
+    for line in words_on(one, recommendation):
+        if line.startswith("    "):
+            # A command is never wrapped.
+            console.print(plain(line), soft_wrap=True)
+        else:
+            say(console, line)
+
+
+def words_on(one: Unmeasured | None, recommendation: Recommendation) -> list[str]:
+    """Put the point into sentences; the last line is a command."""
+    if one is None:
+        return ["Predicted: no point that was not measured can be predicted and is allowed."]
+    name = one.objective
+    ends = [float(one.row[f"{name}{end}"]) for end in ("", "_low", "_high")]
+    measured = quantity(name, float(recommendation.point[name]))
+    settings = " ".join(f"{axis}={value}" for axis, value in one.settings.items())
+    figures = f"{settings} has {quantity(name, *ends)}, where the recommended point has {measured}"
+    if not one.is_better:
+        count = count_of(one.candidates, "point")
+        return [
+            f"Predicted: none of {count} that were not measured is better by all of its interval. "
+            f"The most promising: {figures}."
+        ]
+    return [
+        f"Predicted, not measured: {figures}. To verify it:",
+        f"    {one.command}",
+    ]
+
+
+def unmeasured_json(one: Unmeasured | None) -> dict[str, Any] | None:
+    """Give the point as JSON values; None without one.
+
+    Returns:
+        `point` (row of `PerformanceModel.predict`), `objective`, `is_better`, `candidates` (a
+        count), `settings` (of the swept axes), and `command`, which measures it.
+    """
+    if one is None:
+        return None
+    return {
+        "point": records_of(one.row.to_frame().T.infer_objects())[0],
+        "objective": one.objective,
+        "is_better": one.is_better,
+        "candidates": one.candidates,
+        "settings": one.settings,
+        "command": one.command,
+    }

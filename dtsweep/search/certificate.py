@@ -1,0 +1,135 @@
+"""Chance that a candidate without a measurement beats the answer, and the count of those."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtsweep.model.setups import Numbers
+from dtsweep.search.objectives import Estimates, Objectives, frontier_of
+
+ZONE = 0.02
+"""Share by which a point has to be better, to count."""
+
+LEAST_CHANCE = 0.05
+"""Least probability of a candidate that is counted."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Certificate:
+    """Bounds of what a search may have missed, by the model's intervals."""
+
+    measured: int
+    """Candidates that were measured."""
+
+    total: int
+    """Candidates in all."""
+
+    could_beat: int
+    """Candidates that beat the answer by more than the zone with at least `least_chance`."""
+
+    largest_chance: float
+    """Largest probability of a candidate to do so; 0 if all were measured."""
+
+    expected: float
+    """Sum of these probabilities: the expected number of better candidates."""
+
+    zone: float
+    """Share by which a candidate has to be better."""
+
+    least_chance: float
+    """Least probability that counts as could."""
+
+
+def certificate_of(
+    chances: Numbers,
+    estimates: Estimates,
+    *,
+    zone: float = ZONE,
+    least_chance: float = LEAST_CHANCE,
+) -> Certificate:
+    """Count the candidates that could still beat the answer.
+
+    Args:
+        chances: (n,) as `chance_to_join` or `chance_to_improve` gives them for this zone.
+        estimates: of the candidates.
+        zone: share by which a candidate has to be better.
+        least_chance: least probability that counts.
+    """
+    return Certificate(
+        measured=int(estimates.is_measured.sum()),
+        total=len(chances),
+        could_beat=int((chances >= least_chance).sum()),
+        largest_chance=float(chances.max(initial=0.0)),
+        expected=float(chances.sum()),
+        zone=zone,
+        least_chance=least_chance,
+    )
+
+
+def chance_to_join(objectives: Objectives, estimates: Estimates, *, zone: float = ZONE) -> Numbers:
+    """Probability that each candidate beats the frontier by more than a zone.
+
+    It does so if each member of the frontier of its group is worse by more than the zone in one of
+    the costs: no member would dominate it even if both its costs were smaller by the zone.
+
+    Returns:
+        (n,) 0 where a candidate was measured or can't be.
+    """
+    costs = objectives.log_costs(estimates.log_step_s)
+    is_best = frontier_of(objectives, estimates)
+    longest = np.full(len(costs), np.inf)
+    for group in np.unique(objectives.group):
+        is_member = objectives.group == group
+        limits = costs[is_best & is_member] - np.log1p(zone)
+        longest[is_member] = _longest(objectives, limits)[is_member]
+    return _chance(estimates, longest)
+
+
+def chance_to_improve(
+    cost: Numbers,
+    estimates: Estimates,
+    *,
+    best: float,
+    most_log_step_s: Numbers | float = np.inf,
+    zone: float = ZONE,
+) -> Numbers:
+    """Probability that each candidate beats the best cost by more than a zone.
+
+    Args:
+        cost: (n,) logarithm of the cost at a step time of one second.
+        estimates: of the candidates.
+        best: logarithm of the least measured cost that meets the conditions.
+        most_log_step_s: (n,) or single, logarithm of the longest step time that meets them.
+        zone: share by which a candidate has to be better.
+
+    Returns:
+        (n,) 0 where a candidate was measured or can't be.
+    """
+    longest = np.minimum(best - np.log1p(zone) - cost, most_log_step_s)
+    return _chance(estimates, longest)
+
+
+def _longest(objectives: Objectives, limits: Numbers) -> Numbers:
+    """(n,) logarithm of the longest step time with which no member dominates a candidate.
+
+    Args:
+        objectives: of the candidates.
+        limits: (members, 2) log costs, below one of which a candidate has to be for each member.
+    """
+    room = limits[:, None, :] - objectives.offset
+    slope = np.where(objectives.slope > 0, objectives.slope, 1.0)
+    fixed = np.where(room > 0, np.inf, -np.inf)
+    longest: Numbers = np.where(objectives.slope > 0, room / slope, fixed)
+    of_best_cost: Numbers = longest.max(axis=2)
+    shortest: Numbers = of_best_cost.min(axis=0, initial=np.inf)
+    return shortest
+
+
+def _chance(estimates: Estimates, longest: Numbers) -> Numbers:
+    """(n,) probability of a step time below a limit, and of a measurement at all."""
+    from scipy.special import ndtr
+
+    below = ndtr((longest - estimates.log_step_s) / estimates.error)
+    return np.where(estimates.is_open, below * estimates.chance, 0.0)

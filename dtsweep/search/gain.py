@@ -1,0 +1,128 @@
+"""Expected gain of hypervolume by one more measurement, and expected improvement of one cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtsweep.inference.pareto import hypervolume_of
+from dtsweep.model.setups import Numbers
+from dtsweep.search.objectives import Estimates, Objectives, frontier_of
+
+REFERENCE = 1.1
+"""Reference of the hypervolume, where the best of all candidates is 0 and the worst is 1."""
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)
+"""Gauss–Hermite quadrature over a standard normal distribution."""
+
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gains:
+    """Expected gains of hypervolume, where each log cost is scaled to the range of all."""
+
+    gain: Numbers
+    """(n,) expected gain of each candidate; 0 where it was measured or can't be."""
+
+    hypervolume: float
+    """Hypervolume of the measured candidates, over all groups."""
+
+    @property
+    def largest_share(self) -> float:
+        """Largest gain as a share of the hypervolume; infinite before the first measurement."""
+        if not self.hypervolume:
+            return float("inf")
+        return float(self.gain.max(initial=0.0)) / self.hypervolume
+
+    def is_settled(self, limit: float) -> bool:
+        """True if no candidate gains as much as this share of the hypervolume.
+
+        >>> Gains(gain=np.array([0.001]), hypervolume=0.5).is_settled(0.003)
+        True
+        """
+        return self.largest_share < limit
+
+
+def expected_gain(objectives: Objectives, estimates: Estimates) -> Gains:
+    """Integrate the gain of hypervolume over each candidate's predicted step time.
+
+    Both costs follow from the step time, so that one quadrature over its logarithm is enough. A
+    candidate gains in its own group alone. Each log cost is scaled to its range over all
+    candidates, so that units don't matter.
+    """
+    costs = objectives.log_costs(estimates.log_step_s)
+    low, width = _range(costs[estimates.is_measured | (estimates.chance > 0)])
+    shifted = objectives.log_costs(estimates.log_step_s + NODES[:, None] * estimates.error)
+    costs, shifted = (costs - low) / width, (shifted - low) / width
+    is_best, is_open = frontier_of(objectives, estimates), estimates.is_open
+    gain, hypervolume = np.zeros(len(costs)), 0.0
+    for group in np.unique(objectives.group):
+        is_member = objectives.group == group
+        frontier = costs[is_best & is_member]
+        hypervolume += hypervolume_of(frontier, np.full(2, REFERENCE))
+        is_asked = is_open & is_member
+        gain[is_asked] = WEIGHTS @ hypervolume_gain(shifted[:, is_asked], frontier)
+    return Gains(gain=gain * estimates.chance, hypervolume=hypervolume)
+
+
+def hypervolume_gain(costs: Numbers, frontier: Numbers, *, reference: float = REFERENCE) -> Numbers:
+    """Measure the area that each point adds to those that a frontier dominates.
+
+    Args:
+        costs: (..., 2) of the points, smaller is better.
+        frontier: (members, 2) costs of points that don't dominate each other.
+        reference: worst cost of interest, of both.
+
+    Returns:
+        (...,) areas below the reference.
+    """
+    members = frontier[np.argsort(frontier[:, 0], kind="stable")].clip(max=reference)
+    starts = np.concatenate([[-np.inf], members[:, 0]])
+    ends = np.concatenate([members[:, 0], [reference]])
+    heights = np.concatenate([[reference], members[:, 1]])
+    first, second = costs[..., 0], costs[..., 1]
+    area: Numbers = np.zeros(first.shape)
+    # A frontier of two costs is a staircase: each step adds a rectangle of its own.
+    for start, end, height in zip(starts, ends, heights, strict=True):
+        width = (end - np.maximum(first, start)).clip(min=0)
+        area += width * (height - second).clip(min=0)
+    return area
+
+
+def expected_improvement(
+    cost: Numbers, estimates: Estimates, *, best: float, most_log_step_s: Numbers | float = np.inf
+) -> Numbers:
+    """Expect the improvement of one cost under conditions, for each candidate.
+
+    The cost grows in proportion to the step time, as latency, seconds per sample and price do. A
+    condition that limits another such cost is a limit of the step time.
+
+    Args:
+        cost: (n,) logarithm of the cost at a step time of one second.
+        estimates: of the candidates.
+        best: logarithm of the least measured cost that meets the conditions; where there is none
+            yet, the largest cost of interest.
+        most_log_step_s: (n,) or single, logarithm of the longest step time that meets all
+            conditions; minus infinity where no step time does.
+
+    Returns:
+        (n,) mean decrease of the logarithm of the cost, 0.01 for about 1 %; no improvement counts
+        where a condition is broken. 0 where a candidate was measured or can't be.
+    """
+    from scipy.special import ndtr
+
+    error = estimates.error
+    target = best - cost
+    limit = np.minimum(target, most_log_step_s)
+    z = (limit - estimates.log_step_s) / error
+    density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+    improvement = (target - estimates.log_step_s) * ndtr(z) + error * density
+    return np.where(estimates.is_open, improvement.clip(min=0) * estimates.chance, 0.0)
+
+
+def _range(costs: Numbers) -> tuple[Numbers, Numbers]:
+    """Least costs, and the distances to the largest ones; 1 where all are equal."""
+    low, high = costs.min(axis=0), costs.max(axis=0)
+    return low, np.where(high > low, high - low, 1.0)

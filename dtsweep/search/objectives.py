@@ -1,0 +1,123 @@
+"""Costs of candidates as functions of their step times, and what is known of those."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dtsweep.inference.pareto import on_frontier
+from dtsweep.model.setups import Flags, Numbers, Prediction
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Objectives:
+    """Two costs of n candidates by their step times; smaller is better."""
+
+    offset: Numbers
+    """(n, 2) logarithm of each cost at a step time of one second."""
+
+    slope: Numbers
+    """(2,) power of the step time in each cost, at least 0; 0 where it doesn't depend on it."""
+
+    group: Rows
+    """(n,) number of the frontier that a candidate competes for."""
+
+    def log_costs(self, log_step_s: Numbers) -> Numbers:
+        """Evaluate the logarithms of the costs.
+
+        Args:
+            log_step_s: (..., n) logarithms of step times in seconds.
+
+        Returns:
+            (..., n, 2)
+        """
+        costs: Numbers = self.offset + self.slope * log_step_s[..., None]
+        return costs
+
+
+def latency_and_rate(
+    samples_per_step: ArrayLike, *, latency_ratio: ArrayLike = 1.0, group: ArrayLike = 0
+) -> Objectives:
+    """Make latency and samples per second two costs: the rate counts by its inverse.
+
+    Args:
+        samples_per_step: (n,) over all workers.
+        latency_ratio: (n,) or single, latency over mean step time.
+        group: (n,) or single, number of the frontier.
+
+    >>> latency_and_rate([8, 16]).log_costs(np.log([1.0, 2.0])).round(2).tolist()
+    [[0.0, -2.08], [0.69, -2.08]]
+    """
+    samples = np.asarray(samples_per_step, dtype=np.float64)
+    latency = np.broadcast_to(np.log(latency_ratio), samples.shape)
+    return Objectives(
+        offset=np.stack([latency, -np.log(samples)], axis=1),
+        slope=np.ones(2),
+        group=np.array(np.broadcast_to(group, samples.shape), dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Estimates:
+    """Step times of n candidates: measured ones are known, the others predicted."""
+
+    log_step_s: Numbers
+    """(n,) logarithm of the step time in seconds: the measured one, or the predicted mean."""
+
+    error: Numbers
+    """(n,) standard deviation of its prediction."""
+
+    is_measured: Flags
+    """(n,) True where the step time was measured."""
+
+    chance: Numbers
+    """(n,) probability that a trial ends with a measurement; 0 where one failed for good."""
+
+    @property
+    def is_open(self) -> Flags:
+        """(n,) True where a trial can tell something."""
+        is_open: Flags = ~self.is_measured & (self.chance > 0)
+        return is_open
+
+
+def estimates_of(
+    prediction: Prediction,
+    *,
+    measured: ArrayLike,
+    log_step_s: ArrayLike,
+    chance: ArrayLike = 1.0,
+) -> Estimates:
+    """Put measured step times in the place of predicted ones.
+
+    Args:
+        prediction: of all n candidates.
+        measured: (m,) numbers of the measured candidates.
+        log_step_s: (m,) logarithms of their step times in seconds.
+        chance: (n,) or single, probability that a trial ends with a measurement.
+    """
+    rows = np.asarray(measured, dtype=np.int64)
+    values = prediction.log_step_s.copy()
+    values[rows] = log_step_s
+    is_measured = np.zeros(len(values), dtype=np.bool_)
+    is_measured[rows] = True
+    return Estimates(
+        log_step_s=values,
+        error=np.maximum(prediction.error, 1e-9),
+        is_measured=is_measured,
+        chance=np.array(np.broadcast_to(chance, values.shape), dtype=np.float64),
+    )
+
+
+def frontier_of(objectives: Objectives, estimates: Estimates) -> Flags:
+    """Mark the measured candidates that no measured one of their group dominates, (n,)."""
+    costs = objectives.log_costs(estimates.log_step_s)
+    costs[~estimates.is_measured] = np.nan
+    is_best = np.zeros(len(costs), dtype=np.bool_)
+    for group in np.unique(objectives.group):
+        rows = objectives.group == group
+        is_best[rows] = on_frontier(costs[rows])
+    return is_best

@@ -1,0 +1,78 @@
+"""Configurations as a user asks for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dtsweep.analysis import over_launches
+from dtsweep.analysis.asked import asked_of, read_settings
+from dtsweep.errors import SweepError
+from tests import frames
+
+
+def points() -> pd.DataFrame:
+    return over_launches(
+        frames.trials(
+            {"sync": "local_sgd", "sync_period": 4, "workers": 2, "samples_per_s": 30.0},
+            {"sync": "ddp", "overlap": False, "workers": 2, "samples_per_s": 20.0},
+            {"sync": "ddp", "overlap": False, "workers": 1, "samples_per_s": 10.0},
+            harness="ray",
+            environment='{"OMP_NUM_THREADS": "1"}',
+        )
+    )
+
+
+def settings_of(**asked: Any) -> dict[str, Any]:
+    return dict(asked_of(asked, points()).settings)
+
+
+def test_settings_that_are_not_given_are_those_of_the_fastest_point_that_has_the_others() -> None:
+    assert settings_of(micro_batch=8)["sync"] == "local_sgd"
+    assert asked_of({"sync": "ddp"}, points()).base["point_id"] == "point1"
+    assert asked_of({"sync": "ddp", "workers": 1}, points()).base["point_id"] == "point2"
+    asked = settings_of(sync="ddp", micro_batch=8)
+    assert (asked["workers"], asked["micro_batch"], asked["overlap"]) == (2, 8, False)
+    assert asked["workload_layers"] == 4
+    assert asked["env.OMP_NUM_THREADS"] == "1"
+
+
+def test_another_mode_has_its_own_defaults() -> None:
+    asked = settings_of(sync="parameter_server", staleness=2)
+    assert (asked["staleness"], asked["shards"], asked["sync_period"]) == (2, 1, None)
+    assert asked["overlap"] is None
+
+
+def test_fields_of_the_workload_and_variables_have_the_names_of_axes() -> None:
+    asked = settings_of(**{"workload.layers": 8, "env.OMP_NUM_THREADS": "2"})
+    assert asked["workload_layers"] == 8
+    assert asked["env.OMP_NUM_THREADS"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"wrkers": 2}, "setting 'wrkers' is unknown; did you mean 'workers'?"),
+        ({"workload.layer": 2}, "did you mean 'workload.layers'?"),
+        ({"sync": "ddp", "sync_period": 2}, "ddp has no sync_period; leave it out"),
+        ({"workers": "two"}, "workers='two' must be a whole number"),
+        ({"sync": "tree", "compression": "int8"}, "no such point can be measured: "),
+    ],
+)
+def test_what_no_point_can_have_is_an_error(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(SweepError) as error:
+        settings_of(**asked)
+    assert message in str(error.value)
+
+
+def test_several_values_are_several_configurations() -> None:
+    read = read_settings(["workers=2,4 sync=ddp", "sync=ring"], ["micro_batch=8"])
+    assert [one.get("workers") for one in read] == [2, 4, None]
+    assert [one["sync"] for one in read] == ["ddp", "ddp", "ring"]
+    with pytest.raises(SweepError, match="workers is set twice"):
+        read_settings(["workers=2 workers=4"])
+    many = ",".join(map(str, range(1, 40)))
+    with pytest.raises(SweepError, match="more than 1,000 configurations"):
+        read_settings([f"workers={many} micro_batch={many}"])

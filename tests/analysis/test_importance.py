@@ -1,0 +1,73 @@
+"""Importance of swept axes for the step time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dtsweep.analysis import importance
+from tests import frames
+
+
+def row(step_s: float, **settings: Any) -> dict[str, Any]:
+    samples = settings.get("workers", 1) * settings.get("micro_batch", 4)
+    return {
+        "samples_per_s": samples / step_s,
+        "samples_per_s_error": 0.002 * samples / step_s,
+        "harness": "ray",
+        "overlap": True,
+        **settings,
+    }
+
+
+def by_axes(rows: list[dict[str, Any]]) -> dict[str, dict[Any, Any]]:
+    """Rows of importance by their axes, in their order."""
+    return {row["axes"]: row for row in importance(frames.trials(*rows)).to_dict("records")}
+
+
+def total(rows: dict[str, dict[Any, Any]]) -> float:
+    return float(sum(row["share"] for row in rows.values()))
+
+
+def test_the_axis_that_changes_the_step_time_most_comes_first() -> None:
+    rows = [
+        row(0.01 * batch**0.8 * (1.2 if sync == "ring" else 1.0), micro_batch=batch, sync=sync)
+        for batch in (4, 16, 64, 256)
+        for sync in ("ddp", "ring")
+    ]
+    shares = by_axes(rows)
+    assert next(iter(shares)) == "micro_batch"
+    assert total(shares) == pytest.approx(1)
+    assert shares["micro_batch"]["share"] > 0.9
+    assert 0 < shares["sync"]["share"] < 0.1
+    assert {"micro_batch × sync", "rest"} <= {*shares}
+    assert all(row["is_identifiable"] for row in shares.values())
+
+
+def test_axes_that_were_varied_together_count_as_one() -> None:
+    rows = [
+        row(0.01 * batch, micro_batch=batch, workers=batch // 4, precision=precision)
+        for batch in (4, 8, 16, 32)
+        for precision in ("fp32", "bf16")
+    ]
+    shares = by_axes(rows)
+    assert not shares["workers and micro_batch"]["is_identifiable"]
+    assert shares["precision"]["is_identifiable"]
+    assert total(shares) == pytest.approx(1)
+
+
+def test_few_points_or_one_axis_have_no_importance() -> None:
+    assert by_axes([row(0.1, micro_batch=2**number) for number in range(8)]) == {}
+    few = [row(0.1, micro_batch=batch, workers=workers) for batch in (4, 8) for workers in (1, 2)]
+    assert by_axes(few) == {}
+
+
+def test_fields_of_a_mode_belong_to_sync() -> None:
+    rows = [
+        row(0.1 / (period or 1), micro_batch=batch, sync=sync, sync_period=period)
+        for batch in (4, 16, 64)
+        for sync, period in (("ddp", None), ("local_sgd", 2), ("local_sgd", 8))
+    ]
+    shares = by_axes(rows)
+    assert {"sync", "micro_batch", "micro_batch × sync"} == {*shares} - {"rest"}

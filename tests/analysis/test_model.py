@@ -1,0 +1,139 @@
+"""Predictions of configurations that were not measured."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dtsweep.analysis.model import PREDICTED, PerformanceModel, performance_model
+from dtsweep.analysis.settings import settings_of_rows
+from dtsweep.sweep.point import Point
+from tests import frames
+
+WATTS, USD_PER_HOUR = 50.0, 2.0
+
+
+def step_s(workers: int, micro_batch: int, accumulation: int) -> float:
+    """Step time of a made-up job: passes, and an exchange of several workers."""
+    exchange = 0.02 * 2 * (workers - 1) / workers
+    return accumulation * (0.01 + 0.004 * micro_batch) + exchange
+
+
+def row(workers: int, micro_batch: int, accumulation: int = 1, **others: Any) -> dict[str, Any]:
+    step = step_s(workers, micro_batch, accumulation)
+    rate = workers * micro_batch * accumulation / step
+    return {
+        "workers": workers,
+        "micro_batch": micro_batch,
+        "accumulation": accumulation,
+        "samples_per_s": rate,
+        "samples_per_s_error": 0.005 * rate,
+        "step_p50_s": 0.9 * step,
+        "energy_j_per_sample": WATTS * workers / rate,
+        "usd_per_hour": USD_PER_HOUR,
+        "session": f"session{workers}",
+        "harness": "ray",
+        "overlap": True,
+        "parameters": 1_000_000,
+        "memory_peak_bytes": (300 + 2 * micro_batch) * 2**20,
+        **others,
+    }
+
+
+ROWS = [row(workers, batch) for workers in (1, 2, 4) for batch in (1, 4, 16, 64)]
+
+
+@functools.cache
+def fitted() -> PerformanceModel:
+    (model,) = performance_model(frames.trials(*ROWS, workload=None, workload_layers=None))
+    return model
+
+
+def predict(*points: Point, **others: Any) -> pd.DataFrame:
+    return fitted().predict([*points] or [Point(**others)])
+
+
+def test_measured_points_are_predicted_near_their_values() -> None:
+    model = fitted()
+    predicted = model.predict(settings_of_rows(model.points))
+    assert predicted["point_id"].tolist() == model.points["point_id"].tolist()
+    for name in ("samples_per_s", "latency_s", "energy_j_per_sample"):
+        assert predicted[name].tolist() == pytest.approx(model.points[name].tolist(), rel=0.06)
+    measured = model.points["samples_per_s"]
+    assert (predicted["samples_per_s_low"] < measured).all()
+    assert (measured < predicted["samples_per_s_high"]).all()
+
+
+def test_a_point_between_measured_ones_lies_in_its_intervals() -> None:
+    (predicted,) = predict(workers=4, micro_batch=32, accumulation=2).to_dict("records")
+    step = step_s(4, 32, 2)
+    truth = {
+        "samples_per_s": 256 / step,
+        "latency_s": 0.9 * step,
+        "energy_j_per_sample": WATTS * 4 * step / 256,
+        "usd_per_million_samples": USD_PER_HOUR / 3600 * 1e6 * step / 256,
+    }
+    for name, value in truth.items():
+        assert predicted[f"{name}_low"] < value < predicted[f"{name}_high"]
+    assert predicted["point_id"] is None
+    assert predicted["reason"] is None
+
+
+def test_memory_grows_with_the_micro_batch() -> None:
+    predicted = predict(*(Point(micro_batch=batch) for batch in (4, 32, 128)))
+    truth = np.array([(300 + 2 * batch) * 2**20 for batch in (4, 32, 128)])
+    assert (predicted["memory_peak_bytes_low"] < truth).all()
+    assert (truth < predicted["memory_peak_bytes_high"]).all()
+    assert predicted["memory_peak_bytes"].tolist() == pytest.approx(truth.tolist(), rel=0.15)
+
+
+def test_intervals_grow_with_the_distance() -> None:
+    predicted = predict(*(Point(workers=workers, micro_batch=16) for workers in (4, 8, 16)))
+    widths = predicted["samples_per_s_high"] / predicted["samples_per_s_low"]
+    assert widths.is_monotonic_increasing
+    assert predicted["distance"].is_monotonic_increasing
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        ({"workers": 17}, "unsupported: measured up to 4 workers; predictions reach 16"),
+        ({"precision": "bf16"}, "unsupported: measured precision: fp32"),
+        ({"sync": "ring"}, "unsupported: measured sync: ddp"),
+    ],
+)
+def test_nothing_is_predicted_of_what_was_not_varied(others: dict[str, Any], reason: str) -> None:
+    (predicted,) = predict(**others, micro_batch=16).to_dict("records")
+    assert predicted["reason"] == reason
+    assert np.isnan([predicted[name] for name in PREDICTED]).all()
+
+
+def test_numbers_of_the_user_reach_four_times_as_far_as_measured() -> None:
+    rows = [row(1, batch, workload_width=width) for batch in (4, 16) for width in (64, 128)]
+    (model,) = performance_model(frames.trials(*rows))
+    asked = [{"workload_width": width, "workers": 1} for width in (96, 512, 513)]
+    reasons = model.predict(asked)["reason"].tolist()
+    assert reasons[:2] == [None, None]
+    assert reasons[2] == (
+        "unsupported: measured workload.width 64.0 to 128; predictions reach 16.0 to 512"
+    )
+
+
+def test_what_was_not_measured_is_unknown() -> None:
+    rows = [row(1, batch, energy_j_per_sample=None, usd_per_hour=None) for batch in (4, 16)]
+    (model,) = performance_model(frames.trials(*rows))
+    predicted = model.predict([{"micro_batch": 8}])
+    assert predicted[["energy_j_per_sample", "usd_per_million_samples"]].isna().all(axis=None)
+    assert predicted["samples_per_s"].notna().all()
+
+
+def test_each_model_and_environment_has_its_own() -> None:
+    rows = [row(1, 4, env_id=env_id, model_digest=name) for env_id in "ab" for name in "xy"]
+    models = performance_model(frames.trials(*rows, row(2, 4, env_id="a", model_digest="x")))
+    assert [(one.env_id, one.model_digest, len(one.points)) for one in models] == [
+        *(("a", "x", 2), ("a", "y", 1), ("b", "x", 1), ("b", "y", 1)),
+    ]

@@ -1,0 +1,125 @@
+"""Settings and measurements as the performance model's arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dtsweep.analysis import Study
+from dtsweep.analysis.settings import settings_of_points, settings_of_rows
+from dtsweep.analysis.setups import encoding_of, measured_of, setups_of_points, usable_trials
+from dtsweep.sweep.point import Point
+from tests import frames
+
+
+def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:
+    return usable_trials(Study(frames.trials(*rows, **common)).trials)
+
+
+def test_a_step_time_is_the_samples_of_a_step_over_the_rate() -> None:
+    rows = trials(
+        {"workers": 2, "micro_batch": 8, "accumulation": 4, "samples_per_s": 640.0},
+        # Each worker pushes its own 8 samples: 2 steps of 8 in the 0.1 s of one.
+        {"sync": "parameter_server", "workers": 2, "micro_batch": 8, "samples_per_s": 160.0},
+    )
+    setups, measured = measured_of(rows)
+    assert measured.step_s.tolist() == pytest.approx([0.1, 0.1])
+    assert setups.is_asynchronous.tolist() == [False, True]
+
+
+def test_rows_of_one_session_share_a_launch() -> None:
+    rows = trials({}, {}, {}, samples_per_s=1.0, started_at=None)
+    rows["launch"] = ["a", "b", "a"]
+    assert measured_of(rows)[1].launch.tolist() == [0, 1, 0]
+
+
+def test_an_error_is_a_share_of_the_rate_and_the_usual_one_where_unknown() -> None:
+    errors = [{"samples_per_s_error": error} for error in (2.0, 4.0, 6.0, None)]
+    rows = trials(*errors, samples_per_s=100.0)
+    assert measured_of(rows)[1].error.tolist() == [0.02, 0.04, 0.06, 0.04]
+    assert measured_of(rows[3:])[1].error.tolist() == [0.0]
+
+
+def test_settings_that_vary_are_categories_or_numbers() -> None:
+    rows = trials(
+        {"workload_width": 64, "workload_act": "relu", "workers": 1, "environment": '{"OMP": "1"}'},
+        {
+            "workload_width": 128,
+            "workload_act": "gelu",
+            "workers": 2,
+            "environment": '{"OMP": "2"}',
+        },
+        samples_per_s=1.0,
+        learning_rate=0.1,
+        overlap=True,
+    )
+    encoding = encoding_of(rows)
+    assert encoding.categories == ("workload_act",)
+    assert [*encoding.numbers] == ["workload_width", "env.OMP"]
+
+
+def test_a_point_has_the_setups_of_its_trial() -> None:
+    rows = trials(
+        {"sync": "local_sgd", "sync_period": 4, "workers": 4, "overlap": None},
+        {"sync": "ddp", "compression": "topk", "compression_ratio": 0.01, "overlap": True},
+        samples_per_s=1.0,
+        workload=None,
+        workload_layers=None,
+    )
+    points = [
+        Point(sync="local_sgd", sync_period=4, workers=4, micro_batch=4),
+        Point(compression="topk", compression_ratio=0.01, micro_batch=4),
+    ]
+    encoding = encoding_of(rows, settings_of_points(points))
+    of_trials = measured_of(rows, encoding)[0]
+    of_points = setups_of_points(points, encoding)
+    # All points that read `overlap` have it.
+    assert encoding.categories == ("sync", "compression")
+    for name in ("workers", "nodes", "micro_batch", "period", "payload"):
+        assert getattr(of_trials, name).tolist() == getattr(of_points, name).tolist()
+    for name, values in of_trials.categories.items():
+        assert values.tolist() == of_points.categories[name].tolist()
+
+
+@pytest.mark.parametrize(
+    ("fields", "share"),
+    [
+        ({"compression": "fp16"}, 0.5),
+        ({"compression": "topk", "compression_ratio": 0.01}, 4 * 0.01),
+        ({"compression": "randomk", "compression_ratio": 0.01}, 0.01),
+        # Its bytes depend on the model: half of what was sent without it.
+        ({"compression": "powersgd", "compression_rank": 4}, 0.5),
+        ({"compression": "powersgd", "compression_rank": 8}, 1.0),
+    ],
+)
+def test_a_payload_is_declared_or_measured(fields: dict[str, Any], share: float) -> None:
+    rows = trials(
+        {"bytes_sent_per_step": 1000.0},
+        {"bytes_sent_per_step": 500.0, "compression": "powersgd", "compression_rank": 4},
+        samples_per_s=1.0,
+        workers=4,
+    )
+    points = [Point(workers=4, **fields)]
+    assert setups_of_points(points, encoding_of(rows)).payload.tolist() == pytest.approx([share])
+
+
+def test_workers_that_were_not_measured_fill_nodes_like_the_measured() -> None:
+    points = [Point(workers=workers) for workers in (4, 8, 18)]
+    one_node = encoding_of(trials({"workers": 4, "hosts": 1}, samples_per_s=1.0))
+    assert setups_of_points(points, one_node).nodes.tolist() == [1, 1, 1]
+    nodes = encoding_of(
+        trials({"workers": 4, "hosts": 2}, {"workers": 8, "hosts": 2}, samples_per_s=1.0)
+    )
+    # Four were measured on two nodes; 18 at most four on each.
+    assert setups_of_points(points, nodes).nodes.tolist() == [2, 2, 5]
+
+
+def test_numbers_of_settings_are_read_whatever_their_type_in_a_frame() -> None:
+    rows = trials({"sync_period": 8, "sync": "local_sgd"}, {"sync": "ddp"}, samples_per_s=1.0)
+    (first, second) = settings_of_rows(rows)
+    assert first["sync_period"] == 8
+    assert second["sync_period"] is None
+    assert np.array_equal(measured_of(rows)[0].period, [8, 1])

@@ -1,0 +1,72 @@
+"""`dtsweep predict`, as a user runs it."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from dtsweep import load
+from dtsweep.analysis import Study
+from dtsweep.cli import cli
+from dtsweep.errors import SweepError
+from dtsweep.report.predictions import predictions_of, print_predictions
+from tests.pages import ROOT
+
+SAMPLE = str(ROOT / "notebooks" / "samples" / "campaign")
+
+
+def predict(*arguments: str) -> Result:
+    done = CliRunner().invoke(cli, ["predict", *arguments])
+    if isinstance(done.exception, SweepError):
+        raise done.exception
+    return done
+
+
+def test_rows_have_intervals_and_a_distance() -> None:
+    study = Study(load(SAMPLE, canaries=True))
+    predictions = predictions_of(study, ["micro_batch=8,16 sync=ddp"], shared=["workers=2,64"])
+    for width in (80, 140):
+        written = io.StringIO()
+        print_predictions(predictions, console=Console(file=written, width=width))
+        text = written.getvalue()
+        assert max(map(len, text.splitlines())) <= width
+        said = " ".join(text.split())
+        assert said.startswith("Predicted by 8 measured points:")
+        assert "± and ranges are 90 % intervals" in said
+        assert "near, between" in said
+        assert "$ per M samples" in said
+        assert (
+            "ddp workers=64 micro_batch=8: unsupported: measured up to 2 workers; predictions "
+            "reach 8."
+        ) in said
+        assert "Settings that were not given are those of ddp workers=2 micro_batch=16 (" in said
+
+
+def test_json_has_the_same_numbers() -> None:
+    (found,) = json.loads(predict(SAMPLE, "micro_batch=8 sync=ddp", "--json").stdout)
+    assert found["measured_points"] == 8
+    (row,) = found["predictions"]
+    assert row["samples_per_s_low"] < row["samples_per_s"] < row["samples_per_s_high"]
+    assert (row["micro_batch"], row["workers"], row["sync"]) == (8, 2, "ddp")
+    assert row["where"] == "near, between points"
+    assert row["reason"] is None
+    assert any("exchange" in words for words in found["parameters"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([SAMPLE], "predict needs settings: add 'workers=8 micro_batch=16' in quotes"),
+        ([SAMPLE, "wrkers=8"], "setting 'wrkers' is unknown; did you mean 'workers'"),
+        ([SAMPLE, "workers=8", "--workers", "4"], "workers is set twice"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(SweepError) as error:
+        predict(*arguments)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,304 @@
+"""A search in points whose rates follow a formula: its choices, its end, its replay; no Ray."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dtsweep import Goal, Measure, Search, Sweep, SweepError, workloads
+from dtsweep.analysis.study import Study
+from dtsweep.inference.pareto import hypervolume_of
+from dtsweep.plan.ahead import with_rounds_ahead
+from dtsweep.plan.batches import Batches
+from dtsweep.plan.plan import make_plan
+from dtsweep.plan.policies import policy_of
+from dtsweep.plan.policy import Round
+from dtsweep.plan.search_policy import SearchPolicy
+from dtsweep.plan.search_pool import chances_of, charges_in, pool_of
+from dtsweep.plan.settle import Settle
+from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.goal import Question
+from dtsweep.sweep.point import Point, identity
+from tests.measured import Machine
+
+AXES = {
+    "workers": [1, 2, 4, 8],
+    "micro_batch": [1, 4, 16, 64],
+    "accumulation": [1, 2],
+    "sync": ["ddp", "ring"],
+}
+SWEEP = Sweep(workload=workloads.Gpt(), axes=AXES, search=Search(), max_launches=2)
+
+
+def rate(point: Point) -> float:
+    """Compute grows with the micro-batch; the exchange hides behind it in part."""
+    compute_s = 0.01 + 0.002 * point.micro_batch
+    exchange_s = 0.06 * (point.workers - 1) / point.workers
+    if point.sync == "ring":
+        exchange_s *= 1.3
+    step_s = (point.accumulation - 1) * compute_s + max(compute_s, exchange_s)
+    step_s += 0.2 * min(compute_s, exchange_s)
+    return point.global_batch / step_s
+
+
+def policy_for(sweep: Sweep) -> SearchPolicy:
+    assert sweep.question is not None
+    assert sweep.search is not None
+    return SearchPolicy(sweep=sweep, question=sweep.question, search=sweep.search)
+
+
+POLICY = policy_for(SWEEP)
+
+
+@pytest.fixture(scope="module")
+def searched() -> tuple[Machine, list[Round]]:
+    """Machine whose points were searched, and all rounds."""
+    machine = Machine(SWEEP, rate)
+    return machine, machine.finish(POLICY)
+
+
+def names(points: Any) -> list[str]:
+    return [identity(point) for point in points]
+
+
+def points_of(rounds: list[Round]) -> list[Point]:
+    return [point for one in rounds if one.is_search for point in one.points]
+
+
+def dominated_share(points: list[Point]) -> float:
+    """Hypervolume of points by their true rates, in the range of all points of the sweep."""
+
+    def costs(some: list[Point]) -> Any:
+        rates = np.array([rate(point) for point in some])
+        sizes = np.array([point.global_batch for point in some])
+        return np.log(np.stack([sizes / rates, 1 / rates], axis=1))
+
+    grid = costs(Machine(SWEEP, rate).points)
+    low, width = grid.min(axis=0), np.ptp(grid, axis=0)
+    return hypervolume_of((costs(points) - low) / width, np.array([1.1, 1.1]))
+
+
+def test_a_search_finds_the_frontier_with_far_fewer_points(
+    searched: tuple[Machine, list[Round]],
+) -> None:
+    machine, rounds = searched
+    points = points_of(rounds)
+    assert len({*names(points)}) == len(points) < 0.5 * len(machine.points)
+    assert dominated_share(points) > 0.97 * dominated_share(machine.points)
+
+
+def test_the_answer_is_confirmed_by_another_launch_and_certified(
+    searched: tuple[Machine, list[Round]],
+) -> None:
+    _, rounds = searched
+    assert [one.repeat for one in rounds if not one.is_search] == [2]
+    assert {*names(rounds[-1].points)} <= {*names(points_of(rounds))}
+    certificate = rounds[-1].certificate
+    assert certificate is not None
+    assert (certificate.measured, certificate.points) == (len(points_of(rounds)), 64)
+    assert certificate.gain < Search().least_gain
+    assert f"{certificate.measured} of 64 points measured; " in certificate.words
+
+
+def test_a_run_that_was_killed_chooses_the_same_points(
+    searched: tuple[Machine, list[Round]],
+) -> None:
+    machine, rounds = searched
+    # In the middle of the first batch, and of a later one.
+    for count in (3, len([*rounds[0].points, *rounds[1].points]) + 1):
+        again = Machine(SWEEP, rate, rows=machine.rows[:count])
+        batches = Batches(SWEEP, candidates(SWEEP), again.rows)
+        begun = next(one for one in rounds if again.left_of(one))
+        left = {(identity(point), begun.repeat) for point in again.left_of(begun)}
+        to_run = batches.next().to_run
+        assert {(identity(trial.point), trial.repeat) for trial in to_run} == left
+
+
+def test_rows_of_later_launches_and_of_other_points_change_no_choice(
+    searched: tuple[Machine, list[Round]],
+) -> None:
+    machine, rounds = searched
+    later = rounds[-1]
+    strangers = [point for point in machine.points if point not in points_of(rounds)]
+    more = Machine(SWEEP, rate, rows=[*machine.rows])
+    more.measure(replace(later, repeat=1), strangers[:3])
+    assert [one.points for one in POLICY.rounds(more.points, more.rows)] == [
+        one.points for one in rounds
+    ]
+
+
+def test_what_failed_is_not_chosen_again_and_lowers_the_chance_of_what_is_near() -> None:
+    machine = Machine(SWEEP, rate)
+    failed = [point for point in machine.points if point.workers == 8][:3]
+    fine = [point for point in machine.points if point.workers == 1][:3]
+    machine.measure(Round(repeat=1, points=[*failed, *fine], measure=Measure()))
+    for row in machine.rows[:3]:
+        row.update(status="user_error", samples_per_s=None)
+    frame = Settle(sweep=SWEEP, question=Question()).frame(machine.rows, names(machine.points))
+    pool = pool_of(SWEEP, machine.points, Study(frame).trials)
+    chances = chances_of(SWEEP, pool, machine.rows, names([*failed, *fine]))
+    by_workers = {
+        workers: [
+            chance
+            for chance, point in zip(chances, pool.points, strict=True)
+            if point.workers == workers and point not in (*failed, *fine)
+        ]
+        for workers in (1, 8)
+    }
+    assert all(chances[pool.names[name]] == 0 for name in names([*failed, *fine]))
+    assert max(by_workers[8]) < min(by_workers[1])
+
+
+def test_larger_batches_of_a_point_that_ran_out_of_memory_are_not_chosen() -> None:
+    machine = Machine(SWEEP, rate)
+    for _ in range(3):
+        last = POLICY.rounds(machine.points, machine.rows)[-1]
+        machine.measure(last, machine.left_of(last))
+        for row in machine.rows:
+            if row["micro_batch"] >= 16:
+                row.update(status="oom_device", samples_per_s=None)
+    full = {
+        (row["workers"], row["accumulation"], row["sync"])
+        for row in machine.rows
+        if row["micro_batch"] == 16
+    }
+    chosen = POLICY.rounds(machine.points, machine.rows)[-1].points
+    assert full
+    assert not [
+        point
+        for point in chosen
+        if point.micro_batch == 64 and (point.workers, point.accumulation, point.sync) in full
+    ]
+
+
+def test_a_goal_is_searched_among_the_points_that_meet_its_condition() -> None:
+    goal = Goal(maximize="samples_per_s", where="latency_s <= 100ms and workers <= 4")
+    sweep = replace(SWEEP, goal=goal)
+    machine = Machine(sweep, rate)
+    policy = policy_for(sweep)
+    for _ in range(3):
+        machine.measure(policy.rounds(machine.points, machine.rows)[-1])
+    rounds = policy.rounds(machine.points, machine.rows)
+    meeting = {
+        identity(point): rate(point)
+        for point in machine.points
+        if point.workers <= 4 and point.global_batch / rate(point) <= 0.1
+    }
+    best = max(meeting, key=lambda name: meeting[name])
+    assert best in names(points_of([*rounds]))
+    # After the first points, the others are chosen where the goal looks.
+    later = [point for one in rounds[1:3] for point in one.points]
+    assert all(point.workers <= 4 for point in later)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_live_session_costs_no_start_and_holds_its_workers(*, nested: bool) -> None:
+    sweep = replace(SWEEP, measure=Measure(nested=nested))
+    machine = Machine(sweep, rate)
+    frame = Settle(sweep=sweep, question=Question()).frame([], names(machine.points))
+    pool = pool_of(sweep, machine.points, Study(frame).trials)
+    live = Point(workers=4).world
+    charges, number = charges_in(sweep, pool, [], measure=sweep.measure, live=live)
+    cost = dict(
+        zip(
+            (point.workers for point in pool.points),
+            charges.of(np.zeros(64), live=number),
+            strict=True,
+        )
+    )
+    start_s, trial_s = charges.start_s[0], cost[4] / 4
+    assert cost[8] == pytest.approx(8 * (start_s + trial_s))
+    # Smaller worlds run in the processes of a larger one, unless each has sessions of its own.
+    assert cost[1] == pytest.approx(4 * trial_s if nested else start_s + trial_s)
+
+
+def test_a_plan_says_what_a_search_begins_with_and_expects() -> None:
+    plan = with_rounds_ahead(SWEEP, make_plan(SWEEP, candidates(SWEEP), []))
+    assert len(plan.to_run) == Search().first_points
+    assert plan.points == 64
+    assert plan.rounds is not None
+    assert (plan.rounds.low_trials, plan.rounds.high_trials) == (4, 34)
+
+
+class InTurn:
+    """A searcher that suggests micro-batches in turn, and keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, float | None, bool]] = []
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        return {"micro_batch": [14, 1, 4.4][int(trial_id) % 3], "sync": "ring"}
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        self.ended.append((trial_id, result and result["samples_per_s"], error))
+
+
+def test_a_searcher_chooses_the_nearest_points_and_gets_their_results_again() -> None:
+    searchers: list[InTurn] = []
+
+    def made() -> InTurn:
+        searchers.append(InTurn())
+        return searchers[-1]
+
+    sweep = replace(SWEEP, search=Search(searcher=made, max_points=7))
+    policy = policy_of(sweep)
+    machine = Machine(sweep, rate)
+    for _ in range(4):
+        machine.measure(policy.rounds(machine.points, machine.rows)[-1])
+    machine.rows[1].update(status="user_error")
+    rounds = policy.rounds(machine.points, machine.rows)
+    asked = [(point.micro_batch, point.sync) for one in rounds for point in one.points]
+    assert asked == [(16, "ring"), (1, "ring"), (4, "ring"), (16, "ring"), (1, "ring")]
+    assert len({*names(point for one in rounds for point in one.points)}) == 5
+    rates = [row["samples_per_s"] for row in machine.rows]
+    assert searchers[-1].ended == [
+        ("0", rates[0], False),
+        ("1", None, True),
+        ("2", rates[2], False),
+        ("3", rates[3], False),
+    ]
+    machine.finish(policy)
+    assert sum(row["repeat"] == 1 for row in machine.rows) == 7
+
+
+def test_a_suggestion_of_what_is_not_an_axis_is_refused() -> None:
+    sweep = replace(
+        SWEEP, axes={"micro_batch": [1, 2]}, search=Search(searcher=InTurn, max_points=6)
+    )
+    with pytest.raises(SweepError, match="'sync', which is not an axis"):
+        policy_of(sweep).rounds(Machine(sweep, rate).points, [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"search": Search(), "measure": Measure(repeats=2)}, "search=Search"),
+        ({"search": True}, "must be Search"),
+        ({"search": Search(), "goal": Goal(minimize="memory_peak_bytes")}, "memory_peak_bytes"),
+    ],
+)
+def test_a_search_that_cannot_be_meant_is_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(SweepError, match=words):
+        Sweep(workload=workloads.Gpt(), axes=AXES, **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"first_points": 1},
+        {"least_gain": 0.0},
+        {"max_points": 3},
+        {"max_points": "x"},
+        {"searcher": InTurn},
+    ],
+)
+def test_numbers_of_a_search_that_cannot_be_meant_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(SweepError, match=next(iter(settings))):
+        Search(**settings)
+
+
+def test_a_question_is_the_same_with_and_without_a_search() -> None:
+    assert SWEEP.question == replace(SWEEP, search=None).question == Question(max_launches=2)

@@ -1,0 +1,105 @@
+"""The next point is the one of the largest gain by cost, in the live session while that pays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from dtsweep.model.setups import Numbers, Prediction, Setups, setups_of
+from dtsweep.search.choice import (
+    Pool,
+    Progress,
+    best_point,
+    charges_of,
+    next_points,
+)
+from dtsweep.search.objectives import Estimates
+
+SETUPS = setups_of(workers=[1, 1, 2, 2], micro_batch=[4, 8, 4, 8])
+
+
+@dataclass(frozen=True)
+class Believer:
+    """Model that is sure of what lies close to what it believes, and of nothing else."""
+
+    reach: float = 0.0
+    """Difference of micro-batches up to which one tells of another, with as many workers."""
+    believed: tuple[tuple[float, float], ...] = ()
+
+    def predict(self, setups: Setups) -> Prediction:
+        count = len(setups)
+        error = np.full(count, 0.5)
+        for workers, micro_batch in self.believed:
+            is_close = np.abs(setups.micro_batch - micro_batch) <= self.reach
+            error[is_close & (setups.workers == workers)] = 1e-9
+        return Prediction(
+            log_step_s=np.zeros(count),
+            error=error,
+            distance=np.zeros(count),
+            reasons=(None,) * count,
+        )
+
+    def with_measured(self, setups: Setups, log_step_s: Numbers) -> Believer:
+        names = zip(setups.workers.tolist(), setups.micro_batch.tolist(), strict=True)
+        return replace(self, believed=(*self.believed, *names))
+
+
+def pool(gains: list[float], *, start_s: float = 30.0) -> Pool:
+    """Pool whose candidates gain these, as long as they are open."""
+
+    def gain_of(estimates: Estimates) -> Numbers:
+        return np.where(estimates.is_open & (estimates.error > 0.1), gains, 0.0)
+
+    charges = charges_of(SETUPS, world=[0, 0, 1, 1], start_s=start_s, rest_s=2.0, steps=40)
+    return Pool(setups=SETUPS, charges=charges, gain_of=gain_of)
+
+
+START = Progress(measured=np.array([], dtype=np.int64), log_step_s=np.array([]), chance=np.ones(4))
+
+
+def test_a_trial_costs_its_workers_times_start_rest_and_window() -> None:
+    charges = pool([1] * 4).charges
+    seconds = np.log([0.1, 0.1, 0.1, 0.2])
+    assert charges.of(seconds) == pytest.approx([36, 36, 72, 80])
+    assert charges.of(seconds, live=1) == pytest.approx([36, 36, 12, 20])
+    assert replace(charges, least_s=5.0).of(seconds)[0] == pytest.approx(37)
+
+
+def test_the_live_session_is_used_while_its_gain_per_second_is_the_best() -> None:
+    # A point of the live world costs 2 × 42 s, one of the other world 72 s.
+    little_better, much_better = pool([1.1, 0, 1, 1]), pool([1.1, 0, 1, 0.5])
+    in_world_1 = replace(START, live=1)
+    assert next_points(little_better, Believer(), progress=START).tolist() == [0]
+    assert next_points(pool([0.8, 0, 1, 0]), Believer(), progress=in_world_1).tolist() == [2]
+    assert next_points(much_better, Believer(), progress=in_world_1).tolist() == [0]
+    free = pool([1.1, 0, 1, 1], start_s=1000.0)
+    assert next_points(free, Believer(), progress=in_world_1, most=2).tolist() == [2, 3]
+
+
+def test_a_batch_ends_where_another_world_gains_more() -> None:
+    rows = next_points(pool([5, 4, 3, 3]), Believer(), progress=START, most=4)
+    assert rows.tolist() == [0, 1]
+
+
+def test_a_batch_leaves_out_what_its_first_point_tells() -> None:
+    rows = next_points(pool([5, 4, 0, 0]), Believer(reach=4), progress=START, most=4)
+    assert rows.tolist() == [0]
+
+
+def test_a_batch_holds_no_point_twice_and_no_measured_or_failed_one() -> None:
+    progress = replace(
+        START, measured=np.array([0]), log_step_s=np.zeros(1), chance=np.array([1, 1, 0, 1.0])
+    )
+    assert next_points(pool([9, 1, 9, 0]), Believer(), progress=progress, most=4).tolist() == [1]
+
+
+def test_no_point_is_chosen_where_none_gains() -> None:
+    assert best_point(np.zeros(3), np.ones(3)) is None
+    assert not len(next_points(pool([0] * 4), Believer(), progress=START))
+
+
+def test_a_lower_power_of_the_cost_prefers_the_larger_gain() -> None:
+    gain, cost = np.array([1.0, 3.0]), np.array([1.0, 4.0])
+    assert (best_point(gain, cost), best_point(gain, cost, power=0.5)) == (0, 1)

@@ -1,0 +1,125 @@
+"""Expected gains are those of the definition, in any unit, and each group's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from dtsweep.inference.pareto import hypervolume_of
+from dtsweep.search.gain import (
+    REFERENCE,
+    Gains,
+    expected_gain,
+    expected_improvement,
+    hypervolume_gain,
+)
+from dtsweep.search.objectives import Estimates, latency_and_rate
+
+SAMPLES = np.array([8.0, 8.0, 64.0, 64.0, 32.0])
+STEP_S = np.array([0.1, 0.2, 0.4, 0.3, 0.2])
+ERROR = np.array([0.1, 0.1, 0.1, 0.3, 0.2])
+
+
+def estimates(
+    step_s: ArrayLike, error: ArrayLike, *, measured: ArrayLike, chance: ArrayLike = 1.0
+) -> Estimates:
+    log_step_s = np.log(step_s)
+    is_measured = np.zeros(len(log_step_s), dtype=np.bool_)
+    is_measured[np.asarray(measured)] = True
+    return Estimates(
+        log_step_s=log_step_s,
+        error=np.asarray(error, dtype=np.float64),
+        is_measured=is_measured,
+        chance=np.broadcast_to(np.asarray(chance, dtype=np.float64), log_step_s.shape),
+    )
+
+
+def test_gain_of_area_is_the_difference_of_hypervolumes() -> None:
+    rng = np.random.default_rng(0)
+    frontier = np.array([[0.1, 0.9], [0.3, 0.4], [0.8, 0.2]])
+    points = rng.uniform(-0.2, 1.2, (50, 2))
+    reference = np.full(2, REFERENCE)
+    before = hypervolume_of(frontier, reference)
+    after = [hypervolume_of(np.vstack([frontier, point]), reference) for point in points]
+    np.testing.assert_allclose(
+        hypervolume_gain(points, frontier), np.array(after) - before, atol=1e-12
+    )
+
+
+def test_expected_gain_is_the_mean_gain_of_draws() -> None:
+    objectives = latency_and_rate(SAMPLES)
+    at = estimates(STEP_S, ERROR, measured=[0, 2])
+    gains = expected_gain(objectives, at)
+    costs = objectives.log_costs(at.log_step_s)
+    low, width = costs.min(axis=0), np.ptp(costs, axis=0)
+    draws = at.log_step_s + ERROR * np.random.default_rng(0).normal(size=(20_000, 5))
+    drawn = (objectives.log_costs(draws) - low) / width
+    frontier = ((costs - low) / width)[[0, 2]]
+    expected = hypervolume_gain(drawn, frontier)
+    error = expected.std(axis=0) / np.sqrt(len(draws))
+    rows = [1, 3, 4]
+    # Eight nodes of the quadrature are good to 5 % where the gain has a kink.
+    difference = np.abs(gains.gain - expected.mean(axis=0))[rows]
+    assert (difference <= 4 * error[rows] + 0.05 * expected.mean(axis=0)[rows]).all()
+    assert gains.gain[[0, 2]].tolist() == [0, 0]
+    assert gains.hypervolume == pytest.approx(hypervolume_of(frontier, np.full(2, REFERENCE)))
+
+
+def test_a_dominated_sure_candidate_gains_nothing() -> None:
+    objectives = latency_and_rate([8, 8, 8])
+    gains = expected_gain(objectives, estimates([0.1, 0.2, 0.4], [1e-6] * 3, measured=[0]))
+    assert gains.gain.tolist() == [0, 0, 0]
+    assert gains.is_settled(1e-6)
+
+
+def test_a_sure_better_candidate_gains_the_area_that_it_adds() -> None:
+    # Scaled costs: (1, 1) was measured and has the area 0.1 × 0.1; (0, 0) has 1.1 × 1.1.
+    gains = expected_gain(latency_and_rate([8, 8]), estimates([0.2, 0.1], [1e-9] * 2, measured=[0]))
+    assert gains.hypervolume == pytest.approx(0.01)
+    assert gains.gain[1] == pytest.approx(1.2)
+
+
+def test_gains_do_not_depend_on_units() -> None:
+    in_s = expected_gain(latency_and_rate(SAMPLES), estimates(STEP_S, ERROR, measured=[0, 2]))
+    in_ms = expected_gain(
+        latency_and_rate(SAMPLES * 7), estimates(STEP_S * 1000, ERROR, measured=[0, 2])
+    )
+    np.testing.assert_allclose(in_s.gain, in_ms.gain)
+
+
+def test_candidates_gain_in_their_own_group() -> None:
+    at = estimates([0.1, 0.2, 0.2], [1e-9] * 3, measured=[0])
+    together = expected_gain(latency_and_rate([8, 8, 8]), at)
+    apart = expected_gain(latency_and_rate([8, 8, 8], group=[0, 0, 1]), at)
+    assert together.gain.tolist() == [0, 0, 0]
+    # The worst of all, (1, 1), opens a frontier of its own.
+    np.testing.assert_allclose(apart.gain, [0, 0, 0.01], atol=1e-9)
+
+
+def test_a_gain_counts_by_the_chance_of_a_measurement() -> None:
+    objectives = latency_and_rate(SAMPLES)
+    sure = expected_gain(objectives, estimates(STEP_S, ERROR, measured=[0]))
+    half = expected_gain(objectives, estimates(STEP_S, ERROR, measured=[0], chance=0.5))
+    np.testing.assert_allclose(half.gain, sure.gain / 2)
+
+
+def test_a_search_without_a_measurement_is_not_settled() -> None:
+    assert not Gains(gain=np.zeros(3), hypervolume=0.0).is_settled(0.5)
+
+
+def test_expected_improvement_is_the_mean_improvement_of_draws_that_meet_the_condition() -> None:
+    at = estimates([0.1, 0.2, 0.3], [0.1, 0.5, 0.2], measured=[0])
+    cost, longest = -np.log([8.0, 16.0, 32.0]), np.log([1.0, 0.21, 0.25])
+    best = float(np.log(0.1 / 8))
+    draws = at.log_step_s + at.error * np.random.default_rng(0).normal(size=(40_000, 3))
+    improvement = (best - (cost + draws)).clip(min=0) * (draws <= longest)
+    expected = improvement.mean(axis=0) * [0, 1, 1]
+    found = expected_improvement(cost, at, best=best, most_log_step_s=longest)
+    np.testing.assert_allclose(found, expected, rtol=0.05)
+
+
+def test_no_improvement_counts_where_the_condition_cannot_be_met() -> None:
+    at = estimates([0.1, 0.05], [0.1, 0.1], measured=[0])
+    found = expected_improvement(np.zeros(2), at, best=-2.3, most_log_step_s=-np.inf)
+    assert found.tolist() == [0, 0]
