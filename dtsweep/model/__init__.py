@@ -4,4 +4,12 @@ The driver and readers; imports SciPy in functions alone. It takes and gives arr
 turned into them by `dtsweep.analysis`. In reading order:
 
     setups          settings of configurations by column, what was measured of them, predictions
+    formula         step time by a formula with few parameters, and its derivatives
+    offsets         categories and numbers of users as factors of compute and exchange
+    physics         the most probable parameters of the formula
+    residual        Gaussian process of the residual
+    posterior       formula and residual, conditioned on measurements
+    limits          configurations that can't be predicted, and why
+    parameters      parameters in units that a person can check
+    step_time       the model of the step time: fit and predict
 """

@@ -1,0 +1,208 @@
+"""Step time of a configuration by a formula with few parameters, and its derivatives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtsweep.model.setups import Flags, Numbers, Setups
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """Normal prior of a parameter's logarithm."""
+
+    name: str
+    """Parameter."""
+
+    mean: float
+    """Mean of the logarithm: of a time, its ratio to a typical pass."""
+
+    deviation: float
+    """Standard deviation of the logarithm."""
+
+    unit: str
+    """`s` for a time, `s/sample`, or `1` for a ratio."""
+
+
+PRIORS = (
+    Prior(name="pass_overhead", mean=-2.0, deviation=2.0, unit="s"),
+    Prior(name="pass_floor", mean=-1.0, deviation=1.5, unit="s"),
+    Prior(name="sample", mean=-1.0, deviation=1.5, unit="s/sample"),
+    Prior(name="floor_sharpness", mean=0.0, deviation=0.7, unit="1"),
+    Prior(name="node_bandwidth", mean=-1.5, deviation=1.5, unit="s"),
+    Prior(name="node_latency", mean=-4.0, deviation=1.5, unit="s"),
+    Prior(name="local_bandwidth", mean=-2.5, deviation=1.5, unit="s"),
+    Prior(name="local_latency", mean=-5.0, deviation=1.5, unit="s"),
+    Prior(name="worker_latency", mean=-5.0, deviation=1.5, unit="s"),
+    Prior(name="queue", mean=-5.0, deviation=1.5, unit="s"),
+    Prior(name="contention", mean=-4.6, deviation=1.2, unit="1"),
+    Prior(name="stragglers", mean=-4.6, deviation=1.0, unit="1"),
+    Prior(name="overlap", mean=0.0, deviation=0.7, unit="1"),
+)
+"""Of the formula in `log_times`; `sample` is relative to a typical micro-batch too."""
+
+COUNT = len(PRIORS)
+SHARPEST = 9.0
+"""Largest `floor_sharpness` and `overlap`: beyond, a sum of powers is a maximum."""
+
+SMALLEST = 1e-30
+STEP = 1e-4
+"""Of a parameter's logarithm, for differences."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Terms:
+    """Settings as the formula takes them; each array has shape (n,)."""
+
+    relative_batch: Numbers
+    """Micro-batch by the typical micro-batch."""
+
+    workers: Numbers
+    """Training processes."""
+
+    nodes: Numbers
+    """Machines that they run on."""
+
+    per_node: Numbers
+    """Workers of the fullest node, if they are spread evenly."""
+
+    plain_passes: Numbers
+    """Passes per step without an exchange."""
+
+    exchanges: Numbers
+    """Exchanges per step."""
+
+    payload: Numbers
+    """Bytes as a share of those without compression."""
+
+    is_asynchronous: Flags
+    """True if a step waits for no other worker's."""
+
+
+def terms_of(setups: Setups, *, typical_batch: float) -> Terms:
+    """Derive the terms of the formula from settings.
+
+    Args:
+        setups: of n configurations.
+        typical_batch: a micro-batch, in samples, to which others are related.
+    """
+    exchanging = np.where(setups.exchanges_each_pass, setups.accumulation, 1.0)
+    exchanges = exchanging / np.maximum(setups.period, 1.0)
+    return Terms(
+        relative_batch=setups.micro_batch / typical_batch,
+        workers=setups.workers,
+        nodes=setups.nodes,
+        per_node=np.ceil(setups.workers / setups.nodes),
+        plain_passes=setups.accumulation - exchanges,
+        exchanges=exchanges,
+        payload=setups.payload,
+        is_asynchronous=setups.is_asynchronous,
+    )
+
+
+def _power_sum(first: Numbers, second: Numbers, power: Numbers) -> Numbers:
+    """Take the norm of two times: their sum at power 1, nearly their maximum at power 10."""
+    logs = (np.log(np.maximum(values, SMALLEST)) for values in (first, second))
+    norm: Numbers = np.exp(np.logaddexp(*(power * log for log in logs)) / power)
+    return norm
+
+
+def pass_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
+    """Time of a pass without an exchange, by the typical pass."""
+    growing = values["sample"] * terms.relative_batch
+    sharpness = 1 + np.minimum(values["floor_sharpness"], SHARPEST)
+    alone = values["pass_overhead"] + _power_sum(values["pass_floor"], growing, sharpness)
+    times: Numbers = alone * (1 + values["contention"] * (terms.per_node - 1))
+    return times
+
+
+def exchange_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
+    """Time of an exchange without compute, by the typical pass."""
+    across = 2 * (terms.nodes - 1) / terms.nodes * terms.payload
+    within = 2 * (terms.per_node - 1) / terms.per_node * terms.payload
+    queue = np.where(terms.is_asynchronous, terms.workers, 0.0)
+    times: Numbers = (
+        values["node_bandwidth"] * across
+        + values["node_latency"] * np.log2(terms.nodes)
+        + values["local_bandwidth"] * within
+        + values["local_latency"] * (terms.per_node - 1)
+        + values["worker_latency"] * np.log2(terms.workers)
+        + values["queue"] * queue
+    )
+    return times
+
+
+def values_of(logs: Numbers) -> dict[str, Numbers]:
+    """Name the parameters.
+
+    Args:
+        logs: (…, parameters) logarithms of the parameters, in the order of `PRIORS`.
+    """
+    return {prior.name: np.exp(logs[..., index, None]) for index, prior in enumerate(PRIORS)}
+
+
+def log_times(
+    logs: Numbers, terms: Terms, *, log_compute: Numbers, log_exchange: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Logarithms of the step time and of the pass time, by the typical pass.
+
+    Args:
+        logs: (…, parameters) logarithms of the parameters, in the order of `PRIORS`.
+        terms: of n configurations.
+        log_compute: (…, n) logarithm of a factor of the pass time.
+        log_exchange: (…, n) logarithm of a factor of the exchange.
+
+    Returns:
+        Two arrays of shape (…, n).
+    """
+    values = values_of(logs)
+    one_pass = pass_times(values, terms) * np.exp(log_compute)
+    exchange = exchange_times(values, terms) * np.exp(log_exchange)
+    waits = np.where(terms.is_asynchronous, 0.0, np.sqrt(2 * np.log(terms.workers)))
+    slowest = one_pass * (1 + values["stragglers"] * waits)
+    overlap = 1 + np.minimum(values["overlap"], SHARPEST)
+    exchanging = _power_sum(slowest, exchange, overlap)
+    step = terms.plain_passes * one_pass + terms.exchanges * exchanging
+    return np.log(step), np.log(one_pass)
+
+
+def slopes(
+    logs: Numbers, terms: Terms, *, log_compute: Numbers, log_exchange: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Derivatives of `log_times` by each parameter, log compute and log exchange.
+
+    Args:
+        logs: (parameters,) logarithms of the parameters.
+        terms: of n configurations.
+        log_compute: (n,) logarithm of a factor of the pass time.
+        log_exchange: (n,) logarithm of a factor of the exchange.
+
+    Returns:
+        Two arrays of shape (n, parameters + 2): of the step time, and of the pass time.
+    """
+    moves = np.zeros((2, COUNT + 2, COUNT + 2))
+    moves[0] = STEP * np.eye(COUNT + 2)
+    moves[1] = -moves[0]
+    ends = log_times(
+        logs + moves[..., :COUNT],
+        terms,
+        log_compute=log_compute + moves[..., COUNT, None],
+        log_exchange=log_exchange + moves[..., COUNT + 1, None],
+    )
+    of_step, of_pass = ((end[0] - end[1]).T / (2 * STEP) for end in ends)
+    return of_step, of_pass
+
+
+def hidden_share(
+    logs: Numbers, terms: Terms, *, log_compute: Numbers, log_exchange: Numbers
+) -> Numbers:
+    """Share of the exchange that compute hides: (n,), nan without an exchange."""
+    factors = {"log_compute": log_compute, "log_exchange": log_exchange}
+    with_exchange, _ = log_times(logs, terms, **factors)
+    without, _ = log_times(logs, terms, log_compute=log_compute, log_exchange=log_exchange - 99)
+    exchange = exchange_times(values_of(logs), terms) * np.exp(log_exchange) * terms.exchanges
+    exposed = np.exp(with_exchange) - np.exp(without)
+    share: Numbers = 1 - exposed / np.where(exchange > 0, exchange, np.nan)
+    return share

@@ -1,0 +1,62 @@
+"""Configurations that a model of measured ones can't predict, and why."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dtsweep.model.setups import Flags, Numbers, Setups
+
+REACH = 4
+"""Predictions reach this many times the largest measured size."""
+
+FEWEST_MULTI_NODE = 2
+"""Measured configurations on several nodes, below which more nodes can't be predicted."""
+
+
+def reasons_of(setups: Setups, measured: Setups) -> tuple[str | None, ...]:
+    """Say why each configuration can't be predicted; None where it can.
+
+    Args:
+        setups: configurations to predict.
+        measured: configurations that were measured.
+    """
+    reasons: list[str | None] = [None] * len(setups)
+
+    def refuse(rows: Flags, reason: str) -> None:
+        for row in np.flatnonzero(rows):
+            reasons[row] = reasons[row] or f"unsupported: {reason}"
+
+    for name, sizes, largest in _sizes(setups, measured):
+        refuse(
+            sizes > REACH * largest,
+            f"measured up to {largest:g} {name}; predictions reach {REACH * largest:g}",
+        )
+    refuse(*_nodes(setups, measured))
+    for setting in measured.categories:
+        known = sorted({str(value) for value in measured.categories[setting]})
+        values = setups.categories[setting].astype(str)
+        refuse(~np.isin(values, known), f"measured {setting}: {', '.join(known)}")
+    return tuple(reasons)
+
+
+def _sizes(setups: Setups, measured: Setups) -> list[tuple[str, Numbers, float]]:
+    """List sizes: name, values to predict, largest measured."""
+    samples, largest_samples = (some.micro_batch * some.accumulation for some in (setups, measured))
+    return [
+        ("workers", setups.workers, float(np.max(measured.workers))),
+        ("nodes", setups.nodes, float(np.max(measured.nodes))),
+        ("samples per worker and step", samples, float(np.max(largest_samples))),
+        ("steps per exchange", setups.period, float(np.max(measured.period))),
+    ]
+
+
+def _nodes(setups: Setups, measured: Setups) -> tuple[Flags, str]:
+    """Mark configurations on several nodes if too few of them were measured."""
+    is_many = measured.nodes > 1
+    columns = np.stack(
+        [measured.workers, measured.nodes, measured.micro_batch, measured.accumulation]
+    )
+    count = len(np.unique(columns[:, is_many], axis=1).T)
+    is_refused = (setups.nodes > 1) & (count < FEWEST_MULTI_NODE)
+    have = f"measured {count} configurations on several nodes"
+    return is_refused, f"{have}; predictions need {FEWEST_MULTI_NODE}"

@@ -1,0 +1,176 @@
+"""Linear formula and Gaussian process, conditioned on measurements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtsweep.model.physics import Frame, Inputs, Observed, choose, observed_of
+from dtsweep.model.residual import (
+    BETWEEN_OUTPUTS,
+    Axes,
+    Shared,
+    Strengths,
+    inverse_of,
+    left_out,
+    matern,
+)
+from dtsweep.model.setups import Measured, Numbers, Setups
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Linear:
+    """Formula made linear at the most probable parameters."""
+
+    frame: Frame
+    """Units, columns and priors of the formula."""
+
+    best: Numbers
+    """(parameters,) logarithms of the most probable parameters."""
+
+    def at(self, inputs: Inputs) -> tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]]:
+        """Prior means and derivatives of n configurations.
+
+        Returns:
+            The (n,) means of the logarithms of step time and pass time, in log seconds; and their
+            (n, parameters) derivatives.
+        """
+        of_step, of_pass = self.frame.formula(self.best, inputs)
+        by_step, by_pass = self.frame.slopes(self.best, inputs)
+        move = self.frame.means - self.best
+        return (of_step + by_step @ move, of_pass + by_pass @ move), (by_step, by_pass)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evidence:
+    """Measurements, compared with the linear formula and with each other."""
+
+    observed: Observed
+    """Times that were measured."""
+
+    deviations: Numbers
+    """(observations,) of their logarithms from the prior mean."""
+
+    slope: Numbers
+    """(observations, parameters) derivatives."""
+
+    shared: Shared
+    """Distances and covariances of rows."""
+
+
+def evidence_of(linear: Linear, axes: Axes, setups: Setups, measured: Measured) -> Evidence:
+    """Compare measurements with the linear formula and with each other."""
+    observed = observed_of(measured)
+    means, slopes = linear.at(linear.frame.inputs(setups))
+    slope = choose(*slopes, observed)
+    scaled = slope * linear.frame.deviations
+    squares = axes.squares(setups, setups)
+    return Evidence(
+        observed=observed,
+        deviations=observed.log_s - choose(*means, observed),
+        slope=slope,
+        shared=Shared(
+            squares=squares,
+            is_equal=np.all(squares == 0, axis=0),
+            is_one_launch=measured.launch[:, None] == measured.launch,
+            fixed=scaled @ scaled.T + np.diag(observed.error**2),
+            row=observed.row,
+            is_pass=observed.is_pass,
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Posterior:
+    """Distribution of log step times, given measurements."""
+
+    linear: Linear
+    """Formula."""
+
+    axes: Axes
+    """Space of the residual."""
+
+    strengths: Strengths
+    """Hyper-parameters of the residual."""
+
+    setups: Setups
+    """Configurations that were measured."""
+
+    evidence: Evidence
+    """What was measured of them."""
+
+    factor: Numbers
+    """(observations, observations) lower Cholesky factor of the covariance."""
+
+    weights: Numbers
+    """(observations,) of what a prediction shares with each observation."""
+
+    def log_step(self, setups: Setups) -> tuple[Numbers, Numbers, Numbers]:
+        """Mean and standard deviation of n log step times, and the largest correlation.
+
+        The standard deviation includes the next launch's. The correlation is of residuals with
+        those of a measured configuration: 1 at it.
+        """
+        means, slopes = self.linear.at(self.linear.frame.inputs(setups))
+        squares = self.axes.squares(setups, self.setups)
+        correlation, _ = matern(squares, self.strengths.lengths)
+        smooth, own = self.strengths.smooth**2, self.strengths.own**2
+        rows = smooth * correlation + own * np.all(squares == 0, axis=0)
+        observed = self.evidence.observed
+        to_step = np.where(observed.is_pass, BETWEEN_OUTPUTS, 1.0)
+        scaled = slopes[0] * self.linear.frame.deviations**2
+        shared = scaled @ self.evidence.slope.T + rows[:, observed.row] * to_step
+        prior = np.sum(scaled * slopes[0], axis=1) + smooth + own
+        variance = prior - self._explained(shared) + self.strengths.launch**2
+        deviation = np.sqrt(np.maximum(variance, self.strengths.launch**2))
+        return means[0] + shared @ self.weights, deviation, np.max(correlation, axis=1)
+
+    def parameters(self) -> tuple[Numbers, Numbers]:
+        """Means and standard deviations of the logarithms of the (parameters,)."""
+        frame = self.linear.frame
+        shared = frame.deviations[:, None] ** 2 * self.evidence.slope.T
+        variance = frame.deviations**2 - self._explained(shared)
+        return frame.means + shared @ self.weights, np.sqrt(np.maximum(variance, 0))
+
+    def standardised(self) -> Numbers:
+        """Errors of the step times, each predicted from other configurations, by its deviation."""
+        groups = np.argmax(self.evidence.shared.is_equal, axis=1)
+        observed = self.evidence.observed
+        return left_out(
+            inverse_of(self.factor),
+            self.evidence.deviations,
+            groups=groups[observed.row],
+            is_pass=observed.is_pass,
+        )
+
+    def _explained(self, shared: Numbers) -> Numbers:
+        """Variances that observations explain, of n values.
+
+        Args:
+            shared: (n, observations) covariances.
+        """
+        from scipy.linalg import solve_triangular
+
+        whitened = solve_triangular(self.factor, shared.T, lower=True)
+        explained: Numbers = np.sum(whitened**2, axis=0)
+        return explained
+
+
+def condition(
+    linear: Linear, axes: Axes, strengths: Strengths, *, setups: Setups, measured: Measured
+) -> Posterior:
+    """Condition the formula and the residual on measurements."""
+    from scipy.linalg import cho_solve, cholesky
+
+    evidence = evidence_of(linear, axes, setups, measured)
+    factor = cholesky(evidence.shared.covariance(strengths), lower=True)
+    return Posterior(
+        linear=linear,
+        axes=axes,
+        strengths=strengths,
+        setups=setups,
+        evidence=evidence,
+        factor=factor,
+        weights=cho_solve((factor, True), evidence.deviations),
+    )
