@@ -26,7 +26,7 @@ OWNERS = {
     "torch": "worker measure hardware compression sync contract session doctor workloads",
     "pyarrow": "results compare foreign_tables",
     "pandas": "results inference analysis trackers report plots page notebook compare",
-    "scipy": "measure inference analysis compare",
+    "scipy": "measure inference model analysis compare",
     "psutil": "hardware",
     "zstandard": "compression",
     "moocore": "inference",
@@ -50,7 +50,7 @@ ONLY_IN_FUNCTIONS = {
     "plotly": "plots",
     "IPython": "driver.cell_output notebook",
     "pandas": "results inference analysis trackers report plots page notebook compare",
-    "scipy": "measure inference analysis compare",
+    "scipy": "measure inference model analysis compare",
     "moocore": "inference",
     "transformers": "workloads",
     "torch": "session doctor workloads.samples workloads.cifar10 workloads.gpt "

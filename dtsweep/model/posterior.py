@@ -98,7 +98,7 @@ class Posterior:
     """Configurations that were measured."""
 
     evidence: Evidence
-    """What was measured of them."""
+    """Measurements of them."""
 
     factor: Numbers
     """(observations, observations) lower Cholesky factor of the covariance."""

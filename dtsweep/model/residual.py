@@ -47,7 +47,7 @@ class Axes:
         per_node = np.ceil(setups.workers / setups.nodes)
         sizes = [setups.micro_batch, setups.workers, setups.nodes, per_node]
         columns = [np.log2(size) for size in [*sizes, setups.accumulation, setups.period]]
-        columns.append(2.0 * (setups.nodes > 1))
+        columns.append(np.where(setups.nodes > 1, 2.0, 0.0))
         for name, spread in self.numbers:
             values = setups.numbers[name]
             if spread:
