@@ -71,7 +71,11 @@ class Frame:
         return of_step + self.log_pass, of_pass + self.log_pass
 
     def slopes(self, logs: Numbers, inputs: Inputs) -> tuple[Numbers, Numbers]:
-        """Derivatives of `formula` by the parameters: two arrays (n, parameters)."""
+        """Derivatives of `formula` by the parameters, then by log compute and log exchange.
+
+        Returns:
+            Two arrays of shape (n, parameters + 2).
+        """
         compute, exchange = self._factors(logs, inputs.matrix)
         both = slopes(logs[:COUNT], inputs.terms, log_compute=compute, log_exchange=exchange)
         of_step, of_pass = (
@@ -80,6 +84,7 @@ class Frame:
                     some[:, :COUNT],
                     some[:, [COUNT]] * inputs.matrix,
                     some[:, [COUNT + 1]] * inputs.matrix,
+                    some[:, COUNT:],
                 ]
             )
             for some in both
@@ -166,7 +171,7 @@ def fit_formula(frame: Frame, setups: Setups, observed: Observed) -> Numbers:
 
     def jacobian(logs: Numbers) -> Numbers:
         misfit = (choose(*frame.formula(logs, inputs), observed) - observed.log_s) / scale
-        slope = choose(*frame.slopes(logs, inputs), observed) / scale[:, None]
+        slope = choose(*frame.slopes(logs, inputs), observed)[:, :-2] / scale[:, None]
         return np.vstack([_soften(misfit)[1][:, None] * slope, np.diag(1 / frame.deviations)])
 
     names = [prior.name for prior in PRIORS]

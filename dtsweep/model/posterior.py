@@ -8,15 +8,19 @@ import numpy as np
 
 from dtsweep.model.physics import Frame, Inputs, Observed, choose, observed_of
 from dtsweep.model.residual import (
-    BETWEEN_OUTPUTS,
+    SEPARATE,
+    SMOOTH,
     Axes,
+    Outputs,
     Shared,
     Strengths,
     inverse_of,
+    is_one_world,
     left_out,
     matern,
+    weights_between,
 )
-from dtsweep.model.setups import Measured, Numbers, Setups
+from dtsweep.model.setups import Flags, Measured, Numbers, Setups
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,11 +38,11 @@ class Linear:
 
         Returns:
             The (n,) means of the logarithms of step time and pass time, in log seconds; and their
-            (n, parameters) derivatives.
+            (n, parameters + 2) derivatives, the last two by log compute and log exchange.
         """
         of_step, of_pass = self.frame.formula(self.best, inputs)
         by_step, by_pass = self.frame.slopes(self.best, inputs)
-        move = self.frame.means - self.best
+        move = np.append(self.frame.means - self.best, [0.0, 0.0])
         return (of_step + by_step @ move, of_pass + by_pass @ move), (by_step, by_pass)
 
 
@@ -55,6 +59,9 @@ class Evidence:
     slope: Numbers
     """(observations, parameters) derivatives."""
 
+    outputs: Outputs
+    """Slopes by compute and by exchange."""
+
     shared: Shared
     """Distances and covariances of rows."""
 
@@ -64,21 +71,33 @@ def evidence_of(linear: Linear, axes: Axes, setups: Setups, measured: Measured) 
     observed = observed_of(measured)
     means, slopes = linear.at(linear.frame.inputs(setups))
     slope = choose(*slopes, observed)
-    scaled = slope * linear.frame.deviations
+    outputs = _outputs(slope, observed.is_pass)
     squares = axes.squares(setups, setups)
+    weights = weights_between(outputs, outputs)
+    pairs = np.ix_(observed.row, observed.row)
+    is_equal = np.all(squares == 0, axis=0)[pairs]
+    is_one_launch = (measured.launch[:, None] == measured.launch)[pairs]
+    separate = [is_one_world(squares)[pairs] * weights[1], is_equal * weights[2]]
+    separate.append(is_one_launch * weights[2])
+    scaled = slope[:, :-2] * linear.frame.deviations
     return Evidence(
         observed=observed,
         deviations=observed.log_s - choose(*means, observed),
-        slope=slope,
+        slope=slope[:, :-2],
+        outputs=outputs,
         shared=Shared(
             squares=squares,
-            is_equal=np.all(squares == 0, axis=0),
-            is_one_launch=measured.launch[:, None] == measured.launch,
-            fixed=scaled @ scaled.T + np.diag(observed.error**2),
+            parts=axes.parts,
             row=observed.row,
-            is_pass=observed.is_pass,
+            weights=weights,
+            separate=np.array(separate),
+            fixed=scaled @ scaled.T + np.diag(observed.error**2),
         ),
     )
+
+
+def _outputs(slope: Numbers, is_pass: Flags) -> Outputs:
+    return Outputs(by_compute=slope[:, -2], by_exchange=slope[:, -1], is_pass=is_pass)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,18 +132,26 @@ class Posterior:
         those of a measured configuration: 1 at it.
         """
         means, slopes = self.linear.at(self.linear.frame.inputs(setups))
-        squares = self.axes.squares(setups, self.setups)
-        correlation, _ = matern(squares, self.strengths.lengths)
-        smooth, own = self.strengths.smooth**2, self.strengths.own**2
-        rows = smooth * correlation + own * np.all(squares == 0, axis=0)
         observed = self.evidence.observed
-        to_step = np.where(observed.is_pass, BETWEEN_OUTPUTS, 1.0)
-        scaled = slopes[0] * self.linear.frame.deviations**2
-        shared = scaled @ self.evidence.slope.T + rows[:, observed.row] * to_step
-        prior = np.sum(scaled * slopes[0], axis=1) + smooth + own
-        variance = prior - self._explained(shared) + self.strengths.launch**2
-        deviation = np.sqrt(np.maximum(variance, self.strengths.launch**2))
-        return means[0] + shared @ self.weights, deviation, np.max(correlation, axis=1)
+        outputs = _outputs(slopes[0], np.zeros(len(setups), dtype=np.bool_))
+        squares = self.axes.squares(setups, self.setups)
+        weights = weights_between(outputs, self.evidence.outputs)
+        separate = self.strengths.variances(SEPARATE)
+        shared = separate[0] * is_one_world(squares)[:, observed.row] * weights[1]
+        shared += separate[1] * np.all(squares == 0, axis=0)[:, observed.row] * weights[2]
+        prior = separate[0] * outputs.by_exchange**2 + separate[1]
+        factors = (outputs.by_compute**2, outputs.by_exchange**2, 1.0)
+        variances = self.strengths.variances(SMOOTH)
+        for part, mask in enumerate(self.axes.parts):
+            correlation, _ = matern(squares[mask], self.strengths.lengths[mask])
+            shared += variances[part] * weights[part] * correlation[:, observed.row]
+            prior += variances[part] * factors[part]
+        scaled = slopes[0][:, :-2] * self.linear.frame.deviations**2
+        shared += scaled @ self.evidence.slope.T
+        prior += np.sum(scaled * slopes[0][:, :-2], axis=1)
+        variance = np.maximum(prior - self._explained(shared), 0) + separate[2]
+        nearest = np.max(correlation, axis=1)
+        return means[0] + shared @ self.weights, np.sqrt(variance), nearest
 
     def parameters(self) -> tuple[Numbers, Numbers]:
         """Means and standard deviations of the logarithms of the (parameters,)."""
@@ -135,7 +162,7 @@ class Posterior:
 
     def standardised(self) -> Numbers:
         """Errors of the step times, each predicted from other configurations, by its deviation."""
-        groups = np.argmax(self.evidence.shared.is_equal, axis=1)
+        groups = np.argmax(np.all(self.evidence.shared.squares == 0, axis=0), axis=1)
         observed = self.evidence.observed
         return left_out(
             inverse_of(self.factor),

@@ -1,7 +1,8 @@
-"""Gaussian process of the residual: covariances, and how strong they are."""
+"""Gaussian process of the residual: covariances of compute, of the exchange, and of the rest."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +11,35 @@ from numpy.typing import NDArray
 from dtsweep.model.setups import Flags, Numbers, Setups
 
 BETWEEN_OUTPUTS = 0.7
-"""Correlation of a configuration's residuals: of its step time, and of its pass time."""
+"""Correlation of a configuration's rest: of its step time, and of its pass time."""
+
+SIZES = ("micro_batch", "workers", "nodes", "per_node", "accumulation", "period", "is_multi_node")
+"""First axes; user settings follow."""
+
+OF_COMPUTE = {"micro_batch", "per_node"}
+"""Sizes on which the residual of compute depends."""
+
+OF_EXCHANGE = {"workers", "nodes", "per_node", "is_multi_node"}
+"""Sizes on which the residual of the exchange depends."""
 
 LENGTH_PRIOR = (np.log(2.0), 0.7)
 """Mean and standard deviation of the logarithm of a length scale."""
 
-STRENGTH_PRIORS = ((np.log(0.06), 0.7), (np.log(0.02), 0.5), (np.log(0.02), 0.5))
-"""Mean and standard deviation of the logarithm of a strength: smooth, configuration, launch."""
+SMOOTH = ("compute", "exchange", "rest")
+"""Parts of the residual that near configurations share."""
+
+SEPARATE = ("world", "own", "launch")
+"""Parts without neighbours: of workers and nodes, of a configuration, of a launch."""
+
+STRENGTH_PRIORS = {
+    "compute": (np.log(0.03), 0.7),
+    "exchange": (np.log(0.15), 0.7),
+    "rest": (np.log(0.03), 0.7),
+    "world": (np.log(0.06), 0.7),
+    "own": (np.log(0.02), 0.5),
+    "launch": (np.log(0.02), 0.5),
+}
+"""Mean and standard deviation of the logarithm of each part's standard deviation."""
 
 MOST_CALLS = 40
 """Evaluations of the likelihood."""
@@ -31,6 +54,14 @@ class Axes:
 
     numbers: tuple[tuple[str, float], ...]
     """Further settings that are numbers, and the spread of each, or 0 for a logarithmic axis."""
+
+    @property
+    def parts(self) -> NDArray[np.bool_]:
+        """(smooth parts, axes) True if a part depends on an axis."""
+        users = [True] * (len(self.categories) + len(self.numbers))
+        compute = [name in OF_COMPUTE for name in SIZES] + users
+        exchange = [name in OF_EXCHANGE for name in SIZES] + users
+        return np.array([compute, exchange, np.ones(len(compute), dtype=np.bool_)])
 
     def squares(self, one: Setups, other: Setups) -> Numbers:
         """Squared distances along each axis: (axes, n, m)."""
@@ -71,16 +102,14 @@ class Strengths:
     """Hyper-parameters of the residual."""
 
     lengths: Numbers
-    """(axes,) distance at which residuals become unlike each other."""
+    """(axes,) distance over which residuals stop being similar."""
 
-    smooth: float
-    """Standard deviation of what near configurations share."""
+    of: dict[str, float]
+    """Standard deviation of each part."""
 
-    own: float
-    """Standard deviation of what each configuration has of its own."""
-
-    launch: float
-    """Standard deviation of what each launch adds."""
+    def variances(self, names: Sequence[str]) -> Numbers:
+        """Variances of parts."""
+        return np.array([self.of[name] ** 2 for name in names])
 
 
 def matern(squares: Numbers, lengths: Numbers) -> tuple[Numbers, Numbers]:
@@ -99,6 +128,32 @@ def matern(squares: Numbers, lengths: Numbers) -> tuple[Numbers, Numbers]:
     return (1 + distance + square / 3) * decay, -5 / 6 * (1 + distance) * decay
 
 
+def weights_between(one: Outputs, other: Outputs) -> Numbers:
+    """Factors of each smooth part's covariance: (parts, n, m)."""
+    is_equal = one.is_pass[:, None] == other.is_pass
+    return np.array(
+        [
+            one.by_compute[:, None] * other.by_compute,
+            one.by_exchange[:, None] * other.by_exchange,
+            np.where(is_equal, 1.0, BETWEEN_OUTPUTS),
+        ]
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outputs:
+    """Times that the residual is added to: n step times or pass times."""
+
+    by_compute: Numbers
+    """(n,) slope of the log time by log compute."""
+
+    by_exchange: Numbers
+    """(n,) slope of the log time by the log exchange."""
+
+    is_pass: Flags
+    """(n,) True for the time of a pass."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shared:
     """Facts about n rows of measurements that the likelihood needs again and again."""
@@ -106,36 +161,37 @@ class Shared:
     squares: Numbers
     """(axes, n, n) squared distances."""
 
-    is_equal: Flags
-    """(n, n) True where two rows measured one configuration."""
-
-    is_one_launch: Flags
-    """(n, n) True where two rows come from one launch."""
-
-    fixed: Numbers
-    """(observations, observations) covariance of parameters and of windows."""
+    parts: Flags
+    """(smooth parts, axes) True if a part depends on an axis."""
 
     row: NDArray[np.int64]
     """(observations,) row of each."""
 
-    is_pass: Flags
-    """(observations,) True for the time of a pass."""
+    weights: Numbers
+    """(smooth parts, observations, observations) factors of covariances."""
 
-    @property
-    def between(self) -> Numbers:
-        """(observations, observations) correlation of two outputs of one configuration."""
-        return np.where(self.is_pass[:, None] == self.is_pass, 1.0, BETWEEN_OUTPUTS)
+    separate: Numbers
+    """(separate parts, observations, observations) covariances at strength 1."""
+
+    fixed: Numbers
+    """(observations, observations) covariance of parameters and of windows."""
 
     def covariance(self, strengths: Strengths) -> Numbers:
         """Covariance of all observations."""
-        smooth, _ = matern(self.squares, strengths.lengths)
-        rows = (
-            strengths.smooth**2 * smooth
-            + strengths.own**2 * self.is_equal
-            + strengths.launch**2 * self.is_one_launch
-        )
-        every: Numbers = self.fixed + self.between * rows[np.ix_(self.row, self.row)]
+        every = self.fixed + np.tensordot(strengths.variances(SEPARATE), self.separate, axes=1)
+        pairs = np.ix_(self.row, self.row)
+        variances = strengths.variances(SMOOTH)
+        for part, mask in enumerate(self.parts):
+            correlation, _ = matern(self.squares[mask], strengths.lengths[mask])
+            every += variances[part] * self.weights[part] * correlation[pairs]
         return every
+
+
+def is_one_world(squares: Numbers) -> Flags:
+    """Mark pairs with equal workers and nodes: (n, m), from (axes, n, m) squared distances."""
+    sizes = [SIZES.index(name) for name in ("workers", "nodes")]
+    worlds: Flags = np.all(squares[sizes] == 0, axis=0)
+    return worlds
 
 
 def fit_strengths(shared: Shared, deviations: Numbers) -> Strengths:
@@ -149,8 +205,9 @@ def fit_strengths(shared: Shared, deviations: Numbers) -> Strengths:
 
     axes = len(shared.squares)
     varies = np.flatnonzero(shared.squares.any(axis=(1, 2)))
-    means, spreads = np.array([*[LENGTH_PRIOR] * axes, *STRENGTH_PRIORS]).T
-    free = np.concatenate([varies, axes + np.arange(3)])
+    priors = [STRENGTH_PRIORS[name] for name in (*SMOOTH, *SEPARATE)]
+    means, spreads = np.array([*[LENGTH_PRIOR] * axes, *priors]).T
+    free = np.concatenate([varies, axes + np.arange(len(priors))])
 
     def cost(logs: Numbers) -> tuple[float, Numbers]:
         every = means.copy()
@@ -168,13 +225,17 @@ def fit_strengths(shared: Shared, deviations: Numbers) -> Strengths:
         bounds=bounds,
         options={"maxfun": MOST_CALLS, "ftol": 1e-5},
     )
-    means[free] = fit.x
-    return _strengths(means)
+    every = means.copy()
+    every[free] = fit.x
+    return _strengths(every)
 
 
 def _strengths(logs: Numbers) -> Strengths:
-    smooth, own, launch = (float(value) for value in np.exp(logs[-3:]))
-    return Strengths(lengths=np.exp(logs[:-3]), smooth=smooth, own=own, launch=launch)
+    names = (*SMOOTH, *SEPARATE)
+    values = np.exp(logs[-len(names) :])
+    return Strengths(
+        lengths=np.exp(logs[: -len(names)]), of=dict(zip(names, values.tolist(), strict=True))
+    )
 
 
 def _misfit(logs: Numbers, shared: Shared, deviations: Numbers) -> tuple[float, Numbers]:
@@ -186,19 +247,25 @@ def _misfit(logs: Numbers, shared: Shared, deviations: Numbers) -> tuple[float, 
     inverse = inverse_of(factor)
     weights = inverse @ deviations
     value = 0.5 * float(deviations @ weights) + float(np.sum(np.log(np.diag(factor))))
-    # by the covariance of rows: ½ (C⁻¹ − w wᵀ), summed over the outputs of each row
-    by_pair = 0.5 * (inverse - np.outer(weights, weights)) * shared.between
-    membership = (shared.row[:, None] == np.arange(len(shared.is_equal))).astype(np.float64)
-    by_rows = membership.T @ by_pair @ membership
-    smooth, by_square = matern(shared.squares, strengths.lengths)
-    through = by_rows * by_square * strengths.smooth**2
-    by_lengths = np.tensordot(shared.squares, through, axes=2) * -2 / strengths.lengths**2
-    by_strengths = [
-        2 * strengths.smooth**2 * float(np.sum(by_rows * smooth)),
-        2 * strengths.own**2 * float(np.sum(by_rows * shared.is_equal)),
-        2 * strengths.launch**2 * float(np.sum(by_rows * shared.is_one_launch)),
-    ]
-    return value, np.concatenate([by_lengths, by_strengths])
+    # by the covariance: ½ (C⁻¹ − w wᵀ)
+    by_pair = 0.5 * (inverse - np.outer(weights, weights))
+    rows = shared.squares.shape[1]
+    membership = (shared.row[:, None] == np.arange(rows)).astype(np.float64)
+    by_lengths = np.zeros(len(shared.squares))
+    by_strengths = []
+    for part, (mask, variance) in enumerate(
+        zip(shared.parts, strengths.variances(SMOOTH), strict=True)
+    ):
+        # summed over the outputs of each row
+        by_rows = variance * (membership.T @ (by_pair * shared.weights[part]) @ membership)
+        lengths = strengths.lengths[mask]
+        correlation, by_square = matern(shared.squares[mask], lengths)
+        through = np.tensordot(shared.squares[mask], by_rows * by_square, axes=2)
+        by_lengths[mask] -= 2 / lengths**2 * through
+        by_strengths.append(2 * float(np.sum(by_rows * correlation)))
+    separate = 2 * np.tensordot(shared.separate, by_pair, axes=2)
+    separate *= strengths.variances(SEPARATE)
+    return value, np.concatenate([by_lengths, by_strengths, separate])
 
 
 def inverse_of(factor: Numbers) -> Numbers:
