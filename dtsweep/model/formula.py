@@ -37,6 +37,7 @@ PRIORS = (
     Prior(name="local_latency", mean=-5.0, deviation=1.5, unit="s"),
     Prior(name="worker_latency", mean=-5.0, deviation=1.5, unit="s"),
     Prior(name="queue", mean=-5.0, deviation=1.5, unit="s"),
+    Prior(name="node_contention", mean=-3.0, deviation=1.5, unit="1"),
     Prior(name="contention", mean=-4.6, deviation=1.2, unit="1"),
     Prior(name="stragglers", mean=-4.6, deviation=1.0, unit="1"),
     Prior(name="overlap", mean=0.0, deviation=0.7, unit="1"),
@@ -120,7 +121,9 @@ def pass_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
 
 def exchange_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
     """Time of an exchange without compute, by the typical pass."""
-    across = 2 * (terms.nodes - 1) / terms.nodes * terms.payload
+    # a ring over all workers sends 2 (K − 1) / K times the bytes through each node's link
+    across = np.where(terms.nodes > 1, 2 * (terms.workers - 1) / terms.workers, 0.0)
+    across = across * (1 + values["node_contention"] * (terms.per_node - 1)) * terms.payload
     within = 2 * (terms.per_node - 1) / terms.per_node * terms.payload
     queue = np.where(terms.is_asynchronous, terms.workers, 0.0)
     times: Numbers = (

@@ -58,5 +58,6 @@ def _nodes(setups: Setups, measured: Setups) -> tuple[Flags, str]:
     )
     count = len(np.unique(columns[:, is_many], axis=1).T)
     is_refused = (setups.nodes > 1) & (count < FEWEST_MULTI_NODE)
-    have = f"measured {count} configurations on several nodes"
+    noun = "configuration" if count == 1 else "configurations"
+    have = f"measured {count} {noun} on several nodes"
     return is_refused, f"{have}; predictions need {FEWEST_MULTI_NODE}"

@@ -75,8 +75,11 @@ def words_of(posterior: Posterior) -> list[str]:
     if "node_bandwidth" in values:
         lines.append(
             f"exchange between nodes {time['node_latency']} × log2 nodes"
-            f" + {time['node_bandwidth']} × 2 (nodes − 1) / nodes"
+            f" + {time['node_bandwidth']} × 2 (workers − 1) / workers"
         )
+    if "node_contention" in values:
+        share = values["node_contention"].value
+        lines.append(f"exchange between nodes {share:.1%} slower per further worker of a node")
     if "local_bandwidth" in values:
         lines.append(
             f"exchange within a node {time['local_latency']} × (workers − 1)"

@@ -14,6 +14,12 @@ from dtsweep.model.setups import Flags, Measured, Numbers, Setups
 TYPICAL_MISFIT = 0.05
 """Of the formula, as a standard deviation of the logarithm; larger ones count less."""
 
+UNKNOWN_ERROR = 0.01
+"""Standard error of the logarithm of a time, within the window, where it is unknown."""
+
+LEAST_ERROR = 1e-3
+"""Standard error below which no window is believed to be."""
+
 STARTS = {
     "prior": {},
     "network_bound": {"node_bandwidth": 1.5, "node_latency": 1.5, "local_bandwidth": 1.5},
@@ -141,11 +147,12 @@ def observed_of(measured: Measured) -> Observed:
     known = np.flatnonzero(np.isfinite(measured.pass_s))
     row = np.concatenate([np.arange(count), known])
     times = np.concatenate([measured.step_s, measured.pass_s[known]])
+    error = np.where(measured.error > 0, measured.error, UNKNOWN_ERROR)
     return Observed(
         log_s=np.log(times),
         row=row,
         is_pass=np.arange(len(row)) >= count,
-        error=measured.error[row],
+        error=np.maximum(error, LEAST_ERROR)[row],
     )
 
 

@@ -17,11 +17,11 @@ from dtsweep.model.setups import Measured, Numbers, Prediction, Setups
 NORMAL_90 = 1.645
 """Half-width of a normal distribution's 90 % interval, in standard deviations."""
 
-UNCALIBRATED = 1.3
-"""Factor of the errors where too few configurations can be left out to calibrate them."""
-
 FEWEST_LEFT_OUT = 5
 """Configurations, below which errors are not calibrated by leaving each out."""
+
+FEWEST_FREEDOMS = 3
+"""Degrees of freedom of errors that few configurations estimate."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,12 +130,19 @@ def fit_step_time(setups: Setups, measured: Measured) -> StepTimeModel:
 def calibration_of(standardised: Numbers) -> float:
     """Factor by which errors grow, so that 90 % intervals cover what was left out.
 
-    >>> calibration_of(np.array([0.1, -0.5, 0.3, 1.0, -0.2]))
-    1.0
+    Args:
+        standardised: (n,) errors of configurations that were left out, by their deviation.
+
+    >>> [round(calibration_of(np.full(1000, value)), 2) for value in (0.0, 3.29)]
+    [1.0, 2.0]
     """
+    from scipy.stats import t as student
+
     count = len(standardised)
+    freedoms = max(count - 2, FEWEST_FREEDOMS)
+    few = float(student.ppf(0.95, freedoms)) / NORMAL_90
     if count < FEWEST_LEFT_OUT:
-        return UNCALIBRATED
+        return few
     # the rank that a further one exceeds with probability 0.1
     rank = min(int(np.ceil(0.9 * (count + 1))), count)
-    return max(1.0, float(np.sort(np.abs(standardised))[rank - 1]) / NORMAL_90)
+    return few * max(1.0, float(np.sort(np.abs(standardised))[rank - 1]) / NORMAL_90)

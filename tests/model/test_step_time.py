@@ -1,0 +1,217 @@
+"""Tests of the step-time model on times made from the formula."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dtsweep.model.setups import Measured, Numbers, Setups, setups_of
+from dtsweep.model.step_time import StepTimeModel, fit_step_time
+
+
+def grid(**settings: Any) -> Setups:
+    """Make one to four nodes of one to four workers, three micro-batches."""
+    worlds = [(1, 1), (2, 1), (4, 1), (2, 2), (4, 2), (8, 2), (4, 4), (8, 4), (16, 4)]
+    rows = [(workers, nodes, batch) for workers, nodes in worlds for batch in (4, 16, 64)]
+    workers, nodes, batches = np.array(rows, dtype=float).T
+    return setups_of(workers=workers, nodes=nodes, micro_batch=batches, **settings)
+
+
+def seconds(setups: Setups, *, exchange_s: float = 0.03) -> tuple[Numbers, Numbers]:
+    """Step and pass times: 10 ms and 1 ms per sample, a ring between nodes, without overlap."""
+    one_pass = 0.01 + 0.001 * setups.micro_batch
+    ring = 2 * (setups.workers - 1) / setups.workers
+    exchange = np.where(setups.nodes > 1, exchange_s, exchange_s / 10) * ring * setups.payload
+    return setups.accumulation * one_pass + exchange / setups.period, one_pass
+
+
+def measure(
+    setups: Setups, step_s: Numbers, *, pass_s: Numbers | None = None, noise: float = 0.01
+) -> Measured:
+    """Measure each row in a launch of its own."""
+    count = len(setups)
+    factors = np.exp(np.random.default_rng(0).normal(0, noise, count))
+    return Measured(
+        step_s=step_s * factors,
+        error=np.full(count, noise / 2),
+        pass_s=np.full(count, np.nan) if pass_s is None else pass_s,
+        launch=np.arange(count),
+    )
+
+
+@pytest.fixture(scope="module")
+def model() -> StepTimeModel:
+    setups = grid()
+    step_s, pass_s = seconds(setups)
+    return fit_step_time(setups, measure(setups, step_s, pass_s=pass_s))
+
+
+def test_parameters_of_the_formula_are_recovered(model: StepTimeModel) -> None:
+    values = {parameter.name: parameter for parameter in model.parameters}
+    assert values["sample"].low < 0.001 < values["sample"].high
+    assert values["sample"].value == pytest.approx(0.001, rel=0.1)
+    assert values["sample"].unit == "s/sample"
+    bandwidth = values["node_bandwidth"]
+    assert bandwidth.low < 0.03 < bandwidth.high
+    assert bandwidth.value == pytest.approx(0.03, rel=0.5)
+
+
+def test_words_name_times_in_units_that_a_person_can_check(model: StepTimeModel) -> None:
+    lines = model.words()
+    assert "ms per sample" in lines[0] or "µs per sample" in lines[0]
+    assert any("of the exchange hidden at 16 workers" in line for line in lines)
+
+
+def test_configurations_between_measured_ones_are_predicted(model: StepTimeModel) -> None:
+    others = setups_of(workers=[2, 6, 12, 16], nodes=[1, 2, 4, 4], micro_batch=[8, 32, 8, 24])
+    prediction = model.predict(others)
+    away = prediction.log_step_s - np.log(seconds(others)[0])
+    assert np.abs(away).max() < 0.1
+    assert np.all(np.abs(away) < 1.645 * prediction.error)
+    assert prediction.is_supported.all()
+
+
+def test_errors_grow_away_from_what_was_measured(model: StepTimeModel) -> None:
+    prediction = model.predict(setups_of(workers=[16, 64], nodes=[4, 16], micro_batch=16))
+    assert prediction.error[1] > 2 * prediction.error[0]
+    assert prediction.distance[0] == pytest.approx(0, abs=1e-9)
+    assert 0.1 < prediction.distance[1] <= 1
+
+
+def test_a_measured_configuration_is_predicted_near_its_value() -> None:
+    setups = grid()
+    measured = measure(setups, seconds(setups)[0], noise=0.05)
+    prediction = fit_step_time(setups, measured).predict(setups)
+    away = np.abs(prediction.log_step_s - np.log(measured.step_s))
+    assert np.all(away < 2.5 * prediction.error)
+
+
+def test_intervals_cover_about_nine_of_ten_new_measurements() -> None:
+    setups = grid()
+    truth = np.log(seconds(setups)[0])
+    chosen, others = np.arange(0, 27, 2), np.arange(1, 27, 2)
+    measured = measure(setups.take(chosen), np.exp(truth[chosen]), noise=0.05)
+    prediction = fit_step_time(setups.take(chosen), measured).predict(setups.take(others))
+    again = truth[others] + np.random.default_rng(1).normal(0, 0.05, (20, len(others)))
+    covered = np.abs(again - prediction.log_step_s) < 1.645 * prediction.error
+    assert 0.85 < covered.mean() < 0.995
+
+
+def test_times_in_other_units_shift_predictions_alone() -> None:
+    setups = grid()
+    measured = measure(setups, seconds(setups)[0])
+    slower = replace(measured, step_s=1000 * measured.step_s)
+    one, other = (fit_step_time(setups, times).predict(setups) for times in (measured, slower))
+    assert other.log_step_s - one.log_step_s == pytest.approx(np.log(1000), abs=1e-6)
+    assert other.error == pytest.approx(one.error, rel=1e-5)
+
+
+def test_modes_and_compressions_have_factors_of_their_own() -> None:
+    setups = setups_of(
+        workers=np.tile([2, 4, 8], 8),
+        nodes=np.tile([2, 4, 8], 8),
+        micro_batch=np.repeat([8, 64], 12),
+        categories={
+            "mode": np.tile(np.repeat(["ddp", "zero1"], 3), 4),
+            "compression": np.tile(np.repeat(["none", "fp16"], 6), 2),
+        },
+    )
+    step_s, pass_s = seconds(setups)
+    is_zero, is_half = (
+        setups.categories["mode"] == "zero1",
+        setups.categories["compression"] == "fp16",
+    )
+    exchange = (step_s - pass_s) * np.where(is_half, 0.5, 1) * np.where(is_zero, 1.5, 1)
+    rows = np.flatnonzero(~(is_zero & is_half & (setups.workers == 4)))
+    measured = measure(setups.take(rows), (pass_s + exchange)[rows])
+    model = fit_step_time(setups.take(rows), measured)
+    away = model.predict(setups).log_step_s - np.log(pass_s + exchange)
+    assert np.abs(away).max() < 0.08
+    values = {parameter.name: parameter.value for parameter in model.parameters}
+    assert values["exchange of mode=zero1"] > 1.1 * values["exchange of mode=ddp"]
+    assert values["exchange of compression=fp16"] < 0.8 * values["exchange of compression=none"]
+
+
+def test_a_number_of_the_user_has_a_power() -> None:
+    setups = grid(numbers={"depth": np.tile([2, 8, 4], 9)})
+    step_s, _ = seconds(setups)
+    measured = measure(setups, step_s * setups.numbers["depth"])
+    values = {one.name: one.value for one in fit_step_time(setups, measured).parameters}
+    assert values["compute of depth"] == pytest.approx(1, abs=0.25)
+
+
+def test_a_period_divides_the_exchange() -> None:
+    setups = replace(grid(), period=np.tile([1.0, 4.0, 1.0], 9))
+    step_s, pass_s = seconds(setups)
+    model = fit_step_time(setups, measure(setups, step_s, pass_s=pass_s))
+    others = replace(setups_of(workers=[8], nodes=2, micro_batch=16), period=np.array([2.0]))
+    away = model.predict(others).log_step_s - np.log(seconds(others)[0])
+    assert abs(float(away[0])) < 0.08
+
+
+def test_sharded_passes_each_exchange() -> None:
+    model = fit_step_time(grid(), measure(grid(), seconds(grid())[0]))
+    one = setups_of(workers=[8], nodes=2, micro_batch=4, accumulation=4)
+    each = replace(one, exchanges_each_pass=np.array([True]))
+    fewer, more = (float(model.predict(some).log_step_s[0]) for some in (one, each))
+    assert np.exp(fewer) < 0.8 * np.exp(more)
+
+
+def test_one_measurement_is_enough_for_a_wide_prediction() -> None:
+    one = setups_of(workers=[1], micro_batch=8)
+    model = fit_step_time(one, measure(one, np.array([0.5])))
+    prediction = model.predict(setups_of(workers=[1, 4], micro_batch=[8, 32]))
+    assert prediction.log_step_s[0] == pytest.approx(np.log(0.5), abs=0.05)
+    assert prediction.error[1] > 0.2
+
+
+def test_a_believed_value_moves_its_neighbours_without_a_fit(model: StepTimeModel) -> None:
+    believed = setups_of(workers=[32], nodes=8, micro_batch=16)
+    before = model.predict(believed)
+    after = model.with_measured(believed, before.log_step_s + 0.3).predict(believed)
+    moved = float(after.log_step_s[0] - before.log_step_s[0])
+    assert 0.2 < moved <= 0.3
+    assert after.error[0] < before.error[0] / 2
+
+
+def test_launches_that_disagree_have_a_spread() -> None:
+    setups = setups_of(workers=[2] * 6 + [4] * 6, micro_batch=8)
+    step_s = np.tile(np.exp([-0.15, 0.15, -0.15, 0.15, -0.15, 0.15]), 2) * 0.1
+    apart = measure(setups, step_s, noise=1e-3)
+    spread = fit_step_time(setups, apart).posterior.strengths.of["launch"]
+    equal = measure(setups, np.full(12, 0.1), noise=1e-3)
+    assert spread > 3 * fit_step_time(setups, equal).posterior.strengths.of["launch"]
+
+
+HOSTILE = {
+    "one micro-batch and one worker": setups_of(workers=[1, 1, 1], micro_batch=8),
+    "equal rows": setups_of(workers=[4, 4, 4], nodes=2, micro_batch=8),
+    "sizes that differ by nine orders of magnitude": setups_of(
+        workers=[1, 1000, 30000], nodes=[1, 100, 3000], micro_batch=[1, 1e5, 1e9]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("spread", [0.0, 20.0])
+def test_strange_measurements_give_finite_predictions(name: str, spread: float) -> None:
+    setups = HOSTILE[name]
+    step_s = np.exp(np.linspace(-spread, spread, 3))
+    measured = Measured(
+        step_s=step_s, error=np.zeros(3), pass_s=step_s, launch=np.zeros(3, dtype=np.int64)
+    )
+    model = fit_step_time(setups, measured)
+    prediction = model.predict(setups)
+    assert np.all(np.isfinite(prediction.log_step_s))
+    assert np.all(np.isfinite(prediction.error) & (prediction.error > 0))
+    assert all(np.isfinite([one.value, one.low]).all() for one in model.parameters)
+
+
+@pytest.mark.parametrize("times", [[], [0.1, np.nan], [0.1, 0.0]])
+def test_times_that_are_not_positive_are_an_error(times: list[float]) -> None:
+    setups = setups_of(workers=np.ones(len(times)))
+    with pytest.raises(ValueError, match="at least one, all positive and finite"):
+        fit_step_time(setups, measure(setups, np.array(times)))
