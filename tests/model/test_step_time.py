@@ -208,6 +208,7 @@ def test_strange_measurements_give_finite_predictions(name: str, spread: float) 
     assert np.all(np.isfinite(prediction.log_step_s))
     assert np.all(np.isfinite(prediction.error) & (prediction.error > 0))
     assert all(np.isfinite([one.value, one.low]).all() for one in model.parameters)
+    assert model.words()[0].startswith("pass ")
 
 
 @pytest.mark.parametrize("times", [[], [0.1, np.nan], [0.1, 0.0]])
