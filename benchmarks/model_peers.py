@@ -24,9 +24,11 @@ ADAPTDL = ("compute", "per_sample", "nodes", "per_node_worker", "local", "per_wo
 
 def features(rows: pd.DataFrame) -> Numbers:
     """Logarithms of micro-batch, workers, nodes and workers of a node: (n, 4)."""
-    per_node = np.ceil(rows["workers"] / rows["nodes"])
+    per_node = -(-rows["workers"] // rows["nodes"])
     columns = [rows["micro_batch"], rows["workers"], rows["nodes"], per_node]
-    return np.log2(np.stack(columns, axis=1).astype(np.float64))
+    values = np.array([column.to_numpy(np.float64) for column in columns])
+    logs: Numbers = np.log2(values.T)
+    return logs
 
 
 def adaptdl_times(values: Numbers, rows: pd.DataFrame) -> tuple[Numbers, Numbers]:
@@ -114,7 +116,8 @@ def by_process(train: pd.DataFrame, test: pd.DataFrame) -> Numbers:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         process.fit(features(train), np.log(train["step_s"]))
-    return np.exp(process.predict(features(test)))
+    times: Numbers = np.exp(process.predict(features(test)))
+    return times
 
 
 def by_trees(train: pd.DataFrame, test: pd.DataFrame) -> Numbers:
@@ -123,13 +126,17 @@ def by_trees(train: pd.DataFrame, test: pd.DataFrame) -> Numbers:
 
     trees = GradientBoostingRegressor(random_state=0)
     trees.fit(features(train), np.log(train["step_s"]))
-    return np.exp(trees.predict(features(test)))
+    times: Numbers = np.exp(trees.predict(features(test)))
+    return times
 
 
 def setups_from(rows: pd.DataFrame) -> Setups:
     """Settings of the rows."""
-    names = ("workers", "nodes", "micro_batch")
-    return setups_of(**{name: rows[name].to_numpy(np.float64) for name in names})
+    return setups_of(
+        workers=rows["workers"].to_numpy(),
+        nodes=rows["nodes"].to_numpy(),
+        micro_batch=rows["micro_batch"].to_numpy(),
+    )
 
 
 def ours(train: pd.DataFrame) -> StepTimeModel:

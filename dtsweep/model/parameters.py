@@ -13,6 +13,9 @@ from dtsweep.model.setups import Numbers
 NORMAL_90 = 1.645
 """Half-width of a normal distribution's 90 % interval, in standard deviations."""
 
+OF_PASS = ("pass_overhead", "pass_floor", "sample")
+"""First parameters, which each model has."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
@@ -44,7 +47,9 @@ def parameters_of(posterior: Posterior) -> tuple[Parameter, ...]:
     names += [f"exchange of {offset.name}" for offset in frame.offsets]
     is_power = [False] * COUNT + [offset.value is None for offset in frame.offsets] * 2
     parameters = []
-    for index in np.flatnonzero(np.any(posterior.evidence.slope != 0, axis=0)):
+    is_shown = np.any(posterior.evidence.slope != 0, axis=0)
+    is_shown[: len(OF_PASS)] = True
+    for index in np.flatnonzero(is_shown):
         ends = means[index] + NORMAL_90 * deviations[index] * np.array([0, -1, 1])
         value, low, high = ends if is_power[index] else np.exp(ends) * units[index]
         unit = PRIORS[index].unit if index < COUNT else "1"

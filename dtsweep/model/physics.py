@@ -11,7 +11,7 @@ from dtsweep.model.formula import COUNT, PRIORS, Terms, hidden_share, log_times,
 from dtsweep.model.offsets import Offset, design, deviations, offsets_of
 from dtsweep.model.setups import Flags, Measured, Numbers, Setups
 
-TYPICAL_MISFIT = 0.05
+TYPICAL_MISFIT = 0.1
 """Of the formula, as a standard deviation of the logarithm; larger ones count less."""
 
 UNKNOWN_ERROR = 0.01

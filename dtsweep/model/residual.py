@@ -35,7 +35,7 @@ STRENGTH_PRIORS = {
     "compute": (np.log(0.03), 0.7),
     "exchange": (np.log(0.15), 0.7),
     "rest": (np.log(0.03), 0.7),
-    "world": (np.log(0.06), 0.7),
+    "world": (np.log(0.12), 0.7),
     "own": (np.log(0.02), 0.5),
     "launch": (np.log(0.02), 0.5),
 }
