@@ -9,6 +9,7 @@ from typing import Any
 from dtsweep.analysis.settings import Settings
 from dtsweep.analysis.setups import WITHOUT_EFFECT, Encoding, number_of, text_of
 from dtsweep.model.limits import REACH
+from dtsweep.sweep.point import DEFAULTS
 from dtsweep.text import format_number
 
 _ALWAYS = ("workers", "micro_batch", "accumulation", "sync_period")
@@ -58,6 +59,13 @@ def reach_of(measured: Sequence[Settings], encoding: Encoding) -> Reach:
         values = list(filter(None, (number_of(one.get(name)) for one in measured)))
         ranges[name] = (min(values), max(values))
     constant = {name: frozenset(text_of(one.get(name)) for one in measured) for name in names}
+    # Null is not a value of these: rows of tables don't say what it was.
+    unknown = [name for name in constant if DEFAULTS.get(name) is not None]
+    constant = {
+        name: known
+        for name, known in constant.items()
+        if name not in unknown or known != frozenset({text_of(None)})
+    }
     return Reach(constant=constant, ranges=ranges)
 
 

@@ -280,5 +280,6 @@ def measured_of(trials: pd.DataFrame, encoding: Encoding | None = None) -> tuple
 
 def usable_trials(trials: pd.DataFrame) -> pd.DataFrame:
     """Select the trials that a model can be fitted to: with a rate and the size of a pass."""
-    is_usable = (trials["samples_per_s"] > 0) & trials["micro_batch"].notna()
+    rate = trials["samples_per_s"]
+    is_usable = (rate > 0) & (rate < math.inf) & trials["micro_batch"].notna()
     return trials[is_usable.fillna(value=False) & trials["workers"].notna()]

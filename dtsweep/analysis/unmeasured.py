@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.asked import possible_point
+from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.model import PREDICTED, PerformanceModel, performance_model
 from dtsweep.analysis.reach import axis_of, settings_key
 from dtsweep.analysis.recommend import Recommendation
@@ -39,7 +40,7 @@ class Unmeasured:
     """True if all of its 90 % interval is better than the recommended point's mean."""
 
     candidates: int
-    """Points that were not measured and can be predicted."""
+    """Points without a trial that can be predicted, and are allowed."""
 
     settings: dict[str, str]
     """Values of the swept axes as texts, by the names of a sweep file."""
@@ -54,8 +55,9 @@ class Unmeasured:
 def best_unmeasured(study: Study, recommendation: Recommendation) -> Unmeasured | None:
     """Find the point that was not measured with the best end of its interval.
 
-    Candidates are the combinations of measured values of the swept axes that are allowed and can be
-    predicted. They meet the condition of the goal by their predicted values.
+    Candidates are the combinations of measured values of the swept axes that are allowed, can be
+    predicted, and have no trial, skipped ones included. They meet the condition of the goal by
+    their predicted values.
 
     Args:
         study: that the recommendation was made of.
@@ -70,7 +72,9 @@ def best_unmeasured(study: Study, recommendation: Recommendation) -> Unmeasured 
     goal, objective = recommendation.goal, recommendation.objective
     _check(recommendation)
     model = _model_of(study, recommendation)
-    settings = list(itertools.islice(_candidates(model, allow=goal.allow), MOST))
+    # Trials that failed or were skipped are no candidates, either.
+    known = {settings_key(one) for one in settings_of_rows(without_canaries(study.frame))}
+    settings = list(_candidates(model, known, allow=goal.allow))
     if not settings:
         return None
     rows = model.predict(settings)
@@ -112,11 +116,17 @@ def _model_of(study: Study, recommendation: Recommendation) -> PerformanceModel:
     )
 
 
-def _candidates(model: PerformanceModel, *, allow: tuple[str, ...]) -> Iterator[Settings]:
-    """Yield combinations that were not measured, of allowed semantics."""
-    measured = settings_of_rows(model.points)
-    known = {settings_key(one) for one in measured}
-    levels = [axis.levels for axis in swept_axes(measured)]
+def _candidates(
+    model: PerformanceModel, known: Container[Any], *, allow: tuple[str, ...]
+) -> Iterator[Settings]:
+    """Yield combinations of allowed semantics that have no trial.
+
+    Args:
+        model: whose measured values are combined.
+        known: keys of the settings that have one.
+        allow: semantics in addition to exact updates.
+    """
+    levels = [axis.levels for axis in swept_axes(settings_of_rows(model.points))]
     if math.prod(map(len, levels)) > MOST:
         raise SweepError(
             f"there are more than {MOST:,} combinations of the measured values; name points to "

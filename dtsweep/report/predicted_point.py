@@ -30,7 +30,7 @@ def print_unmeasured(
 def words_on(one: Unmeasured | None, recommendation: Recommendation) -> list[str]:
     """Put the point into sentences; the last line is a command."""
     if one is None:
-        return ["Predicted: no point that was not measured can be predicted and is allowed."]
+        return ["Predicted: no combination of measured values without a trial is allowed."]
     name = one.objective
     ends = [float(one.row[f"{name}{end}"]) for end in ("", "_low", "_high")]
     measured = quantity(name, float(recommendation.point[name]))
@@ -39,8 +39,8 @@ def words_on(one: Unmeasured | None, recommendation: Recommendation) -> list[str
     if not one.is_better:
         count = count_of(one.candidates, "point")
         return [
-            f"Predicted: none of {count} that were not measured is better by all of its interval. "
-            f"The most promising: {figures}."
+            f"Predicted: of {count} without a trial, no interval is wholly better. The most "
+            f"promising: {figures}."
         ]
     return [
         f"Predicted, not measured: {figures}. To verify it:",

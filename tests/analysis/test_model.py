@@ -123,6 +123,14 @@ def test_numbers_of_the_user_reach_four_times_as_far_as_measured() -> None:
     )
 
 
+def test_a_row_of_a_table_that_lacks_settings_predicts_others() -> None:
+    (model,) = performance_model(frames.trials({"samples_per_s": 10.0}, {}))
+    predicted = model.predict([Point(micro_batch=8)])
+    assert len(model.trials) == 1
+    assert predicted["reason"].isna().all()
+    assert predicted["samples_per_s"].notna().all()
+
+
 def test_what_was_not_measured_is_unknown() -> None:
     rows = [row(1, batch, energy_j_per_sample=None, usd_per_hour=None) for batch in (4, 16)]
     (model,) = performance_model(frames.trials(*rows))

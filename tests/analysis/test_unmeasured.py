@@ -55,7 +55,14 @@ def test_a_worse_point_is_not_taken() -> None:
     one, words = found(GRID[1:])
     assert one is not None
     assert not one.is_better
-    assert words[0].startswith("Predicted: none of 1 point that were not measured is better")
+    assert words[0].startswith(
+        "Predicted: of 1 point without a trial, no interval is wholly better."
+    )
+
+
+def test_points_that_were_skipped_or_failed_are_not_taken() -> None:
+    for status in ("skipped", "oom_device"):
+        assert found([*GRID[:-1], GRID[-1] | {"status": status}])[0] is None
 
 
 def test_where_all_was_measured_nothing_is_predicted() -> None:
