@@ -96,7 +96,7 @@ def by_botorch(problem: Problem, seed: int) -> Iterator[int]:
 def _log_nehvi(problem: Problem, rows: Sequence[int], *, seed: int) -> Numbers:
     """Acquisition of all candidates, (n,)."""
     import torch
-    from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+    from botorch.acquisition.multi_objective import logei
     from botorch.fit import fit_gpytorch_mll
     from botorch.models import SingleTaskGP
     from botorch.models.transforms import Standardize
@@ -104,12 +104,14 @@ def _log_nehvi(problem: Problem, rows: Sequence[int], *, seed: int) -> Numbers:
     from botorch.utils.multi_objective.hypervolume import infer_reference_point
     from gpytorch.mlls.exact_marginal_log_likelihood import ExactMarginalLogLikelihood
 
+    # A kernel in C++ would be compiled first; a run that is killed meanwhile blocks all later ones.
+    logei._load_attempted = True
     torch.manual_seed(seed)
     inputs = torch.tensor(places_of(problem))
     known, values = inputs[rows], torch.tensor(-problem.log_costs[rows])
     model = SingleTaskGP(known, values, outcome_transform=Standardize(m=2))
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    acquisition = qLogNoisyExpectedHypervolumeImprovement(
+    acquisition = logei.qLogNoisyExpectedHypervolumeImprovement(
         model,
         ref_point=infer_reference_point(values),
         X_baseline=known,
