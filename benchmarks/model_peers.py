@@ -98,11 +98,11 @@ def by_process(train: pd.DataFrame, test: pd.DataFrame) -> Numbers:
     """Predict with a Gaussian process on logarithms: Matérn-5/2, a length for each axis, noise."""
     import warnings
 
-    from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
-    from sklearn.gaussian_process import (  # type: ignore[import-untyped]
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.gaussian_process import (
         GaussianProcessRegressor,
     )
-    from sklearn.gaussian_process.kernels import (  # type: ignore[import-untyped]
+    from sklearn.gaussian_process.kernels import (
         ConstantKernel,
         Matern,
         WhiteKernel,
@@ -122,7 +122,7 @@ def by_process(train: pd.DataFrame, test: pd.DataFrame) -> Numbers:
 
 def by_trees(train: pd.DataFrame, test: pd.DataFrame) -> Numbers:
     """Predict with gradient boosting on logarithms, as scikit-learn sets it."""
-    from sklearn.ensemble import GradientBoostingRegressor  # type: ignore[import-untyped]
+    from sklearn.ensemble import GradientBoostingRegressor
 
     trees = GradientBoostingRegressor(random_state=0)
     trees.fit(features(train), np.log(train["step_s"]))
