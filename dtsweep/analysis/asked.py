@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dtsweep.analysis.reach import axis_of
@@ -71,7 +71,19 @@ def _words(text: str) -> list[str]:
         raise SweepError(f"settings {quoted(text)} can't be read: {error}") from error
 
 
-def asked_of(settings: Mapping[str, Scalar], points: pd.DataFrame) -> Asked:
+def varied_names(configurations: Sequence[Mapping[str, Scalar]]) -> set[str]:
+    """Name the settings in which configurations differ.
+
+    >>> varied_names([{"workers": 2, "sync": "ddp"}, {"workers": 4, "sync": "ddp"}])
+    {'workers'}
+    """
+    names = {name for one in configurations for name in one}
+    return {name for name in names if len({text_of(one.get(name)) for one in configurations}) > 1}
+
+
+def asked_of(
+    settings: Mapping[str, Scalar], points: pd.DataFrame, *, varied: Collection[str] = ()
+) -> Asked:
     """Complete settings by those of the measured point that has most of them.
 
     Of several such points the one with the highest throughput counts.
@@ -79,6 +91,8 @@ def asked_of(settings: Mapping[str, Scalar], points: pd.DataFrame) -> Asked:
     Args:
         settings: by the names that axes have in a sweep file.
         points: measured points of one model and environment, rows of `over_launches`.
+        varied: names in which several configurations differ. They don't count for the choice, so
+            that the configurations have all other settings in common.
 
     Raises:
         SweepError: a name is not a setting of these points, or no point can have these values.
@@ -90,7 +104,10 @@ def asked_of(settings: Mapping[str, Scalar], points: pd.DataFrame) -> Asked:
         if name not in known and not name.startswith("env."):
             raise SweepError(f"setting {name!r} is unknown; {did_you_mean(name, known)}", word=name)
     given = {known.get(name, name): value for name, value in settings.items()}
-    number = max(range(len(measured)), key=lambda row: _nearness(measured[row], given, points, row))
+    common = {known.get(name, name): settings[name] for name in settings if name not in varied}
+    number = max(
+        range(len(measured)), key=lambda row: _nearness(measured[row], common, points, row)
+    )
     base = measured[number]
     point = _point(base, given)
     of_point = dict(point.columns())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.asked import Asked, asked_of, read_settings
+from dtsweep.analysis.asked import Asked, asked_of, read_settings, varied_names
 from dtsweep.analysis.launches import PER_SAMPLES, setting_columns
 from dtsweep.analysis.model import PerformanceModel, performance_model
 from dtsweep.analysis.setups import text_of
@@ -65,9 +65,10 @@ def predictions_of(
     models = performance_model(study)
     if not models:
         raise SweepError("no trial ended ok, so nothing can be predicted; the report says why")
+    varied = varied_names(configurations)
     predictions = []
     for model in models:
-        asked = [asked_of(one, model.points) for one in configurations]
+        asked = [asked_of(one, model.points, varied=varied) for one in configurations]
         table = model.predict([one.settings for one in asked])
         where = [_where(row, model.points) for _, row in table.iterrows()]
         predictions.append(Predictions(model=model, asked=asked, table=table.assign(where=where)))
@@ -88,7 +89,7 @@ def _where(row: pd.Series[Any], points: pd.DataFrame) -> str:
     beyond = [name for name in _SIZES if _is_beyond(row[name], points, name)]
     if beyond:
         return f"{words}, beyond {' and '.join(beyond)}"
-    return f"{words}, between points"
+    return words
 
 
 def _is_beyond(value: float, points: pd.DataFrame, name: str) -> bool:

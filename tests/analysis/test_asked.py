@@ -39,6 +39,14 @@ def test_settings_that_are_not_given_are_those_of_the_fastest_point_that_has_the
     assert asked["env.OMP_NUM_THREADS"] == "1"
 
 
+def test_configurations_that_differ_in_a_setting_have_all_others_in_common() -> None:
+    bases = [
+        asked_of({"sync": "ddp", "workers": workers}, points(), varied={"workers"}).base
+        for workers in (1, 2, 4)
+    ]
+    assert [base["point_id"] for base in bases] == ["point1"] * 3
+
+
 def test_another_mode_has_its_own_defaults() -> None:
     asked = settings_of(sync="parameter_server", staleness=2)
     assert (asked["staleness"], asked["shards"], asked["sync_period"]) == (2, 1, None)
