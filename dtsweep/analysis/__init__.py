@@ -36,6 +36,9 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     recommend       configuration for a goal: the answer, and what it gives up
     forecast        rounds that a question will take, by simulation from the launches so far
     settings        settings of points and of trials in one form
+    setting_values  values of settings as numbers and texts
+    places          numbers of nodes that configurations run on
+    payloads        bytes of exchanges, as shares of those without compression
     setups          settings and measurements as the arrays of the performance model
     carried         ratios of measured quantities, carried over to other configurations
     reach           settings that predictions can have

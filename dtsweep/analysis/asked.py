@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dtsweep.analysis.reach import axis_of
-from dtsweep.analysis.settings import Settings, settings_of_rows
-from dtsweep.analysis.setups import text_of
+from dtsweep.analysis.setting_values import text_of
+from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
 from dtsweep.errors import SweepError, did_you_mean, quoted
 from dtsweep.sweep.axes import parse_setting
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
@@ -99,7 +99,7 @@ def asked_of(
     """
     measured = settings_of_rows(points)
     known = {axis_of(name): name for one in measured for name in one}
-    known |= {name: name for name in AXES}
+    known |= {name: name for name in (*AXES, NODES)}
     for name in settings:
         if name not in known and not name.startswith("env."):
             raise SweepError(f"setting {name!r} is unknown; {did_you_mean(name, known)}", word=name)
@@ -115,7 +115,19 @@ def asked_of(
         # The workload has its own.
         of_point["optimizer"] = None
     others = {name: value for name, value in given.items() if name not in AXES}
-    return Asked({**base, **of_point, **others}, points.iloc[number])
+    settings = {**base, **of_point, NODES: None, **others}
+    _check_nodes(settings)
+    return Asked(settings, points.iloc[number])
+
+
+def _check_nodes(settings: Settings) -> None:
+    """Refuse a number of nodes that the workers can't run on; None leaves it open."""
+    nodes, workers = settings[NODES], settings["workers"]
+    if nodes is None or (type(nodes) is int and 1 <= nodes <= workers):
+        return
+    raise SweepError(
+        f"nodes={nodes!r} must be a whole number from 1 to the {workers} workers", word=NODES
+    )
 
 
 def possible_point(settings: Settings) -> Point | None:

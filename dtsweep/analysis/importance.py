@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtsweep.analysis.model import PerformanceModel, performance_model
-from dtsweep.analysis.settings import Settings, settings_of_rows
-from dtsweep.analysis.setups import number_of, setups_of_settings
+from dtsweep.analysis.setting_values import number_of
+from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
+from dtsweep.analysis.setups import setups_of_settings
 from dtsweep.analysis.study import Frame
 from dtsweep.analysis.swept import Level, SweptAxis, axis_with, swept_axes
 from dtsweep.model.importance import shares_of, together
@@ -115,8 +116,15 @@ def _log_step_s(model: PerformanceModel, axes: Sequence[SweptAxis]) -> Numbers:
         {**model.fastest, **{name: value for level in chosen for name, value in level.items()}}
         for chosen in itertools.product(*levels)
     ]
-    setups = setups_of_settings(cells, model.encoding)
+    setups = setups_of_settings([_possible(cell) for cell in cells], model.encoding)
     return model.step_time.predict(setups).log_step_s.reshape([len(one) for one in levels])
+
+
+def _possible(settings: Settings) -> Settings:
+    """Settings with at most as many nodes as workers."""
+    if not settings.get(NODES):
+        return settings
+    return {**settings, NODES: min(settings[NODES], settings["workers"])}
 
 
 def _thinned(levels: Sequence[list[Level]]) -> list[list[Level]]:

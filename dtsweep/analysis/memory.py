@@ -50,7 +50,7 @@ class MemoryModel:
     is_gpu: bool
 
     model_bytes: Mapping[str, float]
-    """Bytes of the parameters, by the workload's fields as text."""
+    """Bytes of the parameters, by the workload's class and fields as text."""
 
     block_shares: Mapping[str, float]
     """One by the number of blocks, by the same."""
@@ -67,11 +67,11 @@ class MemoryModel:
     def predict(self, points: Sequence[Point]) -> Need:
         """Predict the largest peak of a worker, in bytes, with its 90 % interval.
 
-        It is nan for fields of the workload that no trial has had: their number of parameters is
-        unknown.
+        It is nan for a class or fields of the workload that no trial has had: their number of
+        parameters is unknown.
 
         Args:
-            points: of the workload's class, also those that were measured.
+            points: also those that were measured.
 
         Returns:
             `expected`, `low` and `high`: (points,) each.
@@ -92,7 +92,7 @@ class MemoryModel:
         """Give the probability that points stay within the memory of a device.
 
         Args:
-            points: of the workload's class.
+            points: with their workloads.
             capacity_bytes: memory for each worker; by default that of the trials' devices.
 
         Returns:
@@ -144,6 +144,8 @@ def memory_model(trials: pd.DataFrame) -> MemoryModel | None:
 def memory_model_of(rows: Iterable[Row]) -> MemoryModel | None:
     """As `memory_model`, of rows with `MEMORY_COLUMNS`, the oldest first."""
     rows = [row for row in rows if row.get("status") in ("ok", "oom_device")]
+    # Rows of tables may lack them.
+    rows = [row for row in rows if row.get("workers") and row.get("micro_batch")]
     measured = [row for row in rows if row["status"] == "ok" and row.get("memory_peak_bytes")]
     if not measured:
         return None
@@ -242,7 +244,7 @@ def _setting(row: Row, *, node_workers: int, is_gpu: bool) -> Setting:
         workers=workers,
         node_workers=min(workers, int(row.get("node_size") or node_workers)),
         state_share=STATE_SHARES.get(row.get("optimizer") or ""),
-        accumulates=row["accumulation"] > 1,
+        accumulates=(row.get("accumulation") or 1) > 1,
         casts=row.get("precision") == "bf16" and not halves,
         gathers_halves=halves,
         reshard=row.get("reshard"),
@@ -300,12 +302,12 @@ def _is_field(name: str) -> bool:
 
 
 def _fields_of(row: Row) -> str:
-    """The workload's fields as text; equal numbers are equal texts, whatever their types."""
+    """The workload's class and fields as text; equal numbers are equal texts, of any type."""
     values = {name: row[name] for name in row if _is_field(name) and row[name] is not None}
     plain = {
         name: value if isinstance(value, str) else float(value) for name, value in values.items()
     }
-    return json.dumps(plain, sort_keys=True)
+    return json.dumps([row.get("workload"), plain], sort_keys=True)
 
 
 def _blocks(words: str | None) -> int:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtsweep.analysis.carried import carried_over
-from dtsweep.analysis.launches import PER_SAMPLES, without_canaries
+from dtsweep.analysis.launches import PER_SAMPLES, setting_columns, without_canaries
 from dtsweep.analysis.memory import MemoryModel, memory_model
-from dtsweep.analysis.reach import Reach, reach_of, settings_key
-from dtsweep.analysis.settings import Settings, settings_of_points, settings_of_rows
+from dtsweep.analysis.reach import Reach, reach_of
+from dtsweep.analysis.setting_values import settings_key
+from dtsweep.analysis.settings import NODES, Settings, settings_of_points, settings_of_rows
 from dtsweep.analysis.setups import (
     Encoding,
     encoding_of,
@@ -56,6 +57,9 @@ class PerformanceModel:
     trials: pd.DataFrame
     """Trials that it is fitted to, as `Study.trials` has them."""
 
+    all_trials: pd.DataFrame
+    """Trials that it could be fitted to."""
+
     points: pd.DataFrame
     """Measured points, rows of `over_launches`."""
 
@@ -72,7 +76,7 @@ class PerformanceModel:
     @cached_property
     def encoding(self) -> Encoding:
         """Columns of its setups."""
-        return encoding_of(self.trials)
+        return encoding_of(self.all_trials)
 
     @cached_property
     def step_time(self) -> StepTimeModel:
@@ -90,12 +94,13 @@ class PerformanceModel:
 
     @cached_property
     def _reach(self) -> Reach:
-        return reach_of(settings_of_rows(self.trials), self.encoding)
+        return reach_of(settings_of_rows(self.all_trials), self.encoding)
 
     @cached_property
     def fastest(self) -> Settings:
-        """Settings of the measured point with the highest throughput."""
-        return settings_of_rows(self.points.nlargest(1, "samples_per_s"))[0]
+        """Settings of the measured point with the highest throughput, without its nodes."""
+        (settings,) = settings_of_rows(self.points.nlargest(1, "samples_per_s"))
+        return {name: value for name, value in settings.items() if name != NODES}
 
     @property
     def words(self) -> list[str]:
@@ -107,7 +112,8 @@ class PerformanceModel:
 
         Args:
             asked: points, or settings by the columns of `trials`. A setting of the workload or a
-                variable that is not given is taken from the fastest measured point.
+                variable that is not given is taken from the fastest measured point. Without
+                `nodes` they run on as many as most measured trials with their workers.
 
         Returns:
             One row per configuration: its settings; `nodes`; `step_s`, `PREDICTED` and the ends of
@@ -120,7 +126,7 @@ class PerformanceModel:
 
         settings = self._complete(asked)
         setups = setups_of_settings(settings, self.encoding)
-        rows = pd.DataFrame(settings, dtype=object)
+        rows = pd.DataFrame(settings, dtype=object).drop(columns=NODES)
         prediction = self.step_time.predict(setups)
         reasons = [
             self._reach.reason(one) or reason
@@ -146,14 +152,20 @@ class PerformanceModel:
         """Give each configuration the settings that it leaves open."""
         points = [one for one in asked if isinstance(one, Point)]
         settings = [one for one in asked if not isinstance(one, Point)]
-        return [{**self.fastest, **one} for one in [*settings_of_points(points), *settings]]
+        return [
+            self._on_nodes({**self.fastest, **one})
+            for one in [*settings_of_points(points), *settings]
+        ]
+
+    def _on_nodes(self, settings: Settings) -> Settings:
+        return {**settings, NODES: self.encoding.places.nodes_of(settings)}
 
     @cached_property
     def _point_ids(self) -> dict[Any, str]:
         """Measured points by their settings."""
         settings = settings_of_rows(self.points)
         return {
-            settings_key(one): name
+            settings_key(self._on_nodes(one)): name
             for one, name in zip(settings, self.points["point_id"], strict=True)
         }
 
@@ -222,8 +234,8 @@ def performance_model(frame: Frame, *, most_trials: int = MOST_TRIALS) -> list[P
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
-        most_trials: trials that one model is fitted to; of more, as many are taken at equal
-            intervals in their order.
+        most_trials: trials that one model is fitted to; of more, as many are drawn at random, the
+            draw being the same each time.
 
     Returns:
         One for each `model_digest` and `env_id` of the measured trials, in their order. It is
@@ -245,6 +257,7 @@ def performance_model(frame: Frame, *, most_trials: int = MOST_TRIALS) -> list[P
                 model_digest=model_digest,
                 env_id=env_id,
                 trials=_thinned(rows, most_trials).reset_index(drop=True),
+                all_trials=rows.reset_index(drop=True),
                 points=points.reset_index(drop=True),
                 frame=_of_model(of_environment(study.frame, env_id), model_digest),
             )
@@ -259,7 +272,12 @@ def _of_model(rows: pd.DataFrame, model_digest: Any) -> pd.DataFrame:
 
 
 def _thinned(rows: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Take at most so many rows, at equal intervals."""
+    """Draw at most so many rows, with each value of a setting among them where they are enough."""
     if len(rows) <= most:
         return rows
-    return rows.iloc[np.linspace(0, len(rows) - 1, most).astype(int)]
+    # Equal intervals would fall on the same values of an axis again and again.
+    order = np.random.default_rng(0).permutation(len(rows))
+    settings = rows[[*setting_columns(rows), "hosts"]].iloc[order].astype(str)
+    is_first = np.any([~settings[name].duplicated() for name in settings], axis=0)
+    chosen = np.concatenate([order[is_first], order[~is_first]])[:most]
+    return rows.iloc[np.sort(chosen)]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from dtsweep.analysis.settings import Settings
-from dtsweep.analysis.setups import WITHOUT_EFFECT, Encoding, number_of, text_of
+from dtsweep.analysis.setting_values import WITHOUT_EFFECT, is_read, number_of, text_of
+from dtsweep.analysis.settings import NODES, Settings
+from dtsweep.analysis.setups import Encoding
 from dtsweep.model.limits import REACH
 from dtsweep.sweep.point import DEFAULTS
 from dtsweep.text import format_number
 
-_ALWAYS = ("workers", "micro_batch", "accumulation", "sync_period")
+_ALWAYS = ("workers", NODES, "micro_batch", "accumulation", "sync_period")
 """Sizes, whose limits the model of the step time knows."""
 
 
@@ -32,9 +32,16 @@ class Reach:
             if name in settings and text_of(settings[name]) not in known:
                 return f"unsupported: measured {axis_of(name)}: {', '.join(sorted(known))}"
         for name, (low, high) in self.ranges.items():
+            if not is_read(settings, name):
+                continue
             value = number_of(settings.get(name))
-            if value and not low / REACH <= value <= high * REACH:
-                ends = [format_number(end, digits=3) for end in (low, high)]
+            ends = [format_number(end, digits=3) for end in (low, high)]
+            if not value:
+                return (
+                    f"unsupported: measured {axis_of(name)} {' to '.join(ends)}, and not "
+                    f"{text_of(settings.get(name))}"
+                )
+            if not low / REACH <= value <= high * REACH:
                 reach = [format_number(end, digits=3) for end in (low / REACH, high * REACH)]
                 return (
                     f"unsupported: measured {axis_of(name)} {' to '.join(ends)}; "
@@ -78,14 +85,3 @@ def axis_of(name: str) -> str:
     if name.startswith("workload_args."):
         return name.removeprefix("workload_")
     return name.replace("workload_", "workload.", 1)
-
-
-def settings_key(settings: Settings) -> tuple[Any, ...]:
-    """Key of settings that are equal in all that has an effect; null and not given are one."""
-    return tuple(
-        sorted(
-            (name, text_of(value))
-            for name, value in settings.items()
-            if value is not None and name not in WITHOUT_EFFECT
-        )
-    )

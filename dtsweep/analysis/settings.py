@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 Settings: TypeAlias = Mapping[str, Any]
 """Settings of a configuration by the columns of `trials`; None where a column is null.
 
-Variables of the workers are `env.NAME`.
+Variables of the workers are `env.NAME`; `nodes` is the number of machines, where it is known.
 """
+
+NODES = "nodes"
+"""Setting of measured rows that a run can't be asked for."""
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
@@ -47,8 +50,10 @@ def _settings_of_point(point: Point, environment: Mapping[str, str]) -> Settings
 
 def settings_of_rows(rows: pd.DataFrame) -> list[Settings]:
     """Give the settings of trials or points of a frame, one for each row."""
-    columns = setting_columns(rows)
-    values = rows[columns].astype(object).where(rows[columns].notna(), None)
+    columns = rows[setting_columns(rows)]
+    if "hosts" in rows.columns:
+        columns = columns.assign(**{NODES: rows["hosts"]})
+    values = columns.astype(object).where(columns.notna(), None)
     return [_settings_of_row(row) for row in values.to_dict("records")]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from dtsweep.analysis.places import varies_nodes
 from dtsweep.analysis.reach import axis_of
-from dtsweep.analysis.settings import Settings
-from dtsweep.analysis.setups import WITHOUT_EFFECT, text_of
+from dtsweep.analysis.setting_values import WITHOUT_EFFECT, text_of
+from dtsweep.analysis.settings import NODES, Settings
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS
 
@@ -30,11 +31,16 @@ class SweptAxis(NamedTuple):
 
 
 def swept_axes(measured: Sequence[Settings]) -> list[SweptAxis]:
-    """List the axes that measured points differ in."""
+    """List the axes that measured points differ in.
+
+    The number of nodes is one of them if as many workers ran on different numbers.
+    """
     of_family = {name for fields in _FAMILIES.values() for name in fields}
     axes = []
     for name in dict.fromkeys(name for one in measured for name in one):
         if name in of_family or name in WITHOUT_EFFECT:
+            continue
+        if name == NODES and not varies_nodes(measured):
             continue
         axis = axis_with(axis_of(name), (name, *_FAMILIES.get(name, ())), measured)
         if len(axis.levels) > 1:

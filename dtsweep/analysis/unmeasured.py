@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.asked import possible_point
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.model import PREDICTED, PerformanceModel, performance_model
-from dtsweep.analysis.reach import axis_of, settings_key
+from dtsweep.analysis.reach import axis_of
 from dtsweep.analysis.recommend import Recommendation
-from dtsweep.analysis.settings import Settings, settings_of_rows
-from dtsweep.analysis.setups import text_of
+from dtsweep.analysis.setting_values import settings_key, text_of
+from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
 from dtsweep.analysis.study import Study
 from dtsweep.analysis.swept import swept_axes
 from dtsweep.errors import SweepError
@@ -73,7 +73,7 @@ def best_unmeasured(study: Study, recommendation: Recommendation) -> Unmeasured 
     _check(recommendation)
     model = _model_of(study, recommendation)
     # Trials that failed or were skipped are no candidates, either.
-    known = {settings_key(one) for one in settings_of_rows(without_canaries(study.frame))}
+    known = {settings_key(one) for one in _settings_to_ask(without_canaries(study.frame))}
     settings = list(_candidates(model, known, allow=goal.allow))
     if not settings:
         return None
@@ -126,7 +126,7 @@ def _candidates(
         known: keys of the settings that have one.
         allow: semantics in addition to exact updates.
     """
-    levels = [axis.levels for axis in swept_axes(settings_of_rows(model.points))]
+    levels = [axis.levels for axis in swept_axes(_settings_to_ask(model.points))]
     if math.prod(map(len, levels)) > MOST:
         raise SweepError(
             f"there are more than {MOST:,} combinations of the measured values; name points to "
@@ -144,10 +144,18 @@ def _candidates(
             yield settings
 
 
+def _settings_to_ask(rows: pd.DataFrame) -> list[Settings]:
+    """Settings of rows, without the number of nodes: a run can't be asked for it."""
+    return [
+        {name: value for name, value in one.items() if name != NODES}
+        for one in settings_of_rows(rows)
+    ]
+
+
 def _swept_settings(model: PerformanceModel, row: pd.Series[Any]) -> dict[str, str]:
     """Values of the swept axes that a point has; those that its mode does not read are left out."""
     values: dict[str, str] = {}
-    for axis in swept_axes(settings_of_rows(model.points)):
+    for axis in swept_axes(_settings_to_ask(model.points)):
         first, *fields = axis.levels[0]
         kept = [first, *(name for name in fields if row[name] is not None)]
         values |= {axis_of(name): text_of(row[name]) for name in kept}

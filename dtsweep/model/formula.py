@@ -81,6 +81,9 @@ class Terms:
     is_asynchronous: Flags
     """True if a step waits for no other worker's."""
 
+    servers: Numbers
+    """Server processes; 0 where workers exchange with each other."""
+
 
 def terms_of(setups: Setups, *, typical_batch: float) -> Terms:
     """Derive the terms of the formula from settings.
@@ -95,11 +98,12 @@ def terms_of(setups: Setups, *, typical_batch: float) -> Terms:
         relative_batch=setups.micro_batch / typical_batch,
         workers=setups.workers,
         nodes=setups.nodes,
-        per_node=np.ceil(setups.workers / setups.nodes),
+        per_node=setups.per_node,
         plain_passes=setups.accumulation - exchanges,
         exchanges=exchanges,
         payload=setups.payload,
         is_asynchronous=setups.is_asynchronous,
+        servers=setups.servers,
     )
 
 
@@ -121,16 +125,21 @@ def pass_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
 
 def exchange_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
     """Time of an exchange without compute, by the typical pass."""
+    has_servers = terms.servers > 0
     # a ring over all workers sends 2 (K − 1) / K times the bytes through each node's link
     across = np.where(terms.nodes > 1, 2 * (terms.workers - 1) / terms.workers, 0.0)
     across = across * (1 + values["node_contention"] * (terms.per_node - 1)) * terms.payload
     within = 2 * (terms.per_node - 1) / terms.per_node * terms.payload
+    neighbours = terms.per_node - 1
+    # each server takes the payloads of all workers one after another
+    served = terms.workers / np.maximum(terms.servers, 1) * terms.payload
     queue = np.where(terms.is_asynchronous, terms.workers, 0.0)
+    queue = np.where(has_servers, served, queue)
     times: Numbers = (
-        values["node_bandwidth"] * across
+        values["node_bandwidth"] * np.where(has_servers, 0.0, across)
         + values["node_latency"] * np.log2(terms.nodes)
-        + values["local_bandwidth"] * within
-        + values["local_latency"] * (terms.per_node - 1)
+        + values["local_bandwidth"] * np.where(has_servers, 0.0, within)
+        + values["local_latency"] * np.where(has_servers, 0.0, neighbours)
         + values["worker_latency"] * np.log2(terms.workers)
         + values["queue"] * queue
     )

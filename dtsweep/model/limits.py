@@ -14,16 +14,17 @@ FEWEST_MULTI_NODE = 2
 
 
 def reasons_of(setups: Setups, measured: Setups) -> tuple[str | None, ...]:
-    """Say why each configuration can't be predicted; None where it can.
+    """Say why each configuration can't be predicted; None where it can, or was measured.
 
     Args:
         setups: configurations to predict.
         measured: configurations that were measured.
     """
     reasons: list[str | None] = [None] * len(setups)
+    is_measured = setups.are_in(measured)
 
     def refuse(rows: Flags, reason: str) -> None:
-        for row in np.flatnonzero(rows):
+        for row in np.flatnonzero(rows & ~is_measured):
             reasons[row] = reasons[row] or f"unsupported: {reason}"
 
     for name, sizes, largest in _sizes(setups, measured):

@@ -75,8 +75,7 @@ class Axes:
         return np.array(parts)
 
     def _numbers(self, setups: Setups) -> list[Numbers]:
-        per_node = np.ceil(setups.workers / setups.nodes)
-        sizes = [setups.micro_batch, setups.workers, setups.nodes, per_node]
+        sizes = [setups.micro_batch, setups.workers, setups.nodes, setups.per_node]
         columns = [np.log2(size) for size in [*sizes, setups.accumulation, setups.period]]
         columns.append(np.where(setups.nodes > 1, 2.0, 0.0))
         for name, spread in self.numbers:

@@ -15,6 +15,9 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
+_BY_NAME = ("categories", "numbers")
+"""Fields of `Setups` that are mappings."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setups:
@@ -41,6 +44,9 @@ class Setups:
     is_asynchronous: Flags
     """True if a step waits for no other worker's."""
 
+    servers: Numbers
+    """Server processes that all workers exchange with; 0 where workers exchange with each other."""
+
     exchanges_each_pass: Flags
     """True if each pass of a step exchanges, as in modes that shard parameters."""
 
@@ -60,6 +66,33 @@ class Setups:
         samples: Numbers = self.workers * self.micro_batch * self.accumulation
         return samples
 
+    @property
+    def per_node(self) -> Numbers:
+        """Workers of the fullest node, if they are spread evenly.
+
+        >>> setups_of(workers=[3, 4], nodes=2).per_node
+        array([2., 2.])
+        """
+        workers: Numbers = np.ceil(self.workers / self.nodes)
+        return workers
+
+    def are_in(self, others: Setups) -> Flags:
+        """Mark the configurations that are among others, by the settings that others have: (n,).
+
+        >>> setups_of(workers=[3, 4]).are_in(setups_of(workers=[4, 8]))
+        array([False,  True])
+        """
+        names = (*others.categories, *others.numbers)
+        rows = set(others._rows(names))
+        return np.array([row in rows for row in self._rows(names)], dtype=np.bool_)
+
+    def _rows(self, names: tuple[str, ...]) -> list[tuple[Any, ...]]:
+        """Values of each configuration, with those of some categories and numbers."""
+        further = {**self.categories, **self.numbers}
+        own = [getattr(self, one.name) for one in fields(self) if one.name not in _BY_NAME]
+        columns = [*own, *(further[name] for name in names)]
+        return [*zip(*(column.tolist() for column in columns), strict=True)]
+
     def take(self, rows: Any) -> Setups:
         """Choose configurations, by their numbers or by (n,) flags.
 
@@ -69,7 +102,7 @@ class Setups:
         columns: dict[str, Any] = {}
         for one in fields(self):
             values = getattr(self, one.name)
-            if one.name in ("categories", "numbers"):
+            if one.name in _BY_NAME:
                 columns[one.name] = {name: column[rows] for name, column in values.items()}
             else:
                 columns[one.name] = values[rows]
@@ -102,6 +135,7 @@ def setups_of(
         accumulation=column(accumulation),
         period=column(1),
         payload=column(1),
+        servers=column(0),
         is_asynchronous=column(values=False, kind=np.bool_),
         exchanges_each_pass=column(values=False, kind=np.bool_),
         categories={name: column(values, object) for name, values in categories.items()},
@@ -141,8 +175,3 @@ class Prediction:
 
     reasons: tuple[str | None, ...]
     """Sentence that says why a configuration can't be predicted; None where it can."""
-
-    @property
-    def is_supported(self) -> Flags:
-        """True where a configuration can be predicted."""
-        return np.array([reason is None for reason in self.reasons], dtype=np.bool_)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.asked import Asked, asked_of, read_settings, varied_names
 from dtsweep.analysis.launches import PER_SAMPLES, setting_columns
 from dtsweep.analysis.model import PerformanceModel, performance_model
-from dtsweep.analysis.setups import text_of
+from dtsweep.analysis.setting_values import text_of
 from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
 from dtsweep.report.labels import passes_label, point_label, trial_label
@@ -118,12 +118,20 @@ def _print_supported(one: Predictions, *, console: Console) -> None:
     keys = {
         "point": [point_label(row, varying) for _, row in rows.iterrows()],
         "workers": [f"{workers}" for workers in rows["workers"]],
+        **_nodes(one, rows),
         "micro_batch ×\naccumulation": [passes_label(row) for _, row in rows.iterrows()],
     }
     distance = {"distance": rows["where"].tolist()}
     for part in tables_that_fit(keys, _columns(rows), distance, console=console):
         print_table(part, console=console)
     say(console, "± and ranges are 90 % intervals of one more launch.")
+
+
+def _nodes(one: Predictions, rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Column of the number of nodes, where it varies among rows and measured points."""
+    if len({*rows["nodes"], *one.model.points["hosts"].dropna()}) < 2:
+        return {}
+    return {"nodes": [f"{nodes}" for nodes in rows["nodes"]]}
 
 
 def _name(one: Predictions, predictions: Sequence[Predictions]) -> str:

@@ -71,3 +71,15 @@ def test_fields_of_a_mode_belong_to_sync() -> None:
     ]
     shares = by_axes(rows)
     assert {"sync", "micro_batch", "micro_batch × sync"} == {*shares} - {"rest"}
+
+
+def test_nodes_are_an_axis_where_as_many_workers_ran_on_different_numbers() -> None:
+    rows = [
+        row(0.01 * batch**0.3 * hosts, micro_batch=batch, workers=workers, hosts=hosts)
+        for batch in (4, 64)
+        for workers in (4, 8)
+        for hosts in (1, 2, 4)
+    ]
+    shares = by_axes(rows)
+    assert shares["nodes"]["share"] > 0.3
+    assert shares["nodes"]["is_identifiable"]

@@ -122,3 +122,20 @@ def test_one_micro_batch_tells_nothing_of_activations_and_another_workload_has_n
     elsewhere = Point(workload=workloads.Gpt(layers=9), workers=2)
     assert np.isnan(two.predict([elsewhere]).expected).all()
     assert memory_model(pd.DataFrame(trials({"status": "user_error"}))) is None
+
+
+def test_the_memory_of_another_class_is_unknown() -> None:
+    rows = trials(*measured("ddp", 2, (1, 8)), workload="Other", **ON_GPU, **stored_fields(GPT))
+    model = memory_model(rows)
+    assert model is not None
+    (point,) = points("ddp", 2, 4)
+    assert np.isnan(model.predict([point]).expected).all()
+    assert not model.has_evidence([point]).any()
+
+
+def test_rows_of_tables_may_lack_the_settings_of_a_step() -> None:
+    (complete, *others) = measured("ddp", 2, (1, 4, 8))
+    others[0]["accumulation"] = None
+    others[1]["micro_batch"] = None
+    model = model_of(complete, *others)
+    assert [*model.micro_batches.values()] == [{1, 4}]

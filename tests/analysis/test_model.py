@@ -123,6 +123,43 @@ def test_numbers_of_the_user_reach_four_times_as_far_as_measured() -> None:
     )
 
 
+def test_a_measured_point_is_predicted_on_its_own_nodes() -> None:
+    rows = [
+        row(4, batch, hosts=hosts, samples_per_s=100.0 * batch / hosts)
+        for hosts in (1, 2, 4)
+        for batch in (4, 16)
+    ]
+    (model,) = performance_model(frames.trials(*rows, workload=None, workload_layers=None))
+    predicted = model.predict(settings_of_rows(model.points))
+    assert predicted["nodes"].tolist() == model.points["hosts"].tolist()
+    assert predicted["point_id"].tolist() == model.points["point_id"].tolist()
+    asked = model.predict([{"nodes": nodes, "micro_batch": 8} for nodes in (1, 4)])
+    assert asked["samples_per_s"].iloc[0] > 2 * asked["samples_per_s"].iloc[1]
+
+
+def test_trials_are_thinned_without_losing_a_value_of_an_axis() -> None:
+    rows = [
+        row(workers, batch, precision=precision)
+        for workers in (1, 2, 4)
+        for batch in (4, 8, 16)
+        for precision in ("fp32", "bf16")
+    ]
+    (model,) = performance_model(frames.trials(*rows, row(8, 4)), most_trials=10)
+    assert len(model.trials) == 10
+    assert set(model.trials["precision"]) == {"fp32", "bf16"}
+    assert set(model.trials["workers"]) == {1, 2, 4, 8}
+
+
+def test_a_number_that_is_not_above_0_is_unsupported() -> None:
+    rows = [row(1, batch, workload_rate=rate) for batch in (4, 16) for rate in (0.1, 0.5)]
+    (model,) = performance_model(frames.trials(*rows))
+    asked = [{"workload_rate": rate} for rate in (0.1, 0, -3, None, "high")]
+    reasons = model.predict(asked)["reason"].tolist()
+    assert reasons[0] is None
+    assert reasons[1] == "unsupported: measured workload.rate 0.100 to 0.500, and not 0"
+    assert None not in reasons[1:]
+
+
 def test_a_row_of_a_table_that_lacks_settings_predicts_others() -> None:
     (model,) = performance_model(frames.trials({"samples_per_s": 10.0}, {}))
     predicted = model.predict([Point(micro_batch=8)])

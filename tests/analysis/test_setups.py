@@ -10,13 +10,24 @@ import pytest
 
 from dtsweep.analysis import Study
 from dtsweep.analysis.settings import settings_of_points, settings_of_rows
-from dtsweep.analysis.setups import encoding_of, measured_of, setups_of_points, usable_trials
+from dtsweep.analysis.setups import (
+    Encoding,
+    encoding_of,
+    measured_of,
+    setups_of_settings,
+    usable_trials,
+)
+from dtsweep.model.setups import Setups
 from dtsweep.sweep.point import Point
 from tests import frames
 
 
 def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:
     return usable_trials(Study(frames.trials(*rows, **common)).trials)
+
+
+def setups_of(points: list[Point], encoding: Encoding) -> Setups:
+    return setups_of_settings(settings_of_points(points), encoding)
 
 
 def test_a_step_time_is_the_samples_of_a_step_over_the_rate() -> None:
@@ -28,6 +39,7 @@ def test_a_step_time_is_the_samples_of_a_step_over_the_rate() -> None:
     setups, measured = measured_of(rows)
     assert measured.step_s.tolist() == pytest.approx([0.1, 0.1])
     assert setups.is_asynchronous.tolist() == [False, True]
+    assert setups.servers.tolist() == [0, 1]
 
 
 def test_rows_of_one_session_share_a_launch() -> None:
@@ -75,7 +87,7 @@ def test_a_point_has_the_setups_of_its_trial() -> None:
     ]
     encoding = encoding_of(rows, settings_of_points(points))
     of_trials = measured_of(rows, encoding)[0]
-    of_points = setups_of_points(points, encoding)
+    of_points = setups_of(points, encoding)
     # All points that read `overlap` have it.
     assert encoding.categories == ("sync", "compression")
     for name in ("workers", "nodes", "micro_batch", "period", "payload"):
@@ -103,18 +115,60 @@ def test_a_payload_is_declared_or_measured(fields: dict[str, Any], share: float)
         workers=4,
     )
     points = [Point(workers=4, **fields)]
-    assert setups_of_points(points, encoding_of(rows)).payload.tolist() == pytest.approx([share])
+    assert setups_of(points, encoding_of(rows)).payload.tolist() == pytest.approx([share])
+
+
+def test_a_payload_is_compared_with_trials_that_differ_in_the_compression_alone() -> None:
+    rows = trials(
+        {"sync_period": 8, "bytes_sent_per_step": 1000.0},
+        {"sync_period": 16, "bytes_sent_per_step": 500.0},
+        {"sync_period": 8, "bytes_sent_per_step": 500.0, "compression": "powersgd"},
+        samples_per_s=1.0,
+        sync="local_sgd",
+    )
+    assert measured_of(rows)[0].payload.tolist() == [1.0, 1.0, 0.5]
+
+
+def test_a_server_gets_one_payload_of_each_worker() -> None:
+    rows = trials({}, samples_per_s=1.0)
+    point = Point(sync="parameter_server", workers=8, compression="topk", compression_ratio=0.01)
+    assert setups_of([point], encoding_of(rows)).payload.tolist() == pytest.approx([0.02])
+
+
+def test_a_compression_with_an_unknown_ratio_has_an_unknown_payload() -> None:
+    rows = trials({"compression": "topk"}, samples_per_s=1.0)
+    assert measured_of(rows)[0].payload.tolist() == [1.0]
+
+
+def test_a_setting_that_nothing_reads_is_not_the_value_none() -> None:
+    rows = trials(
+        {"sync": "parameter_server", "staleness": None},
+        {"sync": "parameter_server", "staleness": 0},
+        {"sync": "ddp"},
+        samples_per_s=1.0,
+    )
+    texts = measured_of(rows)[0].categories["staleness"]
+    assert texts.tolist() == ["none", "0", "unread"]
 
 
 def test_workers_that_were_not_measured_fill_nodes_like_the_measured() -> None:
     points = [Point(workers=workers) for workers in (4, 8, 18)]
     one_node = encoding_of(trials({"workers": 4, "hosts": 1}, samples_per_s=1.0))
-    assert setups_of_points(points, one_node).nodes.tolist() == [1, 1, 1]
+    assert setups_of(points, one_node).nodes.tolist() == [1, 1, 1]
     nodes = encoding_of(
         trials({"workers": 4, "hosts": 2}, {"workers": 8, "hosts": 2}, samples_per_s=1.0)
     )
     # Four were measured on two nodes; 18 at most four on each.
-    assert setups_of_points(points, nodes).nodes.tolist() == [2, 2, 5]
+    assert setups_of(points, nodes).nodes.tolist() == [2, 2, 5]
+
+
+def test_nodes_are_those_given_else_the_most_frequent_else_filled_by_whole_workers() -> None:
+    rows = [{"workers": workers, "hosts": hosts} for workers, hosts in ((4, 2), (4, 2), (4, 4))]
+    encoding = encoding_of(trials(*rows, {"workers": 5, "hosts": 3}, samples_per_s=1.0))
+    asked = [{"nodes": 4}, {}, {"workers": 7}]
+    settings = [{**settings_of_points([Point(workers=4)])[0], **one} for one in asked]
+    # Two workers on a node, not 5 / 3.
+    assert setups_of_settings(settings, encoding).nodes.tolist() == [4, 2, 4]
 
 
 def test_numbers_of_settings_are_read_whatever_their_type_in_a_frame() -> None:

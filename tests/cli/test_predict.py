@@ -14,6 +14,7 @@ from dtsweep.analysis import Study
 from dtsweep.cli import cli
 from dtsweep.errors import SweepError
 from dtsweep.report.predictions import predictions_of, print_predictions
+from tests import frames
 from tests.pages import ROOT
 
 SAMPLE = str(ROOT / "notebooks" / "samples" / "campaign")
@@ -44,6 +45,22 @@ def test_rows_have_intervals_and_a_distance() -> None:
             "reach 8."
         ) in said
         assert "Settings that were not given are those of ddp workers=2 micro_batch=16 (" in said
+
+
+def test_nodes_are_a_setting_and_a_column_where_they_vary() -> None:
+    rows = [
+        {"workers": 4, "micro_batch": batch, "hosts": hosts, "samples_per_s": 100.0 * batch}
+        for batch in (4, 16)
+        for hosts in (1, 2)
+    ]
+    study = Study(frames.trials(*rows))
+    (found,) = predictions_of(study, ["nodes=1,2 micro_batch=8 workers=4"])
+    assert found.table["nodes"].tolist() == [1, 2]
+    written = io.StringIO()
+    print_predictions([found], console=Console(file=written, width=100))
+    assert " nodes " in written.getvalue()
+    with pytest.raises(SweepError, match="nodes=8 must be a whole number from 1 to the 4 workers"):
+        predictions_of(study, ["nodes=8 workers=4"])
 
 
 def test_json_has_the_same_numbers() -> None:

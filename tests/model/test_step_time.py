@@ -71,7 +71,7 @@ def test_configurations_between_measured_ones_are_predicted(model: StepTimeModel
     away = prediction.log_step_s - np.log(seconds(others)[0])
     assert np.abs(away).max() < 0.1
     assert np.all(np.abs(away) < 1.645 * prediction.error)
-    assert prediction.is_supported.all()
+    assert prediction.reasons == (None,) * len(prediction.reasons)
 
 
 def test_errors_grow_away_from_what_was_measured(model: StepTimeModel) -> None:
@@ -216,3 +216,13 @@ def test_times_that_are_not_positive_are_an_error(times: list[float]) -> None:
     setups = setups_of(workers=np.ones(len(times)))
     with pytest.raises(ValueError, match="at least one, all positive and finite"):
         fit_step_time(setups, measure(setups, np.array(times)))
+
+
+def test_a_central_store_gets_slower_with_workers_and_faster_with_servers() -> None:
+    workers = np.tile([1.0, 2.0, 4.0, 8.0], 3)
+    servers = np.repeat([1.0, 2.0, 4.0], 4)
+    setups = replace(setups_of(workers=workers, micro_batch=8), servers=servers)
+    model = fit_step_time(setups, measure(setups, 0.02 + 0.01 * workers / servers))
+    asked = replace(setups_of(workers=[16, 16], micro_batch=8), servers=np.array([1.0, 4.0]))
+    assert np.exp(model.predict(asked).log_step_s) == pytest.approx([0.18, 0.06], rel=0.15)
+    assert not any("bandwidth" in one.name for one in model.parameters)

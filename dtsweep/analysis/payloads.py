@@ -1,0 +1,83 @@
+"""Bytes of exchanges, as shares of those without compression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, TypeAlias
+
+from dtsweep.analysis.setting_values import (
+    compression_info,
+    compression_name,
+    settings_key,
+    text_of,
+)
+from dtsweep.analysis.settings import Settings
+from dtsweep.sweep.compressions import COMPRESSION_FIELDS
+
+Payloads: TypeAlias = Mapping[tuple[str, str], float]
+"""Measured shares, by mode and compression; the mode is empty for those of all modes."""
+
+OTHER_WAYS = ("parameter_server", "hierarchical")
+"""Modes whose payloads don't travel to every worker or around a ring."""
+
+
+def measured_payloads(measured: Sequence[Settings], sent: Sequence[float]) -> Payloads:
+    """Median shares of sent bytes, of trials that differ in the compression alone.
+
+    Args:
+        measured: settings of n trials.
+        sent: their bytes per step and worker; nan where they are unknown.
+    """
+    plain: dict[Any, list[float]] = {}
+    for one, count in zip(measured, sent, strict=True):
+        if compression_name(one) == "none" and count > 0:
+            plain.setdefault(_without_compression(one), []).append(count)
+    shares: dict[tuple[str, str], list[float]] = {}
+    for one, count in zip(measured, sent, strict=True):
+        whole = plain.get(_without_compression(one))
+        if compression_name(one) != "none" and whole and count > 0:
+            for mode in (one["sync"], ""):
+                key = (mode, _full_name(one))
+                shares.setdefault(key, []).append(count / median(whole))
+    return {name: median(values) for name, values in shares.items()}
+
+
+def payload_of(settings: Settings, payloads: Payloads) -> float:
+    """Bytes of an exchange as a share of those without compression; 1 where it is unknown."""
+    info = compression_info(settings)
+    full_name = _full_name(settings)
+    own = payloads.get((settings["sync"], full_name))
+    is_known = (
+        info is not None
+        and info.bytes_per_value is not None
+        and settings.get("compression_coding") is None
+        and all(settings.get(name) is not None for name in info.reads)
+    )
+    if settings["sync"] in OTHER_WAYS and own is not None:
+        return own
+    if info is None or info.bytes_per_value is None or not is_known:
+        return own or payloads.get(("", full_name), 1.0)
+    share = info.bytes_per_value(settings) / 4
+    if info.exchange == "all_gather" and settings["sync"] not in OTHER_WAYS:
+        # Each payload goes to every worker, and not twice around a ring.
+        share *= settings["workers"] / 2
+    return share
+
+
+def _without_compression(settings: Settings) -> tuple[Any, ...]:
+    """Key of all settings but those of the compression."""
+    return settings_key(
+        {
+            name: value
+            for name, value in settings.items()
+            if name not in ("compression", *COMPRESSION_FIELDS)
+        }
+    )
+
+
+def _full_name(settings: Settings) -> str:
+    """Name a compression with all that decides its bytes."""
+    numbers = [settings.get(name) for name in ("compression_ratio", "compression_rank")]
+    texts = [text_of(number) for number in numbers if number]
+    return " ".join([compression_name(settings), *texts])

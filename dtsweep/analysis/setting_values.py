@@ -1,0 +1,83 @@
+"""Values of settings as numbers and texts, and the settings that have an effect."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dtsweep.analysis.settings import Settings
+from dtsweep.errors import SweepError
+from dtsweep.sweep.compressions import CompressionInfo, compression_of, reads_of
+from dtsweep.sweep.modes import mode_in_results
+from dtsweep.sweep.point import CHOSEN_FIELDS
+
+WITHOUT_EFFECT = ("learning_rate",)
+"""Settings that the step time doesn't depend on."""
+
+JOINED = ("compression", "compression_coding")
+"""Settings that are one category."""
+
+
+def is_read(settings: Settings, name: str) -> bool:
+    """True if a setting has an effect: null may be a value of it, or mean that nothing reads it."""
+    if name not in CHOSEN_FIELDS or settings.get(name) is not None:
+        return True
+    if name in mode_in_results(settings["sync"]).reads:
+        return True
+    return compression_info(settings) is not None and name in reads_of(settings["compression"])
+
+
+def compression_info(settings: Settings) -> CompressionInfo | None:
+    """Declaration of a compression; None without one, or if no package here declares it."""
+    name = settings.get("compression")
+    if name is None:
+        return None
+    try:
+        return compression_of(name)
+    except SweepError:
+        return None
+
+
+def number_of(value: Any) -> float:
+    """Value of a setting as a number; 0 if it isn't one above 0.
+
+    >>> number_of(8), number_of("0.5"), number_of("relu"), number_of(True)
+    (8.0, 0.5, 0.0, 0.0)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return 0.0
+    try:
+        number = float(value)
+    except ValueError:
+        return 0.0
+    return max(0.0, number) if math.isfinite(number) else 0.0
+
+
+def text_of(value: Any) -> str:
+    """Value of a setting as a text: 8.0 and 8 are one, different numbers are not.
+
+    >>> text_of(8.0), text_of(None), text_of(1234567.0), text_of(0.1)
+    ('8', 'none', '1234567', '0.1')
+    """
+    if value is None:
+        return "none"
+    if not isinstance(value, float):
+        return str(value)
+    return str(int(value)) if value.is_integer() else repr(float(value))
+
+
+def compression_name(settings: Settings) -> str:
+    """Name a compression with its coding."""
+    names = [settings.get(name) for name in JOINED]
+    return "+".join(name for name in names if name) or "none"
+
+
+def settings_key(settings: Settings) -> tuple[Any, ...]:
+    """Key of settings that are equal in all that has an effect; null and not given are one."""
+    return tuple(
+        sorted(
+            (name, text_of(value))
+            for name, value in settings.items()
+            if value is not None and name not in WITHOUT_EFFECT
+        )
+    )
