@@ -17,7 +17,6 @@ from dtsweep.analysis.setting_values import settings_key, text_of
 from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
 from dtsweep.analysis.study import Study
 from dtsweep.analysis.swept import swept_axes
-from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,37 +51,50 @@ class Unmeasured:
         return " ".join(["dtsweep run SWEEP.py", *words])
 
 
-def best_unmeasured(study: Study, recommendation: Recommendation) -> Unmeasured | None:
+@dataclass(frozen=True, kw_only=True)
+class NoPoint:
+    """No point was found."""
+
+    reason: str
+    """Sentence, without a full stop, that says why."""
+
+
+def best_unmeasured(study: Study, recommendation: Recommendation) -> Unmeasured | NoPoint:
     """Find the point that was not measured with the best end of its interval.
 
     Candidates are the combinations of measured values of the swept axes that are allowed, can be
-    predicted, and have no trial, skipped ones included. They meet the condition of the goal by
-    their predicted values.
+    predicted, and have no trial, skipped ones included. They meet the condition of the goal and its
+    `least_rate` by their predicted values.
 
     Args:
         study: that the recommendation was made of.
-        recommendation: of a goal by a column of `PREDICTED`.
-
-    Returns:
-        The point; None without a candidate.
-
-    Raises:
-        SweepError: the goal or its condition is by a column that is not predicted.
+        recommendation: of a goal.
     """
-    goal, objective = recommendation.goal, recommendation.objective
-    _check(recommendation)
     model = _model_of(study, recommendation)
+    if model is None:
+        return NoPoint(reason="the measured trials have no micro_batch, which predictions need")
+    if (reason := _reason_against(recommendation, model)) is not None:
+        return NoPoint(reason=reason)
     # Trials that failed or were skipped are no candidates, either.
-    known = {settings_key(one) for one in _settings_to_ask(without_canaries(study.frame))}
-    settings = list(_candidates(model, known, allow=goal.allow))
+    known = {settings_key(one) for one in _settings_to_ask(_trials_of(study, model))}
+    settings = list(_candidates(model, known, allow=recommendation.goal.allow))
     if not settings:
-        return None
+        return NoPoint(reason="each allowed combination of measured values has a trial")
     rows = model.predict(settings)
-    rows = rows[rows["reason"].isna() & rows[objective.name].notna()]
-    if goal.where:
-        rows = rows[study.condition(goal.where).holds(rows).fillna(value=False).astype(bool)]
+    rows = rows[rows["reason"].isna() & rows[recommendation.objective.name].notna()]
     if rows.empty:
-        return None
+        return NoPoint(reason="no combination of measured values without a trial can be predicted")
+    rows = rows[_meets_goal(rows, study, recommendation)]
+    if rows.empty:
+        return NoPoint(reason="no combination of measured values without a trial meets the goal")
+    return _best_of(rows, recommendation, model)
+
+
+def _best_of(
+    rows: pd.DataFrame, recommendation: Recommendation, model: PerformanceModel
+) -> Unmeasured:
+    """Take the predicted point with the best end of its interval."""
+    objective = recommendation.objective
     sign, end = (1, "low") if objective.maximize else (-1, "high")
     best = rows.iloc[int((sign * rows[f"{objective.name}_{end}"]).to_numpy("float64").argmax())]
     gain = best[f"{objective.name}_{end}"] - recommendation.point[objective.name]
@@ -95,25 +107,50 @@ def best_unmeasured(study: Study, recommendation: Recommendation) -> Unmeasured 
     )
 
 
-def _check(recommendation: Recommendation) -> None:
-    names = [recommendation.objective.name, *recommendation.condition_columns]
-    for name in names:
+def _reason_against(recommendation: Recommendation, model: PerformanceModel | None) -> str | None:
+    """Say why nothing can be predicted; None if something can."""
+    for name in (recommendation.objective.name, *recommendation.condition_columns):
         if name not in PREDICTED:
-            raise SweepError(
-                f"{name} is not predicted; leave --predicted out, or ask for one of "
-                f"{', '.join(PREDICTED)}"
-            )
+            return f"{name} is not predicted; ask for one of {', '.join(PREDICTED)}"
+    levels = [axis.levels for axis in swept_axes(_settings_to_ask(model.points))]
+    if math.prod(map(len, levels)) > MOST:
+        return (
+            f"there are more than {MOST:,} combinations of the measured values; name points to "
+            "`dtsweep predict` instead"
+        )
+    return None
 
 
-def _model_of(study: Study, recommendation: Recommendation) -> PerformanceModel:
-    """Model of the recommended point."""
+def _meets_goal(
+    rows: pd.DataFrame, study: Study, recommendation: Recommendation
+) -> pd.Series[bool]:
+    """Mark the predicted points that meet the goal's condition and its least rate."""
+    goal = recommendation.goal
+    rates = [recommendation.point["samples_per_s"], *recommendation.others["samples_per_s"]]
+    is_met = rows["samples_per_s"] >= goal.least_rate * max(rates)
+    if goal.where:
+        is_met &= study.condition(goal.where).holds(rows).fillna(value=False).astype(bool)
+    return is_met
+
+
+def _model_of(study: Study, recommendation: Recommendation) -> PerformanceModel | None:
+    """Model of the recommended point; None if its trials can't be fitted."""
     point = recommendation.point
-    return next(
+    models = [
         model
         for model in performance_model(study)
         if text_of(model.model_digest) == text_of(point["model_digest"])
         and text_of(model.env_id) == text_of(point["env_id"])
-    )
+    ]
+    return models[0] if models else None
+
+
+def _trials_of(study: Study, model: PerformanceModel) -> pd.DataFrame:
+    """Trials of a model and environment, and those that ended before either was known."""
+    rows = without_canaries(study.frame)
+    for name in ("env_id", "model_digest"):
+        rows = rows[rows[name].isna() | (rows[name] == getattr(model, name))]
+    return rows
 
 
 def _candidates(
@@ -127,11 +164,6 @@ def _candidates(
         allow: semantics in addition to exact updates.
     """
     levels = [axis.levels for axis in swept_axes(_settings_to_ask(model.points))]
-    if math.prod(map(len, levels)) > MOST:
-        raise SweepError(
-            f"there are more than {MOST:,} combinations of the measured values; name points to "
-            "`dtsweep predict` instead"
-        )
     for chosen in itertools.product(*levels):
         settings = {**model.fastest}
         for level in chosen:

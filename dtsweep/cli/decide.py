@@ -137,18 +137,18 @@ def recommend(
     recommendations = recommended(
         study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
     )
-    unmeasured = None
-    if predicted:
-        unmeasured = [best_unmeasured(study, one) for one in recommendations]
     if as_json:
         values = [recommendation.as_json(one) for one in recommendations]
-        for value, one in zip(values, unmeasured or (), strict=False):
-            value["predicted"] = unmeasured_json(one)
+        if predicted:
+            for value, one in zip(values, recommendations, strict=True):
+                value["predicted"] = unmeasured_json(best_unmeasured(study, one))
         print_json(values)
         return
+    # A fit of predictions takes seconds, and may fail.
     recommendation.print_all(recommendations, points=study.points, console=console())
-    for measured, one in zip(recommendations, unmeasured or (), strict=False):
-        print_unmeasured(one, measured, console=console())
+    if predicted:
+        for one in recommendations:
+            print_unmeasured(best_unmeasured(study, one), one, console=console())
 
 
 def _goal(

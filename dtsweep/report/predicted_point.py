@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.analysis.unmeasured import NoPoint
 from dtsweep.report.recommendation import quantity
 from dtsweep.report.records import records_of
 from dtsweep.text import count_of, plain, say
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def print_unmeasured(
-    one: Unmeasured | None, recommendation: Recommendation, *, console: Console
+    one: Unmeasured | NoPoint, recommendation: Recommendation, *, console: Console
 ) -> None:
     """Print the point and the command that measures it, or why there is none."""
     for line in words_on(one, recommendation):
@@ -27,10 +28,10 @@ def print_unmeasured(
             say(console, line)
 
 
-def words_on(one: Unmeasured | None, recommendation: Recommendation) -> list[str]:
+def words_on(one: Unmeasured | NoPoint, recommendation: Recommendation) -> list[str]:
     """Put the point into sentences; the last line is a command."""
-    if one is None:
-        return ["Predicted: no combination of measured values without a trial is allowed."]
+    if isinstance(one, NoPoint):
+        return [f"Predicted: {one.reason}."]
     name = one.objective
     ends = [float(one.row[f"{name}{end}"]) for end in ("", "_low", "_high")]
     measured = quantity(name, float(recommendation.point[name]))
@@ -48,16 +49,18 @@ def words_on(one: Unmeasured | None, recommendation: Recommendation) -> list[str
     ]
 
 
-def unmeasured_json(one: Unmeasured | None) -> dict[str, Any] | None:
-    """Give the point as JSON values; None without one.
+def unmeasured_json(one: Unmeasured | NoPoint) -> dict[str, Any]:
+    """Give the point as JSON values.
 
     Returns:
-        `point` (row of `PerformanceModel.predict`), `objective`, `is_better`, `candidates` (a
-        count), `settings` (of the swept axes), and `command`, which measures it.
+        `reason`, why there is no point, else None; and of a point `point` (row of
+        `PerformanceModel.predict`), `objective`, `is_better`, `candidates` (a count), `settings`
+        (of the swept axes), and `command`, which measures it.
     """
-    if one is None:
-        return None
+    if isinstance(one, NoPoint):
+        return {"reason": one.reason}
     return {
+        "reason": None,
         "point": records_of(one.row.to_frame().T.infer_objects())[0],
         "objective": one.objective,
         "is_better": one.is_better,

@@ -63,6 +63,11 @@ def predictions_of(
     """
     configurations = read_settings(texts, shared)
     models = performance_model(study)
+    if not models and not study.trials.empty:
+        raise SweepError(
+            "no trial that ended ok has a rate, workers and a micro_batch, so nothing can be "
+            "predicted; import micro_batch with the other columns"
+        )
     if not models:
         raise SweepError("no trial ended ok, so nothing can be predicted; the report says why")
     varied = varied_names(configurations)

@@ -74,6 +74,12 @@ def test_json_has_the_same_numbers() -> None:
     assert any("exchange" in words for words in found["parameters"])
 
 
+def test_trials_without_a_micro_batch_predict_nothing() -> None:
+    study = Study(frames.trials({"micro_batch": None, "samples_per_s": 10.0}))
+    with pytest.raises(SweepError, match="no trial that ended ok has a rate, workers and a micro"):
+        predictions_of(study, ["workers=4"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
