@@ -29,7 +29,8 @@ from torch import distributed, nn
 from benchmarks.log_entry import heading, table, torchrun
 from benchmarks.sharding import NODE, THRESHOLD, Blocks, peak_of
 from dtsweep import Measure, Point, Sweep
-from dtsweep.analysis.memory import memory_model_of, settings_of
+from dtsweep.analysis.memory import memory_model_of
+from dtsweep.analysis.settings import settings_of_points
 from dtsweep.worker.rank import become_rank, take_device
 
 
@@ -130,13 +131,14 @@ def point_of(row: Mapping[str, Any]) -> Point:
 def score_of(rows: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> Score:
     """Fit to the chosen rows, predict the others."""
     parameters = MODEL.depth * MODEL.block_bytes // 4
+    settings = settings_of_points(point_of(rows[index]) for index in chosen)
     known = [
         {
-            **settings_of(point_of(rows[index])),
+            **one,
             **{"status": "ok", "parameters": parameters, "blocks": f"{MODEL.depth} Sequential"},
             "memory_peak_bytes": rows[index]["memory_peak_bytes"],
         }
-        for index in chosen
+        for one, index in zip(settings, chosen, strict=True)
     ]
     model = memory_model_of(known)
     assert model is not None, "no peak was measured"

@@ -49,9 +49,9 @@ def register() -> None:
 def study_html(study: Study) -> str:
     """Show a study: trials by status, and the settings that vary."""
     from dtsweep.analysis.launches import setting_columns, without_canaries
+    from dtsweep.analysis.setting_values import axis_name
     from dtsweep.analysis.study import Study
     from dtsweep.privacy import redacted_trials, redactor_of_trials
-    from dtsweep.report.labels import axis_name
     from dtsweep.text import count_of
 
     frame = study.frame

@@ -24,6 +24,7 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     scaling         speed-up, efficiency and gain of more workers
     worthwhile      number of workers from which one more doesn't pay
     laws            laws of scaling, fitted to the measured sizes
+    settings        settings of points and of trials in one form
     memory          need of memory of points, measured or not
     training_time   training time, by the number of workers
     node_speeds     relative speeds of the nodes of a mixed cluster
@@ -35,13 +36,13 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     noise           noise behind an answer: the machine's drift, and windows that are too short
     recommend       configuration for a goal: the answer, and what it gives up
     forecast        rounds that a question will take, by simulation from the launches so far
-    settings        settings of points and of trials in one form
     setting_values  values of settings as numbers and texts
     places          numbers of nodes that configurations run on
     payloads        bytes of exchanges, as shares of those without compression
     setups          settings and measurements as the arrays of the performance model
     carried         ratios of measured quantities, carried over to other configurations
     reach           settings that predictions can have
+    model_words     parameters of the step time, in sentences
     model           performance of configurations that were not measured
     swept           swept axes, with their measured values
     importance      importance of the swept axes for the step time

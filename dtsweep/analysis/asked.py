@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dtsweep.analysis.reach import axis_of
-from dtsweep.analysis.setting_values import text_of
+from dtsweep.analysis.setting_values import axis_name, text_of
 from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
 from dtsweep.errors import SweepError, did_you_mean, quoted
 from dtsweep.sweep.axes import parse_setting
@@ -98,7 +97,7 @@ def asked_of(
         SweepError: a name is not a setting of these points, or no point can have these values.
     """
     measured = settings_of_rows(points)
-    known = {axis_of(name): name for one in measured for name in one}
+    known = {axis_name(name): name for one in measured for name in one}
     known |= {name: name for name in (*AXES, NODES)}
     for name in settings:
         if name not in known and not name.startswith("env."):

@@ -14,6 +14,9 @@ NEAR = 0.25
 A distance is the number of doublings between sizes, and 2 for each other category.
 """
 
+GROWTH = 0.05
+"""Least standard deviation of a ratio's logarithm at distance 1: one measured point shows none."""
+
 
 class Carried(NamedTuple):
     """Logarithms of a ratio for n configurations; nan where no measured one has it."""
@@ -22,7 +25,7 @@ class Carried(NamedTuple):
     """(n,) mean of the measured ones, the nearest first of all."""
 
     deviation: Numbers
-    """(n,) standard deviation of them around it."""
+    """(n,) standard deviation of them around it, and of the distance to the nearest."""
 
 
 def carried_over(ratios: Numbers, measured: Setups, setups: Setups) -> Carried:
@@ -37,11 +40,13 @@ def carried_over(ratios: Numbers, measured: Setups, setups: Setups) -> Carried:
     if not is_known.any():
         return Carried(*np.full((2, len(setups)), np.nan))
     logs = np.log(ratios[is_known])
-    weights = (distances(setups, measured.take(is_known)) + NEAR) ** -4.0
+    apart = distances(setups, measured.take(is_known))
+    weights = (apart + NEAR) ** -4.0
     weights /= weights.sum(axis=1, keepdims=True)
     mean = weights @ logs
     squares = (logs[None, :] - mean[:, None]) ** 2
-    return Carried(mean, np.sqrt((weights * squares).sum(axis=1)))
+    around = np.sqrt((weights * squares).sum(axis=1))
+    return Carried(mean, np.hypot(around, GROWTH * apart.min(axis=1)))
 
 
 def distances(setups: Setups, measured: Setups) -> Numbers:

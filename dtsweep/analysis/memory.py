@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dtsweep.analysis.settings import settings_of_points
 from dtsweep.model.memory import PARTS, FittedMemory, MemorySetups, Need
 from dtsweep.model.memory_fit import MeasuredPeaks, fit_memory
 from dtsweep.model.memory_terms import STATE_SHARES, Setting, moments_of
 from dtsweep.model.setups import Flags, Numbers
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.values import stored_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,7 @@ class MemoryModel:
         Returns:
             `expected`, `low` and `high`: (points,) each.
         """
-        return self.predict_rows([settings_of(point) for point in points])
+        return self.predict_rows(settings_of_points(points))
 
     def predict_rows(self, rows: Sequence[Row]) -> Need:
         """Predict as `predict` does.
@@ -98,7 +98,7 @@ class MemoryModel:
         Returns:
             (points,), nan where the need or the device's memory is unknown.
         """
-        setups = self._setups([settings_of(point) for point in points])
+        setups = self._setups(settings_of_points(points))
         capacity = capacity_bytes or self.capacity_bytes or math.nan
         return self.fitted.probability_to_fit(setups, capacity)
 
@@ -108,7 +108,7 @@ class MemoryModel:
         Activations need two micro-batches of their precision and checkpointing. Where states alone
         are too much, any peak does.
         """
-        setups = self._setups([settings_of(point) for point in points])
+        setups = self._setups(settings_of_points(points))
         grows = [len(self.micro_batches.get(name, ())) > 1 for name in _activations(setups)]
         capacity = self.capacity_bytes or math.inf
         states = _without_activations(setups)
@@ -199,17 +199,6 @@ def _fitted(rows: Sequence[Row], model_bytes: Mapping[str, float], *, is_gpu: bo
         micro_batches={name: frozenset(sizes) for name, sizes in micro_batches.items()},
         capacity_bytes=None if np.isnan(free).all() else float(np.nanmax(free)),
     )
-
-
-def settings_of(point: Point) -> dict[str, Any]:
-    """Give the settings of a point by the names of columns, without what a run finds out."""
-    own = {"optimizer": None} if point.has_own_optimizer else {}
-    return {
-        **point.columns(),
-        **own,
-        **stored_fields(point.workload),
-        "workload": type(point.workload).__name__,
-    }
 
 
 def _setups_of(

@@ -11,7 +11,8 @@ import numpy as np
 
 from dtsweep.analysis.carried import carried_over
 from dtsweep.analysis.launches import PER_SAMPLES, setting_columns, without_canaries
-from dtsweep.analysis.memory import MemoryModel, memory_model
+from dtsweep.analysis.memory import PARAMETER_BYTES, MemoryModel, memory_model
+from dtsweep.analysis.model_words import model_words
 from dtsweep.analysis.reach import Reach, reach_of
 from dtsweep.analysis.setting_values import settings_key
 from dtsweep.analysis.settings import NODES, Settings, settings_of_points, settings_of_rows
@@ -24,8 +25,8 @@ from dtsweep.analysis.setups import (
 )
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.spread import of_environment
-from dtsweep.model.setups import Measured, Numbers, Setups
-from dtsweep.model.step_time import NORMAL_90, StepTimeModel, fit_step_time
+from dtsweep.model.setups import NORMAL_90, Measured, Numbers, Setups
+from dtsweep.model.step_time import StepTimeModel, fit_step_time
 from dtsweep.sweep.point import Point
 
 if TYPE_CHECKING:
@@ -104,8 +105,10 @@ class PerformanceModel:
 
     @property
     def words(self) -> list[str]:
-        """Parameters of the step time in sentences, in units that a person can check."""
-        return self.step_time.words()
+        """Parameters of the step time in at most eight sentences."""
+        counts = set(self.trials["parameters"].dropna())
+        gradient_bytes = PARAMETER_BYTES * float(max(counts)) if len(counts) == 1 else None
+        return model_words(self.step_time.posterior, gradient_bytes=gradient_bytes)
 
     def predict(self, asked: Sequence[Settings] | Sequence[Point]) -> pd.DataFrame:
         """Predict configurations.

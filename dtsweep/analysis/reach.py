@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dtsweep.analysis.setting_values import WITHOUT_EFFECT, is_read, number_of, text_of
+from dtsweep.analysis.setting_values import WITHOUT_EFFECT, axis_name, is_read, number_of, text_of
 from dtsweep.analysis.settings import NODES, Settings
 from dtsweep.analysis.setups import Encoding
 from dtsweep.model.limits import REACH
@@ -30,7 +30,7 @@ class Reach:
         """Say why a configuration can't be predicted; None if its settings are within reach."""
         for name, known in self.constant.items():
             if name in settings and text_of(settings[name]) not in known:
-                return f"unsupported: measured {axis_of(name)}: {', '.join(sorted(known))}"
+                return f"unsupported: measured {axis_name(name)}: {', '.join(sorted(known))}"
         for name, (low, high) in self.ranges.items():
             if not is_read(settings, name):
                 continue
@@ -38,13 +38,13 @@ class Reach:
             ends = [format_number(end, digits=3) for end in (low, high)]
             if not value:
                 return (
-                    f"unsupported: measured {axis_of(name)} {' to '.join(ends)}, and not "
+                    f"unsupported: measured {axis_name(name)} {' to '.join(ends)}, and not "
                     f"{text_of(settings.get(name))}"
                 )
             if not low / REACH <= value <= high * REACH:
                 reach = [format_number(end, digits=3) for end in (low / REACH, high * REACH)]
                 return (
-                    f"unsupported: measured {axis_of(name)} {' to '.join(ends)}; "
+                    f"unsupported: measured {axis_name(name)} {' to '.join(ends)}; "
                     f"predictions reach {' to '.join(reach)}"
                 )
         return None
@@ -74,14 +74,3 @@ def reach_of(measured: Sequence[Settings], encoding: Encoding) -> Reach:
         if name not in unknown or known != frozenset({text_of(None)})
     }
     return Reach(constant=constant, ranges=ranges)
-
-
-def axis_of(name: str) -> str:
-    """Name a setting as a sweep file does.
-
-    >>> axis_of("workload_width"), axis_of("workload_args.lr"), axis_of("env.OMP_NUM_THREADS")
-    ('workload.width', 'args.lr', 'env.OMP_NUM_THREADS')
-    """
-    if name.startswith("workload_args."):
-        return name.removeprefix("workload_")
-    return name.replace("workload_", "workload.", 1)

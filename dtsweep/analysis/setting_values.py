@@ -10,6 +10,7 @@ from dtsweep.errors import SweepError
 from dtsweep.sweep.compressions import CompressionInfo, compression_of, reads_of
 from dtsweep.sweep.modes import mode_in_results
 from dtsweep.sweep.point import CHOSEN_FIELDS
+from dtsweep.sweep.values import ARGS
 
 WITHOUT_EFFECT = ("learning_rate",)
 """Settings that the step time doesn't depend on."""
@@ -64,6 +65,17 @@ def text_of(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return str(int(value)) if value.is_integer() else repr(float(value))
+
+
+def axis_name(column: str) -> str:
+    """Name a column of a setting as a sweep file does.
+
+    >>> axis_name("workload_width"), axis_name("workload_args.batch-size"), axis_name("env.OMP")
+    ('workload.width', 'args.batch-size', 'env.OMP')
+    """
+    if column.startswith(f"workload_{ARGS}"):
+        return column.removeprefix("workload_")
+    return column.replace("workload_", "workload.", 1)
 
 
 def compression_name(settings: Settings) -> str:

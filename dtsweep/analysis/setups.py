@@ -156,7 +156,7 @@ def measured_of(trials: pd.DataFrame, encoding: Encoding | None = None) -> tuple
     measured = Measured(
         step_s=setups.samples_per_step / rate,
         error=errors,
-        pass_s=trials["pass_s"].to_numpy("float64"),
+        pass_s=trials["pass_s"].where(trials["pass_s"] > 0).to_numpy("float64"),
         launch=trials["launch"].factorize()[0].astype(np.int64),
     )
     return setups, measured

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dtsweep.analysis.places import varies_nodes
-from dtsweep.analysis.reach import axis_of
-from dtsweep.analysis.setting_values import WITHOUT_EFFECT, text_of
+from dtsweep.analysis.setting_values import WITHOUT_EFFECT, axis_name, text_of
 from dtsweep.analysis.settings import NODES, Settings
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS
@@ -42,7 +41,7 @@ def swept_axes(measured: Sequence[Settings]) -> list[SweptAxis]:
             continue
         if name == NODES and not varies_nodes(measured):
             continue
-        axis = axis_with(axis_of(name), (name, *_FAMILIES.get(name, ())), measured)
+        axis = axis_with(axis_name(name), (name, *_FAMILIES.get(name, ())), measured)
         if len(axis.levels) > 1:
             axes.append(axis)
     return axes

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.asked import possible_point
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.model import PREDICTED, PerformanceModel, performance_model
-from dtsweep.analysis.reach import axis_of
 from dtsweep.analysis.recommend import Recommendation
-from dtsweep.analysis.setting_values import settings_key, text_of
+from dtsweep.analysis.setting_values import axis_name, settings_key, text_of
 from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
 from dtsweep.analysis.study import Study
 from dtsweep.analysis.swept import swept_axes
@@ -107,7 +106,7 @@ def _best_of(
     )
 
 
-def _reason_against(recommendation: Recommendation, model: PerformanceModel | None) -> str | None:
+def _reason_against(recommendation: Recommendation, model: PerformanceModel) -> str | None:
     """Say why nothing can be predicted; None if something can."""
     for name in (recommendation.objective.name, *recommendation.condition_columns):
         if name not in PREDICTED:
@@ -127,7 +126,7 @@ def _meets_goal(
     """Mark the predicted points that meet the goal's condition and its least rate."""
     goal = recommendation.goal
     rates = [recommendation.point["samples_per_s"], *recommendation.others["samples_per_s"]]
-    is_met = rows["samples_per_s"] >= goal.least_rate * max(rates)
+    is_met: pd.Series[bool] = rows["samples_per_s"] >= goal.least_rate * max(rates)
     if goal.where:
         is_met &= study.condition(goal.where).holds(rows).fillna(value=False).astype(bool)
     return is_met
@@ -190,5 +189,5 @@ def _swept_settings(model: PerformanceModel, row: pd.Series[Any]) -> dict[str, s
     for axis in swept_axes(_settings_to_ask(model.points)):
         first, *fields = axis.levels[0]
         kept = [first, *(name for name in fields if row[name] is not None)]
-        values |= {axis_of(name): text_of(row[name]) for name in kept}
+        values |= {axis_name(name): text_of(row[name]) for name in kept}
     return values

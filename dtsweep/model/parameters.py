@@ -8,10 +8,7 @@ import numpy as np
 
 from dtsweep.model.formula import COUNT, PRIORS
 from dtsweep.model.posterior import Posterior
-from dtsweep.model.setups import Numbers
-
-NORMAL_90 = 1.645
-"""Half-width of a normal distribution's 90 % interval, in standard deviations."""
+from dtsweep.model.setups import NORMAL_90, Numbers
 
 OF_PASS = ("pass_overhead", "pass_floor", "sample")
 """First parameters, which each model has."""
@@ -67,51 +64,6 @@ def _units(posterior: Posterior) -> Numbers:
     one_pass = float(np.exp(frame.log_pass))
     units = {"s": one_pass, "s/sample": one_pass / frame.typical_batch, "1": 1.0}
     return np.array([*(units[prior.unit] for prior in PRIORS), *np.ones(2 * len(frame.offsets))])
-
-
-def words_of(posterior: Posterior) -> list[str]:
-    """Say what the parameters mean, a line each for pass, exchange, waiting and each offset."""
-    values = {parameter.name: parameter for parameter in parameters_of(posterior)}
-    time = {name: seconds(one.value) for name, one in values.items() if one.unit[0] == "s"}
-    lines = [
-        f"pass {time['pass_overhead']} + {time['sample']} per sample,"
-        f" at least {time['pass_floor']} for all samples"
-    ]
-    if "node_bandwidth" in values:
-        lines.append(
-            f"exchange between nodes {time['node_latency']} × log2 nodes"
-            f" + {time['node_bandwidth']} × 2 (workers − 1) / workers"
-        )
-    if "node_contention" in values:
-        share = values["node_contention"].value
-        lines.append(f"exchange between nodes {share:.1%} slower per further worker of a node")
-    if "local_bandwidth" in values:
-        lines.append(
-            f"exchange within a node {time['local_latency']} × (workers − 1)"
-            f" + {time['local_bandwidth']} × 2 (workers − 1) / workers"
-        )
-    if "worker_latency" in values:
-        lines.append(f"exchange of all workers {time['worker_latency']} × log2 workers")
-        lines += _waiting(posterior, values)
-    for name, one in values.items():
-        if " of " in name:
-            lines.append(f"{name} {one.value:.2g} ({one.low:.2g} to {one.high:.2g})")
-    return lines
-
-
-def _waiting(posterior: Posterior, values: dict[str, Parameter]) -> list[str]:
-    """Say what of the exchange compute hides, and what stragglers cost, where most workers ran."""
-    setups = posterior.setups
-    most = setups.take([int(np.argmax(setups.workers))])
-    workers = float(most.workers[0])
-    hidden = posterior.linear.frame.hidden_share(posterior.parameters()[0], most)
-    lines = [f"{float(hidden[0]):.0%} of the exchange hidden at {workers:g} workers"]
-    if "stragglers" in values:
-        slower = values["stragglers"].value * np.sqrt(2 * np.log(workers))
-        lines.append(f"slowest of {workers:g} workers {slower:.1%} slower than the mean")
-    if "contention" in values:
-        lines.append(f"pass {values['contention'].value:.1%} slower per further worker of a node")
-    return lines
 
 
 def seconds(value: float) -> str:

@@ -142,23 +142,39 @@ class Posterior:
         prior = separate[0] * outputs.by_exchange**2 + separate[1]
         factors = (outputs.by_compute**2, outputs.by_exchange**2, 1.0)
         variances = self.strengths.variances(SMOOTH)
-        for part, mask in enumerate(self.axes.parts):
-            correlation, _ = matern(squares[mask], self.strengths.lengths[mask])
+        lengths = self.strengths.lengths
+        masks = self.axes.parts
+        correlations = [matern(squares[mask], lengths[mask])[0] for mask in masks]
+        for part, correlation in enumerate(correlations):
             shared += variances[part] * weights[part] * correlation[:, observed.row]
             prior += variances[part] * factors[part]
         scaled = slopes[0][:, :-2] * self.linear.frame.deviations**2
         shared += scaled @ self.evidence.slope.T
         prior += np.sum(scaled * slopes[0][:, :-2], axis=1)
         variance = np.maximum(prior - self._explained(shared), 0) + separate[2]
-        nearest = np.max(correlation, axis=1)
+        # the last part depends on all axes
+        nearest = np.max(correlations[-1], axis=1)
         return means[0] + shared @ self.weights, np.sqrt(variance), nearest
 
     def parameters(self) -> tuple[Numbers, Numbers]:
         """Means and standard deviations of the logarithms of the (parameters,)."""
+        return self.contrasts(np.eye(len(self.linear.frame.means)))
+
+    def contrasts(self, weights: Numbers) -> tuple[Numbers, Numbers]:
+        """Means and standard deviations of sums of the logarithms of parameters.
+
+        Args:
+            weights: (n, parameters) of each sum.
+
+        Returns:
+            Two (n,) arrays.
+        """
         frame = self.linear.frame
-        shared = frame.deviations[:, None] ** 2 * self.evidence.slope.T
-        variance = frame.deviations**2 - self._explained(shared)
-        return frame.means + shared @ self.weights, np.sqrt(np.maximum(variance, 0))
+        scaled = weights * frame.deviations**2
+        shared = scaled @ self.evidence.slope.T
+        variance = np.sum(scaled * weights, axis=1) - self._explained(shared)
+        means = weights @ frame.means + shared @ self.weights
+        return means, np.sqrt(np.maximum(variance, 0))
 
     def standardised(self) -> Numbers:
         """Errors of the step times, each predicted from other configurations, by its deviation."""

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 Numbers: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]
 
+NORMAL_90 = 1.645
+"""Half-width of a normal distribution's 90 % interval, in standard deviations."""
+
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 _BY_NAME = ("categories", "numbers")

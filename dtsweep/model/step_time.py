@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 
 from dtsweep.model.limits import reasons_of
-from dtsweep.model.parameters import Parameter, parameters_of, words_of
+from dtsweep.model.parameters import Parameter, parameters_of
 from dtsweep.model.physics import fit_formula, frame_of, observed_of
 from dtsweep.model.posterior import Linear, Posterior, condition, evidence_of
 from dtsweep.model.residual import axes_of, fit_strengths
-from dtsweep.model.setups import Measured, Numbers, Prediction, Setups
-
-NORMAL_90 = 1.645
-"""Half-width of a normal distribution's 90 % interval, in standard deviations."""
+from dtsweep.model.setups import NORMAL_90, Measured, Numbers, Prediction, Setups
 
 FEWEST_LEFT_OUT = 5
 """Configurations, below which errors are not calibrated by leaving each out."""
@@ -54,10 +51,6 @@ class StepTimeModel:
     def parameters(self) -> tuple[Parameter, ...]:
         """Parameters of the formula with 90 % intervals, in units that a person can check."""
         return parameters_of(self.posterior)
-
-    def words(self) -> list[str]:
-        """Say in sentences what the parameters mean."""
-        return words_of(self.posterior)
 
     def with_measured(self, setups: Setups, log_step_s: Numbers) -> StepTimeModel:
         """Condition the model on step times of k more configurations, without a fit.

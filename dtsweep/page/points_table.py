@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.analysis.setting_values import axis_name
 from dtsweep.plots.numbers import rounded as significant
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.content import Content
 from dtsweep.report.labels import (
     BATCH_SHAPE,
-    axis_name,
     model_columns,
     model_label,
     point_key,

@@ -84,15 +84,17 @@ class MemoryFit:
             return None
         if counts != self._fitted_to:
             # Its imports take longer than most plans.
-            from dtsweep.analysis.memory import memory_model_of, settings_of
+            from dtsweep.analysis.memory import memory_model_of
+            from dtsweep.analysis.settings import settings_of_points
 
+            settings = settings_of_points(peak.point for peak in self.peaks)
             rows = [
                 {
-                    **settings_of(peak.point),
+                    **one,
                     **{name: peak.facts.get(name) for name in FACTS},
                     "status": peak.status,
                 }
-                for peak in self.peaks
+                for one, peak in zip(settings, self.peaks, strict=True)
             ]
             self._model = memory_model_of(rows)
             self._fitted_to = counts

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from dtsweep.analysis.setting_values import axis_name
 from dtsweep.plots.numbers import number
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.points import PlotPoint, best_sentence, name_columns, points_of
 from dtsweep.plots.style import SCALE, cut, joined, label
 from dtsweep.report.content import Content
-from dtsweep.report.labels import axis_name
 from dtsweep.report.plot_axes import axis_for, tick_label
 from dtsweep.text import count_of, format_number
 

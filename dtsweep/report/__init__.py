@@ -38,9 +38,9 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
 
 from __future__ import annotations
 
+from dtsweep.analysis.setting_values import axis_name
 from dtsweep.report.content import Content, content_of
 from dtsweep.report.frontiers import Frontier
-from dtsweep.report.labels import axis_name
 
 __all__ = ["Content", "Frontier", "axis_name", "content_of"]
 

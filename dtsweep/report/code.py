@@ -8,7 +8,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
-from dtsweep.report.labels import axis_name
+from dtsweep.analysis.setting_values import axis_name
 from dtsweep.sweep.point import AXES, DEFAULTS
 from dtsweep.sweep.secret import HIDDEN, hidden
 

@@ -19,13 +19,14 @@ from dtsweep.analysis import (
 )
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.recommend import Recommendation
+from dtsweep.analysis.setting_values import axis_name
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.advice import advice_on, frontier_answer, limits_on, recommended_in
 from dtsweep.report.doubts import conditions_on, doubts_on
 from dtsweep.report.frontiers import Frontier, frontiers_of
-from dtsweep.report.labels import axis_name, model_columns, point_label
+from dtsweep.report.labels import model_columns, point_label
 from dtsweep.report.notes import notes_on
 from dtsweep.report.scaling_words import scaling_sentences
 from dtsweep.results.schema import IMPORTED

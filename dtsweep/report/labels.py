@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
+from dtsweep.analysis.setting_values import axis_name
 from dtsweep.errors import LABEL_SHOWN, one_line, shortened
 from dtsweep.inference.spread import POINT
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
@@ -18,17 +19,6 @@ if TYPE_CHECKING:
 
 BATCH_SHAPE = ("workers", "micro_batch", "accumulation")
 """Settings that a table of points gives a column each; a label leaves them out."""
-
-
-def axis_name(column: str) -> str:
-    """Name a column of a setting as a sweep file does.
-
-    >>> axis_name("workload_width"), axis_name("workload_args.batch-size"), axis_name("micro_batch")
-    ('workload.width', 'args.batch-size', 'micro_batch')
-    """
-    if column.startswith(f"workload_{ARGS}"):
-        return column.removeprefix("workload_")
-    return column.replace("workload_", "workload.", 1)
 
 
 def argument_columns(columns: Sequence[str]) -> list[str]:

@@ -112,6 +112,9 @@ def print_predictions(predictions: Sequence[Predictions], *, console: Console) -
         for _, row in one.table[one.table["reason"].notna()].iterrows():
             say(console, f"{trial_label(row, varying)}: {row['reason']}.")
         say(console, _bases(one))
+        say(console, "The model", style="bold")
+        for line in one.model.words:
+            say(console, f"  {line}")
 
 
 def _print_supported(one: Predictions, *, console: Console) -> None:

@@ -182,3 +182,37 @@ def test_each_model_and_environment_has_its_own() -> None:
     assert [(one.env_id, one.model_digest, len(one.points)) for one in models] == [
         *(("a", "x", 2), ("a", "y", 1), ("b", "x", 1), ("b", "y", 1)),
     ]
+
+
+def test_the_deviation_of_a_carried_ratio_grows_from_a_single_measured_point() -> None:
+    rows = [row(1, batch, energy_j_per_sample=1.0 if batch == 4 else None) for batch in (4, 64)]
+    (model,) = performance_model(frames.trials(*rows, row(2, 4, energy_j_per_sample=None)))
+    predicted = model.predict([{"micro_batch": batch, "workers": 1} for batch in (4, 64)])
+    widths = {
+        name: np.log(predicted[f"{name}_high"] / predicted[f"{name}_low"]).to_numpy("float64")
+        for name in ("energy_j_per_sample", "samples_per_s")
+    }
+    extra = widths["energy_j_per_sample"] ** 2 - widths["samples_per_s"] ** 2
+    # Four doublings away from the point with energy: four times 5 %.
+    assert extra == pytest.approx([0, (2 * 1.645 * 0.2) ** 2], abs=1e-6)
+
+
+def test_words_have_bandwidths_and_the_names_of_the_user() -> None:
+    rows = [
+        row(workers, batch, hosts=workers, workload_act=act, samples_per_s=slower * rate)
+        for act, slower in (("relu", 1.0), ("gelu", 0.5))
+        for workers in (1, 2, 4, 8)
+        for batch in (4, 16)
+        for rate in [row(workers, batch)["samples_per_s"]]
+        if (workers, act) != (8, "gelu")
+    ]
+    (model,) = performance_model(frames.trials(*rows))
+    words = model.words
+    assert len(words) <= 8
+    assert words[0].startswith("pass: ")
+    # 4 MB of gradients in 20 ms.
+    (line,) = [line for line in words if line.startswith("exchange between nodes")]
+    assert "+ 4 MB / 0." in line
+    assert any(line.startswith("compute of workload.act=gelu: ") for line in words)
+    assert not any("workload.act=relu" in line for line in words)
+    assert any("compute hides" in line and "at 8 workers" in line for line in words)

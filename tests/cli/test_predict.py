@@ -45,6 +45,7 @@ def test_rows_have_intervals_and_a_distance() -> None:
             "reach 8."
         ) in said
         assert "Settings that were not given are those of ddp workers=2 micro_batch=16 (" in said
+        assert "The model pass: " in said
 
 
 def test_nodes_are_a_setting_and_a_column_where_they_vary() -> None:
@@ -71,7 +72,7 @@ def test_json_has_the_same_numbers() -> None:
     assert (row["micro_batch"], row["workers"], row["sync"]) == (8, 2, "ddp")
     assert row["where"] == "near"
     assert row["reason"] is None
-    assert any("exchange" in words for words in found["parameters"])
+    assert found["parameters"][0].startswith("pass: ")
 
 
 def test_trials_without_a_micro_batch_predict_nothing() -> None:

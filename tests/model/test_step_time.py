@@ -59,12 +59,6 @@ def test_parameters_of_the_formula_are_recovered(model: StepTimeModel) -> None:
     assert bandwidth.value == pytest.approx(0.03, rel=0.5)
 
 
-def test_words_name_times_in_units_that_a_person_can_check(model: StepTimeModel) -> None:
-    lines = model.words()
-    assert "ms per sample" in lines[0] or "µs per sample" in lines[0]
-    assert any("of the exchange hidden at 16 workers" in line for line in lines)
-
-
 def test_configurations_between_measured_ones_are_predicted(model: StepTimeModel) -> None:
     others = setups_of(workers=[2, 6, 12, 16], nodes=[1, 2, 4, 4], micro_batch=[8, 32, 8, 24])
     prediction = model.predict(others)
@@ -208,7 +202,7 @@ def test_strange_measurements_give_finite_predictions(name: str, spread: float) 
     assert np.all(np.isfinite(prediction.log_step_s))
     assert np.all(np.isfinite(prediction.error) & (prediction.error > 0))
     assert all(np.isfinite([one.value, one.low]).all() for one in model.parameters)
-    assert model.words()[0].startswith("pass ")
+    assert len(model.parameters) >= 3
 
 
 @pytest.mark.parametrize("times", [[], [0.1, np.nan], [0.1, 0.0]])
