@@ -63,7 +63,10 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     no_room = cache(partial(_no_room, sweep, cluster))
     prepared = Prepared(sweep=sweep, cluster=cluster, no_room=no_room)
     nests = sweep.measure.nested and not sweep.measure.fresh
-    return replace(prepared, nests=nests and _stays(prepared, plan))
+    # A search has planned with the sessions of its sweep, and its choices must not depend on nodes.
+    if sweep.search is None:
+        nests = nests and _stays(prepared, plan)
+    return replace(prepared, nests=nests)
 
 
 def _most_sessions(sweep: Sweep, cluster: Cluster) -> float:

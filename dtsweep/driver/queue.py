@@ -17,7 +17,7 @@ from dtsweep.plan.canary_choice import choose_canaries, has_canaries
 from dtsweep.plan.estimate import FIRST_PACE, Pace
 from dtsweep.plan.memory_fit import MemoryFit, Peak
 from dtsweep.plan.pruning import FittingPoints, out_of_memory
-from dtsweep.plan.trial import Trial
+from dtsweep.plan.trial import Trial, fits_session
 from dtsweep.results.statuses import ATTEMPTS, is_retried
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep
@@ -195,11 +195,9 @@ class Queue:
         if queue.live is None or not is_kept or self._sweep.measure.fresh:
             return False
         first = queue.group[0][0]
-        world = first.point.world
         repeat, largest = queue.live
-        if self._sweep.measure.nested and world.workers < largest.workers:
-            world = replace(world, workers=largest.workers)
-        return (first.repeat, world) == (repeat, largest)
+        nests = self._sweep.measure.nested
+        return first.repeat == repeat and fits_session(first.point.world, largest, nests=nests)
 
     def left_s(self, slot: int, *, is_up: bool) -> float:
         """Expected time of the attempts that are left of a slot's session, in seconds.

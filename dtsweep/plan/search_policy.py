@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dtsweep.errors import SweepError
 from dtsweep.plan.policy import NOTHING_SPENT, Round, Rows, Spent
-from dtsweep.plan.search_pool import SearchPool, chances_of, charges_in, pool_of
+from dtsweep.plan.search_pool import SearchPool, chances_of, pool_of
+from dtsweep.plan.search_sessions import charges_in, live_world
 from dtsweep.plan.search_worth import FrontierWorth, Worth, worth_of
 from dtsweep.plan.settle import Settle, is_over, states_of
 from dtsweep.results.certificate import Certificate
@@ -91,7 +93,11 @@ class SearchPolicy:
         over: Collection[str] = (),
         spent: Spent = NOTHING_SPENT,
     ) -> Sequence[Round]:
-        """Replay the batches, each by the rows of those before it; then the rounds."""
+        """Replay the batches, each by the rows of those before it; then the rounds.
+
+        Raises:
+            SweepError: the goal allows the updates of no point, or no trial knows its objective.
+        """
         if not points:
             return []
         states = states_of(rows)
@@ -114,6 +120,13 @@ class SearchPolicy:
         chosen = [point for batch in batches for point in batch.points]
         confirming = self._settle.rounds(chosen, rows, over=over, spent=spent)[1:]
         rounds = [*batches, *confirming]
+        if not rounds:
+            semantics = sorted({point.semantics for point in points})
+            raise SweepError(
+                f"all points have updates that the goal does not allow: {', '.join(semantics)}; "
+                f"add allow={tuple(semantics)}",
+                word="goal",
+            )
         rounds[-1] = replace(rounds[-1], certificate=choice.certificate)
         return rounds
 
@@ -127,9 +140,7 @@ class SearchPolicy:
         ]
         key = frozenset([*chosen, *(row["attempt_id"] for row in earlier)])
         if key not in self._choices:
-            live = None
-            if batches:
-                live = _largest_world(batches[-1].points)
+            live = live_world(self.sweep, [batch.points for batch in batches])
             self._choices[key] = self._next(points, earlier, chosen, live=live)
         return self._choices[key]
 
@@ -179,11 +190,11 @@ class SearchPolicy:
         pool = state.pool
         model = fit_step_time(pool.measured_setups, pool.measured)
         prediction = model.predict(pool.setups)
-        worth, factors = worth_of(self.sweep, pool, state.study, prediction)
+        worth = worth_of(self.sweep, pool, state.study, prediction)
         progress = Progress(
             measured=pool.rows,
             log_step_s=np.log(pool.measured.step_s),
-            chance=state.chances * factors,
+            chance=state.chances,
             live=state.live,
         )
         estimates = progress.estimates(prediction)
@@ -210,8 +221,5 @@ class SearchPolicy:
             zone=zone,
             gain=gain,
             is_frontier=isinstance(worth, FrontierWorth),
+            has_answer=worth.has_answer(estimates),
         )
-
-
-def _largest_world(points: Sequence[Point]) -> World:
-    return max((point.world for point in points), key=lambda world: world.workers)

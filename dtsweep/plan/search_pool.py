@@ -1,4 +1,4 @@
-"""Points of a search as arrays: their settings, the cost of a trial, its chance to end well."""
+"""Points of a search as arrays: their settings, and the chance of a trial to end well."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.plan.estimate import TRIAL_REST_S, pace_of
 from dtsweep.plan.policy import Rows
 from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
-from dtsweep.sweep.point import Point, World, identity
-from dtsweep.sweep.settings import Measure, Sweep
+from dtsweep.sweep.mode_info import SEMANTICS
+from dtsweep.sweep.point import Point, identity
+from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.values import workload_fields
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtsweep.model.setups import Measured, Numbers, Setups
-    from dtsweep.search.choice import Charges
+    from dtsweep.model.setups import Flags, Measured, Numbers, Setups
 
 Numbering: TypeAlias = NDArray[np.int64]
 
@@ -85,59 +84,12 @@ def pool_of(sweep: Sweep, points: Sequence[Point], trials: pd.DataFrame) -> Sear
     )
 
 
-def charges_in(
-    sweep: Sweep, pool: SearchPool, rows: Rows, *, measure: Measure, live: World | None
-) -> tuple[Charges, int | None]:
-    """Give the accelerator-seconds of a trial of each point, and the number of the live world.
-
-    A live session also runs its smaller worlds, and all of its workers are held meanwhile.
-
-    Args:
-        sweep: whose points they are.
-        pool: of its points.
-        rows: of the trials so far.
-        measure: settings of the windows.
-        live: the largest world of the session that is up; None where no session is up.
-    """
-    from dtsweep.search.choice import Charges
-
-    worlds = [_session_world(sweep, point.world, live) for point in pool.points]
-    world_numbers = numbered(worlds)
-    rests = [
-        (row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0.0) - row["window_s"]
-        for row in rows
-        if row["status"] == "ok" and row["window_s"]
-    ]
-    rest_s = float(np.median(rests)) if rests else TRIAL_REST_S
-    count = len(worlds)
-    charges = Charges(
-        workers=np.array([world.workers for world in worlds], dtype=np.float64),
-        world=world_numbers,
-        start_s=np.full(count, pace_of(sweep, rows).start_s),
-        rest_s=np.full(count, max(0.0, rest_s)),
-        steps=float(measure.min_steps),
-        least_s=measure.min_seconds,
-    )
-    if live not in worlds:
-        return charges, None
-    return charges, int(world_numbers[worlds.index(live)])
-
-
-def _session_world(sweep: Sweep, world: World, live: World | None) -> World:
-    """World of the session that runs a point: the live one where the point fits into it."""
-    if live is None or not sweep.measure.nested or sweep.measure.fresh:
-        return world
-    is_alike = (world.placement, world.environment) == (live.placement, live.environment)
-    if is_alike and world.workers < live.workers:
-        return live
-    return world
-
-
 def chances_of(sweep: Sweep, pool: SearchPool, rows: Rows, chosen: Collection[str]) -> Numbers:
     """Give the (n,) probabilities that a trial ends with a measurement.
 
     The fewer axes two points differ in, the more one's end says of the other's. 0 for points that
-    were chosen, that would run out of memory, or whose world the cluster can't hold.
+    were chosen, that would run out of memory, whose world the cluster can't hold, or whose updates
+    the goal does not allow.
     """
     current = [rows[index] for index in current_attempts(rows).values()]
     ended = {row["point_id"]: row["status"] for row in current if row["status"] in FINAL}
@@ -151,7 +103,17 @@ def chances_of(sweep: Sweep, pool: SearchPool, rows: Rows, chosen: Collection[st
     chances: Numbers = ok / ends
     impossible = {*chosen, *_without_memory(sweep, pool, ended), *_without_room(pool, ended)}
     chances[[pool.names[name] for name in impossible]] = 0.0
+    chances[~is_allowed(sweep, pool)] = 0.0
     return chances
+
+
+def is_allowed(sweep: Sweep, pool: SearchPool) -> Flags:
+    """(n,) True where the sweep's goal allows the updates of a point."""
+    goal = sweep.question.goal if sweep.question is not None else None
+    allowed = {*SEMANTICS}
+    if goal is not None:
+        allowed = {"exact", *goal.allow}
+    return np.array([point.semantics in allowed for point in pool.points], dtype=np.bool_)
 
 
 def numbered(values: Iterable[Any]) -> Numbering:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dtsweep.sweep.point import Point
+from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Measure
 
 LEAST_OF_A_PART = 4
@@ -56,6 +56,19 @@ def group_launches(groups: Sequence[Sequence[Trial]]) -> list[list[Sequence[Tria
         world = group[0].point.world
         launches.setdefault((first.repeat, world.placement, world.environment), []).append(group)
     return list(launches.values())
+
+
+def fits_session(world: World, live: World, *, nests: bool) -> bool:
+    """True if a live session of another world can run this one.
+
+    Args:
+        world: of a trial.
+        live: largest world of the session.
+        nests: True if sessions also run smaller worlds.
+    """
+    if nests and world.workers < live.workers:
+        world = replace(world, workers=live.workers)
+    return world == live
 
 
 def sessions_of(

@@ -35,6 +35,9 @@ class Certificate:
     is_frontier: bool = True
     """True if the answer is a frontier, False if it is the best point for a goal."""
 
+    has_answer: bool = True
+    """True if a measured point meets the goal's condition."""
+
     @property
     def words(self) -> str:
         """Sentence for the report.
@@ -44,10 +47,13 @@ class Certificate:
         17 of 216 points measured; 3 points could still beat the frontier by more than 2 %, each with probability of at most 4.0 %.
         """  # noqa: E501
         counted = f"{self.measured} of {count_of(self.points, 'point')} measured"
-        if self.measured >= self.points:
-            return f"{counted}."
         answer = "frontier" if self.is_frontier else "best point"
         beat = f"beat the {answer} by more than {100 * self.zone:g} %"
+        if not self.has_answer:
+            counted = f"{counted}, and they do not meet the condition"
+            beat = "meet it"
+        if self.measured >= self.points:
+            return f"{counted}."
         if not self.could_beat:
             least = in_percent(self.least_chance)
             return f"{counted}; no other point could {beat} with probability of {least} or more."

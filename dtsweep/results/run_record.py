@@ -190,7 +190,8 @@ _KINDS: Mapping[str, Any] = {
 _TRIAL_KINDS: Mapping[str, Any] = {"trial_id": str, "name": str, "since": _NUMBER}
 
 _CERTIFICATE_KINDS: Mapping[str, Any] = {
-    one.name: bool if one.name == "is_frontier" else _NUMBER for one in fields(Certificate)
+    one.name: bool if one.name in ("is_frontier", "has_answer") else _NUMBER
+    for one in fields(Certificate)
 }
 
 

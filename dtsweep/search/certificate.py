@@ -84,6 +84,8 @@ def chance_to_join(objectives: Objectives, estimates: Estimates, *, zone: float 
         is_member = objectives.group == group
         limits = costs[is_best & is_member] - np.log1p(zone)
         longest[is_member] = _longest(objectives, limits)[is_member]
+    if objectives.longest is not None:
+        longest = np.minimum(longest, objectives.longest)
     return _chance(estimates, longest)
 
 

@@ -21,25 +21,33 @@ WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gains:
-    """Expected gains of hypervolume, where each log cost is scaled to the range of all."""
+    """Expected gains of hypervolume, where each log cost is scaled to its range in the group."""
 
     gain: Numbers
     """(n,) expected gain of each candidate; 0 where it was measured or can't be."""
 
-    hypervolume: float
-    """Hypervolume of the measured candidates, over all groups."""
+    hypervolume: Numbers
+    """(n,) hypervolume of the measured candidates of each one's group."""
+
+    @property
+    def share(self) -> Numbers:
+        """(n,) gain as a share of the group's hypervolume.
+
+        Where nothing of a group was measured, as a share of the largest possible one.
+        """
+        return self.gain / np.where(self.hypervolume > 0, self.hypervolume, REFERENCE**2)
 
     @property
     def largest_share(self) -> float:
-        """Largest gain as a share of the hypervolume; infinite before the first measurement."""
-        if not self.hypervolume:
+        """Largest of the shares; infinite before the first measurement."""
+        if not self.hypervolume.any():
             return float("inf")
-        return float(self.gain.max(initial=0.0)) / self.hypervolume
+        return float(self.share.max(initial=0.0))
 
     def is_settled(self, limit: float) -> bool:
-        """True if no candidate gains as much as this share of the hypervolume.
+        """True if no candidate gains as much as this share of its group's hypervolume.
 
-        >>> Gains(gain=np.array([0.001]), hypervolume=0.5).is_settled(0.003)
+        >>> Gains(gain=np.array([0.001]), hypervolume=np.array([0.5])).is_settled(0.003)
         True
         """
         return self.largest_share < limit
@@ -49,21 +57,24 @@ def expected_gain(objectives: Objectives, estimates: Estimates) -> Gains:
     """Integrate the gain of hypervolume over each candidate's predicted step time.
 
     Both costs follow from the step time, so that one quadrature over its logarithm is enough. A
-    candidate gains in its own group alone. Each log cost is scaled to its range over all
-    candidates, so that units don't matter.
+    candidate gains in its own group alone. Each log cost is scaled to its range over the group, so
+    that neither units nor other groups matter. A step time that breaks a condition gains nothing.
     """
     costs = objectives.log_costs(estimates.log_step_s)
-    low, width = _range(costs[estimates.is_measured | (estimates.chance > 0)])
-    shifted = objectives.log_costs(estimates.log_step_s + NODES[:, None] * estimates.error)
-    costs, shifted = (costs - low) / width, (shifted - low) / width
+    log_steps = estimates.log_step_s + NODES[:, None] * estimates.error
+    shifted = objectives.log_costs(log_steps)
+    is_met = objectives.is_met(log_steps)
     is_best, is_open = frontier_of(objectives, estimates), estimates.is_open
-    gain, hypervolume = np.zeros(len(costs)), 0.0
-    for group in np.unique(objectives.group):
+    is_known = estimates.is_measured | is_open
+    gain, hypervolume = np.zeros(len(costs)), np.zeros(len(costs))
+    for group in np.unique(objectives.group[is_known]):
         is_member = objectives.group == group
-        frontier = costs[is_best & is_member]
-        hypervolume += hypervolume_of(frontier, np.full(2, REFERENCE))
+        low, width = _range(costs[is_known & is_member])
+        frontier = (costs[is_best & is_member] - low) / width
+        hypervolume[is_member] = hypervolume_of(frontier, np.full(2, REFERENCE))
         is_asked = is_open & is_member
-        gain[is_asked] = WEIGHTS @ hypervolume_gain(shifted[:, is_asked], frontier)
+        areas = hypervolume_gain((shifted[:, is_asked] - low) / width, frontier)
+        gain[is_asked] = WEIGHTS @ np.where(is_met[:, is_asked], areas, 0.0)
     return Gains(gain=gain * estimates.chance, hypervolume=hypervolume)
 
 

@@ -26,6 +26,16 @@ class Objectives:
     group: Rows
     """(n,) number of the frontier that a candidate competes for."""
 
+    longest: Numbers | None = None
+    """(n,) logarithm of the longest step time that meets the conditions; None without any."""
+
+    def is_met(self, log_step_s: Numbers) -> Flags:
+        """True where step times meet the conditions, (..., n)."""
+        if self.longest is None:
+            return np.ones(log_step_s.shape, dtype=np.bool_)
+        is_met: Flags = log_step_s <= self.longest
+        return is_met
+
     def log_costs(self, log_step_s: Numbers) -> Numbers:
         """Evaluate the logarithms of the costs.
 
@@ -113,9 +123,12 @@ def estimates_of(
 
 
 def frontier_of(objectives: Objectives, estimates: Estimates) -> Flags:
-    """Mark the measured candidates that no measured one of their group dominates, (n,)."""
+    """Mark the measured candidates that no measured one of their group dominates, (n,).
+
+    Only those that meet the conditions count.
+    """
     costs = objectives.log_costs(estimates.log_step_s)
-    costs[~estimates.is_measured] = np.nan
+    costs[~(estimates.is_measured & objectives.is_met(estimates.log_step_s))] = np.nan
     is_best = np.zeros(len(costs), dtype=np.bool_)
     for group in np.unique(objectives.group):
         rows = objectives.group == group

@@ -29,7 +29,7 @@ class Search:
     least_gain: float = 0.002
     """Expected gain below which the search ends.
 
-    On the frontier a share of its hypervolume, for a goal a share of the best value.
+    On a frontier a share of its hypervolume, for a goal a share of the best value.
     """
 
     max_points: int | None = None

@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtsweep import Goal, Measure, Search, Sweep, SweepError, workloads
+from dtsweep import Goal, Measure, Resources, Search, Sweep, SweepError, workloads
 from dtsweep.analysis.study import Study
 from dtsweep.inference.pareto import hypervolume_of
+from dtsweep.model.step_time import fit_step_time
 from dtsweep.plan.ahead import with_rounds_ahead
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.policies import policy_of
 from dtsweep.plan.policy import Round
+from dtsweep.plan.search_columns import longest_steps
 from dtsweep.plan.search_policy import SearchPolicy
-from dtsweep.plan.search_pool import chances_of, charges_in, pool_of
+from dtsweep.plan.search_pool import chances_of, pool_of
+from dtsweep.plan.search_sessions import charges_in, live_world
 from dtsweep.plan.settle import Settle
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.goal import Question
@@ -194,6 +197,74 @@ def test_a_goal_is_searched_among_the_points_that_meet_its_condition() -> None:
     assert all(point.workers <= 4 for point in later)
 
 
+def test_points_with_other_semantics_than_the_goal_allows_are_not_measured() -> None:
+    # Local updates are faster than all others, and no answer to this goal.
+    axes = {**AXES, "sync": ["ddp", "local_sgd"]}
+    sweep = replace(SWEEP, axes=axes, goal="throughput")
+    machine = Machine(sweep, lambda point: rate(point) * (5 if point.semantics == "local" else 1))
+    rounds = machine.finish(policy_for(sweep))
+    points = points_of(rounds)
+    exact = [point for point in machine.points if point.semantics == "exact"]
+    assert {point.semantics for point in points} == {"exact"}
+    assert max(map(rate, points)) > 0.98 * max(map(rate, exact))
+
+
+def test_a_goal_that_allows_no_point_is_refused_with_what_to_allow() -> None:
+    sweep = replace(SWEEP, axes={**AXES, "sync": ["local_sgd"]}, goal="throughput")
+    with pytest.raises(SweepError, match=r"allow=\('local',\)"):
+        policy_for(sweep).rounds(Machine(sweep, rate).points, [])
+
+
+def test_an_objective_that_no_trial_knows_ends_the_search_with_the_next_step() -> None:
+    sweep = replace(SWEEP, goal="energy")
+    machine = Machine(sweep, rate)
+    policy = policy_for(sweep)
+    machine.measure(policy.rounds(machine.points, [])[-1])
+    with pytest.raises(SweepError, match="energy_j_per_sample of any measured trial: search on"):
+        policy.rounds(machine.points, machine.rows)
+
+
+def test_a_condition_that_nothing_meets_is_named_by_the_certificate() -> None:
+    goal = Goal(maximize="samples_per_s", where="latency_s <= 1us")
+    sweep = replace(SWEEP, goal=goal)
+    certificate = Machine(sweep, rate).finish(policy_for(sweep))[-1].certificate
+    assert certificate is not None
+    assert not certificate.has_answer
+    assert "they do not meet the condition; no other point could meet it" in certificate.words
+
+
+def test_a_limit_of_a_condition_is_met_to_a_hundredth_of_the_prediction_s_error() -> None:
+    goal = Goal(maximize="samples_per_s", where="latency_s <= 100ms")
+    machine = Machine(replace(SWEEP, goal=goal), rate)
+    machine.measure(POLICY.rounds(machine.points, [])[-1])
+    study = Study(POLICY._settle.frame(machine.rows, names(machine.points)))
+    pool = pool_of(machine.sweep, machine.points, study.trials)
+    prediction = fit_step_time(pool.measured_setups, pool.measured).predict(pool.setups)
+    longest = longest_steps(
+        machine.sweep, goal.where, pool=pool, study=study, prediction=prediction
+    )
+    # A latency is the step time here.
+    at = (np.log(0.1) - prediction.log_step_s) / prediction.error
+    is_near = (np.abs(at) < 4.5) & ~np.isin(np.arange(len(at)), pool.rows)
+    assert is_near.any()
+    given = (longest - prediction.log_step_s) / prediction.error
+    np.testing.assert_allclose(given[is_near], at[is_near], atol=0.01)
+
+
+def test_a_goal_of_a_least_rate_is_searched_among_the_points_that_meet_its_condition() -> None:
+    goal = Goal(minimize="latency_s", least_rate=0.5, where="workers <= 2")
+    sweep = replace(SWEEP, goal=goal)
+    machine = Machine(sweep, rate)
+    policy = policy_for(sweep)
+    for _ in range(3):
+        machine.measure(policy.rounds(machine.points, machine.rows)[-1])
+    later = [
+        point for one in policy.rounds(machine.points, machine.rows)[1:3] for point in one.points
+    ]
+    assert later
+    assert all(point.workers <= 2 for point in later)
+
+
 @pytest.mark.parametrize("nested", [True, False])
 def test_a_live_session_costs_no_start_and_holds_its_workers(*, nested: bool) -> None:
     sweep = replace(SWEEP, measure=Measure(nested=nested))
@@ -213,6 +284,26 @@ def test_a_live_session_costs_no_start_and_holds_its_workers(*, nested: bool) ->
     assert cost[8] == pytest.approx(8 * (start_s + trial_s))
     # Smaller worlds run in the processes of a larger one, unless each has sessions of its own.
     assert cost[1] == pytest.approx(4 * trial_s if nested else start_s + trial_s)
+
+
+def test_the_live_session_is_the_largest_world_s_while_others_fit_into_it() -> None:
+    batches = [[Point(workers=workers) for workers in some] for some in ([1, 8, 2], [2, 4], [8])]
+
+    def live_after(count: int, **settings: Any) -> int | None:
+        live = live_world(replace(SWEEP, **settings), batches[:count])
+        return live and live.workers
+
+    assert [live_after(count) for count in range(4)] == [None, 8, 8, 8]
+    # Each world has sessions of its own, the largest first: the smallest one's stays.
+    apart = [live_after(count, measure=Measure(nested=False)) for count in (1, 2, 3)]
+    assert apart == [1, 2, 8]
+    assert live_after(3, measure=Measure(fresh=True)) is None
+    assert live_after(3, resources=Resources(concurrent=2)) is None
+    # Variables of the environment need processes of their own.
+    other = [[Point(workers=2, environment={"OMP_NUM_THREADS": "1"})]]
+    live = live_world(SWEEP, [*batches, *other])
+    assert live is not None
+    assert (live.workers, live == other[0][0].world) == (2, True)
 
 
 def test_a_plan_says_what_a_search_begins_with_and_expects() -> None:

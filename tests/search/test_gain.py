@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
 from dtsweep.inference.pareto import hypervolume_of
+from dtsweep.search.certificate import chance_to_join
 from dtsweep.search.gain import (
     REFERENCE,
     Gains,
@@ -63,7 +66,8 @@ def test_expected_gain_is_the_mean_gain_of_draws() -> None:
     difference = np.abs(gains.gain - expected.mean(axis=0))[rows]
     assert (difference <= 4 * error[rows] + 0.05 * expected.mean(axis=0)[rows]).all()
     assert gains.gain[[0, 2]].tolist() == [0, 0]
-    assert gains.hypervolume == pytest.approx(hypervolume_of(frontier, np.full(2, REFERENCE)))
+    volume = hypervolume_of(frontier, np.full(2, REFERENCE))
+    assert gains.hypervolume.tolist() == pytest.approx([volume] * 5)
 
 
 def test_a_dominated_sure_candidate_gains_nothing() -> None:
@@ -76,7 +80,7 @@ def test_a_dominated_sure_candidate_gains_nothing() -> None:
 def test_a_sure_better_candidate_gains_the_area_that_it_adds() -> None:
     # Scaled costs: (1, 1) was measured and has the area 0.1 × 0.1; (0, 0) has 1.1 × 1.1.
     gains = expected_gain(latency_and_rate([8, 8]), estimates([0.2, 0.1], [1e-9] * 2, measured=[0]))
-    assert gains.hypervolume == pytest.approx(0.01)
+    assert gains.hypervolume[0] == pytest.approx(0.01)
     assert gains.gain[1] == pytest.approx(1.2)
 
 
@@ -93,8 +97,30 @@ def test_candidates_gain_in_their_own_group() -> None:
     together = expected_gain(latency_and_rate([8, 8, 8]), at)
     apart = expected_gain(latency_and_rate([8, 8, 8], group=[0, 0, 1]), at)
     assert together.gain.tolist() == [0, 0, 0]
-    # The worst of all, (1, 1), opens a frontier of its own.
-    np.testing.assert_allclose(apart.gain, [0, 0, 0.01], atol=1e-9)
+    # The only one of its group opens a frontier: all of its hypervolume.
+    np.testing.assert_allclose(apart.share, [0, 0, 1], atol=1e-6)
+
+
+def test_a_gain_is_a_share_of_its_own_group() -> None:
+    # The steps of the second group are a hundred times as long; its shares are the first group's.
+    step_s = np.array([0.2, 0.1])
+    at = estimates([*step_s, *(100 * step_s)], [0.3] * 4, measured=[0, 2])
+    share = expected_gain(latency_and_rate([8] * 4, group=[0, 0, 1, 1]), at).share
+    assert share[1] == pytest.approx(share[3])
+    alone = expected_gain(latency_and_rate([8, 8]), estimates(step_s, [0.3] * 2, measured=[0]))
+    assert share[1] == pytest.approx(alone.share[1])
+
+
+def test_step_times_that_break_a_condition_gain_nothing() -> None:
+    at = estimates([0.2, 0.1, 0.1], [1e-6] * 3, measured=[0])
+    objectives = replace(latency_and_rate([8, 8, 8]), longest=np.log([1.0, 0.05, 0.11]))
+    gains = expected_gain(objectives, at)
+    assert gains.gain[1] == 0
+    assert gains.gain[2] > 1
+    assert chance_to_join(objectives, at).round(6).tolist() == [0, 0, 1]
+    # A measured one that breaks it is not on the frontier.
+    none = expected_gain(replace(objectives, longest=np.log([0.1, 1.0, 1.0])), at)
+    assert none.hypervolume.tolist() == [0, 0, 0]
 
 
 def test_a_gain_counts_by_the_chance_of_a_measurement() -> None:
@@ -105,7 +131,7 @@ def test_a_gain_counts_by_the_chance_of_a_measurement() -> None:
 
 
 def test_a_search_without_a_measurement_is_not_settled() -> None:
-    assert not Gains(gain=np.zeros(3), hypervolume=0.0).is_settled(0.5)
+    assert not Gains(gain=np.zeros(3), hypervolume=np.zeros(3)).is_settled(0.5)
 
 
 def test_expected_improvement_is_the_mean_improvement_of_draws_that_meet_the_condition() -> None:
