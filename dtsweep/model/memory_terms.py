@@ -20,7 +20,7 @@ class Held(NamedTuple):
     """Memory at one moment, in units that the model of a workload has.
 
     >>> Held(parameters=2) + Held(parameters=1, largest=2)
-    Held(parameters=3, state=0.0, largest=2, block=0.0, fixed=0.0)
+    Held(parameters=3, state=0.0, largest=2.0, block=0.0, fixed=0.0)
     """
 
     parameters: float = 0.0
