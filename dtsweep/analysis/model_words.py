@@ -13,7 +13,7 @@ from dtsweep.model.formula import PRIORS
 from dtsweep.model.offsets import Offset
 from dtsweep.model.parameters import seconds
 from dtsweep.model.posterior import Posterior
-from dtsweep.model.setups import NORMAL_90, Numbers
+from dtsweep.model.setups import NORMAL_90, Flags, Numbers
 
 MOST_LINES = 8
 """Lines of the parameters."""
@@ -32,8 +32,9 @@ class _Effect(NamedTuple):
 def model_words(posterior: Posterior, *, gradient_bytes: float | None = None) -> list[str]:
     """Say what the parameters mean, in at most `MOST_LINES` lines.
 
-    Times are of the most measured value of each category. Other values follow as ratios to it, if
-    their 90 % interval excludes 1, the most significant first.
+    Times are of the most measured value of each category, among configurations that have such a
+    time. Other values follow as ratios to the most measured one, if their 90 % interval excludes 1,
+    the most significant first.
 
     Args:
         posterior: of the step time.
@@ -70,13 +71,17 @@ class _Times:
                 f"exchange within a node: {self._time('local_latency')} × (workers − 1) + "
                 f"{self._bytes('local_bandwidth')}"
             )
+        has_servers = self._posterior.setups.servers > 0
         if self._is_known["queue"]:
-            lines.append(f"exchange with servers: {self._time('queue')} × workers / servers")
-        if self._is_known["worker_latency"]:
             lines.append(
-                f"exchange of all workers: {self._time('worker_latency')} × log2 workers; "
-                f"{self._waiting()}"
+                f"exchange with servers: {self._time('queue')} × workers / servers + "
+                f"{self._time('worker_latency', has_servers)}"
             )
+        if self._is_known["worker_latency"]:
+            others = self._time("worker_latency", ~has_servers)
+            if not has_servers.all():
+                lines.append(f"exchange of all workers: {others} × log2 workers")
+            lines[-1] += f"; {self._waiting()}"
         return lines
 
     def _waiting(self) -> str:
@@ -86,7 +91,7 @@ class _Times:
         workers = float(largest.workers[0])
         frame = self._posterior.linear.frame
         hidden = float(frame.hidden_share(self._posterior.parameters()[0], largest)[0])
-        words = f"compute hides {hidden:.0%} of it at {workers:g} workers"
+        words = f"compute hides {hidden:.0%} at {workers:g} workers"
         if self._is_known["stragglers"]:
             slower = self._value("stragglers") * np.sqrt(2 * np.log(workers))
             words += f", whose slowest is {slower:.1%} slower than the mean"
@@ -101,22 +106,30 @@ class _Times:
         bandwidth = self._gradient_bytes / time_s / 1e9
         return f"{self._gradient_bytes / 1e6:,.3g} MB / {bandwidth:.2g} GB/s {ring}"
 
-    def _time(self, name: str) -> str:
-        return seconds(self._value(name))
+    def _time(self, name: str, rows: Flags | None = None) -> str:
+        return seconds(self._value(name, rows))
 
     def _share(self, name: str) -> str:
         return f"{self._value(name):.1%}"
 
-    def _value(self, name: str) -> float:
-        """Most probable value, in seconds or as a ratio."""
+    def _value(self, name: str, rows: Flags | None = None) -> float:
+        """Most probable value, in seconds or as a ratio.
+
+        Args:
+            name: of the parameter.
+            rows: (n,) True for the configurations whose most measured values count; by default
+                those that the parameter has an effect on.
+        """
         frame = self._posterior.linear.frame
         index = _NAMES.index(name)
         contrast = np.zeros(len(frame.means))
         contrast[index] = 1
         unit = 1.0
         if PRIORS[index].unit != "1":
-            is_exchange = name in _OF_EXCHANGE
-            contrast[_columns(self._posterior, is_exchange, _bases(self._posterior))] = 1
+            if rows is None:
+                rows = self._posterior.evidence.slope[: len(self._posterior.setups), index] != 0
+            bases = _bases(self._posterior, rows)
+            contrast[_columns(self._posterior, name in _OF_EXCHANGE, bases)] = 1
             unit = float(np.exp(frame.log_pass))
         if PRIORS[index].unit == "s/sample":
             unit /= frame.typical_batch
@@ -131,17 +144,17 @@ _OF_EXCHANGE = (
 """Parameters that the factors of the exchange multiply."""
 
 
-def _bases(posterior: Posterior) -> list[int]:
-    """Numbers of the offsets of the most measured value of each category."""
+def _bases(posterior: Posterior, rows: Flags) -> list[int]:
+    """Numbers of the offsets of the most measured value of each category, in some rows."""
     offsets = posterior.linear.frame.offsets
     most = {
-        name: Counter(map(str, values)).most_common(1)[0][0]
+        name: Counter(map(str, values[rows])).most_common(1)
         for name, values in posterior.setups.categories.items()
     }
     return [
         number
         for number, offset in enumerate(offsets)
-        if offset.value is not None and most[offset.setting] == offset.value
+        if offset.value in [value for value, _ in most.get(offset.setting, ())]
     ]
 
 
@@ -154,7 +167,8 @@ def _columns(posterior: Posterior, is_exchange: bool, numbers: Sequence[int]) ->
 def _effects(posterior: Posterior) -> list[_Effect]:
     """List the effects whose intervals exclude that there is none."""
     offsets = posterior.linear.frame.offsets
-    bases = {offsets[number].setting: number for number in _bases(posterior)}
+    every = np.ones(len(posterior.setups), dtype=np.bool_)
+    bases = {offsets[number].setting: number for number in _bases(posterior, every)}
     is_known = np.any(posterior.evidence.slope != 0, axis=0)
     effects = []
     for part in ("compute", "exchange"):

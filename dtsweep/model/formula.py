@@ -135,12 +135,13 @@ def exchange_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
     served = terms.workers / np.maximum(terms.servers, 1) * terms.payload
     queue = np.where(terms.is_asynchronous, terms.workers, 0.0)
     queue = np.where(has_servers, served, queue)
+    rounds = np.where(has_servers, 1.0, np.log2(terms.workers))
     times: Numbers = (
         values["node_bandwidth"] * np.where(has_servers, 0.0, across)
         + values["node_latency"] * np.log2(terms.nodes)
         + values["local_bandwidth"] * np.where(has_servers, 0.0, within)
         + values["local_latency"] * np.where(has_servers, 0.0, neighbours)
-        + values["worker_latency"] * np.log2(terms.workers)
+        + values["worker_latency"] * rounds
         + values["queue"] * queue
     )
     return times

@@ -23,7 +23,10 @@ LEAST_ERROR = 1e-3
 STARTS = {
     "prior": {},
     "network_bound": {"node_bandwidth": 1.5, "node_latency": 1.5, "local_bandwidth": 1.5},
-    "latency_bound": {"node_latency": 2.5, "local_latency": 2.5, "worker_latency": 2.5},
+    "latency_bound": {
+        **{"node_latency": 2.5, "local_latency": 2.5, "worker_latency": 2.5},
+        "queue": 2.5,
+    },
     "compute_bound": {"node_bandwidth": -2.0, "local_bandwidth": -2.0, "sample": 1.0},
     "small_batches": {"pass_floor": 1.0, "sample": -2.0, "floor_sharpness": 1.0},
 }

@@ -216,3 +216,23 @@ def test_words_have_bandwidths_and_the_names_of_the_user() -> None:
     assert any(line.startswith("compute of workload.act=gelu: ") for line in words)
     assert not any("workload.act=relu" in line for line in words)
     assert any("compute hides" in line and "at 8 workers" in line for line in words)
+
+
+def test_words_of_servers_have_the_factor_of_their_mode() -> None:
+    rows = [
+        row(workers, batch, samples_per_s=workers * batch / step, hosts=1, **mode)
+        for mode in (
+            {"sync": "ddp"},
+            {"sync": "zero1"},
+            {"sync": "parameter_server", "staleness": 0, "shards": 1, "overlap": None},
+        )
+        for workers in (1, 2, 4, 8)
+        for batch in (4, 16)
+        for exchange in [0.01 * workers if "staleness" in mode else 0.001]
+        for step in [0.01 + 0.004 * batch + exchange]
+    ]
+    (model,) = performance_model(frames.trials(*rows))
+    (line,) = [line for line in model.words if line.startswith("exchange with servers: ")]
+    value, unit = line.removeprefix("exchange with servers: ").split()[:2]
+    assert unit == "ms"
+    assert 7 < float(value) < 14
