@@ -139,14 +139,16 @@ def test_a_measured_point_is_predicted_on_its_own_nodes() -> None:
 
 def test_trials_are_thinned_without_losing_a_value_of_an_axis() -> None:
     rows = [
-        row(workers, batch, precision=precision)
+        row(workers, batch, accumulation, precision=precision)
         for workers in (1, 2, 4)
         for batch in (4, 8, 16)
+        for accumulation in (1, 2, 4, 8)
         for precision in ("fp32", "bf16")
     ]
-    (model,) = performance_model(frames.trials(*rows, row(8, 4)), most_trials=10)
-    assert len(model.trials) == 10
-    assert set(model.trials["precision"]) == {"fp32", "bf16"}
+    (model,) = performance_model(frames.trials(*rows, row(8, 4)), most_trials=36)
+    assert len(model.trials) == 36
+    # Every other trial would have one precision.
+    assert set(model.trials["precision"].value_counts() > 12) == {True}
     assert set(model.trials["workers"]) == {1, 2, 4, 8}
 
 

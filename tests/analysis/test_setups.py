@@ -163,12 +163,12 @@ def test_workers_that_were_not_measured_fill_nodes_like_the_measured() -> None:
 
 
 def test_nodes_are_those_given_else_the_most_frequent_else_filled_by_whole_workers() -> None:
-    rows = [{"workers": workers, "hosts": hosts} for workers, hosts in ((4, 2), (4, 2), (4, 4))]
+    rows = [{"workers": workers, "hosts": hosts} for workers, hosts in ((4, 4), (4, 4), (4, 3))]
     encoding = encoding_of(trials(*rows, {"workers": 5, "hosts": 3}, samples_per_s=1.0))
-    asked = [{"nodes": 4}, {}, {"workers": 7}]
+    asked = [{"nodes": 3}, {}, {"workers": 7}]
     settings = [{**settings_of_points([Point(workers=4)])[0], **one} for one in asked]
     # Two workers on a node, not 5 / 3.
-    assert setups_of_settings(settings, encoding).nodes.tolist() == [4, 2, 4]
+    assert setups_of_settings(settings, encoding).nodes.tolist() == [3, 4, 4]
 
 
 def test_numbers_of_settings_are_read_whatever_their_type_in_a_frame() -> None:
