@@ -145,8 +145,8 @@ def test_trials_are_thinned_without_losing_a_value_of_an_axis() -> None:
         for accumulation in (1, 2, 4, 8)
         for precision in ("fp32", "bf16")
     ]
-    (model,) = performance_model(frames.trials(*rows, row(8, 4)), most_trials=36)
-    assert len(model.trials) == 36
+    (model,) = performance_model(frames.trials(row(8, 4), *rows), most_trials=37)
+    assert len(model.trials) == 37
     # Every other trial would have one precision.
     assert set(model.trials["precision"].value_counts() > 12) == {True}
     assert set(model.trials["workers"]) == {1, 2, 4, 8}
