@@ -113,6 +113,10 @@ def asked_of(
     if base.get("optimizer") is None and "optimizer" not in given:
         # The workload has its own.
         of_point["optimizer"] = None
+    if of_point["compression"] == base.get("compression"):
+        # Rows of tables don't say what these were.
+        unknown = [name for name in COMPRESSION_FIELDS if base.get(name) is None]
+        of_point |= {name: None for name in unknown if name not in given}
     others = {name: value for name, value in given.items() if name not in AXES}
     settings = {**base, **of_point, NODES: None, **others}
     _check_nodes(settings)

@@ -141,7 +141,10 @@ def trial_label(row: Mapping[Any, Any] | pd.Series[Any], varying: Sequence[str])
 
     An example is "ddp workers=2 micro_batch=4".
     """
-    shape = [f"{name}={row[name]}" for name in BATCH_SHAPE if name in varying]
+    import pandas as pd
+
+    names = [name for name in BATCH_SHAPE if name in varying and pd.notna(row[name])]
+    shape = [f"{name}={row[name]}" for name in names]
     return " ".join([point_label(row, varying), *shape])
 
 

@@ -53,6 +53,12 @@ def test_another_mode_has_its_own_defaults() -> None:
     assert asked["overlap"] is None
 
 
+def test_what_a_row_of_a_table_leaves_open_stays_unknown() -> None:
+    rows = over_launches(frames.trials({"compression": "topk", "samples_per_s": 1.0}))
+    assert asked_of({"workers": 4}, rows).settings["compression_ratio"] is None
+    assert asked_of({"compression_ratio": 0.1}, rows).settings["compression_ratio"] == 0.1
+
+
 def test_fields_of_the_workload_and_variables_have_the_names_of_axes() -> None:
     asked = settings_of(**{"workload.layers": 8, "env.OMP_NUM_THREADS": "2"})
     assert asked["workload_layers"] == 8
