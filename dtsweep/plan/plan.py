@@ -164,10 +164,9 @@ def make_plan(
     stored = [row for row in rows if row["harness"] == harness]
     stale = in_run.stale
     if stale is None:
-        stale = {}
-        if rerun != "all":
-            stale = outdated(sweep, [*_current(stored).values()])
-    replaced = _replaced(stored, stale, rerun=rerun)
+        stale = {} if rerun == "all" else outdated(sweep, [*_current(stored).values()])
+    # A search chooses by what failed, until that was measured again.
+    replaced = _replaced(stored, stale, rerun=rerun, keeps_failed=sweep.search is not None)
     counting = [row for row in stored if row["trial_id"] not in replaced]
     points = [candidate.point for candidate in candidates if candidate.reason is None]
     rows = [*stored, *in_run.rows]
@@ -175,20 +174,22 @@ def make_plan(
     state = partial(_state, stale=stale, rerun=rerun, over=in_run.over)
     over = {*in_run.over}
     memory = MemoryFit()
+    beyond: dict[str, str] = {}
     while True:
         rounds = policy.rounds(points, [*counting, *in_run.rows], over=over, spent=in_run.spent)
         to_run, done = _sorted_out(sweep, rounds, current, state)
         memory.peaks = peaks_of(done, current)
         reasons = _beyond_memory(sweep, to_run, memory, current)
+        beyond |= _by_point(to_run, reasons)
         if reasons.keys() <= over:
             break
         # They are not measured: the policy does not wait for them.
         over |= reasons.keys()
-    remaining, candidates = _without(to_run, candidates, reasons)
+    remaining = [trial for trial in to_run if trial.trial_id not in reasons]
     return Plan(
         to_run=remaining,
         done=done,
-        skipped=[candidate for candidate in candidates if candidate.reason is not None],
+        skipped=[one for one in _without(candidates, beyond) if one.reason is not None],
         duration=expected_duration(sweep, remaining, rows),
         session_starts=starts(sweep, remaining),
         rows=rows,
@@ -207,11 +208,13 @@ def _current(rows: Rows) -> dict[str, Mapping[str, Any]]:
     return {rows[index]["trial_id"]: rows[index] for index in indices}
 
 
-def _replaced(stored: Rows, stale: Mapping[str, str], *, rerun: str | None) -> set[str]:
+def _replaced(
+    stored: Rows, stale: Mapping[str, str], *, rerun: str | None, keeps_failed: bool
+) -> set[str]:
     """Trials whose stored rows don't count for the policy: the run measures them again."""
     if rerun == "all":
         return {row["trial_id"] for row in stored}
-    if rerun == "failed":
+    if rerun == "failed" and not keeps_failed:
         failed = (trial for trial, row in _current(stored).items() if row["status"] != "ok")
         return {*stale, *failed}
     return {*stale}
@@ -426,20 +429,21 @@ def _beyond_memory(
     return reasons
 
 
-def _without(
-    to_run: Sequence[Trial], candidates: Sequence[Candidate], reasons: Mapping[str, str]
-) -> tuple[Sequence[Trial], Sequence[Candidate]]:
-    """Skip the points of trials, in all their repeats, for these reasons by trial."""
-    if not reasons:
-        return to_run, candidates
-    points = {
+def _by_point(trials: Sequence[Trial], reasons: Mapping[str, str]) -> dict[str, str]:
+    """Reasons of trials by the names of their points."""
+    return {
         identity(trial.point): reasons[trial.trial_id]
-        for trial in to_run
+        for trial in trials
         if trial.trial_id in reasons
     }
-    remaining = [trial for trial in to_run if trial.trial_id not in reasons]
-    return remaining, [
-        replace(candidate, reason=candidate.reason or points.get(identity(candidate.point)))
+
+
+def _without(candidates: Sequence[Candidate], reasons: Mapping[str, str]) -> Sequence[Candidate]:
+    """Skip points, in all their repeats, for these reasons by their names."""
+    if not reasons:
+        return candidates
+    return [
+        replace(candidate, reason=candidate.reason or reasons.get(identity(candidate.point)))
         for candidate in candidates
     ]
 

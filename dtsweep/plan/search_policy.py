@@ -11,7 +11,7 @@ import numpy as np
 
 from dtsweep.errors import SweepError
 from dtsweep.plan.policy import NOTHING_SPENT, Round, Rows, Spent
-from dtsweep.plan.search_pool import SearchPool, chances_of, pool_of
+from dtsweep.plan.search_pool import SearchPool, chances_of, ended_in, pool_of
 from dtsweep.plan.search_sessions import charges_in, live_world
 from dtsweep.plan.search_worth import FrontierWorth, Worth, worth_of
 from dtsweep.plan.settle import Settle, is_over, states_of
@@ -59,8 +59,8 @@ class State:
     chances: Numbers
     """(n,) probability that a trial ends with a measurement."""
 
-    chosen: int
-    """Points that were chosen so far."""
+    tried: int
+    """Points of which a trial has ended: one that was skipped or refused does not count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ class SearchPolicy:
             charges=charges,
             live=live_number,
             chances=chances_of(self.sweep, pool, rows, chosen),
-            chosen=len(chosen),
+            tried=sum(row["status"] != "infeasible" for row in ended_in(rows).values()),
         )
         most = min(len(points), self.search.max_points or len(points)) - len(chosen)
         if len(pool.rows):
@@ -213,7 +213,7 @@ class SearchPolicy:
         zone = self.question.indifference
         could = worth.chances(estimates, zone=zone)
         return Certificate(
-            measured=state.chosen,
+            measured=state.tried,
             points=len(state.pool.points),
             could_beat=int((could >= COULD_CHANCE).sum()),
             chance=float(could.max(initial=0.0)),

@@ -177,6 +177,54 @@ def test_larger_batches_of_a_point_that_ran_out_of_memory_are_not_chosen() -> No
     ]
 
 
+def test_points_that_will_not_fit_are_not_chosen_and_only_tried_points_count() -> None:
+    gib = 2**30
+    machine = Machine(
+        SWEEP,
+        rate,
+        columns=lambda point: {
+            "backend": "nccl",
+            "parameters": 1000,
+            "device_free_bytes": 78 * gib,
+            "memory_peak_bytes": 2 * point.micro_batch * gib,
+        },
+    )
+    small = [point for point in machine.points if point.micro_batch <= 16][:8]
+    machine.measure(Round(repeat=1, points=small, measure=Measure()))
+    study = Study(POLICY._settle.frame(machine.rows, names(small)))
+    pool = pool_of(SWEEP, machine.points, study.trials)
+    chances = chances_of(SWEEP, pool, machine.rows, names(small))
+    # 128 GiB of 78.
+    large = [pool.names[identity(point)] for point in machine.points if point.micro_batch == 64]
+    assert not chances[large].any()
+    as_asked = replace(SWEEP, measure=Measure(prune=False))
+    assert chances_of(as_asked, pool, machine.rows, names(small))[large].all()
+    # A point that the cluster can't hold was not tried.
+    policy = policy_for(SWEEP)
+    batch = policy.rounds(machine.points, [])[0]
+    refused = Machine(SWEEP, rate)
+    refused.measure(batch)
+    refused.rows[-1].update(status="infeasible", samples_per_s=None, latency_s=None)
+    over = {row["trial_id"] for row in refused.rows}
+    batches = policy.rounds(refused.points, refused.rows, over=over)
+    certificate = batches[-1].certificate
+    assert certificate is not None
+    assert certificate.measured == len(batch.points) - 1
+
+
+def test_what_failed_is_measured_again_together_with_the_next_points() -> None:
+    machine, policy = Machine(SWEEP, rate), policy_for(SWEEP)
+    for _ in range(2):
+        machine.measure(policy.rounds(machine.points, machine.rows)[-1])
+        machine.rows[1].update(status="user_error", samples_per_s=None, latency_s=None)
+    stored = machine.rows
+    as_planned = Batches(SWEEP, candidates(SWEEP), stored).next()
+    again = Batches(SWEEP, candidates(SWEEP), stored, rerun="failed").next()
+    asked = {trial.trial_id for trial in again.to_run}
+    assert asked == {stored[1]["trial_id"], *(trial.trial_id for trial in as_planned.to_run)}
+    assert len(again.done) == len(stored) - 1
+
+
 def test_a_goal_is_searched_among_the_points_that_meet_its_condition() -> None:
     goal = Goal(maximize="samples_per_s", where="latency_s <= 100ms and workers <= 4")
     sweep = replace(SWEEP, goal=goal)
@@ -291,7 +339,7 @@ def test_the_live_session_is_the_largest_world_s_while_others_fit_into_it() -> N
 
     def live_after(count: int, **settings: Any) -> int | None:
         live = live_world(replace(SWEEP, **settings), batches[:count])
-        return live and live.workers
+        return None if live is None else live.workers
 
     assert [live_after(count) for count in range(4)] == [None, 8, 8, 8]
     # Each world has sessions of its own, the largest first: the smallest one's stays.
