@@ -106,6 +106,25 @@ def test_the_answer_is_confirmed_by_another_launch_and_certified(
     assert f"{certificate.measured} of 64 points measured; " in certificate.words
 
 
+def test_the_certificate_counts_the_launches_that_confirm_the_answer() -> None:
+    sweep = replace(SWEEP, search=Search(first_points=4, max_points=6))
+    machine, policy = Machine(sweep, rate), policy_for(sweep)
+    for _ in range(2):
+        machine.measure(policy.rounds(machine.points, machine.rows)[-1])
+    confirming = policy.rounds(machine.points, machine.rows)[-1]
+    assert confirming.repeat == 2
+    # The second launches are much faster: other points are less likely to be better.
+    machine.rate = lambda point: 4 * rate(point)
+    machine.measure(confirming)
+    last = policy.rounds(machine.points, machine.rows)[-1]
+    before, after = confirming.certificate, last.certificate
+    assert last.points == confirming.points
+    assert before is not None
+    assert after is not None
+    assert after != before
+    assert after.measured == before.measured == 6
+
+
 def test_a_run_that_was_killed_chooses_the_same_points(
     searched: tuple[Machine, list[Round]],
 ) -> None:
