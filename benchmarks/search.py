@@ -13,8 +13,12 @@ limit. It holds when no more candidates beat the frontier by more than the zone 
 quantile of a Poisson distribution around the expected number. With live sessions a choice is of up
 to three candidates of one world, as in a run; else of one.
 
-Peers (`search_peers.py`) get the same candidates and logarithms of both objectives. A proposal that
-is not a candidate, or was measured, becomes the nearest candidate without a measurement.
+Peers (`search_peers.py`) get the same candidates, and the logarithms of both objectives of each
+that they measure. An Optuna sampler proposes a place: the nearest candidate without a measurement
+is measured, and told with its own coordinates. dtsweep's search also gets the costs of launches,
+the time of a pass without the exchange, and knows that one step time gives both objectives. One row
+begins qLogNEHVI with dtsweep's first points in the place of 10 random ones. A run that has not
+reached 98 % ends after the trials that the table gives as its limit.
 """
 
 from __future__ import annotations
@@ -202,13 +206,14 @@ def peer_runs(name: str, problems: Sequence[Problem], *, most_seeds: int) -> lis
     return traces
 
 
-def cells(name: str, traces: Sequence[Trace], *, seconds: float) -> list[str]:
+def cells(name: str, traces: Sequence[Trace], *, seconds: float, most: int | None) -> list[str]:
     """Row of the table of optimisers."""
     trials = [trace.trials_to(LEVELS[0]) or len(trace.rows) for trace in traces]
     fits = sum(len(trace.rows) for trace in traces)
     return [
         name,
         str(len(traces)),
+        str(most or "all"),
         *(
             quartiles([100 * trace.cost_to(level) for trace in traces], form=".1f")
             for level in LEVELS
@@ -271,8 +276,8 @@ def main() -> None:
     problems = [read_problem(job) for job in args.jobs]
     of_all, of_jobs, of_ends = [], [], []
 
-    def note(name: str, traces: Sequence[Trace], began: float) -> None:
-        of_all.append(cells(name, traces, seconds=time.process_time() - began))
+    def note(name: str, traces: Sequence[Trace], began: float, *, most: int | None) -> None:
+        of_all.append(cells(name, traces, seconds=time.process_time() - began, most=most))
         of_jobs.append(job_cells(name, traces, problems))
         print(" | ".join(of_all[-1]), file=sys.stderr, flush=True)
 
@@ -285,14 +290,15 @@ def main() -> None:
             runs.append(run)
             shares = [f"{level:.0%}: {run[0].cost_to(level):.1%}" for level in LEVELS]
             print(name, problem.name, seed, *shares, file=sys.stderr, flush=True)
-        note(name, [trace for trace, _ in runs], began)
+        note(name, [trace for trace, _ in runs], began, most=args.most)
         for limit in LIMITS:
             ends = [of_run[limit] for _, of_run in runs if limit in of_run]
             if ends:
                 of_ends.append(end_cells(name, limit, ends, len(runs)))
     for name in args.peers:
         began = time.process_time()
-        note(name, peer_runs(name, problems, most_seeds=args.peer_seeds), began)
+        traces = peer_runs(name, problems, most_seeds=args.peer_seeds)
+        note(name, traces, began, most=PEERS[name].most)
     print(heading("how much of a grid's cost does a search need for its frontier?"))
     sizes = ", ".join(f"{problem.name} {len(problem.step_s)}" for problem in problems)
     print(
@@ -301,7 +307,7 @@ def main() -> None:
     print("  (quartiles); CPU time per trial is the optimiser's.\n")
     levels = [f"{level:.0%} of the hypervolume" for level in LEVELS]
     confirmed = [f"{level:.0%}, confirmed" for level in LEVELS]
-    names = ["optimiser", "runs", *levels, "reach 98%", *confirmed]
+    names = ["optimiser", "runs", "at most", *levels, "reach 98%", *confirmed]
     print(table([*names, "trials to 95%", "CPU time per trial"], of_all))
     print("\nMedians for each job, 95 % / 98 %:\n")
     print(table(["optimiser", *args.jobs], of_jobs))

@@ -378,7 +378,7 @@ def test_a_plan_says_what_a_search_begins_with_and_expects() -> None:
     assert len(plan.to_run) == Search().first_points
     assert plan.points == 64
     assert plan.rounds is not None
-    assert (plan.rounds.low_trials, plan.rounds.high_trials) == (4, 34)
+    assert (plan.rounds.low_trials, plan.rounds.high_trials) == (4, 54)
 
 
 class InTurn:
@@ -424,7 +424,7 @@ def test_a_searcher_chooses_the_nearest_points_and_gets_their_results_again() ->
 
 def test_a_suggestion_of_what_is_not_an_axis_is_refused() -> None:
     sweep = replace(
-        SWEEP, axes={"micro_batch": [1, 2]}, search=Search(searcher=InTurn, max_points=6)
+        SWEEP, axes={"micro_batch": [1, 2]}, search=Search(searcher=InTurn, max_points=1)
     )
     with pytest.raises(SweepError, match="'sync', which is not an axis"):
         policy_of(sweep).rounds(Machine(sweep, rate).points, [])
@@ -451,6 +451,7 @@ def test_a_search_that_cannot_be_meant_is_refused(settings: dict[str, Any], word
         {"max_points": 3},
         {"max_points": "x"},
         {"searcher": InTurn},
+        {"max_points": 0, "searcher": InTurn},
     ],
 )
 def test_numbers_of_a_search_that_cannot_be_meant_are_refused(settings: dict[str, Any]) -> None:
