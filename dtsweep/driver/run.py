@@ -180,7 +180,8 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         )
         if not planned.plan.to_run:
             if unwritable is None:
-                _renew_certificate(planned, results, record)
+                progress.end_rounds(planned.plan)
+                record.renew_certificate()
             return _nothing_run(planned)
         planned = replace(planned, record=record)
         record.node_account = planned.record_of_nodes
@@ -233,18 +234,6 @@ def _earlier_cost(results: Results, options: Options, progress: Progress) -> flo
     if known:
         progress.say(f"spent by earlier runs: {usd(sum(known))} of {usd(options.max_cost_usd)}")
     return sum(known)
-
-
-def _renew_certificate(planned: PlannedRun, results: Results, record: RunWriter) -> None:
-    """Store the certificate of a search that has nothing left to measure, if it is a new one."""
-    planned.progress.end_rounds(planned.plan)
-    certificate = planned.progress.standing()["certificate"]
-    stored = None
-    for run in results.run_records():
-        stored = run.record.certificate
-    if certificate is not None and certificate != stored:
-        record.start()
-        record.end("done")
 
 
 def _nothing_run(planned: PlannedRun) -> RunTally:
