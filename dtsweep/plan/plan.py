@@ -164,7 +164,9 @@ def make_plan(
     stored = [row for row in rows if row["harness"] == harness]
     stale = in_run.stale
     if stale is None:
-        stale = {} if rerun == "all" else outdated(sweep, [*_current(stored).values()])
+        stale = {}
+        if rerun != "all":
+            stale = outdated(sweep, [*_current(stored).values()])
     # A search chooses by what failed, until that was measured again.
     replaced = _replaced(stored, stale, rerun=rerun, keeps_failed=sweep.search is not None)
     counting = [row for row in stored if row["trial_id"] not in replaced]
@@ -174,22 +176,20 @@ def make_plan(
     state = partial(_state, stale=stale, rerun=rerun, over=in_run.over)
     over = {*in_run.over}
     memory = MemoryFit()
-    beyond: dict[str, str] = {}
     while True:
         rounds = policy.rounds(points, [*counting, *in_run.rows], over=over, spent=in_run.spent)
         to_run, done = _sorted_out(sweep, rounds, current, state)
         memory.peaks = peaks_of(done, current)
         reasons = _beyond_memory(sweep, to_run, memory, current)
-        beyond |= _by_point(to_run, reasons)
         if reasons.keys() <= over:
             break
         # They are not measured: the policy does not wait for them.
         over |= reasons.keys()
-    remaining = [trial for trial in to_run if trial.trial_id not in reasons]
+    remaining, candidates = _without(to_run, candidates, reasons)
     return Plan(
         to_run=remaining,
         done=done,
-        skipped=[one for one in _without(candidates, beyond) if one.reason is not None],
+        skipped=[candidate for candidate in candidates if candidate.reason is not None],
         duration=expected_duration(sweep, remaining, rows),
         session_starts=starts(sweep, remaining),
         rows=rows,
@@ -429,21 +429,20 @@ def _beyond_memory(
     return reasons
 
 
-def _by_point(trials: Sequence[Trial], reasons: Mapping[str, str]) -> dict[str, str]:
-    """Reasons of trials by the names of their points."""
-    return {
+def _without(
+    to_run: Sequence[Trial], candidates: Sequence[Candidate], reasons: Mapping[str, str]
+) -> tuple[Sequence[Trial], Sequence[Candidate]]:
+    """Skip the points of trials, in all their repeats, for these reasons by trial."""
+    if not reasons:
+        return to_run, candidates
+    points = {
         identity(trial.point): reasons[trial.trial_id]
-        for trial in trials
+        for trial in to_run
         if trial.trial_id in reasons
     }
-
-
-def _without(candidates: Sequence[Candidate], reasons: Mapping[str, str]) -> Sequence[Candidate]:
-    """Skip points, in all their repeats, for these reasons by their names."""
-    if not reasons:
-        return candidates
-    return [
-        replace(candidate, reason=candidate.reason or reasons.get(identity(candidate.point)))
+    remaining = [trial for trial in to_run if trial.trial_id not in reasons]
+    return remaining, [
+        replace(candidate, reason=candidate.reason or points.get(identity(candidate.point)))
         for candidate in candidates
     ]
 
