@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.search_jobs import Numbers, Problem
+from dtsweep.search.first_points import first_points
+
+AXES = ("nodes", "workers", "batch")
+"""Axes of the candidates."""
 
 INITIAL = 10
 """Random trials with which BoTorch, TPE and GPSampler begin."""
@@ -47,15 +51,25 @@ def by_optuna(problem: Problem, sampler: Any) -> Iterator[int]:
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     places, log_costs = places_of(problem), problem.log_costs
     study = optuna.create_study(directions=["minimize"] * 2, sampler=sampler)
+    distributions = {name: optuna.distributions.FloatDistribution(0, 1) for name in AXES}
     is_left = np.ones(len(places), dtype=np.bool_)
     while is_left.any():
         trial = study.ask()
-        asked = [trial.suggest_float(name, 0, 1) for name in ("nodes", "workers", "batch")]
+        asked = [trial.suggest_float(name, 0, 1) for name in AXES]
         distance = ((places - asked) ** 2).sum(axis=1)
         row = int(np.where(is_left, distance, np.inf).argmin())
         is_left[row] = False
         yield row
-        study.tell(trial, log_costs[row].tolist())
+        # The sampler learns of the candidate that was measured, not of the place that it asked for.
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=dict(zip(AXES, places[row].tolist(), strict=True)),
+                distributions=distributions,
+                values=log_costs[row].tolist(),
+                system_attrs=study.trials[trial.number].system_attrs,
+            )
+        )
 
 
 def by_tpe(problem: Problem, seed: int) -> Iterator[int]:
@@ -84,7 +98,17 @@ def by_gp_sampler(problem: Problem, seed: int) -> Iterator[int]:
 
 def by_botorch(problem: Problem, seed: int) -> Iterator[int]:
     """Noisy expected hypervolume improvement (qLogNEHVI), over all candidates."""
-    rows = list(islice(random_order(problem, seed), INITIAL))
+    yield from by_log_nehvi(problem, list(islice(random_order(problem, seed), INITIAL)), seed=seed)
+
+
+def by_botorch_from_ours(problem: Problem, seed: int) -> Iterator[int]:
+    """Begin qLogNEHVI with the first points of dtsweep's search."""
+    rows = first_points(problem.setups, problem.launch_s, seed=seed).tolist()
+    yield from by_log_nehvi(problem, rows, seed=seed)
+
+
+def by_log_nehvi(problem: Problem, rows: list[int], *, seed: int) -> Iterator[int]:
+    """Measure these candidates first, then each time the one of the largest acquisition."""
     yield from rows
     while len(rows) < len(problem.step_s):
         acquisition = _log_nehvi(problem, rows, seed=seed)
@@ -128,4 +152,5 @@ PEERS = {
     "Optuna TPE": Peer("optuna", 5, 250, by_tpe),
     "Optuna GPSampler": Peer("optuna", 2, 60, by_gp_sampler),
     "BoTorch qLogNEHVI": Peer("botorch", 2, 50, by_botorch),
+    "BoTorch qLogNEHVI, our first points": Peer("botorch", 2, 50, by_botorch_from_ours),
 }

@@ -38,7 +38,7 @@ What reads, from rows to a decision:
 
     inference       statistics of launches: variances, contrasts, power     driver, readers
     model           step time and memory of what was not measured           driver, readers
-    search          what to measure next: expected gain, certificate        driver, readers
+    search          what to measure next: expected gain, chances            driver, readers
     analysis        questions to the table of trials                        driver, readers
     trackers        rows for other tools: MLflow, W&B, TensorBoard, CSV     driver, readers
 

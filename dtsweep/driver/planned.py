@@ -13,7 +13,6 @@ from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.run_writer import RunWriter
-from dtsweep.driver.unmeasured import skipped_points
 from dtsweep.errors import SweepError
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import Plan
@@ -166,6 +165,5 @@ class PlannedRun:
             flags=flags,
             first_row=max(numbers, default=0) + 1,
         )
-        skipped = skipped_points(sweep, self.plan.skipped, self.plan.rows)
-        recorder.store_unmeasured(skipped, is_counted=False)
+        recorder.store_skipped(self.plan)
         return recorder

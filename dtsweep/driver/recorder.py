@@ -13,12 +13,13 @@ from typing import Any
 from dtsweep.driver.canary_levels import CanaryLevels
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.tally import RunTally
-from dtsweep.driver.unmeasured import Unmeasured, outcome_of, unmeasured_row
+from dtsweep.driver.unmeasured import Unmeasured, outcome_of, skipped_points, unmeasured_row
 from dtsweep.errors import StorageError, error_line
 from dtsweep.measure.drift import Change
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.charge import NO_CHARGE, Charge
 from dtsweep.metrics.rows import rank_rows, step_columns, task_row, trial_row, with_warmup_marked
+from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.revision import git_commit
 from dtsweep.provenance.sources import sources_of
@@ -181,6 +182,11 @@ class Recorder:
             row["reason"] = f"{reason}; nor can its steps ({error_line(steps_error)})"
             self._commit(row)
         return row
+
+    def store_skipped(self, plan: Plan) -> None:
+        """Store the points that a plan skips, each reason once; they don't count."""
+        skipped = skipped_points(self._sweep, plan.skipped, plan.rows)
+        self.store_unmeasured(skipped, is_counted=False)
 
     def store_unmeasured(
         self,

@@ -175,11 +175,14 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         planned = _planned(sweep, candidates, options, outbox, progress)
         if planned.plan.to_run and unwritable is not None:
             raise unwritable
-        if not planned.plan.to_run:
-            return _nothing_run(planned)
         record = RunWriter(
             results, outbox, progress, run_id=run_id, sweep=sweep, max_hours=options.max_hours
         )
+        if not planned.plan.to_run:
+            if unwritable is None:
+                progress.end_rounds(planned.plan)
+                record.renew_certificate()
+            return _nothing_run(planned)
         planned = replace(planned, record=record)
         record.node_account = planned.record_of_nodes
         return _logged(planned, record)

@@ -115,6 +115,19 @@ class RunWriter:
         except StorageError:  # of the rows, which the run says
             return
 
+    def renew_certificate(self) -> None:
+        """Store the certificate of a search that has nothing left to measure, if it is a new one.
+
+        It is called in the place of `start` and `end`.
+        """
+        certificate = self._progress.standing()["certificate"]
+        stored = None
+        for run in self._results.run_records():
+            stored = run.record.certificate
+        if certificate is not None and certificate != stored:
+            self.start()
+            self.end("done")
+
     def _work(self) -> None:
         while not self._is_over.is_set():
             self._changed.clear()

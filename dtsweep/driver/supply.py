@@ -46,6 +46,7 @@ class Supply:
             return False
         while self._queue.is_empty:
             plan = self._planned.next_plan(self._recorder.rows)
+            self._recorder.store_skipped(plan)
             if not plan.to_run:
                 self._planned.progress.end_rounds(plan)
                 return False

@@ -15,6 +15,7 @@ from dtsweep.page.document import document_of
 from dtsweep.page.traces import traces_of
 from dtsweep.page.view import redacted_view, view_of
 from dtsweep.privacy import Redactor, redactor_for
+from dtsweep.report.certificate import certificate_in
 from dtsweep.report.content import Content, Section
 from dtsweep.report.costs import costs_of
 from dtsweep.report.importance_words import importance_of_axes
@@ -37,7 +38,7 @@ def page_of(
         with_hosts: keep names of hosts.
         refresh_s: seconds after which the page loads itself again; None for never.
         asked: arguments of `dtsweep.report.content_of`; `sections` are in addition to the usual
-            ones, the speeds of nodes and the cost.
+            ones: the speeds of nodes, the cost, the axes' importance and the certificate.
 
     Raises:
         SweepError: Nothing is stored there, or a condition can't be read.
@@ -48,6 +49,7 @@ def page_of(
         speeds_of_nodes(store),
         costs_of(store),
         importance_of_axes,
+        certificate_in(store),
     ]
     sections += asked.pop("sections", ())
     redactor = redactor_for(store, with_hosts=with_hosts)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ENDS = (0.05, 0.95)
 """Quantiles of simulated runs that the range spans."""
 
-SEARCHED = (10, 40)
+SEARCHED = (10, 60)
 """Points that a search measures, at least and at most, as far as searches so far show."""
 
 BATCH = 3

@@ -167,7 +167,8 @@ def make_plan(
         stale = {}
         if rerun != "all":
             stale = outdated(sweep, [*_current(stored).values()])
-    replaced = _replaced(stored, stale, rerun=rerun)
+    # A search chooses by what failed, until that was measured again.
+    replaced = _replaced(stored, stale, rerun=rerun, keeps_failed=sweep.search is not None)
     counting = [row for row in stored if row["trial_id"] not in replaced]
     points = [candidate.point for candidate in candidates if candidate.reason is None]
     rows = [*stored, *in_run.rows]
@@ -207,11 +208,13 @@ def _current(rows: Rows) -> dict[str, Mapping[str, Any]]:
     return {rows[index]["trial_id"]: rows[index] for index in indices}
 
 
-def _replaced(stored: Rows, stale: Mapping[str, str], *, rerun: str | None) -> set[str]:
+def _replaced(
+    stored: Rows, stale: Mapping[str, str], *, rerun: str | None, keeps_failed: bool
+) -> set[str]:
     """Trials whose stored rows don't count for the policy: the run measures them again."""
     if rerun == "all":
         return {row["trial_id"] for row in stored}
-    if rerun == "failed":
+    if rerun == "failed" and not keeps_failed:
         failed = (trial for trial, row in _current(stored).items() if row["status"] != "ok")
         return {*stale, *failed}
     return {*stale}

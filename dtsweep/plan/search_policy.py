@@ -11,9 +11,9 @@ import numpy as np
 
 from dtsweep.errors import SweepError
 from dtsweep.plan.policy import NOTHING_SPENT, Round, Rows, Spent
-from dtsweep.plan.search_pool import SearchPool, chances_of, pool_of
+from dtsweep.plan.search_pool import SearchPool, chances_of, ended_in, pool_of
 from dtsweep.plan.search_sessions import charges_in, live_world
-from dtsweep.plan.search_worth import FrontierWorth, Worth, worth_of
+from dtsweep.plan.search_worth import Worth, certificate_of, worth_of
 from dtsweep.plan.settle import Settle, is_over, states_of
 from dtsweep.results.certificate import Certificate
 from dtsweep.sweep.goal import Question
@@ -24,14 +24,10 @@ from dtsweep.sweep.settings import Sweep
 if TYPE_CHECKING:
     from dtsweep.analysis.study import Study
     from dtsweep.model.setups import Numbers
-    from dtsweep.search.choice import Charges
-    from dtsweep.search.objectives import Estimates
+    from dtsweep.search.choice import Charges, Model, Progress
 
 MOST_IN_BATCH = 3
 """Points of a batch, at most: their measurements come too late for each other's choice."""
-
-COULD_CHANCE = 0.01
-"""Probability from which on the certificate counts a point as one that could beat the answer."""
 
 
 class Choice(NamedTuple):
@@ -59,8 +55,18 @@ class State:
     chances: Numbers
     """(n,) probability that a trial ends with a measurement."""
 
-    chosen: int
-    """Points that were chosen so far."""
+    tried: int
+    """Points of which a trial has ended: one that was skipped or refused does not count."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Judged:
+    """Points as the model sees them."""
+
+    model: Model
+    worth: Worth
+    progress: Progress
+    certificate: Certificate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +90,11 @@ class SearchPolicy:
         default_factory=dict, init=False, repr=False, compare=False
     )
     """Choices by the attempts that they rest on: a memory that changes no answer."""
+
+    _certificates: dict[frozenset[str], Certificate | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Certificates after the search, by the attempts that they rest on."""
 
     def rounds(
         self,
@@ -127,8 +138,21 @@ class SearchPolicy:
                 f"add allow={tuple(semantics)}",
                 word="goal",
             )
-        rounds[-1] = replace(rounds[-1], certificate=choice.certificate)
+        rounds[-1] = replace(rounds[-1], certificate=self._renewed(points, rows, rounds))
         return rounds
+
+    def _renewed(
+        self, points: Sequence[Point], rows: Rows, rounds: Sequence[Round]
+    ) -> Certificate | None:
+        """Certificate by all launches of the points so far; None where nothing was measured."""
+        chosen = {identity(point) for one in rounds for point in one.points}
+        own = [row for row in rows if row["role"] != "canary" and row["point_id"] in chosen]
+        key = frozenset(row["attempt_id"] for row in own)
+        if key not in self._certificates:
+            state = self._state(points, own, chosen, live=None)
+            is_measured = len(state.pool.rows) > 0
+            self._certificates[key] = self._judged(state).certificate if is_measured else None
+        return self._certificates[key]
 
     def _choice(self, points: Sequence[Point], rows: Rows, batches: Sequence[Round]) -> Choice:
         """Choose the next batch by the first launches of the points of these batches."""
@@ -141,13 +165,14 @@ class SearchPolicy:
         key = frozenset([*chosen, *(row["attempt_id"] for row in earlier)])
         if key not in self._choices:
             live = live_world(self.sweep, [batch.points for batch in batches])
-            self._choices[key] = self._next(points, earlier, chosen, live=live)
+            state = self._state(points, earlier, chosen, live=live)
+            self._choices[key] = self._next(state, chosen=len(chosen))
         return self._choices[key]
 
-    def _next(
+    def _state(
         self, points: Sequence[Point], rows: Rows, chosen: Collection[str], *, live: World | None
-    ) -> Choice:
-        """Choose the next batch by the trials of the chosen points."""
+    ) -> State:
+        """Take what is known by the trials of the chosen points."""
         # Its imports take longer than a plan without results.
         from dtsweep.analysis.study import Study
 
@@ -155,18 +180,28 @@ class SearchPolicy:
         pool = pool_of(self.sweep, points, study.trials)
         measure = self._settle.first_measure()
         charges, live_number = charges_in(self.sweep, pool, rows, measure=measure, live=live)
-        state = State(
+        return State(
             pool=pool,
             study=study,
             charges=charges,
             live=live_number,
             chances=chances_of(self.sweep, pool, rows, chosen),
-            chosen=len(chosen),
+            tried=sum(row["status"] != "infeasible" for row in ended_in(rows).values()),
         )
-        most = min(len(points), self.search.max_points or len(points)) - len(chosen)
-        if len(pool.rows):
-            return self._by_gain(state, most=min(MOST_IN_BATCH, most))
-        return Choice(self._first(state, most=min(self.search.first_points, most)), None)
+
+    def _next(self, state: State, *, chosen: int) -> Choice:
+        """Choose the next batch, after so many points."""
+        count = len(state.pool.points)
+        most = min(count, self.search.max_points or count) - chosen
+        if not len(state.pool.rows):
+            return Choice(self._first(state, most=min(self.search.first_points, most)), None)
+        judged = self._judged(state)
+        certificate = judged.certificate
+        if certificate.gain < self.search.least_gain or most <= 0:
+            return Choice([], certificate)
+        # Where each trial has a session of its own, none gets cheaper by another one.
+        batch = 1 if self.sweep.measure.fresh else MOST_IN_BATCH
+        return Choice(self._by_gain(state, judged, most=min(batch, most)), certificate)
 
     def _first(self, state: State, *, most: int) -> list[Point]:
         """Choose points before there is a model."""
@@ -182,44 +217,40 @@ class SearchPolicy:
         )
         return [pool.points[number] for number in numbers]
 
-    def _by_gain(self, state: State, *, most: int) -> Choice:
-        """Choose points by their expected gain; none where all gains are small."""
+    def _judged(self, state: State) -> Judged:
+        """Fit the model, and judge the points that were not measured."""
         from dtsweep.model.step_time import fit_step_time
-        from dtsweep.search.choice import Pool, Progress, next_points, power_of
+        from dtsweep.search.choice import Progress
 
         pool = state.pool
         model = fit_step_time(pool.measured_setups, pool.measured)
         prediction = model.predict(pool.setups)
         worth = worth_of(self.sweep, pool, state.study, prediction)
+        measured, places, counts = np.unique(pool.rows, return_inverse=True, return_counts=True)
         progress = Progress(
-            measured=pool.rows,
-            log_step_s=np.log(pool.measured.step_s),
+            measured=measured,
+            log_step_s=np.bincount(places, np.log(pool.measured.step_s)) / counts,
             chance=state.chances,
             live=state.live,
         )
-        estimates = progress.estimates(prediction)
-        gain = worth.largest_share(estimates)
-        certificate = self._certificate(state, worth, estimates, gain=gain)
-        if gain < self.search.least_gain or most <= 0:
-            return Choice([], certificate)
-        candidates = Pool(setups=pool.setups, charges=state.charges, gain_of=worth.gain_of)
-        numbers = next_points(candidates, model, progress=progress, power=power_of(gain), most=most)
-        return Choice([pool.points[number] for number in numbers], certificate)
-
-    def _certificate(
-        self, state: State, worth: Worth, estimates: Estimates, *, gain: float
-    ) -> Certificate:
-        """Say what the points that were not chosen could still gain."""
-        zone = self.question.indifference
-        could = worth.chances(estimates, zone=zone)
-        return Certificate(
-            measured=state.chosen,
-            points=len(state.pool.points),
-            could_beat=int((could >= COULD_CHANCE).sum()),
-            chance=float(could.max(initial=0.0)),
-            least_chance=COULD_CHANCE,
-            zone=zone,
-            gain=gain,
-            is_frontier=isinstance(worth, FrontierWorth),
-            has_answer=worth.has_answer(estimates),
+        certificate = certificate_of(
+            worth,
+            progress.estimates(prediction),
+            zone=self.question.indifference,
+            tried=state.tried,
         )
+        return Judged(model=model, worth=worth, progress=progress, certificate=certificate)
+
+    def _by_gain(self, state: State, judged: Judged, *, most: int) -> list[Point]:
+        """Choose points by their expected gain."""
+        from dtsweep.search.choice import Pool, next_points, power_of
+
+        pool = state.pool
+        numbers = next_points(
+            Pool(setups=pool.setups, charges=state.charges, gain_of=judged.worth.gain_of),
+            judged.model,
+            progress=judged.progress,
+            power=power_of(judged.certificate.gain),
+            most=most,
+        )
+        return [pool.points[number] for number in numbers]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dtsweep.plan.memory_fit import MemoryFit, Peak
 from dtsweep.plan.policy import Rows
 from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.trial import Trial
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from dtsweep.model.setups import Flags, Measured, Numbers, Setups
 
 Numbering: TypeAlias = NDArray[np.int64]
+
+_Ended: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 LIKENESS = 0.5
 """Weight of a trial for the chance of another point, for each axis in which the two differ."""
@@ -91,20 +94,25 @@ def chances_of(sweep: Sweep, pool: SearchPool, rows: Rows, chosen: Collection[st
     were chosen, that would run out of memory, whose world the cluster can't hold, or whose updates
     the goal does not allow.
     """
-    current = [rows[index] for index in current_attempts(rows).values()]
-    ended = {row["point_id"]: row["status"] for row in current if row["status"] in FINAL}
+    ended = ended_in(rows)
     ok, ends = np.ones(len(pool.points)), np.ones(len(pool.points))
     axes = np.stack([numbered(values) for values in zip(*map(_axes_of, pool.points), strict=True)])
-    for name, status in ended.items():
+    for name, row in ended.items():
         weights = LIKENESS ** (axes != axes[:, [pool.names[name]]]).sum(axis=0)
         ends += weights
-        if status == "ok":
+        if row["status"] == "ok":
             ok += weights
     chances: Numbers = ok / ends
     impossible = {*chosen, *_without_memory(sweep, pool, ended), *_without_room(pool, ended)}
     chances[[pool.names[name] for name in impossible]] = 0.0
     chances[~is_allowed(sweep, pool)] = 0.0
     return chances
+
+
+def ended_in(rows: Rows) -> _Ended:
+    """Last attempts that ended for good or were refused by the cluster, by `point_id`."""
+    current = [rows[index] for index in current_attempts(rows).values()]
+    return {row["point_id"]: row for row in current if row["status"] in FINAL | {"infeasible"}}
 
 
 def is_allowed(sweep: Sweep, pool: SearchPool) -> Flags:
@@ -129,27 +137,34 @@ def _axes_of(point: Point) -> tuple[Any, ...]:
     return *point.scalars().values(), workload, json.dumps(dict(point.environment), sort_keys=True)
 
 
-def _without_memory(sweep: Sweep, pool: SearchPool, ended: Mapping[str, str]) -> set[str]:
-    """Points that would run out of device memory as smaller ones did."""
-    if not sweep.measure.prune or "oom_device" not in ended.values():
+def _without_memory(sweep: Sweep, pool: SearchPool, ended: _Ended) -> set[str]:
+    """Points that would run out of device memory, as smaller ones did or by the peaks so far."""
+    if not sweep.measure.prune:
         return set()
     trials = [
         Trial(point=pool.points[number], repeat=1, trial_id=name, why="")
         for name, number in pool.names.items()
     ]
-    by_status = {
-        status: [pool.points[pool.names[name]] for name, end in ended.items() if end == status]
-        for status in ("oom_device", "ok")
-    }
-    fine = FittingPoints(by_status["ok"])
-    return {*out_of_memory(trials, by_status["oom_device"], fine=fine)}
+    peaks = [
+        Peak(pool.points[pool.names[name]], row["status"], row)
+        for name, row in ended.items()
+        if row["status"] in ("ok", "oom_device")
+    ]
+    full = [peak.point for peak in peaks if peak.status == "oom_device"]
+    fine = FittingPoints(peak.point for peak in peaks if peak.status == "ok")
+    beyond = {*out_of_memory(trials, full, fine=fine)}
+    memory = MemoryFit(peaks)
+    if memory.knows_capacity:
+        beyond |= {*memory.will_not_fit([trial for trial in trials if trial.trial_id not in ended])}
+    return beyond
 
 
-def _without_room(pool: SearchPool, ended: Mapping[str, str]) -> set[str]:
+def _without_room(pool: SearchPool, ended: _Ended) -> set[str]:
     """Points in worlds that the cluster can't hold, as far as trials show."""
     places = {name: _place(pool.points[number]) for name, number in pool.names.items()}
-    refused = {places[name] for name, status in ended.items() if status == "infeasible"}
-    refused -= {places[name] for name, status in ended.items() if status != "infeasible"}
+    is_refused = {name: row["status"] == "infeasible" for name, row in ended.items()}
+    refused = {places[name] for name, is_one in is_refused.items() if is_one}
+    refused -= {places[name] for name, is_one in is_refused.items() if not is_one}
     return {name for name, place in places.items() if place in refused}
 
 

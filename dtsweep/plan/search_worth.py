@@ -15,6 +15,7 @@ from dtsweep.plan.search_columns import (
     ratio_to_step,
 )
 from dtsweep.plan.search_pool import Numbering, SearchPool, is_allowed, numbered
+from dtsweep.results.certificate import Certificate
 from dtsweep.sweep.search import RATES
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.values import workload_fields
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from dtsweep.analysis.study import Study
     from dtsweep.model.setups import Flags, Numbers, Prediction
     from dtsweep.search.objectives import Estimates, Objectives
+
+
+COULD_CHANCE = 0.01
+"""Probability from which on the certificate counts a point as one that could beat the answer."""
 
 
 class Worth(Protocol):
@@ -61,7 +66,7 @@ class FrontierWorth:
 
     def chances(self, estimates: Estimates, *, zone: float) -> Numbers:
         """(n,) probabilities to beat the frontier by more than a zone."""
-        from dtsweep.search.certificate import chance_to_join
+        from dtsweep.search.chances import chance_to_join
 
         return chance_to_join(self.objectives, estimates, zone=zone)
 
@@ -114,7 +119,7 @@ class GoalWorth:
 
         Where nothing meets the conditions so far, to meet them.
         """
-        from dtsweep.search.certificate import chance_to_improve
+        from dtsweep.search.chances import chance_to_improve
 
         chances = np.zeros(len(self.cost))
         for number in np.unique(self.group):
@@ -145,6 +150,30 @@ class GoalWorth:
     def _worst(self, estimates: Estimates, is_member: Flags) -> float:
         """Largest cost of a group."""
         return float((self.cost + estimates.log_step_s)[is_member].max())
+
+
+def certificate_of(worth: Worth, estimates: Estimates, *, zone: float, tried: int) -> Certificate:
+    """Count the points without a measurement that could still beat the answer.
+
+    Args:
+        worth: for the question.
+        estimates: of the step times of all points.
+        zone: share by which a point has to be better.
+        tried: points of which a trial has ended.
+    """
+    could = worth.chances(estimates, zone=zone)
+    return Certificate(
+        measured=tried,
+        points=len(could),
+        could_beat=int((could >= COULD_CHANCE).sum()),
+        chance=float(could.max(initial=0.0)),
+        expected=float(could.sum()),
+        least_chance=COULD_CHANCE,
+        zone=zone,
+        gain=worth.largest_share(estimates),
+        is_frontier=isinstance(worth, FrontierWorth),
+        has_answer=worth.has_answer(estimates),
+    )
 
 
 def worth_of(sweep: Sweep, pool: SearchPool, study: Study, prediction: Prediction) -> Worth:

@@ -23,6 +23,9 @@ class Certificate:
     chance: float
     """Largest probability with which an unmeasured point beats it so."""
 
+    expected: float
+    """Expected number of unmeasured points that beat it so: the sum of their probabilities."""
+
     least_chance: float
     """Probability from which on a point is counted."""
 
@@ -43,8 +46,9 @@ class Certificate:
         """Sentence for the report.
 
         >>> facts = {"measured": 17, "points": 216, "zone": 0.02, "gain": 0.001}
-        >>> print(Certificate(could_beat=3, chance=0.04, least_chance=0.01, **facts).words)
-        17 of 216 points measured; 3 points could still beat the frontier by more than 2 %, each with probability of at most 4.0 %.
+        >>> facts |= {"chance": 0.04, "expected": 0.1, "least_chance": 0.01}
+        >>> print(Certificate(could_beat=3, **facts).words)
+        17 of 216 points measured; 3 points could still beat the frontier by more than 2 % (0.1 expected), each with probability of at most 4.0 %. One more point is expected to gain at most 0.10 % of the hypervolume.
         """  # noqa: E501
         counted = f"{self.measured} of {count_of(self.points, 'point')} measured"
         answer = "frontier" if self.is_frontier else "best point"
@@ -58,7 +62,17 @@ class Certificate:
             least = in_percent(self.least_chance)
             return f"{counted}; no other point could {beat} with probability of {least} or more."
         could = f"{count_of(self.could_beat, 'point')} could still {beat}"
+        could = f"{could} ({self.expected:.1f} expected)"
         chance = f"with probability of at most {in_percent(self.chance, digits=1)}"
         if self.could_beat > 1:
             chance = f"each {chance}"
-        return f"{counted}; {could}, {chance}."
+        return f"{counted}; {could}, {chance}.{self._gain_words}"
+
+    @property
+    def _gain_words(self) -> str:
+        """Sentence on the largest expected gain; empty where nothing meets the condition."""
+        if not self.has_answer:
+            return ""
+        of_what = "hypervolume" if self.is_frontier else "best value"
+        gain = in_percent(self.gain, digits=2)
+        return f" One more point is expected to gain at most {gain} of the {of_what}."

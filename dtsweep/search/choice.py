@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dtsweep.model.setups import Numbers, Prediction, Setups
 from dtsweep.search.objectives import Estimates, Rows, estimates_of
@@ -71,36 +70,6 @@ class Charges:
         start = np.where(self.world == live, 0.0, self.start_s)
         seconds: Numbers = self.workers * (start + self.rest_s + window)
         return seconds
-
-
-def charges_of(
-    setups: Setups,
-    *,
-    world: ArrayLike,
-    start_s: ArrayLike,
-    rest_s: ArrayLike = 0.0,
-    steps: float,
-    least_s: float = 0.0,
-) -> Charges:
-    """Make charges of candidates; single values stand for all.
-
-    Args:
-        setups: n candidates.
-        world: (n,) number of the world of each.
-        start_s: (n,) or single, seconds until a session is live.
-        rest_s: (n,) or single, seconds of a trial without its window's steps.
-        steps: steps of a window.
-        least_s: least seconds of a window.
-    """
-    shape = (len(setups),)
-    return Charges(
-        workers=setups.workers,
-        world=np.array(np.broadcast_to(world, shape), dtype=np.int64),
-        start_s=np.array(np.broadcast_to(start_s, shape), dtype=np.float64),
-        rest_s=np.array(np.broadcast_to(rest_s, shape), dtype=np.float64),
-        steps=steps,
-        least_s=least_s,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -44,14 +44,6 @@ class Gains:
             return float("inf")
         return float(self.share.max(initial=0.0))
 
-    def is_settled(self, limit: float) -> bool:
-        """True if no candidate gains as much as this share of its group's hypervolume.
-
-        >>> Gains(gain=np.array([0.001]), hypervolume=np.array([0.5])).is_settled(0.003)
-        True
-        """
-        return self.largest_share < limit
-
 
 def expected_gain(objectives: Objectives, estimates: Estimates) -> Gains:
     """Integrate the gain of hypervolume over each candidate's predicted step time.

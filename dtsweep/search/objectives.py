@@ -15,13 +15,10 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Objectives:
-    """Two costs of n candidates by their step times; smaller is better."""
+    """Two costs of n candidates, in proportion to their step times; smaller is better."""
 
     offset: Numbers
     """(n, 2) logarithm of each cost at a step time of one second."""
-
-    slope: Numbers
-    """(2,) power of the step time in each cost, at least 0; 0 where it doesn't depend on it."""
 
     group: Rows
     """(n,) number of the frontier that a candidate competes for."""
@@ -45,7 +42,7 @@ class Objectives:
         Returns:
             (..., n, 2)
         """
-        costs: Numbers = self.offset + self.slope * log_step_s[..., None]
+        costs: Numbers = self.offset + log_step_s[..., None]
         return costs
 
 
@@ -66,7 +63,6 @@ def latency_and_rate(
     latency = np.broadcast_to(np.log(latency_ratio), samples.shape)
     return Objectives(
         offset=np.stack([latency, -np.log(samples)], axis=1),
-        slope=np.ones(2),
         group=np.array(np.broadcast_to(group, samples.shape), dtype=np.int64),
     )
 

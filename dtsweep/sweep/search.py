@@ -57,12 +57,14 @@ class Search:
                 word="least_gain",
             )
         most = self.max_points
-        if most is not None and (type(most) is not int or most < self.first_points):
+        # A searcher of the user's has no first points.
+        least, words = self.first_points, f"first_points={self.first_points}"
+        if self.searcher is not None:
+            least, words = 1, "1"
+        if most is not None and (type(most) is not int or most < least):
             raise SweepError(
-                f"max_points={most!r} must be a whole number from first_points={self.first_points}",
-                word="max_points",
+                f"max_points={most!r} must be a whole number from {words}", word="max_points"
             )
-
         if self.searcher is not None and not callable(self.searcher):
             raise SweepError(
                 f"searcher={quoted(self.searcher)} must be a function that makes one: "

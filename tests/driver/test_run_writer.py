@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dtsweep import Resources, Sweep
+from dtsweep import Measure, Resources, Sweep
 from dtsweep.driver import run_writer
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.run_writer import RunWriter
+from dtsweep.plan.plan import make_plan
+from dtsweep.plan.policy import Round
+from dtsweep.results.certificate import Certificate
 from dtsweep.results.outbox import Outbox
 from dtsweep.results.run_record import FOLDER, NodeUse, RunRecord
 from dtsweep.results.storage import Storage, StoredFile
@@ -30,7 +34,7 @@ SECRET = "0123456789abcdef0123"
 class Written:
     """A writer on a folder, with what it says."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, run_id: str = "a") -> None:
         self.said = StringIO()
         self.progress = Progress(axes=["workers"], console=Console(file=self.said, width=200))
         self.progress.total = 3
@@ -43,7 +47,7 @@ class Written:
             resources=Resources(environment={"API_TOKEN": SECRET}),
         )
         self.writer = RunWriter(
-            self.results, self.outbox, self.progress, run_id="a", sweep=sweep, max_hours=2.0
+            self.results, self.outbox, self.progress, run_id=run_id, sweep=sweep, max_hours=2.0
         )
 
     @property
@@ -184,3 +188,19 @@ def test_a_folder_that_refuses_the_record_costs_one_line(written: Written, tmp_p
     written.writer.end("done")
     # One of the thread, and one of the last record.
     assert written.said.getvalue().count("the record of the run is not stored") == 2
+
+
+def test_a_run_that_measures_nothing_stores_a_certificate_that_differs(tmp_path: Path) -> None:
+    facts = {"measured": 5, "points": 6, "could_beat": 0, "chance": 0.0, "expected": 0.0}
+    first = Certificate(least_chance=0.01, zone=0.03, gain=0.001, **facts)
+    plan = make_plan(Sweep(workload=Tokens(), axes={"workers": [1]}), [], [])
+    # After it comes the same one again, and then one of more points.
+    for certificate, records in ((first, 1), (first, 1), (replace(first, measured=6), 2)):
+        run = Written(tmp_path, run_id=f"run{records}")
+        last = Round(repeat=1, points=[], measure=Measure(), certificate=certificate)
+        run.progress.end_rounds(replace(plan, last_round=last))
+        run.writer.renew_certificate()
+        run.outbox.close()
+        stored = [one.record for one in run.results.run_records()]
+        assert len(stored) == records
+        assert (stored[-1].certificate, stored[-1].ended_as) == (certificate, "done")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import dtsweep
+from dtsweep.page import page_of
 from tests.conftest import without_ray
 from tests.pages import ROOT
 
@@ -68,3 +69,4 @@ def test_a_search_stays_in_its_session_and_ends_with_a_certificate(tmp_path: Pat
     assert "5 of 6 points measured" in " ".join(done.stdout.split())
     (record,) = (tmp_path / "results/few/runs").glob("*.json")
     assert json.loads(record.read_text())["certificate"]["measured"] == 5
+    assert "5 of 6 points measured; " in page_of(str(tmp_path / "results/few"))

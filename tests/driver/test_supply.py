@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from io import StringIO
@@ -27,12 +27,15 @@ from dtsweep.driver.tally import RunTally
 from dtsweep.metrics.rows import task_row
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import PLANNED_BY, Plan
+from dtsweep.plan.policy import Round, Rows
 from dtsweep.plan.prices import Prices
 from dtsweep.plan.trial import Trial
+from dtsweep.results.statuses import FINAL
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.goal import Question
-from dtsweep.sweep.task import task_of
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import task_of, trial_name
 from tests.outboxes import silent_outbox
 from tests.rounds import BestAgain
 
@@ -261,6 +264,32 @@ def test_the_exit_code_of_a_time_limit_is_3_unless_worse_has_happened(
     tally.count("a", "user_error")
     tally.count("b", "infeasible")
     assert tally.exit_code == code
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """Asks for one point after the other."""
+
+    def rounds(self, points: Sequence[Point], rows: Rows, **known: Any) -> Sequence[Round]:
+        over = {row["trial_id"] for row in rows if row["status"] in FINAL} | {*known["over"]}
+        rounds = [Round(repeat=1, points=[point], measure=QUICK) for point in points]
+        left = [trial_name(SWEEP, point, repeat=1) not in over for point in points]
+        return rounds[: left.index(True) + 1] if True in left else rounds
+
+
+def test_points_that_a_later_batch_skips_are_stored_with_the_reason(tmp_path: Path) -> None:
+    planned = Run(folder=tmp_path).planned(StringIO())
+    batches = Batches(SWEEP, candidates(SWEEP), [], harness="in_process", policy=OneByOne())
+    planned = replace(planned, plan=batches.next(), batches=batches)
+    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    running = _handed_out(queue)
+    recorder.rows.append({**row_of_trial(running.trial), "status": "oom_device"})
+    assert not supply.refill()
+    planned.outbox.close()
+    (row,) = Results(tmp_path).attempts()
+    assert (row["micro_batch"], row["status"]) == (4096, "skipped")
+    assert row["reason"] == "micro_batch=1 ran out of memory; --try-all measures it"
 
 
 def _in_one_group(plan: Plan) -> Layout:

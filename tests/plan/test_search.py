@@ -106,6 +106,25 @@ def test_the_answer_is_confirmed_by_another_launch_and_certified(
     assert f"{certificate.measured} of 64 points measured; " in certificate.words
 
 
+def test_the_certificate_counts_the_launches_that_confirm_the_answer() -> None:
+    sweep = replace(SWEEP, search=Search(first_points=4, max_points=6))
+    machine, policy = Machine(sweep, rate), policy_for(sweep)
+    for _ in range(2):
+        machine.measure(policy.rounds(machine.points, machine.rows)[-1])
+    confirming = policy.rounds(machine.points, machine.rows)[-1]
+    assert confirming.repeat == 2
+    # The second launches are much faster: other points are less likely to be better.
+    machine.rate = lambda point: 4 * rate(point)
+    machine.measure(confirming)
+    last = policy.rounds(machine.points, machine.rows)[-1]
+    before, after = confirming.certificate, last.certificate
+    assert last.points == confirming.points
+    assert before is not None
+    assert after is not None
+    assert after != before
+    assert after.measured == before.measured == 6
+
+
 def test_a_run_that_was_killed_chooses_the_same_points(
     searched: tuple[Machine, list[Round]],
 ) -> None:
@@ -175,6 +194,54 @@ def test_larger_batches_of_a_point_that_ran_out_of_memory_are_not_chosen() -> No
         for point in chosen
         if point.micro_batch == 64 and (point.workers, point.accumulation, point.sync) in full
     ]
+
+
+def test_points_that_will_not_fit_are_not_chosen_and_only_tried_points_count() -> None:
+    gib = 2**30
+    machine = Machine(
+        SWEEP,
+        rate,
+        columns=lambda point: {
+            "backend": "nccl",
+            "parameters": 1000,
+            "device_free_bytes": 78 * gib,
+            "memory_peak_bytes": 2 * point.micro_batch * gib,
+        },
+    )
+    small = [point for point in machine.points if point.micro_batch <= 16][:8]
+    machine.measure(Round(repeat=1, points=small, measure=Measure()))
+    study = Study(POLICY._settle.frame(machine.rows, names(small)))
+    pool = pool_of(SWEEP, machine.points, study.trials)
+    chances = chances_of(SWEEP, pool, machine.rows, names(small))
+    # 128 GiB of 78.
+    large = [pool.names[identity(point)] for point in machine.points if point.micro_batch == 64]
+    assert not chances[large].any()
+    as_asked = replace(SWEEP, measure=Measure(prune=False))
+    assert chances_of(as_asked, pool, machine.rows, names(small))[large].all()
+    # A point that the cluster can't hold was not tried.
+    policy = policy_for(SWEEP)
+    batch = policy.rounds(machine.points, [])[0]
+    refused = Machine(SWEEP, rate)
+    refused.measure(batch)
+    refused.rows[-1].update(status="infeasible", samples_per_s=None, latency_s=None)
+    over = {row["trial_id"] for row in refused.rows}
+    batches = policy.rounds(refused.points, refused.rows, over=over)
+    certificate = batches[-1].certificate
+    assert certificate is not None
+    assert certificate.measured == len(batch.points) - 1
+
+
+def test_what_failed_is_measured_again_together_with_the_next_points() -> None:
+    machine, policy = Machine(SWEEP, rate), policy_for(SWEEP)
+    for _ in range(2):
+        machine.measure(policy.rounds(machine.points, machine.rows)[-1])
+        machine.rows[1].update(status="user_error", samples_per_s=None, latency_s=None)
+    stored = machine.rows
+    as_planned = Batches(SWEEP, candidates(SWEEP), stored).next()
+    again = Batches(SWEEP, candidates(SWEEP), stored, rerun="failed").next()
+    asked = {trial.trial_id for trial in again.to_run}
+    assert asked == {stored[1]["trial_id"], *(trial.trial_id for trial in as_planned.to_run)}
+    assert len(again.done) == len(stored) - 1
 
 
 def test_a_goal_is_searched_among_the_points_that_meet_its_condition() -> None:
@@ -291,7 +358,7 @@ def test_the_live_session_is_the_largest_world_s_while_others_fit_into_it() -> N
 
     def live_after(count: int, **settings: Any) -> int | None:
         live = live_world(replace(SWEEP, **settings), batches[:count])
-        return live and live.workers
+        return None if live is None else live.workers
 
     assert [live_after(count) for count in range(4)] == [None, 8, 8, 8]
     # Each world has sessions of its own, the largest first: the smallest one's stays.
@@ -311,7 +378,7 @@ def test_a_plan_says_what_a_search_begins_with_and_expects() -> None:
     assert len(plan.to_run) == Search().first_points
     assert plan.points == 64
     assert plan.rounds is not None
-    assert (plan.rounds.low_trials, plan.rounds.high_trials) == (4, 34)
+    assert (plan.rounds.low_trials, plan.rounds.high_trials) == (4, 54)
 
 
 class InTurn:
@@ -357,7 +424,7 @@ def test_a_searcher_chooses_the_nearest_points_and_gets_their_results_again() ->
 
 def test_a_suggestion_of_what_is_not_an_axis_is_refused() -> None:
     sweep = replace(
-        SWEEP, axes={"micro_batch": [1, 2]}, search=Search(searcher=InTurn, max_points=6)
+        SWEEP, axes={"micro_batch": [1, 2]}, search=Search(searcher=InTurn, max_points=1)
     )
     with pytest.raises(SweepError, match="'sync', which is not an axis"):
         policy_of(sweep).rounds(Machine(sweep, rate).points, [])
@@ -384,6 +451,7 @@ def test_a_search_that_cannot_be_meant_is_refused(settings: dict[str, Any], word
         {"max_points": 3},
         {"max_points": "x"},
         {"searcher": InTurn},
+        {"max_points": 0, "searcher": InTurn},
     ],
 )
 def test_numbers_of_a_search_that_cannot_be_meant_are_refused(settings: dict[str, Any]) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from dtsweep.model.setups import Numbers, Prediction, Setups, setups_of
 from dtsweep.search.choice import (
+    Charges,
     Pool,
     Progress,
     best_point,
-    charges_of,
     next_points,
 )
 from dtsweep.search.objectives import Estimates
@@ -52,7 +52,13 @@ def pool(gains: list[float], *, start_s: float = 30.0) -> Pool:
     def gain_of(estimates: Estimates) -> Numbers:
         return np.where(estimates.is_open & (estimates.error > 0.1), gains, 0.0)
 
-    charges = charges_of(SETUPS, world=[0, 0, 1, 1], start_s=start_s, rest_s=2.0, steps=40)
+    charges = Charges(
+        workers=SETUPS.workers,
+        world=np.array([0, 0, 1, 1]),
+        start_s=np.full(4, start_s),
+        rest_s=np.full(4, 2.0),
+        steps=40,
+    )
     return Pool(setups=SETUPS, charges=charges, gain_of=gain_of)
 
 

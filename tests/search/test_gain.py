@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from dtsweep.inference.pareto import hypervolume_of
-from dtsweep.search.certificate import chance_to_join
+from dtsweep.search.chances import chance_to_join
 from dtsweep.search.gain import (
     REFERENCE,
     Gains,
@@ -74,7 +74,7 @@ def test_a_dominated_sure_candidate_gains_nothing() -> None:
     objectives = latency_and_rate([8, 8, 8])
     gains = expected_gain(objectives, estimates([0.1, 0.2, 0.4], [1e-6] * 3, measured=[0]))
     assert gains.gain.tolist() == [0, 0, 0]
-    assert gains.is_settled(1e-6)
+    assert gains.largest_share == 0
 
 
 def test_a_sure_better_candidate_gains_the_area_that_it_adds() -> None:
@@ -131,7 +131,7 @@ def test_a_gain_counts_by_the_chance_of_a_measurement() -> None:
 
 
 def test_a_search_without_a_measurement_is_not_settled() -> None:
-    assert not Gains(gain=np.zeros(3), hypervolume=np.zeros(3)).is_settled(0.5)
+    assert Gains(gain=np.zeros(3), hypervolume=np.zeros(3)).largest_share == np.inf
 
 
 def test_expected_improvement_is_the_mean_improvement_of_draws_that_meet_the_condition() -> None:

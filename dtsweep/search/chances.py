@@ -1,8 +1,6 @@
-"""Chance that a candidate without a measurement beats the answer, and the count of those."""
+"""Chance that a candidate without a measurement beats the answer."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,61 +9,6 @@ from dtsweep.search.objectives import Estimates, Objectives, frontier_of
 
 ZONE = 0.02
 """Share by which a point has to be better, to count."""
-
-LEAST_CHANCE = 0.05
-"""Least probability of a candidate that is counted."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Certificate:
-    """Bounds of what a search may have missed, by the model's intervals."""
-
-    measured: int
-    """Candidates that were measured."""
-
-    total: int
-    """Candidates in all."""
-
-    could_beat: int
-    """Candidates that beat the answer by more than the zone with at least `least_chance`."""
-
-    largest_chance: float
-    """Largest probability of a candidate to do so; 0 if all were measured."""
-
-    expected: float
-    """Sum of these probabilities: the expected number of better candidates."""
-
-    zone: float
-    """Share by which a candidate has to be better."""
-
-    least_chance: float
-    """Least probability that counts as could."""
-
-
-def certificate_of(
-    chances: Numbers,
-    estimates: Estimates,
-    *,
-    zone: float = ZONE,
-    least_chance: float = LEAST_CHANCE,
-) -> Certificate:
-    """Count the candidates that could still beat the answer.
-
-    Args:
-        chances: (n,) as `chance_to_join` or `chance_to_improve` gives them for this zone.
-        estimates: of the candidates.
-        zone: share by which a candidate has to be better.
-        least_chance: least probability that counts.
-    """
-    return Certificate(
-        measured=int(estimates.is_measured.sum()),
-        total=len(chances),
-        could_beat=int((chances >= least_chance).sum()),
-        largest_chance=float(chances.max(initial=0.0)),
-        expected=float(chances.sum()),
-        zone=zone,
-        least_chance=least_chance,
-    )
 
 
 def chance_to_join(objectives: Objectives, estimates: Estimates, *, zone: float = ZONE) -> Numbers:
@@ -120,11 +63,7 @@ def _longest(objectives: Objectives, limits: Numbers) -> Numbers:
         objectives: of the candidates.
         limits: (members, 2) log costs, below one of which a candidate has to be for each member.
     """
-    room = limits[:, None, :] - objectives.offset
-    slope = np.where(objectives.slope > 0, objectives.slope, 1.0)
-    fixed = np.where(room > 0, np.inf, -np.inf)
-    longest: Numbers = np.where(objectives.slope > 0, room / slope, fixed)
-    of_best_cost: Numbers = longest.max(axis=2)
+    of_best_cost: Numbers = (limits[:, None, :] - objectives.offset).max(axis=2)
     shortest: Numbers = of_best_cost.min(axis=0, initial=np.inf)
     return shortest
 

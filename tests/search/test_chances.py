@@ -1,12 +1,12 @@
-"""The certificate counts candidates that could still beat the answer."""
+"""Chances of candidates to beat the answer."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from dtsweep.search.certificate import certificate_of, chance_to_improve, chance_to_join
-from dtsweep.search.objectives import Objectives, latency_and_rate
+from dtsweep.search.chances import chance_to_improve, chance_to_join
+from dtsweep.search.objectives import latency_and_rate
 from tests.search.test_gain import estimates
 
 
@@ -30,15 +30,6 @@ def test_the_chance_to_join_is_the_share_of_draws_that_no_bettered_member_domina
     assert chance == pytest.approx(1 - is_dominated.mean(), abs=0.015)
 
 
-def test_a_cost_that_does_not_depend_on_the_step_time_lets_a_candidate_join_for_sure() -> None:
-    # Latency, and workers: one worker is fewer than two, whatever the latency.
-    objectives = Objectives(
-        offset=np.log([[1.0, 2.0], [1.0, 1.0]]), slope=np.array([1.0, 0.0]), group=np.zeros(2, int)
-    )
-    at = estimates([0.1, 5.0], [0.1, 0.1], measured=[0])
-    assert chance_to_join(objectives, at)[1] == 1
-
-
 def test_an_empty_group_is_joined_for_sure() -> None:
     at = estimates([0.1, 0.5], [0.1, 0.1], measured=[0])
     assert chance_to_join(latency_and_rate([8, 8], group=[0, 1]), at).tolist() == [0, 1]
@@ -49,11 +40,3 @@ def test_a_better_candidate_that_breaks_the_condition_has_no_chance() -> None:
     longest = np.array([1.0, np.inf, np.log(0.04)])
     chances = chance_to_improve(np.zeros(3), at, best=np.log(0.1), most_log_step_s=longest)
     np.testing.assert_allclose(chances, [0, 1, 0], atol=1e-9)
-
-
-def test_a_certificate_counts_what_was_measured_and_what_could_be_better() -> None:
-    at = estimates([0.1] * 4, [0.1] * 4, measured=[0])
-    certificate = certificate_of(np.array([0, 0.04, 0.05, 0.3]), at)
-    assert (certificate.measured, certificate.total, certificate.could_beat) == (1, 4, 2)
-    assert certificate.largest_chance == 0.3
-    assert certificate.expected == pytest.approx(0.39)
