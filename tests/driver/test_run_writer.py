@@ -191,8 +191,16 @@ def test_a_folder_that_refuses_the_record_costs_one_line(written: Written, tmp_p
 
 
 def test_a_run_that_measures_nothing_stores_a_certificate_that_differs(tmp_path: Path) -> None:
-    facts = {"measured": 5, "points": 6, "could_beat": 0, "chance": 0.0, "expected": 0.0}
-    first = Certificate(least_chance=0.01, zone=0.03, gain=0.001, **facts)
+    first = Certificate(
+        measured=5,
+        points=6,
+        could_beat=0,
+        chance=0.0,
+        expected=0.0,
+        least_chance=0.01,
+        zone=0.03,
+        gain=0.001,
+    )
     plan = make_plan(Sweep(workload=Tokens(), axes={"workers": [1]}), [], [])
     # After it comes the same one again, and then one of more points.
     for certificate, records in ((first, 1), (first, 1), (replace(first, measured=6), 2)):
