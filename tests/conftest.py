@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -25,37 +23,17 @@ settings.load_profile("dtsweep")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-RAY_FOLDER = "RAY_TMPDIR"
-"""Variable for the folder in which Ray notes the address of this machine's last cluster."""
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    """Separate several processes of tests.
-
-    Each has one thread of torch, because more wait for each other, and a folder of Ray's own.
-    """
+    """Give torch one thread in each of several processes of tests: more wait for each other."""
     if hasattr(config, "workerinput"):
         import torch
 
         torch.set_num_threads(1)
-        # The paths of Ray's sockets must be short.
-        os.environ[RAY_FOLDER] = tempfile.mkdtemp(prefix="rays-", dir="/tmp")
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the folder of Ray."""
-    if hasattr(config, "workerinput"):
-        shutil.rmtree(os.environ.pop(RAY_FOLDER), ignore_errors=True)
 
 
 def without_ray(**more: str) -> dict[str, str]:
     """The environment without what another Ray has left in it."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name == RAY_FOLDER or not name.startswith("RAY_")
-    }
-    return kept | more
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | more
 
 
 def pytest_collection_finish() -> None:

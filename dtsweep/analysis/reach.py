@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dtsweep.analysis.setting_values import WITHOUT_EFFECT, axis_name, is_read, number_of, text_of
-from dtsweep.analysis.settings import NODES, Settings
-from dtsweep.analysis.setups import Encoding
+from dtsweep.analysis.settings import Settings
+from dtsweep.analysis.setups import SIZES, Encoding
 from dtsweep.model.limits import REACH
 from dtsweep.sweep.point import DEFAULTS
 from dtsweep.text import format_number
-
-_ALWAYS = ("workers", NODES, "micro_batch", "accumulation", "sync_period")
-"""Sizes, whose limits the model of the step time knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +54,7 @@ def reach_of(measured: Sequence[Settings], encoding: Encoding) -> Reach:
         measured: settings of at least one.
         encoding: of them.
     """
-    varying = {*encoding.categories, *encoding.numbers, *_ALWAYS, *WITHOUT_EFFECT}
+    varying = {*encoding.categories, *encoding.numbers, *SIZES, *WITHOUT_EFFECT}
     if "compression" in varying:
         varying |= {"compression_coding"}
     names = dict.fromkeys(name for one in measured for name in one if name not in varying)

@@ -28,8 +28,8 @@ from dtsweep.sweep.modes import mode_in_results
 if TYPE_CHECKING:
     import pandas as pd
 
-_BY_ITSELF = ("workers", NODES, "micro_batch", "accumulation", "sync_period")
-"""Settings with arrays of their own."""
+SIZES = ("workers", NODES, "micro_batch", "accumulation", "sync_period")
+"""Settings with arrays of their own, whose limits the model of the step time knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ def _varying(settings: Sequence[Settings]) -> tuple[tuple[str, ...], dict[str, f
     """Name the categories and the numbers that vary among those that read them."""
     categories: list[str] = []
     numbers: dict[str, float] = {}
-    own = {*_BY_ITSELF, *WITHOUT_EFFECT, *JOINED}
+    own = {*SIZES, *WITHOUT_EFFECT, *JOINED}
     for name in dict.fromkeys(name for one in settings for name in one if name not in own):
         values = {one.get(name) for one in settings if is_read(one, name)}
         positive = [number_of(value) for value in values]

@@ -133,8 +133,17 @@ def numbered(values: Iterable[Any]) -> Numbering:
 
 def _axes_of(point: Point) -> tuple[Any, ...]:
     """Settings that may decide how a trial ends."""
-    workload = json.dumps(workload_fields(point.workload), sort_keys=True, default=str)
-    return *point.scalars().values(), workload, json.dumps(dict(point.environment), sort_keys=True)
+    return *point.scalars().values(), workload_text(point), variables_text(point)
+
+
+def workload_text(point: Point) -> str:
+    """Give the fields of a point's workload as one text."""
+    return json.dumps(workload_fields(point.workload), sort_keys=True, default=str)
+
+
+def variables_text(point: Point) -> str:
+    """Give the variables that a point sets as one text."""
+    return json.dumps(dict(point.environment), sort_keys=True)
 
 
 def _without_memory(sweep: Sweep, pool: SearchPool, ended: _Ended) -> set[str]:

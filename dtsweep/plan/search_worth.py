@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,11 +13,17 @@ from dtsweep.plan.search_columns import (
     longest_steps,
     ratio_to_step,
 )
-from dtsweep.plan.search_pool import Numbering, SearchPool, is_allowed, numbered
+from dtsweep.plan.search_pool import (
+    Numbering,
+    SearchPool,
+    is_allowed,
+    numbered,
+    variables_text,
+    workload_text,
+)
 from dtsweep.results.certificate import Certificate
 from dtsweep.sweep.search import RATES
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.values import workload_fields
 
 if TYPE_CHECKING:
     from dtsweep.analysis.study import Study
@@ -215,14 +220,11 @@ def worth_of(sweep: Sweep, pool: SearchPool, study: Study, prediction: Predictio
 
 def _groups(pool: SearchPool) -> list[tuple[str, str]]:
     """Model and variables of each point: points of two groups are no substitute for each other."""
-    workloads = [
-        json.dumps(workload_fields(point.workload), sort_keys=True, default=str)
-        for point in pool.points
-    ]
+    workloads = [workload_text(point) for point in pool.points]
     # Fields of a workload may leave its model unchanged.
     digests = pool.trials["model_digest"].fillna("")
     models = {workloads[row]: digest for row, digest in zip(pool.rows, digests, strict=True)}
-    variables = [json.dumps(dict(point.environment), sort_keys=True) for point in pool.points]
+    variables = [variables_text(point) for point in pool.points]
     return [
         (models.get(workload) or workload, own)
         for workload, own in zip(workloads, variables, strict=True)
