@@ -68,7 +68,7 @@ def dtsweep_command() -> Command:
     """
 
     def run(
-        *arguments: object, folder: Path, timeout_s: float = 600, **environment: str
+        *arguments: object, folder: Path, timeout_s: float = 300, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "dtsweep", *map(str, arguments)],

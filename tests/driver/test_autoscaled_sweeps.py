@@ -105,7 +105,7 @@ def test_two_sweeps_share_an_autoscaler_and_one_that_loses_a_node_waits_for_the_
     pipe = os.open(tmp_path / "raylet", os.O_RDWR)
     with growing_head(tmp_path / "cluster.yaml", v2=True, most=3, types=types) as address:
         losing = started("losing", "workload.loses_node=true")
-        assert select.select([pipe], [], [], 240)[0]
+        assert select.select([pipe], [], [], 120)[0]
         raylet = int(os.read(pipe, 4096))
         other = started("other", "workload.loses_node=false")
         assert other.stderr is not None

@@ -55,7 +55,7 @@ def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
         text=True,
     )
     try:
-        assert select.select([told], [], [], 240)[0]
+        assert select.select([told], [], [], 120)[0]
         lost = os.read(told, 4096).decode()
         node = next(n for n in nodes.worker_nodes if n.node_id == lost)
         nodes.remove_node(node, allow_graceful=False)

@@ -32,7 +32,7 @@ def faults(
     """Run all faults in one sweep; by the fault, the first attempt."""
     folder = tmp_path_factory.mktemp("faults")
     arguments = ["run", FAULTY, "--address", ray_address, "--results", folder / "r"]
-    done = dtsweep_command(*arguments, folder=folder, DTSWEEP_TEST_MARK=str(folder))
+    done = dtsweep_command(*arguments, folder=folder, timeout_s=500, DTSWEEP_TEST_MARK=str(folder))
     assert done.returncode == 1, done.stderr
     frame = (
         pd.read_parquet(folder / "r" / "trials").sort_values("attempt").drop_duplicates("trial_id")

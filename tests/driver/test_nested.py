@@ -30,6 +30,7 @@ def attempts(
         "--results",
         folder / "r",
         folder=folder,
+        timeout_s=300,
         DTSWEEP_TEST_MARK=str(folder),
     )
     assert done.returncode == 0, done.stderr
