@@ -20,15 +20,26 @@ from dtsweep.results.store import Results
 from tests.pages import ROOT
 from tests.report.test_notebook import ROWS, stored
 
-WITHIN_S = 120.0
+WITHIN_S = 240.0
 
 SWEEP = """
+import time
+from pathlib import Path
+
 from dtsweep import Measure, Sweep, workloads
+
+class Waits(workloads.Gpt):
+    def batch(self, samples, device):
+        # After the first trial, the run waits for the test.
+        while any(Path("r", "trials").rglob("*.parquet")) and not Path("go").exists():
+            time.sleep(0.05)
+        return super().batch(samples, device)
+
 sweep = Sweep(
-    workload=workloads.Gpt(layers=1, width=16, sequence=8),
+    workload=Waits(layers=1, width=16, sequence=8),
     axes={"workers": [1], "micro_batch": [1, 2, 4]},
     measure=Measure(
-        repeats=1, half_width=None, min_seconds=SECONDS, max_seconds=SECONDS, canary=False,
+        repeats=1, half_width=None, min_seconds=1, max_seconds=1, canary=False,
         exchange="off", nested=False,
     ),
 )
@@ -44,9 +55,9 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def running(folder: Path, *, seconds: float) -> Iterator[subprocess.Popen[str]]:
-    """A run in process that keeps `page.html` in its folder."""
-    (folder / "small.py").write_text(SWEEP.replace("SECONDS", str(seconds)))
+def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run in process that keeps `page.html` in its folder, and ends after `go` is there."""
+    (folder / "small.py").write_text(SWEEP)
     command = [sys.executable, "-m", "dtsweep", "small.py", "--in-process", "--results", "r"]
     with subprocess.Popen(
         [*command, "--html", "page.html"],
@@ -72,24 +83,24 @@ def live_process(run: subprocess.Popen[str]) -> psutil.Process | None:
 
 def test_the_page_is_there_during_the_run_and_has_all_points_at_its_end(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    with running(tmp_path, seconds=15) as run:
+    with running(tmp_path) as run:
         until(page.exists)
-        assert run.poll() is None
         early = page.read_text("utf-8")
         assert early.endswith("</html>\n")
         assert '"refresh_s":20.0' in early
+        (tmp_path / "go").touch()
         output, _ = run.communicate(timeout=WITHIN_S)
         assert run.returncode == 0, output
     late = page.read_text("utf-8")
     assert "3 trials: 3 ok" in late
     assert '"refresh_s":null' in late
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "r", "small.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["go", "page.html", "r", "small.py"]
 
 
 def test_the_process_of_the_page_has_the_lowest_priority_and_ends_with_a_killed_driver(
     tmp_path: Path,
 ) -> None:
-    with running(tmp_path, seconds=60) as run:
+    with running(tmp_path) as run:
         until(lambda: live_process(run) is not None)
         process = live_process(run)
         assert process is not None
@@ -153,7 +164,7 @@ def test_a_page_that_cannot_be_written_is_one_line(
 def test_a_folder_that_does_not_exist_is_refused_before_anything_is_measured(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "small.py").write_text(SWEEP.replace("SECONDS", "1"))
+    (tmp_path / "small.py").write_text(SWEEP)
     command = [sys.executable, "-m", "dtsweep", "small.py", "--in-process", "--results", "r"]
     done = subprocess.run(
         [*command, "--html", "no/page.html"],

@@ -186,7 +186,7 @@ def test_the_steps_of_the_chosen_trial_are_drawn(page: Page) -> None:
 def test_the_table_behind_a_plot_has_a_row_per_mark(page: Page) -> None:
     page.locator("details.numbers[data-plot=settings] summary").click()
     table = page.locator("details.numbers[data-plot=settings] tbody tr")
-    assert table.count() == 48
+    expect(table).to_have_count(48)
 
 
 def test_nothing_is_loaded_and_nothing_is_complained_of(browser: Browser, file: Path) -> None:
