@@ -11,6 +11,7 @@ import numpy as np
 
 from dtsweep.analysis.carried import carried_over
 from dtsweep.analysis.launches import PER_SAMPLES, setting_columns, without_canaries
+from dtsweep.analysis.links import all_reduces_of, link_words, links_of_trials
 from dtsweep.analysis.memory import PARAMETER_BYTES, MemoryModel, memory_model
 from dtsweep.analysis.model_words import model_words
 from dtsweep.analysis.reach import Reach, reach_of
@@ -25,12 +26,15 @@ from dtsweep.analysis.setups import (
 )
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.spread import of_environment
+from dtsweep.model.links import AllReduce
 from dtsweep.model.setups import NORMAL_90, Measured, Numbers, Setups
 from dtsweep.model.step_time import StepTimeModel, fit_step_time
 from dtsweep.sweep.point import Point
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from dtsweep.results.links import Link
 
 MOST_TRIALS = 200
 """Trials that a model is fitted to by default: the time of a fit grows with their third power."""
@@ -67,6 +71,9 @@ class PerformanceModel:
     frame: pd.DataFrame
     """All trials of the environment, those that ran out of memory among them."""
 
+    links: Sequence[Link] = ()
+    """Links that `doctor` has measured, with the backend and the devices of the trials."""
+
     def __repr__(self) -> str:
         """Count the points, and name the model and the environment."""
         return (
@@ -82,7 +89,22 @@ class PerformanceModel:
     @cached_property
     def step_time(self) -> StepTimeModel:
         """Model of the step time."""
-        return fit_step_time(*self._measured)
+        return fit_step_time(*self._measured, links=self._all_reduces)
+
+    @cached_property
+    def _gradient_bytes(self) -> float | None:
+        """Bytes of a worker's gradients; None where they vary or are unknown."""
+        counts = set(self.trials["parameters"].dropna())
+        if len(counts) != 1:
+            return None
+        return PARAMETER_BYTES * float(max(counts))
+
+    @cached_property
+    def _all_reduces(self) -> list[AllReduce]:
+        """Links as the model of the step time takes them."""
+        if self._gradient_bytes is None:
+            return []
+        return all_reduces_of(self.links, self._gradient_bytes)
 
     @cached_property
     def memory(self) -> MemoryModel | None:
@@ -105,10 +127,11 @@ class PerformanceModel:
 
     @property
     def words(self) -> list[str]:
-        """Parameters of the step time in at most eight sentences."""
-        counts = set(self.trials["parameters"].dropna())
-        gradient_bytes = PARAMETER_BYTES * float(max(counts)) if len(counts) == 1 else None
-        return model_words(self.step_time.posterior, gradient_bytes=gradient_bytes)
+        """Parameters of the step time in at most eight sentences, and the links they begin with."""
+        lines = model_words(self.step_time.posterior, gradient_bytes=self._gradient_bytes)
+        if self._all_reduces:
+            lines += link_words(self.links)
+        return lines
 
     def predict(self, asked: Sequence[Settings] | Sequence[Point]) -> pd.DataFrame:
         """Predict configurations.
@@ -263,6 +286,7 @@ def performance_model(frame: Frame, *, most_trials: int = MOST_TRIALS) -> list[P
                 all_trials=rows.reset_index(drop=True),
                 points=points.reset_index(drop=True),
                 frame=_of_model(of_environment(study.frame, env_id), model_digest),
+                links=links_of_trials(study.links, rows),
             )
         )
     return models

@@ -132,8 +132,10 @@ def recommend(
     from dtsweep.analysis.unmeasured import best_unmeasured
     from dtsweep.report import recommendation
     from dtsweep.report.predicted_point import print_unmeasured, unmeasured_json
+    from dtsweep.results.links import read_links
 
-    study = Study(load_results(results, prices=prices, with_imported=with_imported))
+    frame = load_results(results, prices=prices, with_imported=with_imported)
+    study = Study(frame, links=read_links(results))
     recommendations = recommended(
         study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
     )

@@ -45,13 +45,15 @@ def predict(
     """
     from dtsweep.analysis import Study
     from dtsweep.report.predictions import predictions_json, predictions_of, print_predictions
+    from dtsweep.results.links import read_links
 
     shared = [f"{name}={options[name]}" for name in _SHARED if options[name] is not None]
     if not settings and not shared:
         raise SweepError(
             "predict needs settings: add 'workers=8 micro_batch=16' in quotes, or --workers 8,16"
         )
-    study = Study(load_results(results, prices=prices, with_imported=with_imported))
+    frame = load_results(results, prices=prices, with_imported=with_imported)
+    study = Study(frame, links=read_links(results))
     predictions = predictions_of(study, settings, shared=shared)
     if as_json:
         print_json(predictions_json(predictions))

@@ -160,6 +160,8 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
     results = Results(options.results)
     progress = Progress(axes=sweep.axes)
     if options.in_process:
+        if sweep.search is not None:
+            progress.say("no search in this process: all points are measured once")
         sweep, candidates = _for_this_process(sweep, candidates)
     results.reach()
     outbox = Outbox(results, progress.say)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dtsweep.errors import StorageError
+from dtsweep.errors import StorageError, error_line
 from dtsweep.results.storage import Storage, StoredFile
 
 FOLDER = "links"
@@ -56,6 +57,66 @@ SCHEMA = pa.schema(
         )
     ]
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """All-reduce of a group of ranks: time = latency + size / bandwidth."""
+
+    ranks: int
+    nodes: int
+    """Number of the ranks' nodes."""
+
+    device: str
+    """Device model of the ranks."""
+
+    backend: str
+    """gloo or nccl."""
+
+    latency_s: float
+    bandwidth_bytes_per_s: float | None
+    """None where more bytes took no longer."""
+
+
+def read_links(where: str | Path) -> tuple[Link, ...]:
+    """Read the newest measurement of each group of ranks.
+
+    Args:
+        where: the results.
+
+    Raises:
+        StorageError: the place can't be read.
+    """
+    storage = Storage(where)
+    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    rows = [
+        row for name in storage.sizes(FOLDER) for row in _rows_in(storage.read(FOLDER, name), name)
+    ]
+    for row in sorted(rows, key=lambda row: row["measured_at"]):
+        newest[row["nodes"], row["ranks"], row["device"], row["backend"]] = row
+    return tuple(
+        Link(
+            ranks=row["ranks"],
+            nodes=1 if row["is_within"] else len(row["nodes"].split(", ")),
+            **{name: row[name] for name in _AS_STORED},
+        )
+        for row in newest.values()
+    )
+
+
+_AS_STORED = ("device", "backend", "latency_s", "bandwidth_bytes_per_s")
+
+
+def _rows_in(data: bytes, name: str) -> list[dict[str, Any]]:
+    """Rows of a file of links."""
+    try:
+        table = pq.read_table(pa.BufferReader(data), schema=SCHEMA)
+    except pa.ArrowException as error:
+        raise StorageError(
+            f"{FOLDER}/{name} is damaged: {error_line(error)}; delete it and run doctor again"
+        ) from None
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
 
 
 def store_links(where: str | Path, links: Sequence[Mapping[str, Any]]) -> str:

@@ -82,6 +82,15 @@ def run(
     return dtsweep.run(sweep, folder / "r", rerun=rerun, in_process=True)
 
 
+def test_a_search_is_not_asked_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"search": dtsweep.Search(), "measure": replace(QUICK, repeats=None)}
+    frame = run(tmp_path, {"workers": [1], "micro_batch": list(range(1, 10))}, **settings)
+    assert len(frame) == 9
+    assert "no search in this process: all points are measured once" in capsys.readouterr().err
+
+
 def test_points_with_one_worker_are_measured_and_the_others_skipped_with_the_reason(
     tmp_path: Path,
 ) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dtsweep.errors import SweepError
-from dtsweep.results.links import SCHEMA, _parquet, try_place
+from dtsweep.errors import StorageError, SweepError
+from dtsweep.results.links import SCHEMA, _parquet, read_links, store_links, try_place
 from dtsweep.results.storage import Storage
 
 
@@ -54,3 +55,39 @@ def test_an_address_that_lacks_a_slash_is_no_folder() -> None:
 def test_an_address_without_a_bucket_is_refused(place: str) -> None:
     with pytest.raises(SweepError, match=r"name no bucket; give (gs|s3)://bucket/folder"):
         try_place(place)
+
+
+def link(nodes: str, *, ranks: int = 2, latency_s: float = 1e-4) -> dict[str, Any]:
+    """A link with two sizes, as doctor stores it."""
+    sizes = [{"size_bytes": size, "time_s": 1e-3, "times": 5} for size in (8, 1024)]
+    return {
+        "is_within": "," not in nodes,
+        "nodes": nodes,
+        "device": "H100",
+        "backend": "nccl",
+        "ranks": ranks,
+        "latency_s": latency_s,
+        "bandwidth_bytes_per_s": 1e10,
+        "all_reduces": sizes,
+    }
+
+
+def test_the_newest_measurement_of_each_group_is_read(tmp_path: Path) -> None:
+    store_links(tmp_path, [link("a"), link("a, b", ranks=16)])
+    store_links(tmp_path, [link("a", latency_s=2e-4)])
+    links = sorted(read_links(tmp_path), key=lambda one: one.nodes)
+    assert [(one.nodes, one.ranks, one.latency_s) for one in links] == [(1, 2, 2e-4), (2, 16, 1e-4)]
+    assert {(one.device, one.backend, one.bandwidth_bytes_per_s) for one in links} == {
+        ("H100", "nccl", 1e10)
+    }
+
+
+def test_results_without_links_have_none(tmp_path: Path) -> None:
+    assert read_links(tmp_path) == ()
+
+
+def test_a_damaged_file_of_links_is_named(tmp_path: Path) -> None:
+    name = store_links(tmp_path, [link("a")])
+    (tmp_path / "links" / name).write_bytes(b"PAR1")
+    with pytest.raises(StorageError, match=rf"links/{name} is damaged: .*; delete it"):
+        read_links(tmp_path)

@@ -1,0 +1,1 @@
+"""Sweeps of benchmarks/search_here.py."""
