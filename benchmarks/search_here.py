@@ -48,6 +48,8 @@ class Run:
 
 def timed(sweep: Sweep, place: Path) -> Run:
     """Run a sweep."""
+    if place.exists():
+        raise SystemExit(f"{place} exists already; name another folder")
     began, began_at = time.perf_counter(), pd.Timestamp.now(tz="UTC")
     frame = dtsweep.run(sweep, str(place), address="local")
     whole_s = time.perf_counter() - began
@@ -68,15 +70,16 @@ def shares_of_volume(grid: pd.DataFrame, points: set[str]) -> tuple[float, float
             kind=("semantics", "first"),
         )
     )
-    found, whole = [], []
+    of_searched, of_grid = [], []
     reference = np.full(2, REFERENCE)
     for _, rows in means.groupby("kind"):
         costs = np.stack([np.log(rows["latency"]), -np.log(rows["rate"])], axis=1)
-        costs = (costs - costs.min(axis=0)) / np.ptp(costs, axis=0)
-        whole.append(hypervolume_of(costs, reference))
-        found.append(hypervolume_of(costs[rows.index.isin(points)], reference))
-    smallest = min(part / of_grid for part, of_grid in zip(found, whole, strict=True))
-    return sum(found) / sum(whole), smallest
+        spread = np.ptp(costs, axis=0)
+        costs = (costs - costs.min(axis=0)) / np.where(spread > 0, spread, 1.0)
+        of_grid.append(hypervolume_of(costs, reference))
+        of_searched.append(hypervolume_of(costs[rows.index.isin(points)], reference))
+    shares = np.divide(of_searched, of_grid)
+    return sum(of_searched) / sum(of_grid), float(shares.min())
 
 
 def compared(name: str, folder: Path) -> list[str]:

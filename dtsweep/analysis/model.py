@@ -26,7 +26,6 @@ from dtsweep.analysis.setups import (
 )
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.spread import of_environment
-from dtsweep.model.links import AllReduce
 from dtsweep.model.setups import NORMAL_90, Measured, Numbers, Setups
 from dtsweep.model.step_time import StepTimeModel, fit_step_time
 from dtsweep.sweep.point import Point
@@ -89,7 +88,9 @@ class PerformanceModel:
     @cached_property
     def step_time(self) -> StepTimeModel:
         """Model of the step time."""
-        return fit_step_time(*self._measured, links=self._all_reduces)
+        return fit_step_time(
+            *self._measured, links=all_reduces_of(self.links, self._gradient_bytes)
+        )
 
     @cached_property
     def _gradient_bytes(self) -> float | None:
@@ -98,13 +99,6 @@ class PerformanceModel:
         if len(counts) != 1:
             return None
         return PARAMETER_BYTES * float(max(counts))
-
-    @cached_property
-    def _all_reduces(self) -> list[AllReduce]:
-        """Links as the model of the step time takes them."""
-        if self._gradient_bytes is None:
-            return []
-        return all_reduces_of(self.links, self._gradient_bytes)
 
     @cached_property
     def memory(self) -> MemoryModel | None:
@@ -127,11 +121,9 @@ class PerformanceModel:
 
     @property
     def words(self) -> list[str]:
-        """Parameters of the step time in at most eight sentences, and the links they begin with."""
+        """Parameters of the step time in at most eight sentences, then the links."""
         lines = model_words(self.step_time.posterior, gradient_bytes=self._gradient_bytes)
-        if self._all_reduces:
-            lines += link_words(self.links)
-        return lines
+        return [*lines, *link_words(self.links)]
 
     def predict(self, asked: Sequence[Settings] | Sequence[Point]) -> pd.DataFrame:
         """Predict configurations.

@@ -135,7 +135,11 @@ def recommend(
     from dtsweep.results.links import read_links
 
     frame = load_results(results, prices=prices, with_imported=with_imported)
-    study = Study(frame, links=read_links(results))
+    links = ()
+    if predicted:
+        with telling_warnings():
+            links = read_links(results)
+    study = Study(frame, links=links)
     recommendations = recommended(
         study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
     )

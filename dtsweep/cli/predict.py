@@ -10,6 +10,7 @@ from dtsweep.cli.options import (
     load_results,
     prices_option,
     print_json,
+    telling_warnings,
     with_imported_option,
 )
 from dtsweep.errors import SweepError
@@ -53,7 +54,9 @@ def predict(
             "predict needs settings: add 'workers=8 micro_batch=16' in quotes, or --workers 8,16"
         )
     frame = load_results(results, prices=prices, with_imported=with_imported)
-    study = Study(frame, links=read_links(results))
+    with telling_warnings():
+        links = read_links(results)
+    study = Study(frame, links=links)
     predictions = predictions_of(study, settings, shared=shared)
     if as_json:
         print_json(predictions_json(predictions))

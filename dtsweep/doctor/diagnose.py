@@ -183,5 +183,5 @@ def _named(link: Row, nodes: Sequence[Row]) -> Row:
         **link,
         "backend": backend,
         "nodes": ", ".join(row["node"] for row in ends),
-        "device": ", ".join(devices),
+        "device": ", ".join(sorted(devices)),
     }

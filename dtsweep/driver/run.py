@@ -161,7 +161,9 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
     progress = Progress(axes=sweep.axes)
     if options.in_process:
         if sweep.search is not None:
-            progress.say("no search in this process: all points are measured once")
+            progress.say(
+                "--in-process does not search: it measures each point with one worker once"
+            )
         sweep, candidates = _for_this_process(sweep, candidates)
     results.reach()
     outbox = Outbox(results, progress.say)

@@ -1,9 +1,11 @@
-"""Link measurements of `doctor`, in the folder `links` of results; no run writes or needs them."""
+"""Link measurements of `doctor`, in the folder `links` of results; predictions read them."""
 
 from __future__ import annotations
 
+import math
 import uuid
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dtsweep.errors import StorageError, error_line
+from dtsweep.errors import StorageError, error_line, one_line
+from dtsweep.results.local_files import OddFileError
 from dtsweep.results.storage import Storage, StoredFile
 
 FOLDER = "links"
+
+MAX_BYTES = 16 * 2**20
+"""Size of a file above which it is not one of links."""
 
 SCHEMA = pa.schema(
     [
@@ -68,18 +74,23 @@ class Link:
     """Number of the ranks' nodes."""
 
     device: str
-    """Device model of the ranks."""
+    """Device model of the ranks; of several, their sorted names."""
 
     backend: str
     """gloo or nccl."""
 
-    latency_s: float
+    latency_s: float | None
+    """None where small messages took no measurable time."""
+
     bandwidth_bytes_per_s: float | None
     """None where more bytes took no longer."""
 
 
 def read_links(where: str | Path) -> tuple[Link, ...]:
-    """Read the newest measurement of each group of ranks.
+    """Read the newest measurement of each kind of group.
+
+    Groups of as many ranks and nodes, with the same device and backend, are of one kind. A file
+    that can't be used is left out with a warning.
 
     Args:
         where: the results.
@@ -88,35 +99,80 @@ def read_links(where: str | Path) -> tuple[Link, ...]:
         StorageError: the place can't be read.
     """
     storage = Storage(where)
-    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
-    rows = [
-        row for name in storage.sizes(FOLDER) for row in _rows_in(storage.read(FOLDER, name), name)
-    ]
-    for row in sorted(rows, key=lambda row: row["measured_at"]):
-        newest[row["nodes"], row["ranks"], row["device"], row["backend"]] = row
-    return tuple(
-        Link(
-            ranks=row["ranks"],
-            nodes=1 if row["is_within"] else len(row["nodes"].split(", ")),
-            **{name: row[name] for name in _AS_STORED},
-        )
-        for row in newest.values()
+    kinds: dict[tuple[Any, ...], dict[str, Link]] = {}
+    newest: dict[tuple[Any, ...], datetime] = {}
+    for row in sorted(_usable_rows(storage), key=lambda row: row["measured_at"]):
+        link = _link_of(row)
+        kind = (link.ranks, link.nodes, link.device, link.backend)
+        if newest.get(kind) != row["measured_at"]:
+            newest[kind] = row["measured_at"]
+            kinds[kind] = {}
+        # There is a row for each size of a message.
+        kinds[kind][row["nodes"]] = link
+    return tuple(link for links in kinds.values() for link in links.values())
+
+
+def _usable_rows(storage: Storage) -> Iterator[dict[str, Any]]:
+    """Rows of all files from which a link follows."""
+    for name in storage.sizes(FOLDER):
+        try:
+            rows = _rows_in(storage.read(FOLDER, name))
+        except FileNotFoundError:  # doctor tries the place with a file that it deletes
+            continue
+        except (pa.ArrowException, OddFileError, OSError, ValueError, KeyError) as error:
+            reason = error_line(error)
+            warnings.warn(
+                f"{storage.shown}/{FOLDER}/{one_line(name)} is left out: {reason}", stacklevel=4
+            )
+            continue
+        yield from filter(_is_usable, rows)
+
+
+def _rows_in(data: bytes) -> list[dict[str, Any]]:
+    """Rows of a file, by the columns of `SCHEMA`."""
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it has {len(data)} bytes, more than links have")
+    file = pq.ParquetFile(
+        pa.BufferReader(data), page_checksum_verification=True, thrift_container_size_limit=10_000
+    )
+    table = file.read(columns=SCHEMA.names, use_threads=False)
+    if table.column_names != SCHEMA.names:
+        raise ValueError("it has other columns than links")
+    rows: list[dict[str, Any]] = table.cast(SCHEMA).to_pylist()
+    return rows
+
+
+def _is_usable(row: dict[str, Any]) -> bool:
+    """True if the row says which ranks all-reduced, and on how many nodes."""
+    names = ("measured_at", "ranks", "is_within", "nodes", "device", "backend")
+    if any(row[name] is None for name in names) or row["ranks"] < 2:
+        return False
+    return bool(row["is_within"]) or _count_of_nodes(row) > 1
+
+
+def _count_of_nodes(row: dict[str, Any]) -> int:
+    return len(row["nodes"].split(", "))
+
+
+def _link_of(row: dict[str, Any]) -> Link:
+    nodes = 1
+    if not row["is_within"]:
+        nodes = _count_of_nodes(row)
+    return Link(
+        ranks=row["ranks"],
+        nodes=nodes,
+        device=", ".join(sorted(row["device"].split(", "))),
+        backend=row["backend"],
+        latency_s=_positive(row["latency_s"]),
+        bandwidth_bytes_per_s=_positive(row["bandwidth_bytes_per_s"]),
     )
 
 
-_AS_STORED = ("device", "backend", "latency_s", "bandwidth_bytes_per_s")
-
-
-def _rows_in(data: bytes, name: str) -> list[dict[str, Any]]:
-    """Rows of a file of links."""
-    try:
-        table = pq.read_table(pa.BufferReader(data), schema=SCHEMA)
-    except pa.ArrowException as error:
-        raise StorageError(
-            f"{FOLDER}/{name} is damaged: {error_line(error)}; delete it and run doctor again"
-        ) from None
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows
+def _positive(value: float | None) -> float | None:
+    """The value if it is above 0 and finite; the fit of a link gives 0 for what it can't tell."""
+    if value is None or not 0 < value < math.inf:
+        return None
+    return value
 
 
 def store_links(where: str | Path, links: Sequence[Mapping[str, Any]]) -> str:

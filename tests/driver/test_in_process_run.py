@@ -82,13 +82,13 @@ def run(
     return dtsweep.run(sweep, folder / "r", rerun=rerun, in_process=True)
 
 
-def test_a_search_is_not_asked_and_that_is_said(
+def test_a_run_in_process_says_that_it_does_not_search(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {"search": dtsweep.Search(), "measure": replace(QUICK, repeats=None)}
     frame = run(tmp_path, {"workers": [1], "micro_batch": list(range(1, 10))}, **settings)
     assert len(frame) == 9
-    assert "no search in this process: all points are measured once" in capsys.readouterr().err
+    assert "--in-process does not search" in capsys.readouterr().err
 
 
 def test_points_with_one_worker_are_measured_and_the_others_skipped_with_the_reason(

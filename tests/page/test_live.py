@@ -46,11 +46,12 @@ sweep = Sweep(
 """
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so; fails after a time in which it should have been."""
+def until(is_so: Callable[[], bool], *, run: subprocess.Popen[str] | None = None) -> None:
+    """Wait until something is so; fails after a time, or where the run has ended before."""
     deadline = time.monotonic() + WITHIN_S
     while not is_so():
         assert time.monotonic() < deadline
+        assert run is None or run.poll() is None, run.communicate()
         time.sleep(0.05)
 
 
@@ -84,7 +85,7 @@ def live_process(run: subprocess.Popen[str]) -> psutil.Process | None:
 def test_the_page_is_there_during_the_run_and_has_all_points_at_its_end(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     with running(tmp_path) as run:
-        until(page.exists)
+        until(page.exists, run=run)
         early = page.read_text("utf-8")
         assert early.endswith("</html>\n")
         assert '"refresh_s":20.0' in early
@@ -101,7 +102,7 @@ def test_the_process_of_the_page_has_the_lowest_priority_and_ends_with_a_killed_
     tmp_path: Path,
 ) -> None:
     with running(tmp_path) as run:
-        until(lambda: live_process(run) is not None)
+        until(lambda: live_process(run) is not None, run=run)
         process = live_process(run)
         assert process is not None
         until(lambda: process.nice() == 19)

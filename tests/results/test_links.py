@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dtsweep.errors import StorageError, SweepError
+from dtsweep.errors import SweepError
 from dtsweep.results.links import SCHEMA, _parquet, read_links, store_links, try_place
 from dtsweep.results.storage import Storage
 
@@ -86,8 +86,49 @@ def test_results_without_links_have_none(tmp_path: Path) -> None:
     assert read_links(tmp_path) == ()
 
 
-def test_a_damaged_file_of_links_is_named(tmp_path: Path) -> None:
-    name = store_links(tmp_path, [link("a")])
-    (tmp_path / "links" / name).write_bytes(b"PAR1")
-    with pytest.raises(StorageError, match=rf"links/{name} is damaged: .*; delete it"):
-        read_links(tmp_path)
+def test_nodes_with_new_names_replace_the_older_ones(tmp_path: Path) -> None:
+    store_links(tmp_path, [link("pod-1", latency_s=5e-3), link("pod-2", latency_s=5e-3)])
+    store_links(tmp_path, [link("pod-3"), link("pod-4", latency_s=2e-4)])
+    assert sorted(one.latency_s or 0 for one in read_links(tmp_path)) == [1e-4, 2e-4]
+
+
+def test_what_a_fit_can_not_tell_is_unknown(tmp_path: Path) -> None:
+    store_links(tmp_path, [link("a", latency_s=0.0) | {"bandwidth_bytes_per_s": None}])
+    (one,) = read_links(tmp_path)
+    assert one.latency_s is None
+    assert one.bandwidth_bytes_per_s is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"ranks": 1}, {"ranks": None}, {"device": None}, {"is_within": False, "nodes": "a"}],
+    ids=str,
+)
+def test_a_row_that_does_not_name_its_group_is_no_link(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    store_links(tmp_path, [link("a") | change])
+    assert read_links(tmp_path) == ()
+
+
+@pytest.mark.parametrize("place", [None, 4, 60, -300], ids=str)
+def test_a_damaged_file_of_links_is_left_out(tmp_path: Path, place: int | None) -> None:
+    store_links(tmp_path, [link("a, b")])
+    name = store_links(tmp_path, [link("c")])
+    path = tmp_path / "links" / name
+    data = bytearray(path.read_bytes())
+    if place is None:
+        data = data[:4]
+    else:
+        data[place] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.warns(UserWarning, match=rf"links/{name} is left out: "):
+        (one,) = read_links(tmp_path)
+    assert one.nodes == 2
+
+
+def test_a_file_of_something_else_is_left_out(tmp_path: Path) -> None:
+    store_links(tmp_path, [link("a")])
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "links" / "other.parquet")
+    with pytest.warns(UserWarning, match="other.parquet is left out"):
+        assert len(read_links(tmp_path)) == 1
