@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dtsweep.analysis import Study
     from dtsweep.privacy import Redactor
     from dtsweep.report.content import Content, Section
+    from dtsweep.results.links import Link
 
 
 @click.command()
@@ -135,7 +136,7 @@ def recommend(
     from dtsweep.results.links import read_links
 
     frame = load_results(results, prices=prices, with_imported=with_imported)
-    links = ()
+    links: tuple[Link, ...] = ()
     if predicted:
         with telling_warnings():
             links = read_links(results)
