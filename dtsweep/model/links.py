@@ -42,7 +42,7 @@ class AllReduce:
 
     @property
     def ring(self) -> float:
-        """Share of the bytes that each worker sends around a ring."""
+        """How many times its bytes a worker sends around a ring."""
         return 2 * (self.workers - 1) / self.workers
 
 
@@ -59,12 +59,12 @@ def with_links(
         all_reduces: of workers within a node, or on several nodes.
         log_pass: logarithm of a typical pass in seconds, which the priors relate times to.
     """
-    contention = {prior.name: np.exp(prior.mean) for prior in priors}["node_contention"]
+    (contention,) = (
+        float(np.exp(prior.mean)) for prior in priors if prior.name == "node_contention"
+    )
     times = _medians(_within(link) for link in all_reduces if link.nodes == 1)
     between = [
-        _between(link, times, contention=float(contention))
-        for link in all_reduces
-        if link.nodes > 1
+        _between(link, times, contention=contention) for link in all_reduces if link.nodes > 1
     ]
     # A latency within nodes says more of what each worker adds than one between them.
     times = {**_medians(between), **times}
