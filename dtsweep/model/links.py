@@ -42,7 +42,7 @@ class AllReduce:
 
     @property
     def ring(self) -> float:
-        """How many times its bytes a worker sends around a ring."""
+        """Ratio of the bytes that a worker sends around a ring to its own bytes."""
         return 2 * (self.workers - 1) / self.workers
 
 
