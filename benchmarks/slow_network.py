@@ -125,7 +125,7 @@ def words_before() -> list[str]:
         else ()
     ):
         try:
-            _limit(1000, words)
+            limit_loopback(1000, words)
             return [*words, "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
         except (OSError, subprocess.CalledProcessError) as error:
             said = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1]
@@ -133,7 +133,7 @@ def words_before() -> list[str]:
     raise SystemExit(2)
 
 
-def _limit(mbits: int, words: Sequence[str] = ()) -> None:
+def limit_loopback(mbits: int, words: Sequence[str] = ()) -> None:
     """Limit the loopback of this namespace, or of the one that these words make."""
     burst = max(LEAST_BURST_BYTES, int(mbits * 1e6 / 8 * BURST_S))
     limit = ["rate", f"{mbits}mbit", "burst", str(burst), "latency", "100ms"]
@@ -172,7 +172,7 @@ def be_a_rank(model: str, rates: Sequence[int], variants: Sequence[str]) -> None
     for mbits in rates:
         passing = 0.0
         if rank == 0:
-            _limit(mbits)
+            limit_loopback(mbits)
             passing = passing_mbits(mbits)
         distributed.barrier()
         if mbits >= SLOW_MBITS:
