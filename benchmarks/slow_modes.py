@@ -111,7 +111,8 @@ def _with_interval(row: Mapping[str, Any]) -> str:
     """Throughput of a cell with its interval; the status where it was not measured."""
     if row["status"] != "ok":
         return str(row["status"])
-    return f"{row['samples_per_s']:.1f} ({row['samples_per_s_low']:.1f}–{row['samples_per_s_high']:.1f})"
+    low, high = row["samples_per_s_low"], row["samples_per_s_high"]
+    return f"{row['samples_per_s']:.1f} ({low:.1f}–{high:.1f})"
 
 
 def picture(rows: Sequence[Mapping[str, Any]], modes: Sequence[str]) -> str:
