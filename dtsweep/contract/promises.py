@@ -62,6 +62,11 @@ class Trained:
         return self.point(2).semantics
 
     @property
+    def has_outer_step(self) -> bool:
+        """True if its exchanges end with an update by the mode's own rule."""
+        return self.point(2).has_outer_step
+
+    @property
     def cases(self) -> list[str]:
         """Cases with the exchange."""
         return [case for case in cases_of(self.mode) if case != "no_exchange"]
@@ -79,8 +84,13 @@ Promise = Callable[[Trained], Iterator[str]]
 
 
 def trains_like_plain_pytorch_with_one_worker(trained: Trained) -> Iterator[str]:
-    """No update is late or another worker's then; but what is sent may still be rounded."""
-    farthest = FARTHEST["lossy"] if trained.semantics == "lossy" else 0.0
+    """No update is late or another worker's then; but what is sent may still be rounded.
+
+    An outer step of the mode's own is another update, also with one worker.
+    """
+    farthest = 0.0
+    if trained.semantics == "lossy" or trained.has_outer_step:
+        farthest = FARTHEST[trained.semantics]
     yield from _far(trained, 1, farthest)
 
 
@@ -158,7 +168,9 @@ def its_exchange_is_left_out_or_marked(trained: Trained) -> Iterator[str]:
         if period > 1:
             yield "it can leave out an exchange that not every step has (sync_period)"
         return
-    expected = [(step + 1) % period == 0 for step in range(STEPS)]
+    first = trained.point(2).first_steps
+    # Steps before the first period exchange in any case.
+    expected = [step < first or (step - first + 1) % period == 0 for step in range(STEPS)]
     for rank, outcome in enumerate(trained.outcomes(2, "plain")):
         seconds = outcome.times.get("sync_s", np.zeros(STEPS))
         if (seconds > 0).tolist() != expected:

@@ -297,6 +297,11 @@ def _phase(task: Task, *, is_warm: bool) -> str:
             f"max_warmup_seconds={measure.max_warmup_seconds:g}, in which the training loop ended "
             f"fewer than {max(2, measure.warmup_steps)} optimizer steps"
         )
+    if first := task.point.first_steps:
+        return (
+            f"max_warmup_seconds={measure.max_warmup_seconds:g}, in which {first} first steps come "
+            "before the warm-up; raise it, or take fewer"
+        )
     return f"{measure.max_warmup_seconds:g} s of warm-up"
 
 

@@ -73,6 +73,18 @@ class ModeInfo:
     None where each has `micro_batch`.
     """
 
+    first_steps: Callable[[Fields], int] = lambda _: 0
+    """From the fields of a point to the steps at the start of a training that are unlike the rest.
+
+    They come before the first period, and no window has them.
+    """
+
+    has_outer_step: Callable[[Fields], bool] = lambda _: False
+    """From the fields of a point: True if an exchange ends with an update by the mode's own rule.
+
+    One worker does not train like plain PyTorch then.
+    """
+
     needs_ray: bool = False
     """True if it works in a Ray session alone."""
 

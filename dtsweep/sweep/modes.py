@@ -128,12 +128,27 @@ MODES: Mapping[str, ModeInfo] = {
     "local_sgd": ModeInfo(
         implementation="dtsweep.sync.local_sgd:LocalSgd",
         semantics=lambda _: "local",
-        reads={"sync_period": 8},
+        reads={"sync_period": 8, "synchronous_steps": 0, "local_momentum": "keep"},
+        first_steps=lambda fields: int(fields["synchronous_steps"]),
+        agree="parameters",
+        can_exchange_alone=True,
+        carries=EXCHANGES,
+        sends="2 (n−1)/n S every `sync_period` steps; with `local_momentum=average` (1 + k) times "
+        "that",
+        memory="(2 + k) S + 2 P",
+    ),
+    "diloco": ModeInfo(
+        implementation="dtsweep.sync.diloco:DiLoCo",
+        semantics=lambda _: "local",
+        reads={"sync_period": 50, "outer_learning_rate": 0.7, "outer_momentum": 0.9},
+        has_outer_step=lambda fields: (
+            fields["outer_learning_rate"] != 1 or fields["outer_momentum"] != 0
+        ),
         agree="parameters",
         can_exchange_alone=True,
         carries=EXCHANGES,
         sends="2 (n−1)/n S every `sync_period` steps",
-        memory="(2 + k) S + 2 P",
+        memory="(5 + k) S + 2 P",
     ),
     "parameter_server": ModeInfo(
         implementation="dtsweep.sync.parameter_server:ParameterServer",
@@ -316,6 +331,6 @@ def modes_reading(field: str) -> list[str]:
     """Name the modes that read a field of `MODE_FIELDS`.
 
     >>> modes_reading("sync_period")
-    ['local_sgd']
+    ['local_sgd', 'diloco']
     """
     return [name for name, mode in MODES.items() if field in mode.reads]

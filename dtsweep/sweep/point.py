@@ -98,6 +98,34 @@ class Point:
         unit="steps",
         least=1,
     )
+    synchronous_steps: int = axis(
+        0,
+        "First steps of a training in which gradients are averaged in every step; the window comes "
+        "after them.",
+        unit="steps",
+        least=0,
+        is_quiet=True,
+    )
+    local_momentum: str = axis(
+        "keep",
+        "Optimizer state at the end of a period: keep each worker's own, average it over the "
+        "workers, or reset it.",
+        choices=("keep", "average", "reset"),
+        is_quiet=True,
+    )
+    outer_learning_rate: float = axis(
+        0.7,
+        "Step size of the outer optimizer, which updates at the end of a period.",
+        above=0,
+        is_quiet=True,
+    )
+    outer_momentum: float = axis(
+        0.9,
+        "Nesterov momentum of the outer optimizer.",
+        least=0,
+        most=1,
+        is_quiet=True,
+    )
     staleness: int | None = axis(
         None,
         "Steps that the fastest worker may be ahead of the slowest; None means no bound.",
@@ -223,6 +251,7 @@ class Point:
         if self.sync not in AXES["sync"].choices:
             # What is wrong with a package's declaration is said before anything is measured.
             _ = (self.semantics, self.is_asynchronous, self.grid, self.shares, self.servers)
+            _ = (self.first_steps, self.has_outer_step)
 
     @property
     def mode(self) -> ModeInfo:
@@ -331,6 +360,24 @@ class Point:
         return self.sync_period or 1
 
     @property
+    def first_steps(self) -> int:
+        """Steps at the start of a training that are unlike the rest, before the first period.
+
+        >>> Point(sync="local_sgd", synchronous_steps=20).first_steps
+        20
+        """
+        return self.mode.first_steps(self._fields())
+
+    @property
+    def has_outer_step(self) -> bool:
+        """True if an exchange ends with an update by the mode's own rule.
+
+        >>> Point(sync="diloco").has_outer_step, Point(sync="local_sgd").has_outer_step
+        (True, False)
+        """
+        return self.mode.has_outer_step(self._fields())
+
+    @property
     def servers(self) -> int:
         """Server processes that its ranks need in addition."""
         return self.mode.servers(self._fields())
@@ -369,8 +416,8 @@ class Point:
     def reads(self) -> Mapping[str, Any]:
         """Fields of `CHOSEN_FIELDS` that its mode and compression read, with their own defaults.
 
-        >>> sorted(Point(sync="local_sgd", compression="powersgd").reads)
-        ['compression_rank', 'sync_period']
+        >>> sorted(Point(sync="hierarchical", compression="topk").reads)
+        ['bucket_bytes', 'compression_ratio', 'node_size']
         """
         return {**self.mode.reads, **reads_of(self.compression)}
 

@@ -2,124 +2,155 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import distributed, nn
-from torch.distributed import distributed_c10d
+from torch import Tensor, distributed, nn
 
-from dtsweep.compression.exchange import Mark, mean_for, unmarked
+from dtsweep.compression.exchange import Mark, unmarked
 from dtsweep.measure.clock import StepClock
-from dtsweep.sync.buckets import Bucket, buckets_of
-from dtsweep.sync.clipping import clip
-from dtsweep.sync.groups import GroupCollectives
-from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
-from dtsweep.sync.passes import passes, share_weights
+from dtsweep.sync.changes import Changes
+from dtsweep.sync.local_steps import LocalStepsMode
+from dtsweep.sync.mode import Job, Loss, MakeOptimizer
+from dtsweep.sync.passes import passes
 
 
-class LocalSgd(SyncMode):
-    """Average of all parameters in one all-reduce; optimizer state stays each worker's own.
+class LocalSgd(LocalStepsMode):
+    """Average of all parameters in one all-reduce, after a phase that averages gradients.
 
-    What is compressed are the changes of a period: of parameters themselves most would be lost.
+    A compression carries the changes of a period; gradients of that phase are sent whole. (Stich
+    2018, https://arxiv.org/abs/1805.09767; Lin et al. 2018, https://arxiv.org/abs/1808.07217)
     """
 
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         super().__init__(job)
-        self._steps = 0
-        self._changes: list[Bucket] = []
-        self._agreed: list[Bucket] = []
+        self._synchronous_left = job.point.first_steps
+        self._changes: Changes | None = None
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
-        """Start all workers from the same weights."""
-        share_weights(model)
-        self._model = model
+        """Start all workers from the same weights, with the same state."""
+        super().prepare(model, make_optimizer)
+        self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if self._job.point.compression:
-            self._make_means(model)
-        self._optimizer = make_optimizer(model.parameters())
-        self.optimizer_class = type(self._optimizer).__name__
-
-    def begin_period(self, done: int) -> None:
-        """Count on from there: with 0 the next period is a whole one."""
-        self._steps = done
+            self._changes = Changes(model, self._job.point)
+            self.means = self._changes.means
+        if self._job.point.local_momentum == "reset":
+            self._first_state = copy.deepcopy(self._optimizer.state_dict())
 
     def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
-        """Pass, update; at the end of a period average."""
-        if without:
-            raise NotImplementedError(
-                "nothing hides the exchange: it is measured as what steps mark as sync"
-            )
-        loss = passes(self._job, self._model, batches, clock)
-        self.before_update()
-        clip(self._model.parameters(), self._job.point.clip_norm)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        # Also of parameters that the optimizer does not have.
-        self._model.zero_grad()
-        clock.mark("optimizer")
-        self._steps += 1
-        if self._steps % self._job.point.period == 0:
-            self._average(clock.mark)
-            clock.mark("sync")
+        """A synchronous step while there are some left, then the worker's own."""
+        if without or not self._synchronous_left:
+            return super().step(batches, clock, without)
+        loss = passes(self._job, self._model, batches, clock, is_joint=True)
+        self._average(_dense_gradients(self._trained))
+        clock.mark("sync")
+        self.update(clock)
+        self._synchronous_left -= 1
+        if not self._synchronous_left and self._changes:
+            self._changes.begin()
         return loss
 
+    def update(self, clock: StepClock) -> None:
+        """Update with gradients of all parameters, if workers are to have the same state."""
+        if self._job.point.local_momentum == "average":
+            _dense_gradients(self._trained)
+        super().update(clock)
+
+    def combine(self, mark: Mark) -> None:
+        """Average the parameters, or with compression each worker's changes of the period."""
+        if self._changes:
+            self._changes.take()
+        self._exchange(mark)
+        if self._changes:
+            self._changes.add_to_agreed()
+            self._changes.give()
+            mark("compress")
+        mark("sync")
+        if self._job.point.local_momentum == "reset":
+            self._optimizer.load_state_dict(copy.deepcopy(self._first_state))
+            mark("optimizer")
+
     def exchange_alone(self) -> int:
-        """Average the parameters, or again the changes of the last period.
+        """Average the parameters, or again the changes of the last period, and averaged state.
 
         Returns the number of steps that share the exchange.
         """
-        # Workers agree since: averaged as they are, they would send zeros, which a coding makes
-        # next to nothing of.
-        for bucket, agreed in zip(self._changes, self._agreed, strict=True):
-            agreed.values.sub_(bucket.values)
-        self._average(unmarked)
+        self._exchange(unmarked)
         return self._job.point.period
 
     def expected_bytes(self) -> float | None:
-        """An all-reduce of all parameters, in one type, every period."""
+        """An all-reduce of all parameters every period, and of state that is averaged."""
         ranks = self._job.point.workers
-        parameters = list(self._model.parameters())
-        kind = functools.reduce(torch.promote_types, [p.dtype for p in parameters])
-        whole_bytes = sum(p.numel() for p in parameters) * kind.itemsize
+        exchanged = [list(self._model.parameters()), *self._averaged_state()]
+        whole_bytes = sum(map(_bytes_in_one_type, exchanged))
         return 2 * (ranks - 1) / ranks * whole_bytes / self._job.point.period
 
+    def _exchange(self, mark: Mark) -> None:
+        if self._changes:
+            self._changes.average(mark)
+        else:
+            self._average(list(self._model.parameters()))
+        for moments in self._averaged_state():
+            self._average(moments)
+
+    def _averaged_state(self) -> list[list[Tensor]]:
+        if self._job.point.local_momentum != "average":
+            return []
+        return moments_of(self._optimizer, self._trained)
+
     @torch.no_grad()
-    def _average(self, mark: Mark) -> None:
-        """Average the parameters; with compression, average each worker's changes of the period."""
-        if not self.means:
-            _average_parameters(list(self._model.parameters()), self._job.point.workers)
-        for bucket, mean, agreed in zip(self._changes, self.means, self._agreed, strict=True):
-            torch._foreach_copy_(bucket.views, bucket.parameters)
-            bucket.values.sub_(agreed.values)
-            mean.begin(bucket.values, mark)
-            mean.finish(bucket.values, mark)
-            agreed.values.add_(bucket.values)
-            torch._foreach_copy_(bucket.parameters, agreed.views)
-            mark("compress")
+    def _average(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by their means over all workers; sums are in their common type.
 
-    def _make_means(self, model: nn.Module) -> None:
-        """Allocate buffers for a period's changes and for the parameters at its start."""
-        self._changes = buckets_of(model, None)
-        self._agreed = buckets_of(model, None)
-        group = GroupCollectives(distributed_c10d._get_default_group())
-        self.means = [
-            mean_for(self._job.point, bucket.values, group, shapes=bucket.shapes, seed=index)
-            for index, bucket in enumerate(self._changes)
-        ]
-        with torch.no_grad():
-            for agreed in self._agreed:
-                torch._foreach_copy_(agreed.views, agreed.parameters)
+        Not torch's `average_parameters`, which waits for the GPU before it begins.
+        """
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        distributed.all_reduce(flat.div_(self._job.point.workers))
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.copy_(part.view_as(tensor))
 
 
-def _average_parameters(parameters: Sequence[nn.Parameter], workers: int) -> None:
-    """Replace parameters by their means over all workers; sums are in their common type.
+def moments_of(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
+) -> list[list[Tensor]]:
+    """Tensors of an optimizer's state that gradients went into, a list for each name.
 
-    Not torch's `average_parameters`, which waits for the GPU before it begins.
+    Counts of steps and other single numbers are left out: they are equal on all workers. A
+    parameter that is a single number has such moments too.
     """
-    flat = torch.cat([parameter.reshape(-1) for parameter in parameters]).div_(workers)
-    distributed.all_reduce(flat)
-    parts = flat.split([parameter.numel() for parameter in parameters])
-    for parameter, part in zip(parameters, parts, strict=True):
-        parameter.copy_(part.view_as(parameter))
+    by_name = defaultdict[str, list[Tensor]](list)
+    for parameter in parameters:
+        for name, value in optimizer.state.get(parameter, {}).items():
+            if _is_moment(name, value, parameter):
+                by_name[name].append(value)
+    return list(by_name.values())
+
+
+def _is_moment(name: str, value: Any, parameter: nn.Parameter) -> bool:
+    if not isinstance(value, Tensor) or name == "step":
+        return False
+    if value.dim() == 0 and parameter.dim() > 0:
+        return False
+    return value.is_floating_point() or value.is_complex()
+
+
+def _dense_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """Gradients of all parameters: zeros where no pass used one, so that workers have as many."""
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        elif parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def _bytes_in_one_type(tensors: Sequence[Tensor]) -> int:
+    """Bytes of tensors in one tensor of their common type."""
+    kind = functools.reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
+    return sum(tensor.numel() for tensor in tensors) * kind.itemsize

@@ -25,7 +25,13 @@ class LossError(TypeError):
 
 
 def passes(
-    job: Job, model: nn.Module, batches: Iterator[Any], clock: StepClock, *, exchange: bool = True
+    job: Job,
+    model: nn.Module,
+    batches: Iterator[Any],
+    clock: StepClock,
+    *,
+    exchange: bool = True,
+    is_joint: bool | None = None,
 ) -> Loss:
     """Run a forward and backward pass on each of a step's batches, adding up gradients.
 
@@ -38,6 +44,8 @@ def passes(
         batches: `accumulation` batches.
         clock: called with data, forward and backward.
         exchange: False lets no pass exchange.
+        is_joint: whether the update is made from the passes of all workers; None is as the point
+            says.
 
     Returns:
         This worker's part of the mean loss: the mean over workers is that of all passes. Gradients
@@ -54,7 +62,9 @@ def passes(
         # All of a step's, because the first pass needs the sum of their weights.
         loaded = list(batches)
         batches = iter(loaded)
-        factors = PassFactors(job, weight, loaded, exchange=exchange)
+        if is_joint is None:
+            is_joint = job.point.is_joint
+        factors = PassFactors(job, weight, loaded, exchange=exchange and is_joint)
     for index in range(count):
         batch = next(batches)
         clock.mark("data")

@@ -36,16 +36,16 @@ class PassFactors:
         """Begin to add up the weights of all workers.
 
         Args:
-            job: the trial; where an update is made from one worker's passes, theirs alone count.
+            job: the trial.
             weight: the workload's.
             batches: of this worker's passes.
-            exchange: False counts this worker's passes alone.
+            exchange: False counts this worker's passes alone, where an update is made from them.
         """
         self._weights = torch.stack([_scalar(weight(batch), job.device) for batch in batches])
         self._total = self._weights.sum()
         self._workers = 1
         self._sum = None
-        if exchange and job.point.is_joint:
+        if exchange:
             self._workers = job.point.workers
             self._sum = distributed.all_reduce(self._total, async_op=True)
 

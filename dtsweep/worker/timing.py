@@ -29,7 +29,7 @@ from dtsweep.worker.after_window import after_window
 from dtsweep.worker.debugger import without_deadline
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.in_step import store_of
-from dtsweep.worker.loop import Loop, without_collector
+from dtsweep.worker.loop import Loop, without_collector, without_lead
 from dtsweep.worker.rank import RankContext
 
 MISMATCH, SLACK_S = 0.005, 0.002
@@ -136,14 +136,16 @@ def _warm_up(loop: Loop, task: Task) -> tuple[float, float]:
 
     Returns the time of the slowest step and of a sync period in seconds, equal on all ranks.
     """
+    # Those that are unlike the rest come before all others, once in a training.
+    first = max(0, loop.job.point.first_steps - loop.steps_begun)
     # The last of them ends a period, and the window begins with one.
     steps, period = task.measure.warmup_steps, loop.job.point.period
     if loop.mode.counts_periods:
         steps += -steps % period
     else:
         loop.mode.begin_period(-steps % period)
-    loop.run("warmup", range(steps))
-    return _agree(loop.job, loop.segments[-1].times)
+    loop.run("warmup", range(first + steps))
+    return _agree(loop.job, without_lead(first, loop.segments[-1].times))
 
 
 def _window(

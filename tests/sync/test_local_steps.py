@@ -1,0 +1,300 @@
+"""Modes with own steps of each worker equal their papers' updates by hand, in one process.
+
+By hand is: one vector of parameters for each worker, the optimizers' formulas, and the mean of a
+period as the paper has it. One spawn per number of workers trains all cases on gloo, in float64.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, distributed, nn
+
+from dtsweep.contract.regression import Regression, job_of, model_of
+from dtsweep.measure.clock import CpuClock
+from dtsweep.measure.traffic import Counting
+from dtsweep.sweep.point import Point
+from dtsweep.sync.groups import forget_groups
+from dtsweep.sync.mode import load_mode
+from dtsweep.sync.passes import batches_of_steps, make_optimizer
+from tests.ranks import spawn
+
+WORLDS = (2, 4)
+PERIOD, PERIODS = 3, 3
+LEARNING_RATE = 0.05
+TOLERANCE = 1e-12
+"""Largest distance of weights, as a share of the way that training went."""
+TOP = 0.3
+"""Share of the values that `topk` sends."""
+
+Weights = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Forked(Regression):
+    """Passes of some batches leave the first layer's bias out."""
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        first: Any = model[0]  # type: ignore[index]  # a sequence of layers
+        if int(batch[0, 3]) == 1:
+            hidden = batch[:, :3] @ first.weight.T
+        else:
+            hidden = first(batch[:, :3])
+        wrong: Tensor = model[2](model[1](hidden)).squeeze(1) - batch[:, 3]  # type: ignore[index]
+        return wrong.square().mean()
+
+
+@dataclass(frozen=True)
+class Weighted(Regression):
+    """Batches count by their targets."""
+
+    def weight(self, batch: Tensor) -> Tensor:
+        return 1 + batch[:, 3].sum()
+
+
+@dataclass(frozen=True)
+class Case:
+    mode: str
+    optimizer: str = "momentum"
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    workload: Any = Regression()  # noqa: RUF009  # frozen
+
+    def __str__(self) -> str:
+        words = [self.mode, self.optimizer, *(f"{k}={v}" for k, v in self.fields.items())]
+        return " ".join([*words, type(self.workload).__name__])
+
+    def point(self, workers: int) -> Point:
+        return Point(
+            workers=workers,
+            micro_batch=2,
+            sync=self.mode,
+            sync_period=PERIOD,
+            optimizer=self.optimizer,
+            learning_rate=LEARNING_RATE,
+            workload=self.workload,
+            **self.fields,
+        )
+
+    def steps(self) -> int:
+        return int(self.fields.get("synchronous_steps", 0)) + PERIOD * PERIODS
+
+
+TOPK = {"compression": "topk", "compression_ratio": TOP}
+CASES = [
+    *(
+        Case("local_sgd", optimizer, {"local_momentum": momentum})
+        for optimizer in ("momentum", "adamw")
+        for momentum in ("keep", "average", "reset")
+    ),
+    Case("local_sgd", "adamw", {"synchronous_steps": 4}),
+    Case("local_sgd", "momentum", {"synchronous_steps": 2, "clip_norm": 0.1}),
+    Case("local_sgd", "momentum", {"synchronous_steps": 4, "local_momentum": "average"}, Forked()),
+    Case("local_sgd", "momentum", {"synchronous_steps": 4}, Weighted()),
+    Case("local_sgd", "momentum", {"synchronous_steps": 2, **TOPK}),
+    Case("diloco", "adamw"),
+    Case("diloco", "momentum", {"outer_learning_rate": 0.5, "outer_momentum": 0.6}),
+    Case("diloco", "sgd", {"outer_learning_rate": 1.0, "outer_momentum": 0.0}),
+    Case("diloco", "adamw", TOPK),
+]
+
+
+def train(case: Case, *, workers: int, rank: int) -> dict[str, Any]:
+    """Train, exchange twice by itself, and count what the last period and the exchanges send."""
+    point = case.point(workers)
+    job, model = job_of(point, rank), model_of(rank)
+    clock, batches = CpuClock(), batches_of_steps(job_of(point, rank))
+    mode = load_mode(case.mode)(job)
+    mode.prepare(model, functools.partial(make_optimizer, point=point))
+    clock.start()
+    for _ in range(case.steps() - PERIOD):
+        mode.step(next(batches), clock)
+    with Counting() as of_period:
+        for _ in range(PERIOD):
+            mode.step(next(batches), clock)
+    trained = _vector(model)
+    with Counting() as alone:
+        shared_by = [mode.exchange_alone() for _ in range(2)]
+    found = {
+        "weights": trained,
+        "after_alone": _vector(model),
+        "sent": float(of_period.bytes_sent or 0),
+        "expected": (mode.expected_bytes() or 0) * PERIOD,
+        "alone": [float(alone.bytes_sent or 0) / 2, shared_by],
+    }
+    mode.close()
+    return found
+
+
+def _vector(model: nn.Module) -> Weights:
+    return nn.utils.parameters_to_vector(model.parameters()).detach().numpy().copy()
+
+
+def train_all(rank: int, workers: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers
+    )
+    found = {str(case): train(case, workers=workers, rank=rank) for case in CASES}
+    torch.save(found, folder / f"{rank}.pt")
+    distributed.barrier()
+    forget_groups()
+    distributed.destroy_process_group()
+
+
+TrainedBy = Callable[[int], list[dict[str, dict[str, Any]]]]
+
+
+@pytest.fixture(scope="module")
+def trained_by(tmp_path_factory: pytest.TempPathFactory) -> TrainedBy:
+    """From a number of workers to the results of each rank, by case."""
+
+    @functools.cache
+    def trained(workers: int) -> list[dict[str, dict[str, Any]]]:
+        folder = tmp_path_factory.mktemp(f"workers{workers}")
+        spawn(train_all, args=(workers, folder), nprocs=workers)
+        return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(workers)]
+
+    return trained
+
+
+class Optimizer:
+    """Momentum or AdamW by formula, on a vector."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.reset()
+
+    def reset(self) -> None:
+        self.count, self.moments = 0, [np.zeros(1), np.zeros(1)]
+
+    def updated(self, x: Weights, gradient: Weights) -> Weights:
+        self.count += 1
+        if self.name == "sgd":
+            return x - LEARNING_RATE * gradient
+        if self.name == "momentum":
+            self.moments[0] = 0.9 * self.moments[0] + gradient
+            return x - LEARNING_RATE * self.moments[0]
+        first = 0.9 * self.moments[0] + 0.1 * gradient
+        second = 0.999 * self.moments[1] + 0.001 * gradient**2
+        self.moments = [first, second]
+        root = np.sqrt(second / (1 - 0.999**self.count)) + 1e-8
+        return x * (1 - LEARNING_RATE * 0.01) - LEARNING_RATE * first / (1 - 0.9**self.count) / root
+
+
+def gradient(case: Case, x: Weights, batch: Tensor) -> tuple[Weights, float]:
+    """Gradient of a pass, zeros where it uses no parameter; and what it counts."""
+    model = model_of(0)
+    nn.utils.vector_to_parameters(torch.from_numpy(x.copy()), model.parameters())
+    case.workload.loss(model, batch).backward()
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+    counts = float(case.workload.weight(batch)) if isinstance(case.workload, Weighted) else 1.0
+    return nn.utils.parameters_to_vector(parts).numpy(), counts
+
+
+def mean_of(case: Case, changes: list[Weights], residuals: list[Weights]) -> Weights:
+    """Mean of the workers' changes; with `topk` of what each sends, which leaves residuals."""
+    if "compression" not in case.fields:
+        return np.mean(changes, axis=0)
+    sent = []
+    for change, residual in zip(changes, residuals, strict=True):
+        values = residual + change
+        kept = np.zeros_like(values)
+        largest = np.argsort(-np.abs(values))[: int(np.ceil(TOP * len(values)))]
+        kept[largest] = values[largest]
+        residual[:] = values - kept
+        sent.append(kept)
+    return np.mean(sent, axis=0)
+
+
+def by_hand(case: Case, workers: int) -> Weights:
+    """Weights at the end of the last period, the same of all workers."""
+    ranks, fields = range(workers), case.fields
+    start = _vector(model_of(0))
+    own, outer_buffer = [start.copy() for _ in ranks], np.zeros_like(start)
+    residuals = [np.zeros_like(start) for _ in ranks]
+    optimizers = [Optimizer(case.optimizer) for _ in ranks]
+    batches = [batches_of_steps(job_of(case.point(workers), rank)) for rank in ranks]
+    first = fields.get("synchronous_steps", 0)
+    for step in range(case.steps()):
+        found = [gradient(case, own[rank], next(next(batches[rank]))) for rank in ranks]
+        gradients = [each for each, _ in found]
+        if step < first:
+            total = sum(counts for _, counts in found)
+            gradients = [sum(g * counts / total for g, counts in found)] * workers  # type: ignore[list-item]
+        if "clip_norm" in fields:
+            norms = [np.linalg.norm(each) + 1e-6 for each in gradients]
+            gradients = [
+                each * min(1.0, fields["clip_norm"] / norm)
+                for each, norm in zip(gradients, norms, strict=True)
+            ]
+        own = [optimizers[rank].updated(own[rank], gradients[rank]) for rank in ranks]
+        if step + 1 == first:
+            start = own[0]
+        if step < first or (step + 1 - first) % PERIOD:
+            continue
+        change = mean_of(case, [x - start for x in own], residuals)
+        if case.mode == "diloco":
+            momentum = fields.get("outer_momentum", 0.9)
+            outer_buffer = momentum * outer_buffer - change
+            start = start - fields.get("outer_learning_rate", 0.7) * (
+                momentum * outer_buffer - change
+            )
+        else:
+            start = start + change
+        own = [start.copy() for _ in ranks]
+        _combine_moments(fields.get("local_momentum", "keep"), optimizers)
+    return start
+
+
+def _combine_moments(way: str, optimizers: list[Optimizer]) -> None:
+    mean = [np.mean(each, axis=0) for each in zip(*(o.moments for o in optimizers), strict=True)]
+    for optimizer in optimizers:
+        if way == "average":
+            optimizer.moments = list(mean)
+        if way == "reset":
+            optimizer.reset()
+
+
+def distance(one: Weights, expected: Weights) -> float:
+    way = np.linalg.norm(expected - _vector(model_of(0)))
+    return float(np.linalg.norm(one - expected) / way)
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_mode_trains_as_its_paper_says(trained_by: TrainedBy, case: Case, workers: int) -> None:
+    expected = by_hand(case, workers)
+    for rank in trained_by(workers):
+        assert distance(rank[str(case)]["weights"], expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+def test_the_tolerance_tells_the_cases_from_one_another(workers: int) -> None:
+    vectors = [by_hand(case, workers) for case in CASES]
+    apart = [distance(one, other) for index, one in enumerate(vectors) for other in vectors[:index]]
+    assert min(apart) > 1e-4
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_period_and_an_exchange_alone_send_what_the_formula_says(
+    trained_by: TrainedBy, case: Case
+) -> None:
+    ranks = [rank[str(case)] for rank in trained_by(4)]
+    for found in ranks:
+        assert found["alone"] == [found["sent"], [PERIOD, PERIOD]]
+        assert np.abs(found["after_alone"] - found["weights"]).max() < 1e-15
+    numbers, moments = 26, {"momentum": 1, "adamw": 2}
+    copies = 1
+    if case.fields.get("local_momentum") == "average":
+        copies += moments[case.optimizer]
+    if "compression" not in case.fields:
+        for found in ranks:
+            assert found["sent"] == found["expected"] == 2 * 3 / 4 * 8 * numbers * copies
