@@ -5,7 +5,6 @@ What a mode promises follows from its declaration: a new one is held to it by th
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -268,16 +267,21 @@ def a_step_returns_its_part_of_the_mean_loss(trained: Trained) -> Iterator[str]:
             if kinds - ({type(None)} if may_have_none else set()) != {float}:
                 yield f"{workers} workers: a loss of rank {rank} is not a float"
                 continue
-            job, model = job_of(point, rank), model_of(0)
-            slot = job.participants_of(0).index(job.data_rank)
-            batches = next(batches_of_steps(job, functools.partial(int, slot)))
-            losses = [float(Regression().loss(model, batch).detach()) for batch in batches]
-            expected = sum(losses) / job.divisor
+            expected = _first_loss(point, rank)
             if not np.isclose(float(outcome.losses[0] or 0), expected, rtol=1e-5):
                 yield (
                     f"{workers} workers: the first loss of rank {rank} is {outcome.losses[0]}, "
                     f"that of its samples {expected:.6g}"
                 )
+
+
+def _first_loss(point: Point, rank: int) -> float:
+    """Loss of a rank's first step, of a model that is not trained."""
+    job, model = job_of(point, rank), model_of(0)
+    slot = job.participants_of(0).index(job.data_rank)
+    batches = next(batches_of_steps(job, lambda: slot))
+    losses = [float(Regression().loss(model, batch).detach()) for batch in batches]
+    return sum(losses) / job.divisor
 
 
 def the_phases_that_it_marks_make_up_its_steps(trained: Trained) -> Iterator[str]:
