@@ -38,7 +38,7 @@ CPU = torch.device("cpu")
 WORLDS = (2, 4)
 WIDTH, SIDE, BLOCKS = 512, 64, 4
 PERIOD = STEPS = 2
-"""Steps that are counted: of `local_sgd` a period."""
+"""Steps that are counted: of modes with a sync period one of it."""
 
 TRIES = 12
 """Largest number of measurements, for the smallest count of the kernel."""
@@ -67,6 +67,9 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "ring": {},
     "tree": {},
     f"local_sgd sync_period={PERIOD}": {"sync_period": PERIOD},
+    "gossip": {},
+    "gossip topology=exponential": {"topology": "exponential"},
+    f"federated sync_period={PERIOD}": {"sync_period": PERIOD, "participation": 0.5},
     **{
         f"ddp {name}": {"overlap": False, "compression": name, **LARGER.get(name, {})}
         for name in COMPRESSIONS
@@ -166,8 +169,8 @@ class Trained:
             **VARIANTS[name],
         )
         job = Job(point=self.point, rank=rank, device=CPU, loss=loss_in_precision(self.point, CPU))
-        self._batches: Iterator[Iterator[Any]] = batches_of_steps(job)
         self.mode: SyncMode = load_mode(mode)(job)
+        self._batches: Iterator[Iterator[Any]] = batches_of_steps(job, lambda: self.mode.slot)
         plain = Blocks().build()
         model: Any = torch.compile(plain, backend=compiled) if compiled else plain
         self.mode.prepare(model, functools.partial(make_optimizer, point=self.point))

@@ -131,7 +131,12 @@ def workers_of_a_local_mode_part_between_exchanges(trained: Trained) -> Iterator
     if trained.semantics != "local":
         return
     for workers in WORLDS[1:]:
-        first, *others = trained.outcomes(workers, "between")
+        # Workers that were not drawn still have what was agreed on.
+        first, *others = [
+            outcome
+            for outcome in trained.outcomes(workers, "between")
+            if outcome.losses[-1] is not None or not trained.point(workers).draws_participants
+        ]
         if any(same(first.weights, other.weights) for other in others):
             yield f"{workers} workers: ranks have the same weights although an exchange is due"
 
@@ -248,25 +253,47 @@ def ranks_begin_as_many_collectives(trained: Trained) -> Iterator[str]:
                 yield f"{case}, {workers} workers: ranks have begun {sorted(positions)} collectives"
 
 
+def groups_train_as_it_declares(trained: Trained) -> Iterator[str]:
+    """As many groups as there are `participants` have a loss in a step, the same in a period."""
+    for workers in WORLDS:
+        point = trained.point(workers)
+        if not point.draws_participants:
+            continue
+        for step in range(STEPS):
+            losses = [outcome.losses[step] for outcome in trained.outcomes(workers, "plain")]
+            groups = [rank for rank, loss in enumerate(losses) if loss is not None]
+            expected = job_of(point, 0).participants_of(step // point.period)
+            if sorted({rank // point.grid.model for rank in groups}) != list(expected):
+                yield f"{workers} workers: ranks {groups} train in step {step}, not {expected}"
+
+
 def a_step_returns_its_part_of_the_mean_loss(trained: Trained) -> Iterator[str]:
     """On a CPU as a number, of the passes of the step."""
     for workers in WORLDS:
         point = trained.point(workers, "accumulation")
         for rank, outcome in enumerate(trained.outcomes(workers, "accumulation")):
-            if point.grid.model > 1 and outcome.losses[0] is None:
+            may_have_none = point.grid.model > 1 or point.draws_participants
+            if may_have_none and outcome.losses[0] is None:
                 continue
-            if {type(loss) for loss in outcome.losses} != {float}:
+            kinds = {type(loss) for loss in outcome.losses}
+            if kinds - ({type(None)} if may_have_none else set()) != {float}:
                 yield f"{workers} workers: a loss of rank {rank} is not a float"
                 continue
-            job, model = job_of(point, rank), model_of(0)
-            batches = next(batches_of_steps(job))
-            losses = [float(Regression().loss(model, batch).detach()) for batch in batches]
-            expected = sum(losses) / job.divisor
+            expected = _first_loss(point, rank)
             if not np.isclose(float(outcome.losses[0] or 0), expected, rtol=1e-5):
                 yield (
                     f"{workers} workers: the first loss of rank {rank} is {outcome.losses[0]}, "
                     f"that of its samples {expected:.6g}"
                 )
+
+
+def _first_loss(point: Point, rank: int) -> float:
+    """Loss of a rank's first step, of a model that is not trained."""
+    job, model = job_of(point, rank), model_of(0)
+    slot = job.participants_of(0).index(job.data_rank)
+    batches = next(batches_of_steps(job, lambda: slot))
+    losses = [float(Regression().loss(model, batch).detach()) for batch in batches]
+    return sum(losses) / job.divisor
 
 
 def the_phases_that_it_marks_make_up_its_steps(trained: Trained) -> Iterator[str]:
@@ -296,7 +323,10 @@ def a_run_of_steps_ends_all_its_updates(trained: Trained) -> Iterator[str]:
     for workers in WORLDS:
         plain_runs, restarted = (trained.outcomes(workers, case) for case in ("plain", "restarted"))
         for rank, (one, two) in enumerate(zip(plain_runs, restarted, strict=True)):
-            counts = [*one.updates, two.updates[1], 2 * two.updates[0]]
+            counts = [*one.updates, two.updates[1]]
+            # Where workers are drawn, a rank may train in one of the runs alone.
+            if not trained.point(workers).draws_participants:
+                counts.append(2 * two.updates[0])
             if len({*counts}) > 1:
                 yield (
                     f"{workers} workers: rank {rank} makes {one.updates[0]} updates in a run of "
@@ -310,6 +340,8 @@ def its_gradients_can_be_seen_before_each_update(trained: Trained) -> Iterator[s
     for rank, outcome in enumerate(trained.outcomes(2, "plain")):
         # Updates of anything but optimizers of torch are not counted: there is one in a step.
         updates = min(STEPS, outcome.updates[-1] or STEPS)
+        if trained.point(2).draws_participants:
+            updates = sum(loss is not None for loss in outcome.losses)
         if outcome.looks < updates:
             yield (
                 f"rank {rank} calls before_update {outcome.looks} times in {updates} updates; call "
@@ -375,6 +407,7 @@ PROMISES: Collection[Promise] = (
     accumulation_adds_exchanges_only_where_each_pass_has_them,
     without_the_exchange_there_is_none_and_then_it_is_as_before,
     ranks_begin_as_many_collectives,
+    groups_train_as_it_declares,
     a_step_returns_its_part_of_the_mean_loss,
     the_phases_that_it_marks_make_up_its_steps,
     it_counts_nothing_but_what_the_loop_knows,

@@ -99,10 +99,15 @@ def whole_batches(point: Point, steps: int) -> Iterator[Tensor]:
 
 
 def plain(point: Point, steps: int) -> Weights:
-    """Train in one process with the whole batch, the way a textbook does."""
+    """Train in one process with the whole batch, the way a textbook does.
+
+    The optimizer is new in each sync period if the mode declares that.
+    """
     model = model_of(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    for batch in whole_batches(point, steps):
+    for step, batch in enumerate(whole_batches(point, steps)):
+        if point.mode.renews_optimizer and step % point.period == 0:
+            optimizer.state.clear()
         optimizer.zero_grad()
         Regression().loss(model, batch).backward()
         _clip(model, point)

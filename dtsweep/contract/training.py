@@ -125,8 +125,9 @@ def train(mode: str, case: str, *, rank: int, workers: int, fields: Mapping[str,
     """
     point = point_of(mode, workers=workers, case=case, fields=fields)
     job = job_of(point, rank)
-    steps, clock, model = batches_of_steps(job), CpuClock(), model_of(rank)
+    clock, model = CpuClock(), model_of(rank)
     sync = load_mode(mode)(job)
+    steps = batches_of_steps(job, lambda: sync.slot)
     sync.prepare(model, functools.partial(make_optimizer, point=point))
     without = point.mode.can_leave_out if case == "no_exchange" else ()
     losses, updates, counts = [], [], [begun()]

@@ -93,7 +93,7 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
         )
     )
     for name in ("device_idle_low", "device_idle_high", "nccl_s"):
-        values = [getattr(rank, name) for rank in ranks]
+        values = [getattr(rank, name) for rank in ranks if rank.steps_with_samples]
         if None not in values:
             row[name] = float(np.mean(values))
     if utilization := _all(ranks, "device_utilization"):
@@ -102,7 +102,7 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
         row["power_w"] = sum(power)
     # Of the whole window, as its energy is.
     samples = sum(
-        measured.window_steps * point.samples_of(rank) for rank, measured in enumerate(ranks)
+        measured.steps_with_samples * point.samples_of(rank) for rank, measured in enumerate(ranks)
     )
     if energy := _all(ranks, "energy_j"):
         row["energy_j"] = sum(energy)

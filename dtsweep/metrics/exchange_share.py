@@ -16,7 +16,7 @@ import numpy as np
 from dtsweep.measure.statistics import NOISE_FROM, Series, correlated_steps, over_periods
 from dtsweep.measure.turns import Share, share_of
 from dtsweep.metrics.breakdown import PASS_COLUMNS, Row
-from dtsweep.metrics.rank_result import Measured
+from dtsweep.metrics.rank_result import Measured, trained_in_window
 from dtsweep.metrics.skew import correlated_own_steps, has_quick_turn, marks_exchange, own_steps
 from dtsweep.metrics.window_view import view_of
 from dtsweep.sweep.point import Point
@@ -194,15 +194,22 @@ def _in_window(point: Point, ranks: Sequence[Measured]) -> _Times:
     """
     steps = [over_periods(rank.of_part("step_s"), point.period) for rank in ranks]
     works = [over_periods(own_steps(rank), point.period) for rank in ranks]
+    has_common_steps = not point.is_asynchronous or len(ranks) == 1
+    if has_common_steps:
+        longest = np.max(works, axis=0)
+    if point.draws_participants:
+        # A worker that is not drawn neither works nor waits for one that is slow.
+        trains = [over_periods(rank.of_part("trains"), point.period) for rank in ranks]
+        steps = [np.average(steps, axis=0, weights=trains)]
+        works = [np.average(works, axis=0, weights=trains)]
     parts = min(PARTS, *map(len, steps))
 
     def by_part(series: Series) -> Series:
         return np.array([part.sum() for part in np.array_split(series, parts)])
 
-    has_common_steps = not point.is_asynchronous or len(ranks) == 1
     return _Times(
         steps=np.mean([by_part(series) for series in steps], axis=0),
-        longest=by_part(np.max(works, axis=0)) if has_common_steps else None,
+        longest=by_part(longest) if has_common_steps else None,
         mean=np.mean([by_part(series) for series in works], axis=0),
         count=len(steps[0]),
     )
@@ -249,7 +256,10 @@ def _columns_of(name: str, share: Share) -> Row:
 
 def _pass_s(point: Point, ranks: Sequence[Measured], part: str) -> float:
     """Forward/backward pass with its data: mean of the slowest rank, in seconds."""
-    steps = [np.sum([rank.of_part(name, part) for name in PASS_COLUMNS], axis=0) for rank in ranks]
+    trained = trained_in_window(ranks).values()
+    steps = [
+        np.sum([rank.of_part(name, part) for name in PASS_COLUMNS], axis=0) for rank in trained
+    ]
     return max(float(seconds.mean()) for seconds in steps) / point.accumulation
 
 
@@ -269,7 +279,7 @@ def input_columns(ranks: Sequence[Measured], *, straggler: str | None) -> Row:
         return {}
     usual = [
         rank
-        for number, rank in enumerate(ranks)
+        for number, rank in trained_in_window(ranks).items()
         if not (straggler or "").startswith(f"rank {number} ")
     ]
     data, steps = ([rank.of_part(name) for rank in usual] for name in ("data_s", "step_s"))

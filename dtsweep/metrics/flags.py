@@ -11,7 +11,7 @@ import numpy as np
 from dtsweep.measure.statistics import Series, is_bimodal, students_t
 from dtsweep.measure.warmup import is_spiky
 from dtsweep.metrics.breakdown import Row, slowest_phase_s
-from dtsweep.metrics.rank_result import Measured
+from dtsweep.metrics.rank_result import Measured, trained_in_window
 
 CORRELATED_STEPS = 5.0
 INPUT_BOUND = 0.05
@@ -52,7 +52,8 @@ def flags(
         half_width: target half-width of the mean, as a share of it.
     """
     wide = half_width is not None and (row["half_width"] is None or row["half_width"] > half_width)
-    data_share = (slowest_phase_s(ranks, "data_s") or 0.0) / row["step_mean_s"]
+    trained = [*trained_in_window(ranks).values()]
+    data_share = (slowest_phase_s(trained, "data_s") or 0.0) / row["step_mean_s"]
     correlated = row["effective_steps"] and len(steps) / row["effective_steps"] > CORRELATED_STEPS
     conditions = (
         wide,

@@ -271,7 +271,7 @@ def _cpu_flops(point: Point, rank: int, ranks: Sequence[Measured], facts: RankFa
         return None
     best = max(rank.matmul_flops_per_s or 0.0 for rank in ranks) / facts.threads
     limit = max(limit, OVER_MATMUL * best)
-    done = flops_per_sample * point.samples_of(rank) * measured.window_steps
+    done = flops_per_sample * point.samples_of(rank) * measured.steps_with_samples
     if not done > limit * (used_s + CPU_CLOCK_S):
         return None
     return (

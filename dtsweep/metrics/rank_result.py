@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,9 @@ class RankColumns:
 
     after_window_s: float | None = None
     """From the window's end until all is measured."""
+
+    trained_steps: int | None = None
+    """Steps of the window in which it trained, where workers are drawn; else None: in all."""
 
     memory_peak_bytes: int
 
@@ -183,7 +186,8 @@ class Measured(RankColumns, TrialColumns):
     steps: Steps
     """`step`, `part`, `block`, `start_s`, `step_s`, `loss` and each phase that was marked.
 
-    The driver adds `warmup`.
+    Where workers are drawn also `trains`, true in the steps in which it trained. The driver adds
+    `warmup`.
     """
 
     window_steps: int
@@ -259,6 +263,20 @@ class Measured(RankColumns, TrialColumns):
     None until the driver has found the warm-up in the steps of all ranks.
     """
 
+    @property
+    def steps_with_samples(self) -> int:
+        """Steps of the window in which it trained."""
+        if self.trained_steps is None:
+            return self.window_steps
+        return self.trained_steps
+
+    def while_training(self) -> Measured:
+        """Leave out the steps in which it did not train, where workers are drawn."""
+        if "trains" not in self.steps:
+            return self
+        kept = self.steps["trains"]
+        return replace(self, steps={name: values[kept] for name, values in self.steps.items()})
+
     def of_part(self, name: str, part: str = "window") -> NDArray[np.float64]:
         """A column of the steps of one part alone."""
         column: NDArray[np.float64] = self.steps[name][self.steps["part"] == part]
@@ -299,3 +317,9 @@ class RankResult:
 
     position: int | None = None
     """Collectives that the rank has begun: ranks in step have the same number."""
+
+
+def trained_in_window(ranks: Sequence[Measured]) -> dict[int, Measured]:
+    """Ranks that trained in the window, by number, with only the steps in which they did."""
+    trained = {number: rank.while_training() for number, rank in enumerate(ranks)}
+    return {number: rank for number, rank in trained.items() if len(rank.of_part("step_s"))}

@@ -264,6 +264,8 @@ def step_columns(results: ResultsByRank) -> dict[str, NDArray[Any]] | None:
         [len(steps["step"]) for steps in measured.values()],
     )
     has_loss &= np.isin(table["part"], ("warmup", "window"))
+    if "trains" in table:
+        has_loss &= table.pop("trains")
     unknown = {"loss": ~has_loss, "block": table["block"] < 0}
     for name, values in table.items():
         if name in unknown or values.dtype.kind == "f":
@@ -302,7 +304,7 @@ def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:
             for name in PHASE_COLUMNS
             if name in measured.steps
         },
-        "work_s": own_work(measured, is_alone=is_alone),
+        "work_s": own_work(measured.while_training(), is_alone=is_alone),
         **staleness_columns(measured.staleness),
     }
 

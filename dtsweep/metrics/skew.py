@@ -16,7 +16,7 @@ from dtsweep.measure.statistics import (
     students_t,
 )
 from dtsweep.metrics.breakdown import Row
-from dtsweep.metrics.rank_result import Measured
+from dtsweep.metrics.rank_result import Measured, trained_in_window
 from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 SPENT = ("sync_s", "compress_s")
@@ -94,6 +94,8 @@ def marks_exchange(rank: Measured) -> bool:
 def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
     """Excess time of the slowest rank over the fastest, and its rank if it is significant.
 
+    Ranks are compared by the steps in which they trained.
+
     Args:
         ranks: all of them.
         nodes: the host name of each.
@@ -104,8 +106,10 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
     row: Row = {"rank_skew": None, "rank_skew_low": None, "straggler": None}
     if len(ranks) == 1:
         return {**row, "rank_skew": 0.0, "rank_skew_low": 0.0}
-    series = [own_steps(rank) for rank in ranks]
-    if not all(map(len, series)):
+    trained = trained_in_window(ranks)
+    numbers = [*trained]
+    series = [own_steps(rank) for rank in trained.values()]
+    if not series or not all(map(len, series)):
         return row
     works = np.array([times.mean() for times in series])
     row["rank_skew"] = float(works.max() / works.min() - 1)
@@ -121,7 +125,7 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
     least = max(surely / mean, surely / (works[fastest] + bounds[fastest])) - 1
     named = None
     if surely > mean:
-        named = f"rank {slowest} on {nodes[slowest]}"
+        named = f"rank {numbers[slowest]} on {nodes[numbers[slowest]]}"
     return {**row, "rank_skew_low": max(0.0, float(least)), "straggler": named}
 
 

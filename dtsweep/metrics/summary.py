@@ -21,7 +21,7 @@ from dtsweep.metrics.breakdown import (
 )
 from dtsweep.metrics.exchange_share import exchange_columns, input_columns
 from dtsweep.metrics.flags import flags
-from dtsweep.metrics.rank_result import Measured
+from dtsweep.metrics.rank_result import Measured, trained_in_window
 from dtsweep.metrics.skew import skew_columns
 from dtsweep.metrics.window_view import WindowView, view_of, window_s
 from dtsweep.sweep.modes import latency_column
@@ -91,6 +91,7 @@ def columns_of_steps(
     if view.share is not None:
         share = steady_state.widen(view.share, within=within)
     skew = skew_columns(ranks, nodes)
+    trained = [*trained_in_window(ranks).values()]
     row = {
         **window_columns(point, replace(view, share=share)),
         # An exchange in every period is a pattern, not a spike.
@@ -99,7 +100,7 @@ def columns_of_steps(
         "warmup_steps": int(min(rank.steps["warmup"].sum() for rank in ranks)),
         "measured_steps": min(len(rank.of_part("step_s")) for rank in ranks),
         "window_s": window_s(point, ranks),
-        **{name: mean_phase_s(ranks, name) for name in PHASE_COLUMNS},
+        **{name: mean_phase_s(trained, name) for name in PHASE_COLUMNS},
         **exchange_columns(point, ranks),
         **skew,
         **input_columns(ranks, straggler=skew["straggler"]),
@@ -188,13 +189,13 @@ def _step_times(steps: Series, strata: NDArray[np.int64]) -> Row:
 
 
 def _losses(ranks: Sequence[Measured]) -> Row:
-    # Not every rank of a model has its loss.
+    # Not every rank of a model has its loss, and none in a step for which it was not drawn.
     losses = [rank.of_part("loss") for rank in ranks if "loss" in rank.steps]
     if not losses:
         return {"loss_first": None, "loss_last": None}
     return {
-        "loss_first": float(np.mean([loss[0] for loss in losses])),
-        "loss_last": float(np.mean([loss[-1] for loss in losses])),
+        "loss_first": float(np.nanmean([loss[0] for loss in losses])),
+        "loss_last": float(np.nanmean([loss[-1] for loss in losses])),
     }
 
 

@@ -143,10 +143,11 @@ def window_s(point: Point, ranks: Sequence[Measured]) -> float:
 
 
 def _in_time(ranks: Sequence[Measured], *, period: int = 1) -> tuple[Series, NDArray[np.int64]]:
-    """The steps of all ranks in the order in which they ended, and the kind of each."""
-    series = [rank.of_part("step_s") for rank in ranks]
+    """The steps in which ranks trained, in the order in which they ended, and the kind of each."""
+    trained = [rank.while_training() for rank in ranks]
+    series = [rank.of_part("step_s") for rank in trained]
     times = np.concatenate(series)
-    starts = np.concatenate([rank.of_part("start_s") for rank in ranks])
+    starts = np.concatenate([rank.of_part("start_s") for rank in trained])
     strata = np.concatenate(
         [rank * period + np.arange(len(steps)) % period for rank, steps in enumerate(series)]
     )

@@ -664,6 +664,12 @@ RANKS: tuple[Column, ...] = (
     ),
     Column("window_s", FLOAT, "s", "from the common start until this worker's work is done"),
     Column(
+        "trained_steps",
+        INT,
+        "steps",
+        "of the window in which this worker trained; null where all train in each step",
+    ),
+    Column(
         "after_window_s",
         FLOAT,
         "s",

@@ -175,7 +175,7 @@ def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
     if isinstance(point, _Asked) and not _is_batch_driven(point, values):
         return _divided(sweep, point, values)
     if isinstance(point, _Asked):
-        per_pass = sum(point.shares)
+        per_pass = point.samples_per_pass
         if point.asked % per_pass:
             passes = f"{point.data_parallel} workers × {point.micro_batch} samples"
             if per_pass != point.workers * point.micro_batch:

@@ -20,7 +20,7 @@ from dtsweep.sweep.mode_info import AGREEMENTS, EXCHANGE_PARTS, SEMANTICS, Field
 
 OF_A_POINT = (
     *("semantics", "is_asynchronous", "grid", "shares", "servers"),
-    *("first_steps", "has_outer_step"),
+    *("first_steps", "has_outer_step", "participants"),
 )
 """Functions of a declaration that are called with the fields of a point."""
 
@@ -86,7 +86,23 @@ def _with_checked_workers(one: Declared, info: ModeInfo) -> ModeInfo:
             word=one.name,
         )
 
-    return replace(info, grid=grid, shares=info.shares and shares)
+    def participants(fields: Fields) -> int:
+        assert info.participants is not None
+        value, groups = info.participants(fields), grid(fields).data
+        if isinstance(value, int) and 1 <= value <= groups and not info.shares:
+            return value
+        raise DeclarationError(
+            f"{one} has participants={quoted(value)}; give a number from 1 to {groups}, and no "
+            f"shares ({one.again})",
+            word=one.name,
+        )
+
+    return replace(
+        info,
+        grid=grid,
+        shares=info.shares and shares,
+        participants=info.participants and participants,
+    )
 
 
 def _check_words(

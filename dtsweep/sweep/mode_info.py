@@ -85,6 +85,16 @@ class ModeInfo:
     One worker does not train like plain PyTorch then.
     """
 
+    participants: Callable[[Fields], int] | None = None
+    """From the fields of a point to the number of data-parallel groups that train in a step.
+
+    They are drawn for each sync period; the others have no samples and no loss in it. None where
+    all groups train.
+    """
+
+    renews_optimizer: bool = False
+    """True if each sync period begins with a new optimizer, without state."""
+
     needs_ray: bool = False
     """True if it works in a Ray session alone."""
 

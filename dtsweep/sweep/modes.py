@@ -150,6 +150,26 @@ MODES: Mapping[str, ModeInfo] = {
         sends="2 (n−1)/n S every `sync_period` steps",
         memory="(5 + k) S + 2 P",
     ),
+    "gossip": ModeInfo(
+        implementation="dtsweep.sync.gossip:Gossip",
+        semantics=lambda _: "local",
+        reads={"topology": "ring", "sync_period": 1},
+        can_exchange_alone=True,
+        sends="2 S every `sync_period` steps; on 2 workers and with `topology=exponential` S",
+        memory="(4 + k) S; on 2 workers and with `topology=exponential` (3 + k) S or "
+        "(2 + k) S + 2 P",
+    ),
+    "federated": ModeInfo(
+        implementation="dtsweep.sync.federated:Federated",
+        semantics=lambda _: "local",
+        reads={"participation": 0.5, "sync_period": 8},
+        participants=lambda fields: max(1, round(fields["participation"] * fields["workers"])),
+        renews_optimizer=True,
+        agree="parameters",
+        can_exchange_alone=True,
+        sends="(c + n − 2)/n S every `sync_period` steps, of c drawn workers",
+        memory="(3 + k − 1/c) S or (2 + k) S + 2 P",
+    ),
     "parameter_server": ModeInfo(
         implementation="dtsweep.sync.parameter_server:ParameterServer",
         semantics=lambda fields: "exact" if fields["staleness"] == 0 else "stale",
@@ -331,6 +351,6 @@ def modes_reading(field: str) -> list[str]:
     """Name the modes that read a field of `MODE_FIELDS`.
 
     >>> modes_reading("sync_period")
-    ['local_sgd', 'diloco']
+    ['local_sgd', 'diloco', 'gossip', 'federated']
     """
     return [name for name, mode in MODES.items() if field in mode.reads]

@@ -126,6 +126,18 @@ class Point:
         most=1,
         is_quiet=True,
     )
+    topology: str | None = axis(
+        None,
+        "Neighbours of a worker: ring has two, exponential one at a time, at distances that are "
+        "powers of two.",
+        choices=("ring", "exponential"),
+    )
+    participation: float | None = axis(
+        None,
+        "Share of the workers that are drawn to train in a sync period.",
+        above=0,
+        most=1,
+    )
     staleness: int | None = axis(
         None,
         "Steps that the fastest worker may be ahead of the slowest; None means no bound.",
@@ -251,7 +263,7 @@ class Point:
         if self.sync not in AXES["sync"].choices:
             # What is wrong with a package's declaration is said before anything is measured.
             _ = (self.semantics, self.is_asynchronous, self.grid, self.shares, self.servers)
-            _ = (self.first_steps, self.has_outer_step)
+            _ = (self.first_steps, self.has_outer_step, self.participants)
 
     @property
     def mode(self) -> ModeInfo:
@@ -288,8 +300,40 @@ class Point:
         return self.grid.data
 
     @property
+    def participants(self) -> int:
+        """Data-parallel groups that train in a step; the others have no samples in it.
+
+        >>> Point(workers=4).participants, Point(workers=4, sync="federated").participants
+        (4, 2)
+        """
+        info = self.mode
+        if info.participants is None:
+            return self.data_parallel
+        return info.participants(self._fields())
+
+    @property
+    def draws_participants(self) -> bool:
+        """True if some of its data-parallel groups don't train in a step.
+
+        >>> Point(workers=4).draws_participants
+        False
+        """
+        return self.participants < self.data_parallel
+
+    @property
+    def samples_per_pass(self) -> int:
+        """Samples in a pass of all data-parallel groups that train in it.
+
+        >>> Point(workers=4, micro_batch=8).samples_per_pass
+        32
+        """
+        if self.draws_participants:
+            return self.micro_batch * self.participants
+        return sum(self.shares)
+
+    @property
     def shares(self) -> Sequence[int]:
-        """(data_parallel,) samples per pass of each data-parallel group.
+        """(data_parallel,) samples per pass of each data-parallel group, if it trains.
 
         >>> Point(workers=2, micro_batch=8).shares
         [8, 8]
@@ -310,7 +354,7 @@ class Point:
         return self.micro_batch * self.accumulation
 
     def samples_of(self, rank: int) -> float:
-        """Samples per step that count as a worker's: its part of its group's.
+        """Samples that count as a worker's in a step in which it trains: its part of its group's.
 
         >>> Point(workers=4, micro_batch=8, accumulation=2).samples_of(3)
         16.0
@@ -320,12 +364,12 @@ class Point:
 
     @property
     def global_batch(self) -> int:
-        """Samples per step, over all data-parallel groups.
+        """Samples per step, over all data-parallel groups that train in it.
 
         >>> Point(workers=4, micro_batch=8, accumulation=2).global_batch
         64
         """
-        return sum(self.shares) * self.accumulation
+        return self.samples_per_pass * self.accumulation
 
     @property
     def semantics(self) -> str:

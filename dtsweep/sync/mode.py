@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -24,7 +25,8 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Loss = torch.Tensor | float | None
 """Loss of a step: a number on a CPU, a detached scalar on a GPU; None on a rank that has no loss.
 
-The scalar may still be under computation. In a pipeline the last stage has the loss.
+The scalar may still be under computation. In a pipeline the last stage has the loss. A rank that
+is not drawn for a sync period has none in its steps.
 """
 
 
@@ -50,10 +52,28 @@ class Job:
     servers: Sequence[Any] = ()
     """Handles of the parameter server's shards, in a Ray session."""
 
+    seed: int = 0
+    """Seed of the trial, the same on all ranks and another for each repeat."""
+
     @property
     def data_rank(self) -> int:
         """Index of this worker's data-parallel group: its samples, and the seed of its passes."""
         return self.rank // self.point.grid.model
+
+    def participants_of(self, period: int) -> Sequence[int]:
+        """Data-parallel groups that train in a sync period, ascending; the same on all ranks.
+
+        Drawn without replacement, with the trial's seed.
+
+        Args:
+            period: its number, from 0.
+        """
+        point = self.point
+        if not point.draws_participants:
+            return range(point.data_parallel)
+        random = np.random.default_rng((self.seed, period))
+        drawn = random.choice(point.data_parallel, size=point.participants, replace=False)
+        return sorted(drawn.tolist())
 
     @property
     def divides_model(self) -> bool:
@@ -114,6 +134,12 @@ class SyncMode:
     Nothing then ends or begins inside a period.
     """
 
+    slot: int | None = None
+    """Place of this rank's group among those that train in a step: which samples it takes.
+
+    Read when a step's batches are. None where all groups train, in their order.
+    """
+
     means: Sequence[Mean] = ()
     """Averager of its compressed tensors."""
 
@@ -138,7 +164,8 @@ class SyncMode:
                 lost then.
 
         Returns:
-            This rank's part of the mean loss, as `passes` gives it.
+            This rank's part of the mean loss, as `passes` gives it; None in a step in which it does
+            not train.
         """
         raise NotImplementedError
 

@@ -136,22 +136,33 @@ def _loss_error(workload: Any, loss: Any) -> LossError | None:
     return LossError(f"{named}; loss must return a scalar tensor: {way_out}")
 
 
-def batches_of_steps(job: Job) -> Iterator[Iterator[Any]]:
+def batches_of_steps(
+    job: Job, slot: Callable[[], int | None] = lambda: None
+) -> Iterator[Iterator[Any]]:
     """Yield this rank's batches, step after step, without end.
 
     Sample numbers are global: a step's samples follow those of the step before, pass after pass and
     in a pass data-parallel group after group, so that every number of workers trains on the same
-    ones. Ranks of a group read the same ones.
+    ones. Ranks of a group read the same ones. Groups that don't train in a step leave no gap.
+
+    Args:
+        job: the trial.
+        slot: gives `SyncMode.slot`; called when a batch is taken.
     """
     point = job.point
-    per_pass = sum(point.shares)
-    before = sum(point.shares[: job.data_rank])
-    samples = job.samples_per_pass
+    # All that steps share is found out once: a step pays for its batches alone.
+    shares, own_place = point.shares, job.data_rank
+    samples, per_pass = job.samples_per_pass, point.samples_per_pass
+
+    def batches(first_pass: int) -> Iterator[Any]:
+        place = slot()
+        before = sum(shares[: own_place if place is None else place])
+        for index in range(first_pass, first_pass + point.accumulation):
+            begin = index * per_pass + before
+            yield point.workload.batch(range(begin, begin + samples), job.device)
+
     for step in itertools.count():
-        first_pass = step * point.accumulation
-        passes_of_step = range(first_pass, first_pass + point.accumulation)
-        begins = [index * per_pass + before for index in passes_of_step]
-        yield (point.workload.batch(range(begin, begin + samples), job.device) for begin in begins)
+        yield batches(step * point.accumulation)
 
 
 def loss_in_precision(

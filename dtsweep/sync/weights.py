@@ -41,7 +41,7 @@ class PassFactors:
             batches: of this worker's passes.
             exchange: False counts this worker's passes alone, where an update is made from them.
         """
-        self._weights = torch.stack([_scalar(weight(batch), job.device) for batch in batches])
+        self._weights = torch.stack([scalar(weight(batch), job.device) for batch in batches])
         self._total = self._weights.sum()
         self._workers = 1
         self._sum = None
@@ -61,7 +61,7 @@ class PassFactors:
         return self._weights[index] * self._workers / self._total.clamp(min=least)
 
 
-def _scalar(value: Tensor | float, device: torch.device) -> Tensor:
+def scalar(value: Tensor | float, device: torch.device) -> Tensor:
     """A scalar in float64 on the device; the host waits only for values of another device."""
     if isinstance(value, Tensor) and value.device.type == device.type:
         return value.to(torch.float64).reshape(())

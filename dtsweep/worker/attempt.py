@@ -295,6 +295,7 @@ def _measure(
     # Refused before anything is measured.
     given_flops(point.workload)
     _set_precision(point.precision)
+    seed = _seed_of(task)
     job = Job(
         point=point,
         rank=context.rank,
@@ -302,9 +303,9 @@ def _measure(
         loss=loss_in_precision(point, context.device),
         ddp_options=getattr(point.workload, "ddp_options", {}),
         servers=servers,
+        seed=seed,
     )
     rates = _device_rates(context, task, point)
-    seed = _seed_of(task)
     # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
     seeds = range(seed + 1, seed + 1 + point.data_parallel)
     # The rates are those of the device, so they are measured before its power is limited.

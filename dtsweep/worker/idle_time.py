@@ -34,6 +34,7 @@ QUEUE_WAITS = (
 CAPPED = "the GPU lowers its clock ({}), and may be faster after a pause: there is no lower limit"
 TOO_LONG = f"steps that are queued ahead would take more than {LONGEST_S:g} s"
 NO_STEPS = "no steps can follow the window"
+DRAWN = "other workers are drawn for queued steps than for those of the window"
 
 
 def idle_in_window(loop: Loop) -> dict[str, Any]:
@@ -43,12 +44,14 @@ def idle_in_window(loop: Loop) -> dict[str, Any]:
         `device_idle_low` and `device_idle_high` of `Measured`; nothing on a CPU.
     """
     segment = _window_of(loop)
-    if not segment.most_idle:
+    if not segment.most_idle or loop.trained_steps() == 0:
         return {}
-    return {
-        "device_idle_low": 0.0,
-        "device_idle_high": most_idle_share(segment.times, segment.most_idle),
-    }
+    times, most_idle = segment.times, segment.most_idle
+    if loop.job.point.draws_participants:
+        trains = [loss is not None for loss in segment.losses]
+        times = {name: values[trains] for name, values in times.items()}
+        most_idle = {name: values[trains] for name, values in most_idle.items()}
+    return {"device_idle_low": 0.0, "device_idle_high": most_idle_share(times, most_idle)}
 
 
 def queued_idle(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
@@ -82,6 +85,8 @@ def queued_idle(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
         return {"device_idle_reason": None}
     if not point.mode.can_restart:
         return {"device_idle_reason": NO_STEPS}
+    if point.draws_participants:
+        return {"device_idle_reason": DRAWN}
     steps = math.ceil(QUEUED_STEPS / point.period) * point.period
     pauses_s = (len(OWN_PHASES) * point.accumulation + 2) * MORE_S
     if steps * (3 * step_s + pauses_s) > LONGEST_S:

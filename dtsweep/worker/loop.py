@@ -6,7 +6,7 @@ import contextlib
 import gc
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,7 +43,7 @@ class Loop:
         """Begin with the first samples."""
         self.job, self.mode = job, mode
         self.clock = clock_for(job.device)
-        self._batches = batches_of_steps(job)
+        self._batches = batches_of_steps(job, lambda: mode.slot)
         self.segments: list[Segment] = []
         self.drained_s = 0.0
         self.steps_begun = 0
@@ -142,6 +142,8 @@ class Loop:
                 for segment in self.segments
                 if len(segment.losses)
             )
+        if self.job.point.draws_participants:
+            columns["trains"] = _joined(_trains(segment.losses) for segment in self.segments)
         counts = [len(segment.losses) for segment in self.segments]
         columns["part"] = np.repeat([segment.name for segment in self.segments], counts)
         columns["block"] = _joined(
@@ -152,19 +154,30 @@ class Loop:
         return columns
 
     def _has_loss(self) -> bool:
-        """True if this rank's steps have a loss.
+        """True if this rank's steps have a loss; where workers are drawn, if some have.
 
         Raises:
-            ValueError: only some of them have.
+            ValueError: only some of them have, although all groups train in each step.
         """
         losses = [loss for segment in self.segments for loss in segment.losses]
         without = sum(loss is None for loss in losses)
+        if self.job.point.draws_participants:
+            return without < len(losses)
         if without and without < len(losses):
             raise ValueError(
                 f"{without} of {len(losses)} steps returned no loss on rank {self.job.rank}; "
                 "return one in each step, or None in each"
             )
         return not without
+
+    def trained_steps(self) -> int | None:
+        """Number of steps of the last segment in which this rank trained.
+
+        None where all data-parallel groups train in each step.
+        """
+        if not self.job.point.draws_participants:
+            return None
+        return int(_trains(self.segments[-1].losses).sum())
 
     def demote(self) -> None:
         """Count the last window as warm-up."""
@@ -194,11 +207,19 @@ def _joined(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(list(arrays))
 
 
-def _numbers(losses: Iterable[Loss]) -> NDArray[np.float64]:
-    on_device = [loss for loss in losses if isinstance(loss, torch.Tensor)]
+def _numbers(losses: Sequence[Loss]) -> NDArray[np.float64]:
+    numbers = np.full(len(losses), np.nan)
+    on_device = {at: loss for at, loss in enumerate(losses) if isinstance(loss, torch.Tensor)}
     if on_device:
-        return torch.stack(on_device).double().cpu().numpy()
-    return np.array([np.nan if loss is None else loss for loss in losses], dtype=np.float64)
+        numbers[[*on_device]] = torch.stack([*on_device.values()]).double().cpu().numpy()
+    on_host = {at: loss for at, loss in enumerate(losses) if isinstance(loss, float | int)}
+    numbers[[*on_host]] = [*on_host.values()]
+    return numbers
+
+
+def _trains(losses: Sequence[Loss]) -> NDArray[np.bool_]:
+    """Mark the steps in which a rank trained, where workers are drawn: (steps,)."""
+    return np.array([loss is not None for loss in losses], dtype=np.bool_)
 
 
 def _unknown(segment: Segment) -> NDArray[np.float64]:

@@ -69,6 +69,10 @@ def time_trial(
     )
     nccl = _nccl_columns(loop)
     fields = after_window(loop, model, task, window, context=context)
+    # A mode that counts what it sends has counted all of the window, not one period of it.
+    for name in ("bytes_sent", "messages_sent"):
+        if getattr(measured, name) is not None:
+            fields.pop(name, None)
     return replace(measured, steps=loop.columns(), warmup_s=warmup_s, **nccl, **fields)
 
 
@@ -181,6 +185,7 @@ def _window(
         skipped_steps=sum(len(segment.losses) for segment in loop.segments[:-1]),
         stop_reason=window.reason,
         flags=flags,
+        trained_steps=loop.trained_steps(),
         memory_peak_bytes=peak_bytes(job.device),
         memory_reserved_peak_bytes=reserved_peak_bytes(job.device),
         threads=torch.get_num_threads(),

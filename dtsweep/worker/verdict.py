@@ -51,6 +51,8 @@ def _on_losses(steps: Steps) -> tuple[str, str | None]:
         # Another rank of its model has it.
         return "ok", None
     finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
+    # A worker that was not drawn has no loss.
+    finite |= ~steps.get("trains", np.ones_like(finite))
     if finite.all():
         return "ok", None
     step = int(np.argmin(finite))

@@ -62,6 +62,8 @@ def bytes_of(name: str, ranks: int) -> float:
         "ring": 2 * other * whole,
         "tree": 2 * other * whole,
         "local_sgd": 2 * other * whole / PERIOD,
+        "gossip": min(2, ranks - 1) * whole if "topology" not in name else whole,
+        "federated": (ranks // 2 + ranks - 2) / ranks * whole / PERIOD,
     }[name.partition(" ")[0]]
 
 
@@ -110,6 +112,10 @@ def messages_of(name: str, ranks: int) -> float:
         "ring": 2 * (ranks - 1),
         "tree": 2 * (ranks - 1) / ranks,
         f"local_sgd sync_period={PERIOD}": 1 / PERIOD,
+        "gossip": min(2, ranks - 1),
+        "gossip topology=exponential": 1,
+        # Half of the workers send to each other, then each to all.
+        f"federated sync_period={PERIOD}": (ranks // 2 + ranks - 2) / 2 / PERIOD,
     }[name]
 
 
