@@ -63,7 +63,8 @@ def passes(
         if index < count - 1 or not exchange:
             silent = getattr(model, "no_sync", None)
         with silent() if silent else contextlib.nullcontext():
-            loss = job.loss(model, batch)
+            with job.pass_time.forward():
+                loss = job.loss(model, batch)
             # Looked at only when it has failed: nothing is added to a step.
             try:
                 clock.mark("forward")
@@ -74,7 +75,8 @@ def passes(
                     loss = loss * factor.to(torch.promote_types(loss.dtype, torch.float32))
                 elif job.divisor != 1:
                     loss = loss / job.divisor
-                loss.backward()
+                with job.pass_time.backward(loss):
+                    loss.backward()
             except Exception as error:
                 raise _loss_error(job.point.workload, loss) or error from error
         losses.append(kept_loss(loss, job.device))
@@ -134,10 +136,11 @@ def batches_of_steps(job: Job) -> Iterator[Iterator[Any]]:
     ones. Ranks of a group read the same ones.
     """
     point = job.point
-    per_pass = sum(point.shares)
-    before = sum(point.shares[: job.data_rank])
-    samples = job.samples_per_pass
     for step in itertools.count():
+        # Balancing may change the shares between two steps; their sum stays as it is.
+        per_pass = sum(job.shares)
+        before = sum(job.shares[: job.data_rank])
+        samples = job.samples_per_pass
         first_pass = step * point.accumulation
         passes_of_step = range(first_pass, first_pass + point.accumulation)
         begins = [index * per_pass + before for index in passes_of_step]
