@@ -43,7 +43,10 @@ A share of `max_seconds`, and no longer than the window or these seconds, whiche
 """
 
 WINDOWS = 3
-"""Windows of a trial at most: one in which something was compiled is measured again."""
+"""Windows of a trial at most.
+
+One in which something was compiled, or speeds moved that samples were dealt by, is measured again.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

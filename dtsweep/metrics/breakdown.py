@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dtsweep.metrics.rank_result import Measured
+from dtsweep.metrics.rank_result import Measured, samples_of
 from dtsweep.results.statuses import PHASE_MEANINGS
 from dtsweep.sweep.point import Point
 
@@ -102,7 +102,8 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
         row["power_w"] = sum(power)
     # Of the whole window, as its energy is.
     samples = sum(
-        measured.steps_with_samples * point.samples_of(rank) for rank, measured in enumerate(ranks)
+        measured.steps_with_samples * samples_of(point, rank, measured)
+        for rank, measured in enumerate(ranks)
     )
     if energy := _all(ranks, "energy_j"):
         row["energy_j"] = sum(energy)

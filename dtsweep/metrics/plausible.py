@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
-from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
+from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult, samples_of
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point
 
@@ -185,7 +185,7 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured], rate: float) -> 
     ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
     began = max(start[0] for start in starts)
     ended = min(end[-1] for end in ends)
-    samples = [point.samples_of(rank) for rank in range(len(ranks))]
+    samples = [samples_of(point, rank, measured) for rank, measured in enumerate(ranks)]
     # In steps of mean size.
     sizes = [number / float(np.mean(samples)) for number in samples]
     spans = list(zip(sizes, starts, ends, strict=True))
@@ -271,7 +271,7 @@ def _cpu_flops(point: Point, rank: int, ranks: Sequence[Measured], facts: RankFa
         return None
     best = max(rank.matmul_flops_per_s or 0.0 for rank in ranks) / facts.threads
     limit = max(limit, OVER_MATMUL * best)
-    done = flops_per_sample * point.samples_of(rank) * measured.steps_with_samples
+    done = flops_per_sample * samples_of(point, rank, measured) * measured.steps_with_samples
     if not done > limit * (used_s + CPU_CLOCK_S):
         return None
     return (

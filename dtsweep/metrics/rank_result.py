@@ -13,6 +13,7 @@ from dtsweep.hardware.gpu_place import GpuPlace
 from dtsweep.measure.trace import Profile
 from dtsweep.measure.warmup import Steadiness
 from dtsweep.measure.work import StepWork
+from dtsweep.sweep.point import Point
 
 Steps = Mapping[str, NDArray[Any]]
 """Columns of the table `steps`, each (steps,), from warm-up to checks; times in seconds."""
@@ -94,6 +95,9 @@ class RankColumns:
 
     memory_reserved_peak_bytes: int | None = None
     """That torch's allocator took from the GPU; None on a CPU."""
+
+    samples_per_pass: int | None = None
+    """Of its data-parallel group in the window; None in a training loop of the user."""
 
     bytes_sent: int | None = None
     """Payload that it sent in the window; None where that was not counted."""
@@ -323,3 +327,10 @@ def trained_in_window(ranks: Sequence[Measured]) -> dict[int, Measured]:
     """Ranks that trained in the window, by number, with only the steps in which they did."""
     trained = {number: rank.while_training() for number, rank in enumerate(ranks)}
     return {number: rank for number, rank in trained.items() if len(rank.of_part("step_s"))}
+
+
+def samples_of(point: Point, rank: int, measured: Measured) -> float:
+    """Samples per step that count as a worker's: its part of its group's, as they were dealt."""
+    if measured.samples_per_pass is None:
+        return point.samples_of(rank)
+    return measured.samples_per_pass * point.accumulation / point.grid.model

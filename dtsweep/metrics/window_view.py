@@ -20,7 +20,7 @@ from dtsweep.measure.statistics import (
     with_unseen,
 )
 from dtsweep.measure.warmup import steadiness
-from dtsweep.metrics.rank_result import Measured, Steps
+from dtsweep.metrics.rank_result import Measured, Steps, samples_of
 from dtsweep.sweep.point import Point
 
 
@@ -199,7 +199,7 @@ def _asynchronous_rate(
     ended = min(float(span.ends[-1]) for span in spans)
     edges = np.array([began, ended])
     counts = np.array([np.diff(span.steps_until(edges))[0] for span in spans])
-    samples = np.array([point.samples_of(rank) for rank in range(len(spans))])
+    samples = np.array([samples_of(point, rank, measured) for rank, measured in enumerate(ranks)])
     rate = float(counts @ samples) / (ended - began)
     edges = np.linspace(began, ended, max(1, int(counts.min())) + 1)
     bins = samples @ [np.diff(span.steps_until(edges)) for span in spans]

@@ -762,6 +762,12 @@ RANKS: tuple[Column, ...] = (
     ),
     Column("machine", TEXT, "", "JSON of the hardware and software that `env_id` stands for"),
     Column(
+        "samples_per_pass",
+        INT,
+        "samples",
+        "of its data-parallel group in a pass of the window; with `balance` as they were dealt",
+    ),
+    Column(
         "bytes_sent",
         INT,
         "bytes",

@@ -62,6 +62,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "autocorrelated": "neighbouring steps resemble each other over more than five steps",
         "recompiled": "something was compiled inside the window, or inside one that was measured "
         "again for that",
+        "unbalanced": "speeds of workers moved in the window so far that `balance='dynamic'` would "
+        "deal other shares, and no window could follow",
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
         "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ "
         "in their samples",

@@ -12,6 +12,7 @@ from typing import Any
 
 from dtsweep.sweep.compressions import EXCHANGES, compression_of
 from dtsweep.sweep.modes import (
+    AS_WRITTEN,
     OF_THE_USER,
     OWN,
     has_own_mode,
@@ -65,6 +66,11 @@ def _lacks_loss(point: Point) -> bool:
     return point.sync not in OF_THE_USER and has_train_step(point.workload) and not has_loss
 
 
+def _takes_own_passes(point: Point) -> bool:
+    """True if the user's code runs the passes: a loop as it is written, or a `train_step`."""
+    return point.sync == AS_WRITTEN or (point.sync == OWN and has_train_step(point.workload))
+
+
 def _unread_by_own_mode(point: Point) -> str | None:
     """The first field that is set although the workload's own mode does not read it."""
     own_mode = point.own_mode
@@ -102,6 +108,19 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         applies=lambda point, _: point.unread_field is not None,
         reason="{point.unread_by} has no {point.unread_field}",
+    ),
+    Constraint(
+        applies=lambda point, _: point.slow_rank is not None and point.workers < 2,
+        reason="slow_rank slows the last of several workers; set workers to at least 2",
+    ),
+    Constraint(
+        applies=lambda point, _: point.slow_rank is not None and _takes_own_passes(point),
+        reason="slow_rank slows passes that dtsweep runs, and those of sync={point.sync} are the "
+        "user's own; leave it out",
+    ),
+    Constraint(
+        applies=lambda point, _: point.balance is not None and point.workers < 2,
+        reason="balance deals samples to several workers; set workers to at least 2",
     ),
     Constraint(
         applies=lambda point, _: point.compression is not None and not point.mode.carries,

@@ -35,7 +35,7 @@ MODES: Mapping[str, ModeInfo] = {
     "ddp": ModeInfo(
         implementation="dtsweep.sync.ddp:Ddp",
         semantics=lambda _: "exact",
-        reads={"overlap": True, "bucket_bytes": None},
+        reads={"overlap": True, "bucket_bytes": None, "balance": None},
         agree="gradients",
         can_leave_out=("gradients",),
         can_exchange_alone=True,
@@ -46,7 +46,7 @@ MODES: Mapping[str, ModeInfo] = {
     "zero1": ModeInfo(
         implementation="dtsweep.sync.zero1:Zero1",
         semantics=lambda _: "exact",
-        reads={"overlap": True, "bucket_bytes": None},
+        reads={"overlap": True, "bucket_bytes": None, "balance": None},
         agree="gradients",
         shards_optimizer=True,
         can_leave_out=EXCHANGE_PARTS,
@@ -97,7 +97,7 @@ MODES: Mapping[str, ModeInfo] = {
     "hierarchical": ModeInfo(
         implementation="dtsweep.sync.hierarchical:Hierarchical",
         semantics=lambda _: "exact",
-        reads={"node_size": None, "bucket_bytes": None},
+        reads={"node_size": None, "bucket_bytes": None, "balance": None},
         agree="gradients",
         can_exchange_alone=True,
         carries=EXCHANGES,
@@ -108,7 +108,7 @@ MODES: Mapping[str, ModeInfo] = {
     "ring": ModeInfo(
         implementation="dtsweep.sync.ring:Ring",
         semantics=lambda _: "exact",
-        reads={"bucket_bytes": None},
+        reads={"bucket_bytes": None, "balance": None},
         agree="gradients",
         can_exchange_alone=True,
         carries=EXCHANGES,
@@ -118,7 +118,7 @@ MODES: Mapping[str, ModeInfo] = {
     "tree": ModeInfo(
         implementation="dtsweep.sync.tree:Tree",
         semantics=lambda _: "exact",
-        reads={"bucket_bytes": None},
+        reads={"bucket_bytes": None, "balance": None},
         agree="gradients",
         can_exchange_alone=True,
         carries=("all_reduce",),

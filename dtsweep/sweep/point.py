@@ -239,6 +239,20 @@ class Point:
         above=0,
         is_quiet=True,
     )
+    slow_rank: float | None = axis(
+        None,
+        "Factor by which each pass of the last worker takes longer, as on a slower device; None is "
+        "none.",
+        least=1,
+        is_quiet=True,
+    )
+    balance: str | None = axis(
+        None,
+        "Samples of a pass dealt to the workers in proportion to their measured speeds: static "
+        "measures them once, dynamic before each window; None is micro_batch for each.",
+        choices=("static", "dynamic"),
+        is_quiet=True,
+    )
     placement: str = axis(
         "pack",
         "How Ray spreads the workers over nodes.",

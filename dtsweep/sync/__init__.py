@@ -4,6 +4,7 @@ Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.
 reading order:
 
     meshes          device meshes, made once for each shape and world
+    pass_time       time of a rank's own passes, and the wait of a slow one
     mode            what a mode is, and the trial as one rank sees it
     weights         what each pass counts, where a workload weighs its batches
     passes          a step's passes, loss in the point's precision and optimizer, for all modes

@@ -18,6 +18,7 @@ from dtsweep.provenance.installed import class_of
 from dtsweep.sweep.modes import MODES, OF_THE_USER, OWN, mode_of
 from dtsweep.sweep.point import Point
 from dtsweep.sync.meshes import mesh_of
+from dtsweep.sync.pass_time import PassTime, Untimed, pass_time
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -94,11 +95,25 @@ class Job:
         grid = self.point.grid
         return mesh_of(self.device, (grid.data, grid.model), ("data", "model"))
 
+    def deal(self, shares: Sequence[int]) -> None:
+        """Change the samples per pass of each data-parallel group, from the next step on.
+
+        Called on all ranks alike, between runs of steps; their sum stays as it is.
+        """
+        for name in ("samples_per_pass", "divisor"):
+            self.__dict__.pop(name, None)
+        self.__dict__["shares"] = tuple(shares)
+
     # Cached, because steps read them.
+    @functools.cached_property
+    def shares(self) -> Sequence[int]:
+        """(data_parallel,) samples per pass of each data-parallel group: the point's, or dealt."""
+        return tuple(self.point.shares)
+
     @functools.cached_property
     def samples_per_pass(self) -> int:
         """Samples of this worker's group in a pass."""
-        return self.point.shares[self.data_rank]
+        return self.shares[self.data_rank]
 
     @functools.cached_property
     def divisor(self) -> float:
@@ -108,9 +123,18 @@ class Job:
         """
         if not self.point.is_joint:
             return self.point.accumulation
-        shares = self.point.shares
-        mean_share = sum(shares) / len(shares)
+        mean_share = sum(self.shares) / len(self.shares)
         return self.point.accumulation * (mean_share / self.samples_per_pass)
+
+    @functools.cached_property
+    def pass_time(self) -> PassTime:
+        """Timer of this worker's passes, which also slows them; idle where nothing needs it."""
+        factor = 1.0
+        if self.rank == self.point.workers - 1:
+            factor = self.point.slow_rank or 1.0
+        if factor == 1 and self.point.balance is None:
+            return Untimed()
+        return pass_time(self.device, factor=factor)
 
 
 class SyncMode:

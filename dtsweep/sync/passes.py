@@ -73,7 +73,8 @@ def passes(
         if index < count - 1 or not exchange:
             silent = getattr(model, "no_sync", None)
         with silent() if silent else contextlib.nullcontext():
-            loss = job.loss(model, batch)
+            with job.pass_time.forward():
+                loss = job.loss(model, batch)
             # Looked at only when it has failed: nothing is added to a step.
             try:
                 clock.mark("forward")
@@ -84,7 +85,8 @@ def passes(
                     loss = loss * factor.to(torch.promote_types(loss.dtype, torch.float32))
                 elif job.divisor != 1:
                     loss = loss / job.divisor
-                loss.backward()
+                with job.pass_time.backward(loss):
+                    loss.backward()
             except Exception as error:
                 raise _loss_error(job.point.workload, loss) or error from error
         losses.append(kept_loss(loss, job.device))
@@ -150,13 +152,14 @@ def batches_of_steps(
         slot: gives `SyncMode.slot`; called when a batch is taken.
     """
     point = job.point
-    # All that steps share is found out once: a step pays for its batches alone.
-    shares, own_place = point.shares, job.data_rank
-    samples, per_pass = job.samples_per_pass, point.samples_per_pass
 
     def batches(first_pass: int) -> Iterator[Any]:
         place = slot()
-        before = sum(shares[: own_place if place is None else place])
+        if place is None:
+            place = job.data_rank
+        # Balancing may change the shares between two steps; their sum stays as it is.
+        before = sum(job.shares[:place])
+        samples, per_pass = job.samples_per_pass, point.samples_per_pass
         for index in range(first_pass, first_pass + point.accumulation):
             begin = index * per_pass + before
             yield point.workload.batch(range(begin, begin + samples), job.device)

@@ -18,6 +18,7 @@ Each worker process; imports torch and never Ray. In reading order:
     exchange_cost   steps without the exchange, and the exchange alone
     idle_time       the time in which a rank's GPU has no work
     after_window    after a window: checks, counts, the cost of the exchange, a profile
+    balance         shares of samples by the measured speeds of workers
     timing          warm-up, window, then what follows it
     optimizer_steps  ends of optimizer steps of any training loop
     loader_watch    batches that such a loop takes: their time and samples

@@ -326,7 +326,7 @@ def _measure(
         # What is counted of a model is counted of a whole one.
         product = {}
         if job.divides_model:
-            product = _product(point, model, parameters, context, rates)
+            product = _product(job, model, parameters, context, rates)
         flags += _prepare(mode, model, make)
         model = mode.trained or model
         set_seed(seeds[job.data_rank])
@@ -337,7 +337,7 @@ def _measure(
             context.watch.follow(loop)
         measured = time_trial(loop, model, task, context=context, on_warm=on_warm, check=check)
         measured = _with_check(measured, check, task, point)
-        product = product or _product(point, model, parameters, context, rates, optimizer)
+        product = product or _product(job, model, parameters, context, rates, optimizer)
         fields = {
             **rates,
             **product,
@@ -411,7 +411,7 @@ def _prepare(mode: SyncMode, model: nn.Module, make: MakeOptimizer) -> list[str]
 
 
 def _product(
-    point: Point,
+    job: Job,
     model: nn.Module,
     parameters: Sequence[Any],
     context: RankContext,
@@ -421,7 +421,7 @@ def _product(
     """Describe the model and the work of a sample and a step: on rank 0, of the whole model.
 
     Args:
-        point: of the trial.
+        job: the trial.
         model: on this rank.
         parameters: what is known of each.
         context: of this rank.
@@ -430,6 +430,7 @@ def _product(
     """
     if context.rank:
         return {}
+    point = job.point
     counted = count_flops(
         point.workload,
         model=model,
@@ -445,7 +446,7 @@ def _product(
     # How workers divide a model is not known.
     is_divided = point.sync == OWN or point.grid.model > 1
     if not is_divided and _steps_alone(point, optimizer):
-        work = _step_work(point, model, context.device, rates)
+        work = _step_work(job, model, rates)
     return {
         "model_digest": model_digest(parameters, flops_per_sample=flops, tokens_per_sample=tokens),
         "flops_per_sample": flops,
@@ -462,13 +463,12 @@ def _steps_alone(point: Point, optimizer: str | None) -> bool:
     return not point.has_own_optimizer or point.workers == 1 or optimizer in vars(torch.optim)
 
 
-def _step_work(
-    point: Point, model: nn.Module, device: torch.device, rates: Mapping[str, Any]
-) -> StepWork | None:
+def _step_work(job: Job, model: nn.Module, rates: Mapping[str, Any]) -> StepWork | None:
     """Work of a worker's step.
 
     None where its operations, or its optimizer's, can't be counted, or are compiled.
     """
+    point, device = job.point, job.device
     # What a compiler makes one operation is launched once, and moves less.
     if any(
         type(m).__name__ == "OptimizedModule" or m._compiled_call_impl is not None
@@ -505,7 +505,7 @@ def _step_work(
         other_ranks = point.workers - 1
     return step_work(
         # Those of rank 0, which counts.
-        passes.at(point.shares[0]),
+        passes.at(job.samples_per_pass),
         (operations, moved_bytes),
         accumulation=point.accumulation,
         # What this rank has measured already.

@@ -40,6 +40,8 @@ def check_batch(job: Job, *, seed: int) -> list[str]:
     set_seed(seed)
     first = next(next(batches_of_steps(job)))
     check_samples(job, first)
+    if job.point.balance:
+        _check_other_size(job)
     # Not both at once: a workload may fill the same memory anew.
     digest = digest_of(first)
     del first
@@ -47,6 +49,24 @@ def check_batch(job: Job, *, seed: int) -> list[str]:
     if digest_of(next(next(batches_of_steps(job)))) == digest:
         return []
     return ["unrepeatable"]
+
+
+def _check_other_size(job: Job) -> None:
+    """Refuse a workload whose batches have one size, before samples are dealt unevenly.
+
+    All ranks ask for the same batch, so that none goes on alone.
+
+    Raises:
+        BatchError: it gives another number of samples.
+    """
+    asked = job.point.micro_batch + 1
+    batch = job.point.workload.batch(range(asked), job.device)
+    try:
+        _check_count(job, batch, asked)
+    except BatchError as error:
+        raise BatchError(
+            f"{error}, or leave balance out, which asks for batches of other sizes"
+        ) from error
 
 
 def check_samples(job: Job, batch: Any) -> None:
@@ -60,7 +80,17 @@ def check_samples(job: Job, batch: Any) -> None:
     Raises:
         BatchError: the numbers differ, or the batch has no weight that can be used.
     """
-    asked = job.samples_per_pass
+    _check_count(job, batch, job.samples_per_pass)
+    if weight := weight_of(job.point.workload):
+        _check_weight(weight(batch))
+
+
+def _check_count(job: Job, batch: Any, asked: int) -> None:
+    """Refuse a batch with another number of samples than this.
+
+    Raises:
+        BatchError: the numbers differ.
+    """
     count = getattr(job.point.workload, "samples_in", None)
     if callable(count):
         numbers = [int(count(batch))]
@@ -76,12 +106,12 @@ def check_samples(job: Job, batch: Any) -> None:
             f"{source} {wrong[0]} samples where {_asked_by(job)} asked for {asked}; give "
             f"len(samples) of them{way_out}"
         )
-    if weight := weight_of(job.point.workload):
-        _check_weight(weight(batch))
 
 
 def _asked_by(job: Job) -> str:
     """Setting that a batch's number of samples comes from."""
+    if job.point.balance:
+        return f"balance={job.point.balance}"
     if job.point.mode.shares is None:
         return f"micro_batch={job.point.micro_batch}"
     return f"the share of worker {job.rank}"

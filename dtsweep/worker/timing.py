@@ -26,6 +26,7 @@ from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
 from dtsweep.worker.after_window import after_window
+from dtsweep.worker.balance import WARMUP_STEPS, balanced_shares
 from dtsweep.worker.debugger import without_deadline
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.in_step import store_of
@@ -107,17 +108,23 @@ def _windows(
     on_warm: Callable[[float], None],
     check: contextlib.AbstractContextManager[Any],
 ) -> tuple[Measured, float]:
-    """Measure windows until one has no compilation.
+    """Measure windows until one has no compilation, and speeds for which its shares are right.
 
     Also returns the seconds of the last one on the slowest rank.
     """
     job = loop.job
+    balance = job.point.balance
     can_restart = loop.job.point.mode.can_restart
     measure = window_limits(task.measure, job.device, counts_energy=context.telemetry.counts_energy)
     left_s = measure.max_seconds
     flags = list[str]()
     for count in range(1, WINDOWS + 1):
         with check if count == 1 else contextlib.nullcontext():
+            slowest_s, period_s = _warm_up(loop, task)
+        is_measured = balance == "dynamic" or (balance == "static" and count == 1)
+        if is_measured and (shares := balanced_shares(job)):
+            job.deal(shares)
+            # Batches of other sizes may allocate or compile.
             slowest_s, period_s = _warm_up(loop, task)
         on_warm(slowest_s)
         limits = replace(measure, max_seconds=left_s)
@@ -128,10 +135,18 @@ def _windows(
         left_s -= spent_s
         if compiled:
             flags = ["recompiled"]
+        shares = None
+        if balance == "dynamic":
+            shares = balanced_shares(job)
         # Where no window can follow, this one stays, with its flag.
-        if not compiled or left_s <= measure.min_seconds or not can_restart or count == WINDOWS:
+        is_last = left_s <= measure.min_seconds or not can_restart or count == WINDOWS
+        if is_last or not (compiled or shares):
             break
+        if shares:
+            job.deal(shares)
         loop.demote()
+    if shares:
+        flags = [*flags, "unbalanced"]
     return replace(measured, flags=[*measured.flags, *flags]), spent_s
 
 
@@ -144,6 +159,8 @@ def _warm_up(loop: Loop, task: Task) -> tuple[float, float]:
     first = max(0, loop.job.point.first_steps - loop.steps_begun)
     # The last of them ends a period, and the window begins with one.
     steps, period = task.measure.warmup_steps, loop.job.point.period
+    if loop.job.point.balance:
+        steps = max(steps, WARMUP_STEPS)
     if loop.mode.counts_periods:
         steps += -steps % period
     else:
@@ -186,6 +203,7 @@ def _window(
         stop_reason=window.reason,
         flags=flags,
         trained_steps=loop.trained_steps(),
+        samples_per_pass=job.samples_per_pass,
         memory_peak_bytes=peak_bytes(job.device),
         memory_reserved_peak_bytes=reserved_peak_bytes(job.device),
         threads=torch.get_num_threads(),
