@@ -102,7 +102,8 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
         row["power_w"] = sum(power)
     # Of the whole window, as its energy is.
     samples = sum(
-        measured.window_steps * point.samples_of(rank) for rank, measured in enumerate(ranks)
+        measured.window_steps * measured.used_share * point.samples_of(rank)
+        for rank, measured in enumerate(ranks)
     )
     if energy := _all(ranks, "energy_j"):
         row["energy_j"] = sum(energy)

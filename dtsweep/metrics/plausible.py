@@ -185,7 +185,7 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured], rate: float) -> 
     ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
     began = max(start[0] for start in starts)
     ended = min(end[-1] for end in ends)
-    samples = [point.samples_of(rank) for rank in range(len(ranks))]
+    samples = [point.samples_of(rank) * ranks[rank].used_share for rank in range(len(ranks))]
     # In steps of mean size.
     sizes = [number / float(np.mean(samples)) for number in samples]
     spans = list(zip(sizes, starts, ends, strict=True))

@@ -98,6 +98,9 @@ class RankColumns:
     messages_sent: int | None = None
     """Calls that sent it; None where they were not counted."""
 
+    dropped_steps: int | None = None
+    """Steps of the window whose gradients no update was made from; None where none can be."""
+
     nccl_s: float | None = None
     """NCCL's collectives per step; None where torch does not time them."""
 
@@ -205,7 +208,7 @@ class Measured(RankColumns, TrialColumns):
     """Columns of `ranks` about its device and host in the window, stored as they come."""
 
     staleness: Sequence[int] = ()
-    """(steps,) updates by others between a pull and its push; empty where the mode has none."""
+    """(pushes,) updates by others between a pull and a push; empty where the mode has none."""
 
     peak_flops_per_s: float | None = None
     peak_source: str | None = None
@@ -258,6 +261,11 @@ class Measured(RankColumns, TrialColumns):
 
     None until the driver has found the warm-up in the steps of all ranks.
     """
+
+    @property
+    def used_share(self) -> float:
+        """Share of the window's steps whose gradients updates were made from."""
+        return 1 - (self.dropped_steps or 0) / self.window_steps
 
     def of_part(self, name: str, part: str = "window") -> NDArray[np.float64]:
         """A column of the steps of one part alone."""

@@ -191,7 +191,10 @@ class SyncMode:
         return squared_error, sum(mean.squared_norm for mean in self.means)
 
     def counters(self) -> Mapping[str, Any]:
-        """Counters since the last call: `bytes_sent`, `messages_sent`, `staleness` of each step."""
+        """Counters since the last call, fields of `Measured` by name.
+
+        `bytes_sent`, `messages_sent`, `staleness` of each push, `dropped_steps`.
+        """
         return {}
 
     def close(self) -> None:

@@ -44,6 +44,7 @@ class Pushes:
         self._notes_norm = notes_norm
         self._numel = sum(shape.numel() for shape in shapes)
         self._dtype = dtype
+        self._device = device
         layout = Layout(numel=self._numel, dtype=dtype, device=device, shapes=shapes)
         self._compression: Compression | None = None
         if point.compression:
@@ -66,7 +67,7 @@ class Pushes:
     def unpack(self, pushed: NDArray[Any]) -> Tensor:
         """The gradients of another end: (elements,)."""
         # A copy: Ray's buffer is read-only, and gone when the call returns.
-        payload = torch.from_numpy(np.array(pushed))
+        payload = torch.from_numpy(np.array(pushed)).to(self._device)
         if self._compression is None:
             return payload
         if self._coding is not None:

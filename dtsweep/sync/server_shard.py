@@ -41,6 +41,8 @@ class Shard:
         make_optimizer: MakeOptimizer,
         point: Point,
         peers: Sequence[Any] = (),
+        *,
+        leads: bool = True,
     ) -> str:
         """Serve a new trial.
 
@@ -51,67 +53,105 @@ class Shard:
             make_optimizer: from parameters to their optimizer.
             point: of the trial, without its workload.
             peers: handles of the other shards.
+            leads: False on all shards but one, which chooses the gradients of a step for all of
+                them if some are dropped.
 
         Returns:
             Name of the optimizer.
 
         Raises:
-            ValueError: the optimizer can't be divided among shards.
+            ValueError: the optimizer can't be divided among shards, or its rate can't be damped.
         """
+        device = device_of(point)
         everyone = [
-            nn.Parameter(value.clone(), requires_grad=value.requires_grad or not value.is_meta)
+            nn.Parameter(
+                value if value.is_meta else value.to(device, copy=True),
+                requires_grad=value.requires_grad or not value.is_meta,
+            )
             for value in parameters
         ]
         self._optimizer = make_optimizer(everyone)
         _keep_own(self._optimizer, everyone)
+        if point.staleness_damping and not hasattr(self._optimizer, "param_groups"):
+            raise ValueError(
+                f"{type(self._optimizer).__name__} has no param_groups, so its learning rate can't "
+                "be damped; use staleness_damping=None"
+            )
         self._parameters = [parameter for parameter in everyone if not parameter.is_meta]
         self._dtype = flat_dtype(self._parameters)
-        self._workers = point.workers
-        self._bound = point.staleness
+        self._gradient = torch.empty(
+            sum(real_view(parameter).numel() for parameter in self._parameters),
+            dtype=self._dtype,
+            device=device,
+        )
+        self._point = point
         shapes = [real_view(parameter).shape for parameter in self._parameters]
-        self._pushes = [Pushes(point, shapes, dtype=self._dtype) for _ in range(self._workers)]
-        self._clocks = dict.fromkeys(range(self._workers), 0)
-        self._waiting: dict[int, Tensor] = {}
-        self._version = 0
-        self._clip_norm = point.clip_norm
+        self._pushes = [
+            Pushes(point, shapes, device, dtype=self._dtype) for _ in range(point.workers)
+        ]
+        self._clocks = dict.fromkeys(range(point.workers), 0)
+        self._waiting: dict[int, tuple[Tensor, asyncio.Future[bool]]] = {}
+        self._chosen: dict[int, frozenset[int]] = {}
+        self._version = self._begun = 0
         self._peers = peers
+        self._leads = leads
         self._squared_norms: dict[int, float] = {}
         return type(self._optimizer).__name__
 
     async def exchange(
-        self, rank: int, pushed: NDArray[Any], pulled: int, factor: float = 1.0
-    ) -> tuple[Flat, int, int]:
+        self,
+        rank: int,
+        pushed: NDArray[Any],
+        pulled: int,
+        factor: float = 1.0,
+        *,
+        pulls: bool = True,
+    ) -> tuple[Flat | None, int, int]:
         """Push a gradient; wait as the bound demands; pull.
 
         Args:
             rank: the worker.
             pushed: the gradient of this shard's parameters, as `Pushes` packs it.
-            pulled: the version of the parameters that it was computed on.
+            pulled: the version of the parameters that it was computed on, and the worker's own
+                pushes since then.
             factor: of the gradient, where each push is clipped.
+            pulls: False leaves the pull out.
 
         Returns:
-            The parameters, their version, and how many updates of others the gradient came late.
+            The parameters, None without a pull; their version; how many updates of others the
+            gradient came late. With `staleness=0` a gradient that came late was dropped.
         """
         gradient = self._pushes[rank].unpack(pushed)
-        if self._bound == 0:
+        if self._point.staleness == 0:
             late = await self._update_together(rank, gradient, pulled)
         else:
             late = self._version - pulled
-            self._update(gradient * (factor / self._workers))
-            self._clocks[rank] += 1
+            torch.mul(gradient, factor / self._point.workers, out=self._gradient)
+            self._update(1 / max(1, late) if self._point.staleness_damping else 1.0)
+            self._clocks[rank] += self._point.push_period
             await self._notify()
-            if (bound := self._bound) is not None:
+            if (bound := self._point.staleness) is not None:
                 await self._wait(
                     lambda: self._clocks.get(rank, 0) - min(self._clocks.values()) <= bound
                 )
-        return self._flat(), self._version, late
+        return self._flat() if pulls else None, self._version, late
+
+    async def pull(self, at_least: int = 0) -> tuple[Flat, int]:
+        """Return the parameters and their version, once it is at least this one."""
+        await self._wait(lambda: self._version >= at_least)
+        return self._flat(), self._version
 
     async def leave(self, rank: int) -> None:
         """Let nobody wait any longer for this worker."""
         self._clocks.pop(rank, None)
-        if self._bound == 0:
+        if self._point.staleness == 0:
             await self._update_if_complete()
         await self._notify()
+
+    async def choose(self, version: int, ranks: frozenset[int]) -> None:
+        """Make this version of the gradients of these ranks, as the leading shard does."""
+        self._chosen[version] = ranks
+        await self._update_if_complete()
 
     async def squared_norm(self, version: int) -> float:
         """Squared norm of the mean gradient here that makes this version, once it is there."""
@@ -119,30 +159,52 @@ class Shard:
         return self._squared_norms[version]
 
     async def _update_together(self, rank: int, gradient: Tensor, pulled: int) -> int:
-        version = self._version
-        self._waiting[rank] = gradient
-        if await self._update_if_complete():
-            await self._notify()
+        """Wait for the step's update; return how late the gradient came."""
+        begun = self._begun
+        is_late = self._point.drop_slowest > 0 and pulled < begun
+        if is_late:
+            await self._wait(lambda: self._version >= begun)
         else:
-            await self._wait(lambda: self._version > version)
-        return version - pulled
+            used = asyncio.get_running_loop().create_future()
+            self._waiting[rank] = (gradient, used)
+            await self._update_if_complete()
+            is_late = not await used
+        return (self._version if is_late else begun) - pulled
 
-    async def _update_if_complete(self) -> bool:
-        if not self._waiting or self._clocks.keys() - self._waiting.keys():
-            return False
+    def _ranks_of_next(self) -> frozenset[int]:
+        """Ranks whose gradients make the next update; none while one of them is missing."""
+        if self._leads or not self._point.drop_slowest:
+            # Nobody waits for workers that have left.
+            needed = min(self._point.workers - self._point.drop_slowest, len(self._clocks))
+            return frozenset(self._waiting if len(self._waiting) >= needed else ())
+        chosen = self._chosen.get(self._begun + 1, frozenset())
+        return frozenset(chosen if chosen <= self._waiting.keys() else ())
+
+    async def _update_if_complete(self) -> None:
+        if not (ranks := self._ranks_of_next()):
+            return
+        waiting, self._waiting = self._waiting, {}
+        self._begun += 1
+        self._chosen.pop(self._begun, None)
+        followers = self._peers if self._leads and self._point.drop_slowest else ()
+        told = [peer.choose.remote(self._begun, ranks) for peer in followers]
+        self._gradient.zero_()
         # In the order of ranks: sums of floats depend on it, results should not.
-        gradients = [self._waiting[rank] for rank in sorted(self._waiting)]
-        self._waiting = {}
-        mean = torch.stack(gradients).sum(dim=0) / len(gradients)
-        if self._clip_norm is not None:
-            mean = mean * await self._clip_factor(mean, self._clip_norm)
-        self._update(mean)
-        return True
+        for rank in sorted(ranks):
+            self._gradient.add_(waiting[rank][0])
+        self._gradient.div_(len(ranks))
+        if self._point.clip_norm is not None:
+            self._gradient.mul_(await self._clip_factor(self._point.clip_norm))
+        self._update()
+        for rank, (_, used) in waiting.items():
+            used.set_result(rank in ranks)
+        await self._notify()
+        await asyncio.gather(*told)
 
-    async def _clip_factor(self, mean: Tensor, limit: float) -> float:
+    async def _clip_factor(self, limit: float) -> float:
         """Factor that clips the mean gradient by its norm over all shards."""
-        version = self._version + 1
-        own = float(nn.utils.get_total_norm([mean])) ** 2
+        version = self._begun
+        own = float(nn.utils.get_total_norm([self._gradient])) ** 2
         # A peer may still ask for that of the update before, never for an older one.
         self._squared_norms.pop(version - 2, None)
         self._squared_norms[version] = own
@@ -150,20 +212,24 @@ class Shard:
         others = await asyncio.gather(*(peer.squared_norm.remote(version) for peer in self._peers))
         return clip_factor(own + sum(others), limit)
 
-    def _update(self, gradient: Tensor) -> None:
+    def _update(self, damping: float = 1.0) -> None:
+        """Let the optimizer take a step by `_gradient`, at its learning rate times `damping`."""
         for parameter, part in zip(
-            self._parameters, split(gradient, self._parameters), strict=True
+            self._parameters, split(self._gradient, self._parameters), strict=True
         ):
             gradient_part = part.to(real_view(parameter).dtype)
             if parameter.is_complex():
                 gradient_part = torch.view_as_complex(gradient_part)
             parameter.grad = gradient_part
-        self._optimizer.step()
+        if damping == 1:
+            self._optimizer.step()
+        else:
+            _step_at(self._optimizer, damping)
         self._version += 1
 
     def _flat(self) -> Flat:
         values = [parameter.detach() for parameter in self._parameters]
-        flat: Flat = _flatten(values, self._dtype).numpy()
+        flat: Flat = _flatten(values, self._dtype).cpu().numpy()
         return flat
 
     async def _notify(self) -> None:
@@ -173,6 +239,21 @@ class Shard:
     async def _wait(self, reached: Callable[[], bool]) -> None:
         async with self._changed:
             await self._changed.wait_for(reached)
+
+
+def device_of(point: Point) -> torch.device:
+    """Device of a server's parameters: its process sees one GPU at most."""
+    return torch.device("cuda" if point.server_device == "gpu" else "cpu")
+
+
+def _step_at(optimizer: Any, damping: float) -> None:
+    """Take one step at the learning rates times `damping`, and leave them as they were."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate * damping
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
 
 
 def flat_dtype(parameters: Sequence[Tensor]) -> torch.dtype:

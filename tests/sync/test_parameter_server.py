@@ -313,9 +313,10 @@ class Server:
 
         class Call:
             @staticmethod
-            def remote(*given: Any) -> Any:
+            def remote(*given: Any, **named: Any) -> Any:
                 # As Ray does, so that nothing is shared.
-                return asyncio.run(method(*pickle.loads(cloudpickle.dumps(given))))
+                given, named = pickle.loads(cloudpickle.dumps((given, named)))
+                return asyncio.run(method(*given, **named))
 
         return Call()
 
