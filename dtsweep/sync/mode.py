@@ -159,6 +159,12 @@ class SyncMode:
         mode `can_restart`.
         """
 
+    def pause(self) -> None:
+        """Let no worker wait for this one until all have paused. By default none would.
+
+        Called after the warm-up: workers that step apart end it at different times.
+        """
+
     def exchange_alone(self) -> int:
         """Run the exchange of a step by itself, without overlap, where `can_exchange_alone`.
 

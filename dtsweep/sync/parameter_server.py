@@ -254,6 +254,11 @@ class ParameterServer(SyncMode):
         self._is_watched = False
         self._seen = (squared_error, squared_norm)
 
+    def pause(self) -> None:
+        """Let nobody wait for a worker that was dropped less often than others."""
+        if self._job.point.drop_slowest:
+            ray.get([shard.pause.remote(self._job.rank) for shard in self._job.servers])
+
     def drain(self) -> None:
         """Leave, so that nobody waits for a worker that has ended its window."""
         ray.get([shard.leave.remote(self._job.rank) for shard in self._job.servers])

@@ -92,6 +92,7 @@ class Shard:
         self._clocks = dict.fromkeys(range(point.workers), 0)
         self._waiting: dict[int, tuple[Tensor, asyncio.Future[bool]]] = {}
         self._chosen: dict[int, frozenset[int]] = {}
+        self._paused: set[int] = set()
         self._version = self._begun = 0
         self._peers = peers
         self._leads = leads
@@ -148,6 +149,13 @@ class Shard:
             await self._update_if_complete()
         await self._notify()
 
+    async def pause(self, rank: int) -> None:
+        """Wait for no gradient of this worker until all have paused."""
+        self._paused.add(rank)
+        if self._paused >= self._clocks.keys():
+            self._paused.clear()
+        await self._update_if_complete()
+
     async def choose(self, version: int, ranks: frozenset[int]) -> None:
         """Make this version of the gradients of these ranks, as the leading shard does."""
         self._chosen[version] = ranks
@@ -174,8 +182,9 @@ class Shard:
     def _ranks_of_next(self) -> frozenset[int]:
         """Ranks whose gradients make the next update; none while one of them is missing."""
         if self._leads or not self._point.drop_slowest:
-            # Nobody waits for workers that have left.
-            needed = min(self._point.workers - self._point.drop_slowest, len(self._clocks))
+            # Nobody waits for workers that have left or paused.
+            present = len(self._clocks.keys() - self._paused)
+            needed = min(self._point.workers - self._point.drop_slowest, present)
             return frozenset(self._waiting if len(self._waiting) >= needed else ())
         chosen = self._chosen.get(self._begun + 1, frozenset())
         return frozenset(chosen if chosen <= self._waiting.keys() else ())
