@@ -28,6 +28,9 @@ class PlacedShard:
     node: str
     """Its name."""
 
+    device_uuid: str | None
+    """GPU that it sees; None for a shard on the CPU."""
+
 
 class ShardError(Exception):
     """A shard did not come up; `status` says in which way."""
@@ -46,8 +49,14 @@ class ShardPool:
         self._code = code
         self._shards: list[PlacedShard] = []
 
-    async def on(self, neighbours: Sequence[RankFacts]) -> tuple[Sequence[Any], bool]:
+    async def on(
+        self, neighbours: Sequence[RankFacts], *, device: str
+    ) -> tuple[Sequence[Any], bool]:
         """Actors of shards, one on the node of each of these ranks; whether some were started.
+
+        Args:
+            neighbours: the ranks.
+            device: `gpu` puts each on its rank's GPU, `cpu` on the CPU.
 
         Raises:
             ShardError: one did not come up.
@@ -56,9 +65,11 @@ class ShardPool:
         chosen = list[PlacedShard]()
         new = list[PlacedShard]()
         for facts in neighbours:
-            shard = next((shard for shard in ready if shard.node_id == facts.node_id), None)
+            device_uuid = facts.device_uuid if device == "gpu" else None
+            place = (facts.node_id, device_uuid)
+            shard = next((one for one in ready if (one.node_id, one.device_uuid) == place), None)
             if shard is None:
-                shard = start_shard(str(facts.node_id), node=facts.node)
+                shard = start_shard(str(facts.node_id), node=facts.node, device_uuid=device_uuid)
                 self._shards.append(shard)
                 new.append(shard)
             else:
@@ -74,14 +85,16 @@ class ShardPool:
         self._shards = []
 
 
-def start_shard(node_id: str, *, node: str) -> PlacedShard:
-    """Start a shard without CPUs on this node."""
+def start_shard(node_id: str, *, node: str, device_uuid: str | None = None) -> PlacedShard:
+    """Start a shard on this node, of whose CPUs and GPUs Ray counts none to it."""
     from dtsweep.sync.server_shard import Shard
 
-    options = {"num_cpus": 0, "scheduling_strategy": pinned_to(node_id)}
-    return PlacedShard(
-        actor=ray.remote(Shard).options(**options).remote(), node_id=node_id, node=node
-    )
+    options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": pinned_to(node_id)}
+    if device_uuid is not None:
+        # A rank has that GPU already. Ray leaves the variable as it is in actors without GPUs.
+        options["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": device_uuid}}
+    actor = ray.remote(Shard).options(**options).remote()
+    return PlacedShard(actor=actor, node_id=node_id, node=node, device_uuid=device_uuid)
 
 
 async def load_code(shard: PlacedShard, code: Code, *, seconds: float = IMPORT_S) -> None:
