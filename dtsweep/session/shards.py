@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from numpy.typing import NDArray
 
 from dtsweep.errors import error_line
 from dtsweep.metrics.rank_result import RankFacts
 from dtsweep.session.deadlines import IMPORT_S
 from dtsweep.session.nodes import answers, pinned_to
 from dtsweep.session.session_settings import Code
+
+
+LARGE = 2**20
+"""Bytes from which on another call for a reference is worth a copy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +98,18 @@ def start_shard(node_id: str, *, node: str, device_uuid: str | None = None) -> P
     if device_uuid is not None:
         # A rank has that GPU already. Ray leaves the variable as it is in actors without GPUs.
         options["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": device_uuid}}
-    actor = ray.remote(Shard).options(**options).remote()
+    actor = ray.remote(Shard).options(**options).remote(stored)
     return PlacedShard(actor=actor, node_id=node_id, node=node, device_uuid=device_uuid)
+
+
+def stored(values: NDArray[Any]) -> Any:
+    """Keep values that a shard goes on to change: large ones in Ray's object store.
+
+    Ray copies what an actor returns when the actor already does the next call.
+    """
+    if values.nbytes < LARGE:
+        return values.copy()
+    return ray.put(values)
 
 
 async def load_code(shard: PlacedShard, code: Code, *, seconds: float = IMPORT_S) -> None:

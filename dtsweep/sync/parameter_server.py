@@ -31,7 +31,7 @@ from dtsweep.sync.buckets import real_view
 from dtsweep.sync.clipping import clip, clip_factor
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
-from dtsweep.sync.pushes import Pushes
+from dtsweep.sync.pushes import Pushes, read_only
 from dtsweep.sync.server_shard import Flat, flat_dtype, split
 
 
@@ -184,15 +184,16 @@ class ParameterServer(SyncMode):
     def _pull(self) -> None:
         self._take_over(ray.get([shard.pull.remote() for shard in self._job.servers]))
 
-    def _take_over(self, answers: Sequence[tuple[Flat, int]]) -> None:
+    def _take_over(self, answers: Sequence[tuple[Any, int]]) -> None:
         """Use these parameters of all shards, by their versions."""
-        answers = list(answers)
+        answers = _fetched(answers)
         if self._job.point.drop_slowest:
             # A worker whose gradient was dropped may find one shard before an update, another
             # behind it.
             while behind := _behind(answers):
                 for place, version in behind.items():
-                    answers[place] = ray.get(self._job.servers[place].pull.remote(version))
+                    again = ray.get(self._job.servers[place].pull.remote(version))
+                    answers[place : place + 1] = _fetched([again])
         for piece, (values, _) in zip(self._pieces, answers, strict=True):
             _assign(piece, values)
         self._versions = [version for _, version in answers]
@@ -216,7 +217,7 @@ class ParameterServer(SyncMode):
         Each is freed once it is copied. A parameter that no pass used has zeros.
         """
         parameters = self._pieces[place]
-        values = torch.empty(
+        values = _room(
             sum(real_view(parameter).numel() for parameter in parameters),
             dtype=self._dtypes[place],
             device=self._job.device,
@@ -299,6 +300,25 @@ def deal(parameters: Sequence[nn.Parameter], shards: int) -> list[list[nn.Parame
     return [[parameters[place] for place in sorted(part)] for part in parts]
 
 
+def _room(numel: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """An empty tensor."""
+    if device.type != "cpu":
+        return torch.empty(numel, dtype=dtype, device=device)
+    # NumPy asks for huge pages: large memory that is new in each step comes in a third of the time.
+    return torch.from_numpy(np.empty(numel * dtype.itemsize, np.uint8)).view(dtype)
+
+
+def _fetched(answers: Sequence[tuple[Any, int]]) -> list[tuple[Flat, int]]:
+    """Replies with values in the place of references to Ray's object store."""
+    stored = [place for place, (values, _) in enumerate(answers) if type(values) is ray.ObjectRef]
+    fetched = list(answers)
+    for place, values in zip(
+        stored, ray.get([answers[place][0] for place in stored]), strict=True
+    ):
+        fetched[place] = (values, answers[place][1])
+    return fetched
+
+
 def _behind(answers: Sequence[tuple[Flat, int]]) -> dict[int, int]:
     """Places of the shards whose parameters are older than another's, and its version."""
     latest = max(version for _, version in answers)
@@ -320,7 +340,5 @@ def _assign(parameters: Sequence[nn.Parameter], values: Flat) -> None:
     begin = 0
     for parameter in parameters:
         view = real_view(parameter)
-        # A copy of one parameter at a time: what Ray hands out is read-only, which torch warns of.
-        part = torch.from_numpy(np.array(values[begin : begin + view.numel()]))
-        view.copy_(part.view(view.shape))
+        view.copy_(read_only(values[begin : begin + view.numel()]).view(view.shape))
         begin += view.numel()

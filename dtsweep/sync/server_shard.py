@@ -27,8 +27,14 @@ Flat = NDArray[np.float32] | NDArray[np.float64]
 class Shard:
     """A part of the parameters with its optimizer; calls of all workers meet in one event loop."""
 
-    def __init__(self) -> None:
-        """Hold nothing until the first `reset`."""
+    def __init__(self, keep: Callable[[Flat], Any] = np.array) -> None:
+        """Hold nothing until the first `reset`.
+
+        Args:
+            keep: from values that change later to a reply that doesn't: a copy, or its place in
+                Ray's object store.
+        """
+        self._keep = keep
         self._changed = asyncio.Condition()
 
     async def load(self, code: Any) -> None:
@@ -78,22 +84,18 @@ class Shard:
                 "be damped; use staleness_damping=None"
             )
         self._parameters = [parameter for parameter in everyone if not parameter.is_meta]
-        self._dtype = flat_dtype(self._parameters)
-        self._gradient = torch.empty(
-            sum(real_view(parameter).numel() for parameter in self._parameters),
-            dtype=self._dtype,
-            device=device,
-        )
+        self._make_room(device)
         self._point = point
         shapes = [real_view(parameter).shape for parameter in self._parameters]
         self._pushes = [
-            Pushes(point, shapes, device, dtype=self._dtype) for _ in range(point.workers)
+            Pushes(point, shapes, device, dtype=self._values.dtype) for _ in range(point.workers)
         ]
         self._clocks = dict.fromkeys(range(point.workers), 0)
         self._waiting: dict[int, tuple[Tensor, asyncio.Future[bool]]] = {}
         self._chosen: dict[int, frozenset[int]] = {}
         self._paused: set[int] = set()
         self._version = self._begun = 0
+        self._kept: tuple[int, Any] = (-1, None)
         self._peers = peers
         self._leads = leads
         self._squared_norms: dict[int, float] = {}
@@ -107,7 +109,7 @@ class Shard:
         factor: float = 1.0,
         *,
         pulls: bool = True,
-    ) -> tuple[Flat | None, int, int]:
+    ) -> tuple[Any, int, int]:
         """Push a gradient; wait as the bound demands; pull.
 
         Args:
@@ -119,8 +121,8 @@ class Shard:
             pulls: False leaves the pull out.
 
         Returns:
-            The parameters, None without a pull; their version; how many updates of others the
-            gradient came late. With `staleness=0` a gradient that came late was dropped.
+            The parameters as `keep` gives them, None without a pull; their version; how many
+            updates of others the gradient came late. With `staleness=0` a late one was dropped.
         """
         gradient = self._pushes[rank].unpack(pushed)
         if self._point.staleness == 0:
@@ -135,12 +137,12 @@ class Shard:
                 await self._wait(
                     lambda: self._clocks.get(rank, 0) - min(self._clocks.values()) <= bound
                 )
-        return self._flat() if pulls else None, self._version, late
+        return self._reply() if pulls else None, self._version, late
 
-    async def pull(self, at_least: int = 0) -> tuple[Flat, int]:
-        """Return the parameters and their version, once it is at least this one."""
+    async def pull(self, at_least: int = 0) -> tuple[Any, int]:
+        """Return the parameters as `exchange` does and their version, once it is this or later."""
         await self._wait(lambda: self._version >= at_least)
-        return self._flat(), self._version
+        return self._reply(), self._version
 
     async def leave(self, rank: int) -> None:
         """Let nobody wait any longer for this worker."""
@@ -234,12 +236,37 @@ class Shard:
             self._optimizer.step()
         else:
             _step_at(self._optimizer, damping)
+        self._gather()
         self._version += 1
 
-    def _flat(self) -> Flat:
-        values = [parameter.detach() for parameter in self._parameters]
-        flat: Flat = _flatten(values, self._dtype).cpu().numpy()
-        return flat
+    def _make_room(self, device: torch.device) -> None:
+        """Allocate the values and gradients of all parameters, each in one tensor.
+
+        Parameters of its type live there, so that a reply is one copy.
+        """
+        dtype = flat_dtype(self._parameters)
+        numel = sum(real_view(parameter).numel() for parameter in self._parameters)
+        self._gradient, self._values = torch.empty((2, numel), dtype=dtype, device=device)
+        self._gather()
+        for parameter, view in zip(
+            self._parameters, split(self._values, self._parameters), strict=True
+        ):
+            if parameter.dtype == dtype:
+                parameter.data = view
+
+    def _gather(self) -> None:
+        """Copy the parameters that live elsewhere: of other types, or moved by an optimizer."""
+        for parameter, view in zip(
+            self._parameters, split(self._values, self._parameters), strict=True
+        ):
+            if parameter.data_ptr() != view.data_ptr():
+                view.copy_(real_view(parameter))
+
+    def _reply(self) -> Any:
+        """The parameters as `keep` gives them, once for all workers that pull this version."""
+        if self._kept[0] != self._version:
+            self._kept = (self._version, self._keep(self._values.cpu().numpy()))
+        return self._kept[1]
 
     async def _notify(self) -> None:
         async with self._changed:
@@ -271,11 +298,6 @@ def flat_dtype(parameters: Sequence[Tensor]) -> torch.dtype:
     if any(parameter.dtype in doubles for parameter in parameters):
         return torch.float64
     return torch.float32
-
-
-def _flatten(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """The values of tensors one after another, complex ones as pairs: (elements,)."""
-    return torch.cat([real_view(tensor).reshape(-1).to(dtype) for tensor in tensors])
 
 
 def split(values: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
