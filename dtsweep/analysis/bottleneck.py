@@ -209,7 +209,8 @@ def parts_of(row: Row) -> list[Part]:
 
 def _is_asynchronous(row: Row) -> bool:
     """True if a step is a worker's own push: then there is no global batch."""
-    return row["semantics"] == "stale" and row.get("global_batch") is None
+    is_own = row["semantics"] == "stale" or bool(row.get("drop_slowest"))
+    return is_own and row.get("global_batch") is None
 
 
 def _part(row: Row, name: str, column: str) -> Part:

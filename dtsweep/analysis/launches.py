@@ -43,6 +43,7 @@ _USED = (
     "bytes_sent_per_step",
     "compression_error",
     "staleness_mean",
+    "dropped_share",
 )
 _MONEY = ("usd_per_hour", "cost_usd")
 """Cost of nodes; null where they have no price."""

@@ -28,7 +28,10 @@ from dtsweep.sweep.modes import mode_in_results
 if TYPE_CHECKING:
     import pandas as pd
 
-SIZES = ("workers", NODES, "micro_batch", "accumulation", "sync_period")
+PERIODS = ("sync_period", "push_period", "pull_period")
+"""Settings that say after how many steps there is an exchange, or a half of one."""
+
+SIZES = ("workers", NODES, "micro_batch", "accumulation", *PERIODS)
 """Settings with arrays of their own, whose limits the model of the step time knows."""
 
 
@@ -95,7 +98,7 @@ def setups_of_settings(settings: Sequence[Settings], encoding: Encoding) -> Setu
         nodes=_column(encoding.places.nodes_of(one) for one in settings),
         micro_batch=_column(one["micro_batch"] for one in settings),
         accumulation=_column(one["accumulation"] or 1 for one in settings),
-        period=_column(one.get("sync_period") or 1 for one in settings),
+        period=_column(_period(one) for one in settings),
         payload=_column(payload_of(one, encoding.payloads) for one in settings),
         is_asynchronous=np.array(flags, dtype=np.bool_),
         servers=_column(servers),
@@ -110,6 +113,12 @@ def setups_of_settings(settings: Sequence[Settings], encoding: Encoding) -> Setu
 
 def _column(values: Iterable[Any]) -> NDArray[np.float64]:
     return np.array([*values], dtype=np.float64)
+
+
+def _period(settings: Settings) -> float:
+    """Steps per exchange; a push and a pull are half of one each."""
+    whole, push, pull = (settings.get(name) or 1 for name in PERIODS)
+    return float(whole) * 2 / (1 / push + 1 / pull)
 
 
 def _texts(settings: Sequence[Settings], name: str) -> NDArray[Any]:

@@ -185,7 +185,10 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured], rate: float) -> 
     ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
     began = max(start[0] for start in starts)
     ended = min(end[-1] for end in ends)
-    samples = [samples_of(point, rank, measured) for rank, measured in enumerate(ranks)]
+    samples = [
+        samples_of(point, rank, measured) * measured.used_share
+        for rank, measured in enumerate(ranks)
+    ]
     # In steps of mean size.
     sizes = [number / float(np.mean(samples)) for number in samples]
     spans = list(zip(sizes, starts, ends, strict=True))

@@ -105,6 +105,9 @@ class RankColumns:
     messages_sent: int | None = None
     """Calls that sent it; None where they were not counted."""
 
+    dropped_steps: int | None = None
+    """Steps of the window whose gradients no update was made from; None where none can be."""
+
     nccl_s: float | None = None
     """NCCL's collectives per step; None where torch does not time them."""
 
@@ -213,7 +216,7 @@ class Measured(RankColumns, TrialColumns):
     """Columns of `ranks` about its device and host in the window, stored as they come."""
 
     staleness: Sequence[int] = ()
-    """(steps,) updates by others between a pull and its push; empty where the mode has none."""
+    """(pushes,) updates by others between a pull and a push; empty where the mode has none."""
 
     peak_flops_per_s: float | None = None
     peak_source: str | None = None
@@ -273,6 +276,11 @@ class Measured(RankColumns, TrialColumns):
         if self.trained_steps is None:
             return self.window_steps
         return self.trained_steps
+
+    @property
+    def used_share(self) -> float:
+        """Share of the window's steps whose gradients updates were made from."""
+        return 1 - (self.dropped_steps or 0) / self.window_steps
 
     def while_training(self) -> Measured:
         """Leave out the steps in which it did not train, where workers are drawn."""

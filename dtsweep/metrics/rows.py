@@ -23,7 +23,7 @@ from dtsweep.metrics.rank_result import (
     TrialColumns,
 )
 from dtsweep.metrics.skew import own_work
-from dtsweep.metrics.summary import staleness_columns, trial_columns
+from dtsweep.metrics.summary import staleness_columns, staleness_counts, trial_columns
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.results.statuses import WRONG
 from dtsweep.sweep.modes import AS_WRITTEN
@@ -68,7 +68,7 @@ def point_row(sweep: Sweep, point: Point) -> Row:
             hidden({**sweep.resources.environment, **point.environment}), sort_keys=True
         ),
         "global_batch": global_batch,
-        "samples_per_update": global_batch or point.samples_per_worker_step,
+        "samples_per_update": point.samples_per_update,
         "cpus_per_worker": sweep.resources.cpus_per_worker,
         "gpus_per_worker": sweep.resources.gpus_per_worker,
         "fresh": sweep.measure.fresh,
@@ -306,6 +306,7 @@ def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:
         },
         "work_s": own_work(measured.while_training(), is_alone=is_alone),
         **staleness_columns(measured.staleness),
+        **staleness_counts(measured.staleness),
     }
 
 

@@ -70,6 +70,7 @@ def trial_columns(
         **device_columns(point, ranks, nodes),
         "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
         **staleness_columns([count for rank in ranks for count in rank.staleness]),
+        **_dropped_share(ranks),
         "bytes_sent_per_step": _per_step(ranks, [rank.bytes_sent for rank in ranks]),
         "messages_per_step": _per_step(ranks, [rank.messages_sent for rank in ranks]),
     }
@@ -119,10 +120,29 @@ def staleness_columns(staleness: Sequence[int]) -> Row:
     return {"staleness_mean": float(np.mean(staleness)), "staleness_max": int(np.max(staleness))}
 
 
+def staleness_counts(staleness: Sequence[int]) -> Row:
+    """Histogram of that number: the pushes with 0 updates by others, with 1, with 2, …
+
+    >>> staleness_counts([0, 2, 2])
+    {'staleness_counts': [1, 0, 2]}
+    """
+    if not len(staleness):
+        return {}
+    return {"staleness_counts": np.bincount(staleness).tolist()}
+
+
+def _dropped_share(ranks: Sequence[Measured]) -> Row:
+    """Share of the window's steps whose gradients were dropped."""
+    counts = [rank.dropped_steps for rank in ranks if rank.dropped_steps is not None]
+    if not counts:
+        return {}
+    return {"dropped_share": sum(counts) / sum(rank.window_steps for rank in ranks)}
+
+
 def window_columns(point: Point, view: WindowView) -> Row:
     """Rates and step times with their intervals, the frontier's latency among them."""
     row = {**_rates(point, view), **_mean(view), **_step_times(view.steps, view.strata)}
-    latency = latency_column(point.semantics)
+    latency = latency_column(point.semantics, period=point.period)
     return row | {
         f"latency_s{end}": row[f"{latency}{end}"] for end in ("", "_low", "_high", "_error")
     }

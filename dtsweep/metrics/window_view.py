@@ -126,10 +126,17 @@ def _view_in_step(point: Point, ranks: Sequence[Measured]) -> WindowView:
 
 def _view_asynchronous(point: Point, ranks: Sequence[Measured]) -> WindowView:
     """View workers whose steps are their own: all of them count."""
-    steps, strata = _in_time(ranks)
+    steps, strata = _in_time(ranks, period=point.period)
     rate, share, error = _asynchronous_rate(point, ranks)
+    # Parts of a period that a rank has not ended don't count.
+    periods = np.concatenate([over_periods(rank.of_part("step_s"), point.period) for rank in ranks])
     return WindowView(
-        steps=steps, strata=strata, periods=steps, rate=rate, share=share, error=error
+        steps=steps,
+        strata=strata,
+        periods=steps if point.period == 1 else periods,
+        rate=rate,
+        share=share,
+        error=error,
     )
 
 
@@ -190,7 +197,7 @@ def _asynchronous_rate(
 
     The window ends with the first worker that stops; the others' step under way then counts by its
     share. How well the rate is known is seen in bins of time, each as long as a step of the slowest
-    worker: what all of them do in one. Workers share servers, cores and, with a bound, each other's
+    worker, or as a period of it: what all of them do in one. Workers share servers, cores and, with a bound, each other's
     pace, so that their errors don't average out.
     """
     times = [(rank.of_part("start_s"), rank.of_part("step_s")) for rank in ranks]
@@ -199,9 +206,15 @@ def _asynchronous_rate(
     ended = min(float(span.ends[-1]) for span in spans)
     edges = np.array([began, ended])
     counts = np.array([np.diff(span.steps_until(edges))[0] for span in spans])
-    samples = np.array([samples_of(point, rank, measured) for rank, measured in enumerate(ranks)])
+    # Samples of dropped gradients went into no update.
+    samples = np.array(
+        [
+            samples_of(point, rank, measured) * measured.used_share
+            for rank, measured in enumerate(ranks)
+        ]
+    )
     rate = float(counts @ samples) / (ended - began)
-    edges = np.linspace(began, ended, max(1, int(counts.min())) + 1)
+    edges = np.linspace(began, ended, max(1, int(counts.min()) // point.period) + 1)
     bins = samples @ [np.diff(span.steps_until(edges)) for span in spans]
     half = mean_half_width(bins)
     error = standard_error(bins)

@@ -28,6 +28,7 @@ INT = pa.int64()
 FLOAT = pa.float64()
 TEXT = pa.string()
 TEXTS = pa.list_(TEXT)
+INTS = pa.list_(INT)
 TIME = pa.timestamp("us", tz="UTC")
 
 
@@ -502,6 +503,12 @@ TRIALS: tuple[Column, ...] = (
     Column(
         "staleness_max", INT, "updates", "by others between a worker's pull and its push, largest"
     ),
+    Column(
+        "dropped_share",
+        FLOAT,
+        "",
+        "share of the window's steps whose gradients were dropped (`drop_slowest`), of all workers",
+    ),
     Column("loss_first", FLOAT, "", "loss of the first measured step"),
     Column("loss_last", FLOAT, "", "loss of the last measured step"),
     Column(
@@ -789,6 +796,18 @@ RANKS: tuple[Column, ...] = (
     Column("nccl_steps", INT, "steps", "last steps of the window of which nccl_s is the mean"),
     Column("staleness_mean", FLOAT, "updates", "by others between its pull and its push, mean"),
     Column("staleness_max", INT, "updates", "by others between its pull and its push, largest"),
+    Column(
+        "staleness_counts",
+        INTS,
+        "pushes",
+        "histogram of the staleness: pushes with 0 such updates, with 1, with 2, …",
+    ),
+    Column(
+        "dropped_steps",
+        INT,
+        "steps",
+        "of the whole window whose gradients were dropped (`drop_slowest`); null without",
+    ),
     Column(
         "shards_hosted",
         INT,

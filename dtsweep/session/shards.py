@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from numpy.typing import NDArray
 
 from dtsweep.errors import error_line
 from dtsweep.metrics.rank_result import RankFacts
 from dtsweep.session.deadlines import IMPORT_S
 from dtsweep.session.nodes import answers, pinned_to
 from dtsweep.session.session_settings import Code
+
+
+LARGE = 2**20
+"""Bytes from which on another call for a reference is worth a copy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +32,9 @@ class PlacedShard:
     node_id: str
     node: str
     """Its name."""
+
+    device_uuid: str | None
+    """GPU that it sees; None for a shard on the CPU."""
 
 
 class ShardError(Exception):
@@ -46,8 +54,14 @@ class ShardPool:
         self._code = code
         self._shards: list[PlacedShard] = []
 
-    async def on(self, neighbours: Sequence[RankFacts]) -> tuple[Sequence[Any], bool]:
+    async def on(
+        self, neighbours: Sequence[RankFacts], *, device: str
+    ) -> tuple[Sequence[Any], bool]:
         """Actors of shards, one on the node of each of these ranks; whether some were started.
+
+        Args:
+            neighbours: the ranks.
+            device: `gpu` puts each on its rank's GPU, `cpu` on the CPU.
 
         Raises:
             ShardError: one did not come up.
@@ -56,9 +70,11 @@ class ShardPool:
         chosen = list[PlacedShard]()
         new = list[PlacedShard]()
         for facts in neighbours:
-            shard = next((shard for shard in ready if shard.node_id == facts.node_id), None)
+            device_uuid = facts.device_uuid if device == "gpu" else None
+            place = (facts.node_id, device_uuid)
+            shard = next((one for one in ready if (one.node_id, one.device_uuid) == place), None)
             if shard is None:
-                shard = start_shard(str(facts.node_id), node=facts.node)
+                shard = start_shard(str(facts.node_id), node=facts.node, device_uuid=device_uuid)
                 self._shards.append(shard)
                 new.append(shard)
             else:
@@ -74,14 +90,26 @@ class ShardPool:
         self._shards = []
 
 
-def start_shard(node_id: str, *, node: str) -> PlacedShard:
-    """Start a shard without CPUs on this node."""
+def start_shard(node_id: str, *, node: str, device_uuid: str | None = None) -> PlacedShard:
+    """Start a shard on this node, of whose CPUs and GPUs Ray counts none to it."""
     from dtsweep.sync.server_shard import Shard
 
-    options = {"num_cpus": 0, "scheduling_strategy": pinned_to(node_id)}
-    return PlacedShard(
-        actor=ray.remote(Shard).options(**options).remote(), node_id=node_id, node=node
-    )
+    options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": pinned_to(node_id)}
+    if device_uuid is not None:
+        # A rank has that GPU already. Ray leaves the variable as it is in actors without GPUs.
+        options["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": device_uuid}}
+    actor = ray.remote(Shard).options(**options).remote(stored)
+    return PlacedShard(actor=actor, node_id=node_id, node=node, device_uuid=device_uuid)
+
+
+def stored(values: NDArray[Any]) -> Any:
+    """Keep values that a shard goes on to change: large ones in Ray's object store.
+
+    Ray copies what an actor returns when the actor already does the next call.
+    """
+    if values.nbytes < LARGE:
+        return values.copy()
+    return ray.put(values)
 
 
 async def load_code(shard: PlacedShard, code: Code, *, seconds: float = IMPORT_S) -> None:

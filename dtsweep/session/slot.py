@@ -115,7 +115,9 @@ class Slot:
             self._deaths.pop(session.world, None)
             has_started = session.is_new
             session.enter(task.point.world)
-            shards, shards_started = await self._shards.on(session.nodes_of_shards(task))
+            shards, shards_started = await self._shards.on(
+                session.nodes_of_shards(task), device=task.point.server_device
+            )
             if has_started or shards_started:
                 startup_s = time.monotonic() - began
             result = await self._attempt(session, task, shards)

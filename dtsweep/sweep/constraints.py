@@ -60,6 +60,14 @@ def _can_have_nodes(point: Point) -> bool:
     return 1 < point.node_size < point.workers
 
 
+def _needs_asynchrony(point: Point) -> str | None:
+    """The first field that only asynchronous servers can have, if they are not."""
+    fields = ("push_period", "pull_period", "staleness_damping")
+    if point.staleness != 0:
+        return None
+    return next((name for name in fields if getattr(point, name) != DEFAULTS[name]), None)
+
+
 def _lacks_loss(point: Point) -> bool:
     """True if another mode is to train a workload that has only a step of its own."""
     has_loss = callable(getattr(point.workload, "loss", None))
@@ -184,6 +192,25 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="offload needs GPUs: on a CPU everything is in main memory",
     ),
     Constraint(
+        applies=lambda point, _: _needs_asynchrony(point) is not None,
+        reason="with staleness=0 all workers push and pull in each step; {asynchronous} needs "
+        "staleness=None or a bound of at least 1",
+    ),
+    Constraint(
+        applies=lambda point, _: point.drop_slowest > 0 and point.staleness != 0,
+        reason="drop_slowest needs staleness=0: with staleness={point.staleness} each push is an "
+        "update of its own",
+    ),
+    Constraint(
+        applies=lambda point, _: point.drop_slowest >= point.workers,
+        reason="drop_slowest={point.drop_slowest} leaves no gradient of workers={point.workers}; "
+        "use fewer",
+    ),
+    Constraint(
+        applies=lambda point, harness: point.server_device == "gpu" and harness.has_gpus is False,
+        reason="server_device=gpu needs GPUs; use server_device=cpu",
+    ),
+    Constraint(
         applies=lambda point, _: point.mode.shards and _leaves_parameters_out(point.workload),
         reason="{point.sync} needs passes that use every parameter; "
         "{point.workload.__class__.__name__} has find_unused_parameters in its ddp_options",
@@ -249,6 +276,7 @@ def impossible(point: Point, harness: Harness = Harness()) -> str | None:  # fro
         precision=PRECISIONS[point.precision],
         harness=harness,
         unread=_unread_by_own_mode(point),
+        asynchronous=_needs_asynchrony(point),
         how_to_read=(
             '; if prepare reads it, declare OwnMode(reads=("optimizer",))'
             if point.sync == OWN

@@ -19,7 +19,7 @@ from dtsweep.sweep.compressions import EXCHANGES
 from dtsweep.sweep.mode_info import AGREEMENTS, EXCHANGE_PARTS, SEMANTICS, Fields, Grid, ModeInfo
 
 OF_A_POINT = (
-    *("semantics", "is_asynchronous", "grid", "shares", "servers"),
+    *("semantics", "is_asynchronous", "steps_per_update", "grid", "shares", "servers"),
     *("first_steps", "has_outer_step", "participants"),
 )
 """Functions of a declaration that are called with the fields of a point."""

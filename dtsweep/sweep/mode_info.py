@@ -62,7 +62,13 @@ class ModeInfo:
     """The fields of a point that only some modes read, with this mode's own defaults."""
 
     is_asynchronous: Callable[[Fields], bool] = lambda _: False
-    """From the fields of a point: True if a step waits for no step of another worker."""
+    """From the fields of a point: True if a step does not wait for one of every other worker."""
+
+    steps_per_update: Callable[[Fields], int] | None = None
+    """From the fields of a point to the workers' steps whose gradients make one update.
+
+    None: one step of each data-parallel group, of one group where steps are asynchronous.
+    """
 
     grid: Callable[[Fields], Grid] = all_data_parallel
     """From the fields of a point to the division of its workers."""

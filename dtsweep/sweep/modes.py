@@ -17,18 +17,38 @@ from dtsweep.sweep.declared_modes import installed_mode
 from dtsweep.sweep.mode_info import EXCHANGE_PARTS, Fields, Grid, ModeInfo, OwnMode
 
 
-def latency_column(semantics: str) -> str:
+def latency_column(semantics: str, *, period: int = 1) -> str:
     """Name the step time that is the frontier's latency, `latency_s`: the one definition of it.
 
-    The median step; where updates are local the mean, because the exchange falls on one step in
-    `sync_period`, which a median would not see.
+    The median step; where updates are local, or not every step exchanges, the mean: the exchange
+    falls on one step of a period, which a median would not see.
 
-    >>> latency_column("exact"), latency_column("local")
-    ('step_p50_s', 'step_mean_s')
+    >>> latency_column("exact"), latency_column("local"), latency_column("stale", period=4)
+    ('step_p50_s', 'step_mean_s', 'step_mean_s')
     """
-    if semantics == "local":
+    if semantics == "local" or period > 1:
         return "step_mean_s"
     return "step_p50_s"
+
+
+def _server_semantics(fields: Fields) -> str:
+    if fields["staleness"] != 0:
+        return "stale"
+    if fields.get("drop_slowest"):
+        return "lossy"
+    return "exact"
+
+
+def _is_asynchronous_server(fields: Fields) -> bool:
+    """True with backup workers too: one whose gradient was dropped goes on by itself."""
+    return _server_semantics(fields) != "exact"
+
+
+def _steps_per_server_update(fields: Fields) -> int:
+    if fields["staleness"] != 0:
+        return int(fields["push_period"])
+    # With no gradient left the point is impossible.
+    return max(1, fields["workers"] - fields["drop_slowest"])
 
 
 MODES: Mapping[str, ModeInfo] = {
@@ -172,14 +192,23 @@ MODES: Mapping[str, ModeInfo] = {
     ),
     "parameter_server": ModeInfo(
         implementation="dtsweep.sync.parameter_server:ParameterServer",
-        semantics=lambda fields: "exact" if fields["staleness"] == 0 else "stale",
-        reads={"staleness": None, "shards": 1},
-        is_asynchronous=lambda fields: fields["staleness"] != 0,
+        semantics=_server_semantics,
+        reads={
+            "staleness": None,
+            "shards": 1,
+            "push_period": 1,
+            "pull_period": 1,
+            "staleness_damping": None,
+            "drop_slowest": 0,
+            "server_device": "cpu",
+        },
+        is_asynchronous=_is_asynchronous_server,
+        steps_per_update=_steps_per_server_update,
         needs_ray=True,
         servers=lambda fields: int(fields["shards"]),
         carries=EXCHANGES,
         can_restart=False,
-        sends="S",
+        sends="S every `push_period` steps",
         memory="2 S + P, and (2 + k) S on the servers",
     ),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
@@ -145,6 +146,36 @@ class Point:
         least=0,
     )
     shards: int | None = axis(None, "Servers that share the parameters.", unit="servers", least=1)
+    push_period: int = axis(
+        1, "Steps whose summed gradients make one push.", unit="steps", least=1, is_quiet=True
+    )
+    pull_period: int = axis(
+        1,
+        "Steps from one pull of the parameters to the next; in between a worker updates its copy.",
+        unit="steps",
+        least=1,
+        is_quiet=True,
+    )
+    staleness_damping: str | None = axis(
+        None,
+        "Learning rate of a late push: inverse divides it by the updates of others since the pull; "
+        "None leaves it as it is.",
+        choices=("inverse",),
+        is_quiet=True,
+    )
+    drop_slowest: int = axis(
+        0,
+        "Backup workers: a step goes on without the last so many gradients, which are dropped.",
+        unit="workers",
+        least=0,
+        is_quiet=True,
+    )
+    server_device: str = axis(
+        "cpu",
+        "Device of the servers' parameters and optimizers.",
+        choices=("cpu", "gpu"),
+        is_quiet=True,
+    )
     overlap: bool = axis(
         default=True,
         meaning="Whether the exchange begins while backward still runs, or after it.",
@@ -386,6 +417,22 @@ class Point:
         return self.samples_per_pass * self.accumulation
 
     @property
+    def samples_per_update(self) -> int:
+        """Samples behind one update of the parameters.
+
+        >>> Point(workers=4, micro_batch=8).samples_per_update
+        32
+        >>> Point(workers=4, micro_batch=8, sync="parameter_server").samples_per_update
+        8
+        """
+        steps = self.mode.steps_per_update
+        if steps is not None:
+            return steps(self._fields()) * self.samples_per_worker_step
+        if self.is_asynchronous:
+            return self.samples_per_worker_step
+        return self.global_batch
+
+    @property
     def semantics(self) -> str:
         """Semantics of this point's update: one of `dtsweep.sweep.modes.SEMANTICS`.
 
@@ -400,7 +447,7 @@ class Point:
 
     @property
     def is_asynchronous(self) -> bool:
-        """True if a step is one worker's own, for which it waits for no other worker's."""
+        """True if a step is one worker's own: it does not wait for a step of every other worker."""
         return self.mode.is_asynchronous(self._fields())
 
     @property
@@ -414,8 +461,12 @@ class Point:
 
     @property
     def period(self) -> int:
-        """Steps after which the pattern of work repeats; windows are multiples of it."""
-        return self.sync_period or 1
+        """Steps after which the pattern of work repeats; windows are multiples of it.
+
+        >>> Point(sync="parameter_server", push_period=2, pull_period=3).period
+        6
+        """
+        return math.lcm(self.sync_period or 1, self.push_period, self.pull_period)
 
     @property
     def first_steps(self) -> int:

@@ -210,6 +210,12 @@ class SyncMode:
         mode `can_restart`.
         """
 
+    def pause(self) -> None:
+        """Let no worker wait for this one until all have paused. By default none would.
+
+        Called after the warm-up: workers that step apart end it at different times.
+        """
+
     def exchange_alone(self) -> int:
         """Run the exchange of a step by itself, without overlap, where `can_exchange_alone`.
 
@@ -242,7 +248,10 @@ class SyncMode:
         return squared_error, sum(mean.squared_norm for mean in self.means)
 
     def counters(self) -> Mapping[str, Any]:
-        """Counters since the last call: `bytes_sent`, `messages_sent`, `staleness` of each step."""
+        """Counters since the last call, fields of `Measured` by name.
+
+        `bytes_sent`, `messages_sent`, `staleness` of each push, `dropped_steps`.
+        """
         return {}
 
     def close(self) -> None:

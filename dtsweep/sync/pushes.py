@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,14 @@ from dtsweep.compression.compression import Compression, Layout, compression_for
 from dtsweep.sweep.point import Point
 
 CPU = torch.device("cpu")
+
+
+def read_only(values: NDArray[Any]) -> Tensor:
+    """A tensor of an array's memory, which nobody writes to: that of Ray's object store."""
+    with warnings.catch_warnings():
+        # torch has no read-only tensors, and says so.
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(values)
 
 
 class Pushes:
@@ -44,6 +53,7 @@ class Pushes:
         self._notes_norm = notes_norm
         self._numel = sum(shape.numel() for shape in shapes)
         self._dtype = dtype
+        self._device = device
         layout = Layout(numel=self._numel, dtype=dtype, device=device, shapes=shapes)
         self._compression: Compression | None = None
         if point.compression:
@@ -64,11 +74,11 @@ class Pushes:
         return payload.cpu().numpy()
 
     def unpack(self, pushed: NDArray[Any]) -> Tensor:
-        """The gradients of another end: (elements,)."""
-        # A copy: Ray's buffer is read-only, and gone when the call returns.
-        payload = torch.from_numpy(np.array(pushed))
+        """The gradients of another end: (elements,), which may be read, not written."""
         if self._compression is None:
-            return payload
+            return read_only(pushed).to(self._device)
+        # A copy: compressions may write into it.
+        payload = torch.from_numpy(np.array(pushed)).to(self._device)
         if self._coding is not None:
             payload = self._coding.decode(payload)
         self._compression.expect()

@@ -27,8 +27,14 @@ Flat = NDArray[np.float32] | NDArray[np.float64]
 class Shard:
     """A part of the parameters with its optimizer; calls of all workers meet in one event loop."""
 
-    def __init__(self) -> None:
-        """Hold nothing until the first `reset`."""
+    def __init__(self, keep: Callable[[Flat], Any] = np.array) -> None:
+        """Hold nothing until the first `reset`.
+
+        Args:
+            keep: from values that change later to a reply that doesn't: a copy, or its place in
+                Ray's object store.
+        """
+        self._keep = keep
         self._changed = asyncio.Condition()
 
     async def load(self, code: Any) -> None:
@@ -41,6 +47,8 @@ class Shard:
         make_optimizer: MakeOptimizer,
         point: Point,
         peers: Sequence[Any] = (),
+        *,
+        leads: bool = True,
     ) -> str:
         """Serve a new trial.
 
@@ -51,67 +59,109 @@ class Shard:
             make_optimizer: from parameters to their optimizer.
             point: of the trial, without its workload.
             peers: handles of the other shards.
+            leads: False on all shards but one, which chooses the gradients of a step for all of
+                them if some are dropped.
 
         Returns:
             Name of the optimizer.
 
         Raises:
-            ValueError: the optimizer can't be divided among shards.
+            ValueError: the optimizer can't be divided among shards, or its rate can't be damped.
         """
+        device = device_of(point)
         everyone = [
-            nn.Parameter(value.clone(), requires_grad=value.requires_grad or not value.is_meta)
+            nn.Parameter(
+                value if value.is_meta else value.to(device, copy=True),
+                requires_grad=value.requires_grad or not value.is_meta,
+            )
             for value in parameters
         ]
         self._optimizer = make_optimizer(everyone)
         _keep_own(self._optimizer, everyone)
+        if point.staleness_damping and not hasattr(self._optimizer, "param_groups"):
+            raise ValueError(
+                f"{type(self._optimizer).__name__} has no param_groups, so its learning rate can't "
+                "be damped; use staleness_damping=None"
+            )
         self._parameters = [parameter for parameter in everyone if not parameter.is_meta]
-        self._dtype = flat_dtype(self._parameters)
-        self._workers = point.workers
-        self._bound = point.staleness
+        self._make_room(device)
+        self._point = point
         shapes = [real_view(parameter).shape for parameter in self._parameters]
-        self._pushes = [Pushes(point, shapes, dtype=self._dtype) for _ in range(self._workers)]
-        self._clocks = dict.fromkeys(range(self._workers), 0)
-        self._waiting: dict[int, Tensor] = {}
-        self._version = 0
-        self._clip_norm = point.clip_norm
+        self._pushes = [
+            Pushes(point, shapes, device, dtype=self._values.dtype) for _ in range(point.workers)
+        ]
+        self._clocks = dict.fromkeys(range(point.workers), 0)
+        self._waiting: dict[int, tuple[Tensor, asyncio.Future[bool]]] = {}
+        self._chosen: dict[int, frozenset[int]] = {}
+        self._paused: set[int] = set()
+        self._version = self._begun = 0
+        self._kept: tuple[int, Any] = (-1, None)
         self._peers = peers
+        self._leads = leads
         self._squared_norms: dict[int, float] = {}
         return type(self._optimizer).__name__
 
     async def exchange(
-        self, rank: int, pushed: NDArray[Any], pulled: int, factor: float = 1.0
-    ) -> tuple[Flat, int, int]:
+        self,
+        rank: int,
+        pushed: NDArray[Any],
+        pulled: int,
+        factor: float = 1.0,
+        *,
+        pulls: bool = True,
+    ) -> tuple[Any, int, int]:
         """Push a gradient; wait as the bound demands; pull.
 
         Args:
             rank: the worker.
             pushed: the gradient of this shard's parameters, as `Pushes` packs it.
-            pulled: the version of the parameters that it was computed on.
+            pulled: the version of the parameters that it was computed on, and the worker's own
+                pushes since then.
             factor: of the gradient, where each push is clipped.
+            pulls: False leaves the pull out.
 
         Returns:
-            The parameters, their version, and how many updates of others the gradient came late.
+            The parameters as `keep` gives them, None without a pull; their version; how many
+            updates of others the gradient came late. With `staleness=0` a late one was dropped.
         """
         gradient = self._pushes[rank].unpack(pushed)
-        if self._bound == 0:
+        if self._point.staleness == 0:
             late = await self._update_together(rank, gradient, pulled)
         else:
             late = self._version - pulled
-            self._update(gradient * (factor / self._workers))
-            self._clocks[rank] += 1
+            torch.mul(gradient, factor / self._point.workers, out=self._gradient)
+            self._update(1 / max(1, late) if self._point.staleness_damping else 1.0)
+            self._clocks[rank] += self._point.push_period
             await self._notify()
-            if (bound := self._bound) is not None:
+            if (bound := self._point.staleness) is not None:
                 await self._wait(
                     lambda: self._clocks.get(rank, 0) - min(self._clocks.values()) <= bound
                 )
-        return self._flat(), self._version, late
+        return self._reply() if pulls else None, self._version, late
+
+    async def pull(self, at_least: int = 0) -> tuple[Any, int]:
+        """Return the parameters as `exchange` does and their version, once it is this or later."""
+        await self._wait(lambda: self._version >= at_least)
+        return self._reply(), self._version
 
     async def leave(self, rank: int) -> None:
         """Let nobody wait any longer for this worker."""
         self._clocks.pop(rank, None)
-        if self._bound == 0:
+        if self._point.staleness == 0:
             await self._update_if_complete()
         await self._notify()
+
+    async def pause(self, rank: int) -> None:
+        """Wait for no gradient of this worker until all have paused."""
+        self._paused.add(rank)
+        if self._paused >= self._clocks.keys():
+            self._paused.clear()
+        await self._update_if_complete()
+
+    async def choose(self, version: int, ranks: frozenset[int]) -> None:
+        """Make this version of the gradients of these ranks, as the leading shard does."""
+        self._chosen[version] = ranks
+        await self._update_if_complete()
 
     async def squared_norm(self, version: int) -> float:
         """Squared norm of the mean gradient here that makes this version, once it is there."""
@@ -119,30 +169,53 @@ class Shard:
         return self._squared_norms[version]
 
     async def _update_together(self, rank: int, gradient: Tensor, pulled: int) -> int:
-        version = self._version
-        self._waiting[rank] = gradient
-        if await self._update_if_complete():
-            await self._notify()
+        """Wait for the step's update; return how late the gradient came."""
+        begun = self._begun
+        is_late = self._point.drop_slowest > 0 and pulled < begun
+        if is_late:
+            await self._wait(lambda: self._version >= begun)
         else:
-            await self._wait(lambda: self._version > version)
-        return version - pulled
+            used = asyncio.get_running_loop().create_future()
+            self._waiting[rank] = (gradient, used)
+            await self._update_if_complete()
+            is_late = not await used
+        return (self._version if is_late else begun) - pulled
 
-    async def _update_if_complete(self) -> bool:
-        if not self._waiting or self._clocks.keys() - self._waiting.keys():
-            return False
+    def _ranks_of_next(self) -> frozenset[int]:
+        """Ranks whose gradients make the next update; none while one of them is missing."""
+        if self._leads or not self._point.drop_slowest:
+            # Nobody waits for workers that have left or paused.
+            present = len(self._clocks.keys() - self._paused)
+            needed = min(self._point.workers - self._point.drop_slowest, present)
+            return frozenset(self._waiting if len(self._waiting) >= needed else ())
+        chosen = self._chosen.get(self._begun + 1, frozenset())
+        return frozenset(chosen if chosen <= self._waiting.keys() else ())
+
+    async def _update_if_complete(self) -> None:
+        if not (ranks := self._ranks_of_next()):
+            return
+        waiting, self._waiting = self._waiting, {}
+        self._begun += 1
+        self._chosen.pop(self._begun, None)
+        followers = self._peers if self._leads and self._point.drop_slowest else ()
+        told = [peer.choose.remote(self._begun, ranks) for peer in followers]
+        self._gradient.zero_()
         # In the order of ranks: sums of floats depend on it, results should not.
-        gradients = [self._waiting[rank] for rank in sorted(self._waiting)]
-        self._waiting = {}
-        mean = torch.stack(gradients).sum(dim=0) / len(gradients)
-        if self._clip_norm is not None:
-            mean = mean * await self._clip_factor(mean, self._clip_norm)
-        self._update(mean)
-        return True
+        for rank in sorted(ranks):
+            self._gradient.add_(waiting[rank][0])
+        self._gradient.div_(len(ranks))
+        if self._point.clip_norm is not None:
+            self._gradient.mul_(await self._clip_factor(self._point.clip_norm))
+        self._update()
+        for rank, (_, used) in waiting.items():
+            used.set_result(rank in ranks)
+        await self._notify()
+        await asyncio.gather(*told)
 
-    async def _clip_factor(self, mean: Tensor, limit: float) -> float:
+    async def _clip_factor(self, limit: float) -> float:
         """Factor that clips the mean gradient by its norm over all shards."""
-        version = self._version + 1
-        own = float(nn.utils.get_total_norm([mean])) ** 2
+        version = self._begun
+        own = float(nn.utils.get_total_norm([self._gradient])) ** 2
         # A peer may still ask for that of the update before, never for an older one.
         self._squared_norms.pop(version - 2, None)
         self._squared_norms[version] = own
@@ -150,21 +223,50 @@ class Shard:
         others = await asyncio.gather(*(peer.squared_norm.remote(version) for peer in self._peers))
         return clip_factor(own + sum(others), limit)
 
-    def _update(self, gradient: Tensor) -> None:
+    def _update(self, damping: float = 1.0) -> None:
+        """Let the optimizer take a step by `_gradient`, at its learning rate times `damping`."""
         for parameter, part in zip(
-            self._parameters, split(gradient, self._parameters), strict=True
+            self._parameters, split(self._gradient, self._parameters), strict=True
         ):
             gradient_part = part.to(real_view(parameter).dtype)
             if parameter.is_complex():
                 gradient_part = torch.view_as_complex(gradient_part)
             parameter.grad = gradient_part
-        self._optimizer.step()
+        if damping == 1:
+            self._optimizer.step()
+        else:
+            _step_at(self._optimizer, damping)
+        self._gather()
         self._version += 1
 
-    def _flat(self) -> Flat:
-        values = [parameter.detach() for parameter in self._parameters]
-        flat: Flat = _flatten(values, self._dtype).numpy()
-        return flat
+    def _make_room(self, device: torch.device) -> None:
+        """Allocate the values and gradients of all parameters, each in one tensor.
+
+        Parameters of its type live there, so that a reply is one copy.
+        """
+        dtype = flat_dtype(self._parameters)
+        numel = sum(real_view(parameter).numel() for parameter in self._parameters)
+        self._gradient, self._values = torch.empty((2, numel), dtype=dtype, device=device)
+        self._gather()
+        for parameter, view in zip(
+            self._parameters, split(self._values, self._parameters), strict=True
+        ):
+            if parameter.dtype == dtype:
+                parameter.data = view
+
+    def _gather(self) -> None:
+        """Copy the parameters that live elsewhere: of other types, or moved by an optimizer."""
+        for parameter, view in zip(
+            self._parameters, split(self._values, self._parameters), strict=True
+        ):
+            if parameter.data_ptr() != view.data_ptr():
+                view.copy_(real_view(parameter))
+
+    def _reply(self) -> Any:
+        """The parameters as `keep` gives them, once for all workers that pull this version."""
+        if self._kept[0] != self._version:
+            self._kept = (self._version, self._keep(self._values.cpu().numpy()))
+        return self._kept[1]
 
     async def _notify(self) -> None:
         async with self._changed:
@@ -175,17 +277,27 @@ class Shard:
             await self._changed.wait_for(reached)
 
 
+def device_of(point: Point) -> torch.device:
+    """Device of a server's parameters: its process sees one GPU at most."""
+    return torch.device("cuda" if point.server_device == "gpu" else "cpu")
+
+
+def _step_at(optimizer: Any, damping: float) -> None:
+    """Take one step at the learning rates times `damping`, and leave them as they were."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate * damping
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+
+
 def flat_dtype(parameters: Sequence[Tensor]) -> torch.dtype:
     """Type of the values of a shard: double where a parameter is, else float."""
     doubles = (torch.float64, torch.complex128)
     if any(parameter.dtype in doubles for parameter in parameters):
         return torch.float64
     return torch.float32
-
-
-def _flatten(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """The values of tensors one after another, complex ones as pairs: (elements,)."""
-    return torch.cat([real_view(tensor).reshape(-1).to(dtype) for tensor in tensors])
 
 
 def split(values: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:

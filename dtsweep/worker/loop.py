@@ -89,6 +89,7 @@ class Loop:
         seconds = self.clock.stop()
         self.launched_ns.append(time.time_ns())
         if not drain:
+            self.mode.pause()
             self.end_run()
         self.segments.append(
             Segment(

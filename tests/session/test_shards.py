@@ -14,12 +14,13 @@ from dtsweep.session.shards import ShardError, load_code, start_shard
 
 pytestmark = pytest.mark.ray
 
-NO_MODULE, LEAVES, WAITS = (
+NO_MODULE, LEAVES, WAITS, NAMES_GPUS = (
     Code(pickled=pickled, folder=None)
     for pickled in (
         b"cno_such_module\nNet\n.",
         b"cos\n_exit\n(I1\ntR.",
         b"ctime\nsleep\n(I600\ntR.",
+        b"cbuiltins\nexec\n(Vimport os; raise OSError(os.environ['CUDA_VISIBLE_DEVICES'])\ntR.",
     )
 )
 """What a workload's code may do to whoever loads it."""
@@ -61,3 +62,9 @@ def test_a_shard_whose_node_is_gone_is_lost_with_it(here: str) -> None:
         "node_lost",
         "node n2 is gone, with a shard on it",
     )
+
+
+def test_a_shard_on_a_gpu_sees_the_gpu_of_its_rank_alone(here: str) -> None:
+    shard = start_shard(here, node="n1", device_uuid="GPU-7")
+    with pytest.raises(ShardError, match="OSError: GPU-7"):
+        asyncio.run(load_code(shard, NAMES_GPUS, seconds=60))

@@ -244,16 +244,41 @@ def test_a_shard_that_is_reset_knows_nothing_of_the_trial_before() -> None:
     run(test)
 
 
-def test_a_shard_keeps_nothing_of_the_buffer_that_a_push_came_in() -> None:
+@pytest.mark.parametrize("staleness", [0, None])
+def test_a_shard_changes_neither_a_push_nor_a_reply_that_it_has_given(
+    staleness: int | None,
+) -> None:
     async def test() -> None:
-        shard = await shard_of(workers=2, staleness=0)
+        shard = await shard_of(workers=1, staleness=staleness)
         pushed = flat(1.0)
-        first = asyncio.create_task(shard.exchange(0, pushed, 0))
-        await settle()
-        pushed[:] = 1e9
-        await shard.exchange(1, flat(1.0), 0)
-        values, _, _ = await first
+        # As Ray hands it out.
+        pushed.flags.writeable = False
+        values, version, _ = await shard.exchange(0, pushed, 0)
+        await shard.exchange(0, pushed, version)
         assert np.allclose(values, 0.9)
+        assert np.array_equal(pushed, flat(1.0))
+
+    run(test)
+
+
+class Moving(torch.optim.SGD):
+    """An optimizer that gives parameters other memory, as some written by hand do."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data = parameter.data - group["lr"] * parameter.grad
+
+
+def test_parameters_that_an_optimizer_has_moved_are_pulled_as_they_are_now() -> None:
+    async def test() -> None:
+        shard = Shard()
+        optimizer = functools.partial(Moving, lr=LEARNING_RATE)
+        await shard.reset([torch.ones(SIZE)], optimizer, point(1, None))
+        for version in range(3):
+            values, _, _ = await shard.exchange(0, flat(1.0), version)
+        assert np.allclose(values, 0.7)
 
     run(test)
 
@@ -313,9 +338,10 @@ class Server:
 
         class Call:
             @staticmethod
-            def remote(*given: Any) -> Any:
+            def remote(*given: Any, **named: Any) -> Any:
                 # As Ray does, so that nothing is shared.
-                return asyncio.run(method(*pickle.loads(cloudpickle.dumps(given))))
+                given, named = pickle.loads(cloudpickle.dumps((given, named)))
+                return asyncio.run(method(*given, **named))
 
         return Call()
 

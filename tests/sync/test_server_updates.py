@@ -1,0 +1,406 @@
+"""Updates of the parameter server against the papers' equations, written out in NumPy.
+
+Real workers and shards in one process take turns in a recorded order; all is in float64. No Ray is
+started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import distributed, nn
+
+from dtsweep.measure.clock import CpuClock
+from dtsweep.metrics.summary import staleness_columns, staleness_counts
+from dtsweep.sweep.point import Point
+from dtsweep.sync.mode import Job
+from dtsweep.sync.parameter_server import ParameterServer
+from dtsweep.sync.passes import make_optimizer
+from dtsweep.sync.server_shard import Shard
+from tests.sync.test_parameter_server import Server
+
+Vector = NDArray[np.float64]
+
+WORKERS = 3
+RATE, MOMENTUM, EPSILON = 0.05, 0.9, 1e-8
+BETAS = (0.9, 0.999)
+ORDER = np.random.default_rng(0).integers(0, WORKERS, 60).tolist()
+"""Workers in the order of their steps: uneven, so that gradients come late."""
+
+
+def point(**fields: Any) -> Point:
+    return Point(
+        sync="parameter_server",
+        **{"workers": WORKERS, "learning_rate": RATE, "optimizer": "sgd", **fields},
+    )
+
+
+def samples(rank: int, step: int) -> tuple[Vector, Vector]:
+    """Inputs (4, 3) and targets (4,) of a worker's step."""
+    random = np.random.default_rng([rank, step])
+    return random.normal(size=(4, 3)), random.normal(size=4)
+
+
+def gradient(x: Vector, rank: int, step: int) -> Vector:
+    """Of the mean squared error, by weights (3,) and bias."""
+    inputs, targets = samples(rank, step)
+    wrong = inputs @ x[:3] + x[3] - targets
+    return np.append(2 * inputs.T @ wrong / 4, 2 * wrong.mean())
+
+
+def loss(model: nn.Module, batch: tuple[int, int]) -> torch.Tensor:
+    inputs, targets = map(torch.from_numpy, samples(*batch))
+    wrong: torch.Tensor = model(inputs).squeeze(1) - targets
+    return wrong.square().mean()
+
+
+def clipped(g: Vector, limit: float | None) -> Vector:
+    if limit is None:
+        return g
+    return g * min(1.0, limit / (np.linalg.norm(g) + 1e-6))
+
+
+@dataclass
+class ByHand:
+    """A server with an optimizer, as textbooks write it."""
+
+    optimizer: str
+    x: Vector = field(default_factory=lambda: np.array([0.5, -0.3, 0.2, 0.1]))
+    m: Vector = field(default_factory=lambda: np.zeros(4))
+    v: Vector = field(default_factory=lambda: np.zeros(4))
+    updates: int = 0
+
+    def update(self, g: Vector, rate: float) -> None:
+        self.updates += 1
+        if self.optimizer == "sgd":
+            self.x = self.x - rate * g
+        if self.optimizer == "momentum":
+            self.m = MOMENTUM * self.m + g
+            self.x = self.x - rate * self.m
+        if self.optimizer == "adam":
+            self.m = BETAS[0] * self.m + (1 - BETAS[0]) * g
+            self.v = BETAS[1] * self.v + (1 - BETAS[1]) * g**2
+            m, v = (s / (1 - b**self.updates) for s, b in zip((self.m, self.v), BETAS, strict=True))
+            self.x = self.x - rate * m / (np.sqrt(v) + EPSILON)
+
+
+def plainly(of: Point, gradients: list[Vector]) -> list[Vector]:
+    """Parameters before and after each update by these gradients, the model's in one place."""
+    server = ByHand(of.optimizer)
+    values = [server.x]
+    for g in gradients:
+        server.update(clipped(g, of.clip_norm), RATE)
+        values.append(server.x)
+    return values
+
+
+@dataclass
+class Replica:
+    """A worker of Dean et al. 2012, algorithm 7.1."""
+
+    x: Vector
+    accrued: Vector = field(default_factory=lambda: np.zeros(4))
+    steps: int = 0
+    others: int = 0
+    """Updates by others since its last pull."""
+
+
+def replay(of: Point) -> tuple[list[Vector], list[int]]:
+    """Parameters of each worker at the end, and each push's staleness, by the equations."""
+    server = ByHand(of.optimizer)
+    replicas = [Replica(server.x) for _ in range(WORKERS)]
+    late = []
+    for rank in ORDER:
+        worker = replicas[rank]
+        g = clipped(gradient(worker.x, rank, worker.steps), of.clip_norm)
+        worker.accrued = worker.accrued + g
+        worker.x = worker.x - RATE / WORKERS * g
+        worker.steps += 1
+        if worker.steps % of.push_period == 0:
+            late.append(worker.others)
+            # Zhang et al. 2016: α / τ, and α for a gradient that is not stale.
+            damping = max(1, worker.others) if of.staleness_damping else 1
+            server.update(worker.accrued / WORKERS, RATE / damping)
+            worker.accrued = np.zeros(4)
+            for other in replicas:
+                other.others += other is not worker
+        if worker.steps % of.pull_period == 0:
+            worker.x, worker.others = server.x, 0
+    return [worker.x for worker in replicas], late
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Point], Any]]:
+    """Real workers and shards in `ORDER`: parameters of each worker, and all staleness."""
+    monkeypatch.setattr("ray.get", lambda answers: answers)
+    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+
+    def train(of: Point) -> tuple[list[Vector], list[int]]:
+        shards = [Server() for _ in range(of.servers)]
+        make = functools.partial(make_optimizer, point=of)
+        modes, models, late = [], [], list[int]()
+        for rank in range(WORKERS):
+            job = Job(point=of, rank=rank, device=torch.device("cpu"), loss=loss, servers=shards)
+            models.append(nn.Linear(3, 1).double())
+            start = torch.from_numpy(ByHand("sgd").x)
+            nn.utils.vector_to_parameters(start.clone(), models[rank].parameters())
+            modes.append(ParameterServer(job))
+            modes[rank].prepare(models[rank], make)
+        clock = CpuClock()
+        clock.start()
+        steps = [itertools.count() for _ in range(WORKERS)]
+        for rank in ORDER:
+            modes[rank].step(iter([(rank, next(steps[rank]))]), clock)
+            late += modes[rank].counters()["staleness"]
+        vectors = [nn.utils.parameters_to_vector(model.parameters()) for model in models]
+        return [vector.detach().numpy() for vector in vectors], late
+
+    yield train
+    distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"optimizer": "momentum"},
+        {"optimizer": "adam"},
+        {"staleness_damping": "inverse"},
+        {"staleness_damping": "inverse", "optimizer": "momentum"},
+        {"staleness_damping": "inverse", "optimizer": "adam"},
+        {"push_period": 3},
+        {"pull_period": 3},
+        {"push_period": 2, "pull_period": 3, "optimizer": "adam"},
+        {"push_period": 3, "pull_period": 2, "clip_norm": 0.7, "staleness_damping": "inverse"},
+    ],
+    ids=str,
+)
+def test_an_asynchronous_server_trains_as_its_papers_write_it(
+    trained: Callable[[Point], Any], fields: dict[str, Any], shards: int
+) -> None:
+    of = point(**fields, shards=shards)
+    expected, expected_late = replay(of)
+    found, late = trained(of)
+    assert late == expected_late
+    assert max(late) > 1
+    start = ByHand("sgd").x
+    for got, wanted in zip(found, expected, strict=True):
+        assert np.abs(got - wanted).max() <= 1e-12 * np.abs(wanted - start).max()
+
+
+# Backup workers
+
+STEPS = 30
+"""Steps of each worker until it pauses, and again until it leaves."""
+
+
+class Handle:
+    """A shard as the other one sees it: calls take some turns of the event loop."""
+
+    def __init__(self, shard: Shard, turns: int) -> None:
+        self._shard, self._turns = shard, turns
+
+    def __getattr__(self, name: str) -> Any:
+        class Call:
+            @staticmethod
+            def remote(*given: Any) -> asyncio.Future[Any]:
+                return asyncio.ensure_future(self._later(name, given))
+
+        return Call()
+
+    async def _later(self, name: str, given: tuple[Any, ...]) -> Any:
+        await turns(self._turns)
+        return await getattr(self._shard, name)(*given)
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, timeout=20))
+
+
+async def shards_of(of: Point) -> list[Shard]:
+    """Two shards, of the weights and of the bias."""
+    shards = [Shard(), Shard()]
+    values = torch.from_numpy(ByHand("sgd").x)
+    parts = [values[:3], values[3:]]
+    for place, shard in enumerate(shards):
+        parameters = [part.to("meta") for part in parts]
+        parameters[place] = parts[place]
+        peers = [Handle(other, 3) for other in shards if other is not shard]
+        make = functools.partial(make_optimizer, point=of)
+        await shard.reset(parameters, make, of, peers, leads=place == 0)
+    return shards
+
+
+@dataclass
+class Pushed:
+    """A worker's gradient."""
+
+    rank: int
+    pulled: int
+    values: Vector
+    is_dropped: bool
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+@pytest.mark.parametrize("dropped", [1, 2])
+def test_with_backup_workers_an_update_is_the_mean_of_the_first_gradients_of_its_step(
+    dropped: int, clip_norm: float | None
+) -> None:
+    workers = 4
+    of = point(
+        workers=workers,
+        staleness=0,
+        drop_slowest=dropped,
+        optimizer="momentum",
+        clip_norm=clip_norm,
+        shards=2,
+    )
+    pushes: list[Pushed] = []
+    pulled: dict[int, Vector] = {0: ByHand("sgd").x}
+    random = np.random.default_rng(dropped)
+
+    async def work(shards: list[Shard], rank: int, together: asyncio.Barrier) -> None:
+        versions = [0, 0]
+        for step in range(2 * STEPS):
+            if step == STEPS:
+                # As after a warm-up: the fast ones have ended theirs before the slow ones.
+                await asyncio.gather(*(shard.pause(rank) for shard in shards))
+                await together.wait()
+            version = versions[0]
+            g = gradient(pulled[version], rank, step)
+            await turns(int(random.integers(1, 20)) * (1 + rank))
+            one, other = await asyncio.gather(
+                shards[0].exchange(rank, g[:3], versions[0]),
+                shards[1].exchange(rank, g[3:], versions[1]),
+            )
+            assert (one[2] > 0) == (other[2] > 0), "shards choose alike"
+            pushes.append(Pushed(rank, version, g, one[2] > 0))
+            values, versions = [one[0], other[0]], [one[1], other[1]]
+            while versions[0] != versions[1]:
+                place = int(np.argmin(versions))
+                values[place], versions[place] = await shards[place].pull(max(versions))
+            x = np.concatenate([part for part in values if part is not None])
+            assert np.array_equal(pulled.setdefault(versions[0], x), x)
+        await asyncio.gather(*(shard.leave(rank) for shard in shards))
+
+    async def test() -> None:
+        shards = await shards_of(of)
+        together = asyncio.Barrier(workers)
+        await asyncio.gather(*(work(shards, rank, together) for rank in range(workers)))
+
+    run(test())
+    used: dict[int, list[Pushed]] = {}
+    for one in pushes:
+        if not one.is_dropped:
+            used.setdefault(one.pulled, []).append(one)
+    counts = Counter(len(of_version) for of_version in used.values())
+    # Fewer only where others had paused or left.
+    assert counts[workers - dropped] > len(used) / 2
+    assert max(counts) == workers - dropped
+    assert len(pushes) == 2 * STEPS * workers
+    means = [np.mean([one.values for one in used[version]], axis=0) for version in sorted(used)]
+    expected = plainly(of, means)
+    way = np.abs(expected[-1] - expected[0]).max()
+    assert len(pulled) > STEPS
+    for version, x in pulled.items():
+        assert np.abs(x - expected[version]).max() <= 1e-12 * way
+
+
+def test_a_dropped_worker_goes_on_at_once_with_the_parameters_that_there_are() -> None:
+    of = point(staleness=0, drop_slowest=1, shards=2)
+
+    async def test() -> None:
+        (shard, _) = await shards_of(of)
+        g = np.ones(3)
+        await asyncio.gather(*(shard.exchange(rank, g, 0) for rank in (0, 1)))
+        values, version, late = await shard.exchange(2, 9 * g, 0)
+        assert (version, late) == (1, 1)
+        assert values is not None
+        assert np.abs(values - (ByHand("sgd").x[:3] - RATE * g)).max() <= 1e-15
+
+    run(test())
+
+
+# Staleness against a simulation of the queue
+
+
+def simulated(
+    means: list[float], *, service: float, pushes: int
+) -> tuple[list[int], dict[int, Counter[int]]]:
+    """Simulate workers and one server, which serves pushes one after another.
+
+    Args:
+        means: of a worker's steps, which are exponentially distributed.
+        service: time of the server for a push.
+        pushes: how many are served.
+
+    Returns:
+        Workers in the order in which they are served; by worker how often each staleness came.
+    """
+    random = np.random.default_rng(0)
+    arrivals = [(random.exponential(mean), rank) for rank, mean in enumerate(means)]
+    heapq.heapify(arrivals)
+    served, free_at = list[int](), 0.0
+    counts: dict[int, Counter[int]] = {rank: Counter() for rank in range(len(means))}
+    last = dict.fromkeys(counts, -1)
+    for index in range(pushes):
+        at, rank = heapq.heappop(arrivals)
+        free_at = max(free_at, at) + service
+        counts[rank][sum(other != rank for other in served[last[rank] + 1 :])] += 1
+        last[rank] = index
+        served.append(rank)
+        heapq.heappush(arrivals, (free_at + random.exponential(means[rank]), rank))
+    return served, counts
+
+
+@pytest.mark.parametrize(
+    ("means", "service"), [([1.0] * 4, 0.0), ([1.0] * 4, 0.5), ([1.0, 1.0, 4.0], 0.1)]
+)
+def test_staleness_is_distributed_as_in_a_simulation_of_the_queue(
+    means: list[float], service: float
+) -> None:
+    workers, pushes = len(means), 4000
+    served, expected = simulated(means, service=service, pushes=pushes)
+    late: dict[int, list[int]] = {rank: [] for rank in range(workers)}
+
+    async def test() -> None:
+        of = point(workers=workers)
+        shard = Shard()
+        await shard.reset([torch.zeros(1)], functools.partial(make_optimizer, point=of), of)
+        pulled = [0] * workers
+        for rank in served:
+            _, pulled[rank], updates = await shard.exchange(
+                rank, np.zeros(1, np.float32), pulled[rank]
+            )
+            late[rank].append(updates)
+
+    run(test())
+    for rank, counts in expected.items():
+        histogram = staleness_counts(late[rank])["staleness_counts"]
+        assert histogram == [counts[number] for number in range(max(counts) + 1)]
+    everyone = list(itertools.chain(*late.values()))
+    # Of n workers each push finds n - 1 others' on average, whatever their speeds.
+    assert staleness_columns(everyone)["staleness_mean"] == pytest.approx(workers - 1, abs=0.02)
+    if service == 0:
+        # Without a queue and with steps that have no memory each push is anybody's.
+        shares = staleness_counts(everyone)["staleness_counts"][:6]
+        geometric = [(1 - 1 / workers) ** number / workers for number in range(6)]
+        assert np.array(shares) / pushes == pytest.approx(geometric, abs=0.03)
