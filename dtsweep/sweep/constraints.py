@@ -246,6 +246,20 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="{point.sync} needs Ray",
     ),
     Constraint(
+        applies=lambda point, harness: point.mode.shares_memory and harness.has_gpus is True,
+        reason="{point.sync} shares parameters in main memory; use CPUs alone: "
+        "Resources(gpus_per_worker=0)",
+    ),
+    Constraint(
+        applies=lambda point, harness: (
+            point.mode.shares_memory
+            and point.workers > 1
+            and harness.name == "ray"
+            and point.placement != "strict_pack"
+        ),
+        reason="{point.sync} needs placement=strict_pack: its workers share the memory of a node",
+    ),
+    Constraint(
         applies=lambda point, harness: point.workers > 1 and harness.name == "in_process",
         reason="in this process there is one worker, not {point.workers}",
     ),

@@ -138,6 +138,12 @@ class ModeInfo:
     exchanges_pieces: bool = False
     """True if what can be compressed are pieces of parameters, not whole ones."""
 
+    shares_memory: bool = False
+    """True if all workers train the same parameters in the memory of one host.
+
+    Nothing is sent then, and nothing marked as `sync`: an update is the exchange.
+    """
+
     can_restart: bool = True
     """True if steps can follow the window's last: another window, a profile."""
 

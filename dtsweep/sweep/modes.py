@@ -211,6 +211,15 @@ MODES: Mapping[str, ModeInfo] = {
         sends="S every `push_period` steps",
         memory="2 S + P, and (2 + k) S on the servers",
     ),
+    "hogwild": ModeInfo(
+        implementation="dtsweep.sync.hogwild:Hogwild",
+        semantics=lambda _: "stale",
+        reads={},
+        is_asynchronous=lambda _: True,
+        shares_memory=True,
+        sends="0",
+        memory="(1 + k) S + 2 P, and S that all workers share",
+    ),
 }
 """Every mode by the name that an axis uses."""
 

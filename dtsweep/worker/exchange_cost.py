@@ -56,6 +56,9 @@ NO_ROOM = (
 NOT_MARKED = "the workload exchanges by itself; a profile (--profile) shows it"
 """Reason where a workload's own mode does not say what its exchange costs."""
 
+SHARED_MEMORY = "workers update the same memory: nothing is sent, and no part of a step is exchange"
+"""Reason of a mode whose updates are the exchange."""
+
 UNMARKED_STEP = "train_step does not mark its exchange; call mark('sync') at its end"
 """Reason where a step of the workload could say so."""
 
@@ -96,6 +99,8 @@ def time_exchange(
     """
     job = loop.job
     info = job.point.mode
+    if info.shares_memory:
+        return {"exchange_reason": SHARED_MEMORY}
     if task.measure.exchange == "off":
         if not info.can_leave_out:
             return {}

@@ -1,0 +1,301 @@
+"""Two processes that share parameters: by hand, with updates in parallel, and with one killed.
+
+One pair of processes does all of it. Nothing of them is inherited from a common parent.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+
+from dtsweep.contract.regression import (
+    LEARNING_RATE,
+    MOMENTUM,
+    STEPS,
+    job_of,
+    model_of,
+    point_of,
+    weights,
+)
+from dtsweep.measure.clock import CpuClock
+from dtsweep.sweep.constraints import Harness, impossible
+from dtsweep.sweep.point import Point
+from dtsweep.sync.hogwild import Hogwild
+from dtsweep.sync.passes import batches_of_steps, make_optimizer
+from dtsweep.sync.shared_memory import (
+    allocate_shared,
+    map_shared,
+    room_for,
+    shared_views,
+    update_counts,
+)
+from tests.ranks import PRELOADED, free_ports, join, leave
+
+LATE_STEPS = 3
+"""Steps of one worker between the pass and the update of the other."""
+ADDS = 100_000
+ADDED_VALUES = 64
+SHARED = Path("/dev/shm")
+
+
+def prepared(rank: int) -> Hogwild:
+    point = point_of("hogwild", workers=2)
+    sync = Hogwild(job_of(point, rank))
+    sync.prepare(model_of(rank), functools.partial(make_optimizer, point=point))
+    return sync
+
+
+def by_turns(rank: int) -> dict[str, Any]:
+    """Rank 0 has its gradients, rank 1 makes some steps, rank 0 updates; twice."""
+    sync = prepared(rank)
+    steps, clock = batches_of_steps(sync._job), CpuClock()
+
+    def let_the_other_go() -> None:
+        for _ in range(2):
+            distributed.barrier()
+
+    clock.start()
+    for _ in range(2):
+        if rank == 0:
+            sync.before_update = let_the_other_go
+            sync.step(next(steps), clock)
+        else:
+            distributed.barrier()
+            for _ in range(LATE_STEPS):
+                sync.step(next(steps), clock)
+            distributed.barrier()
+    distributed.barrier()
+    sync.drain()
+    return {"weights": weights(sync._model), "staleness": sync.counters()["staleness"]}
+
+
+def refused(rank: int) -> str:
+    """Message where rank 1 can open no file, so that it can't map the memory."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if rank == 1:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        prepared(rank)
+    except ValueError as error:
+        return str(error)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    return ""
+
+
+def lost_updates(rank: int) -> Tensor:
+    """Additions of 1 to each value by both ranks at once that are not in the sum."""
+    vector = nn.Parameter(torch.zeros(ADDED_VALUES, dtype=torch.float64))
+    places = [""]
+    if rank == 0:
+        memory = allocate_shared(room_for([vector], 2))
+        places = [memory.place]
+    distributed.broadcast_object_list(places, src=0)
+    if rank == 1:
+        other = map_shared(places[0])
+        assert other is not None
+        memory = other
+    counts, (shared,) = update_counts(memory, 2), shared_views(memory, [vector], 2)
+    one = torch.ones(ADDED_VALUES, dtype=torch.float64)
+    for _ in range(ADDS):
+        shared.add_(one)
+        counts[rank] += 1
+    distributed.barrier()
+    assert counts.tolist() == [ADDS, ADDS]
+    return 2 * ADDS - shared
+
+
+def killed(rank: int) -> tuple[str, list[str]]:
+    """Train until rank 1 is killed: the error of the other, and what it still has mapped."""
+    sync = prepared(rank)
+    steps, clock = batches_of_steps(sync._job), CpuClock()
+    clock.start()
+    for _ in range(STEPS):
+        sync.step(next(steps), clock)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    error = ""
+    try:
+        distributed.barrier()
+    except RuntimeError as raised:
+        error = str(raised)
+    sync.close()
+    del sync
+    mapped = Path("/proc/self/maps").read_text().splitlines()
+    return error, [line for line in mapped if "dtsweep-parameters" in line]
+
+
+def work(rank: int, folder: Path, ports: tuple[int, int]) -> None:
+    join(rank, workers=2, port=ports[0])
+    outcome = {"by_turns": by_turns(rank), "refused": refused(rank), "lost": lost_updates(rank)}
+    leave()
+    # A world of its own, as a killed rank's ends.
+    join(rank, workers=2, port=ports[1])
+    torch.save({**outcome, "killed": killed(rank) if rank == 0 else None}, folder / f"{rank}.pt")
+    if rank == 1:
+        killed(rank)
+
+
+Outcomes = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    folder, before = tmp_path_factory.mktemp("hogwild"), set(SHARED.iterdir())
+    multiprocessing.set_forkserver_preload(PRELOADED)
+    context = multiprocessing.get_context("forkserver")
+    ports = tuple(free_ports(2))
+    processes = [context.Process(target=work, args=(rank, folder, ports)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, -signal.SIGKILL]
+    left = [path.name for path in set(SHARED.iterdir()) - before if "dtsweep" in path.name]
+    assert left == []
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+def gradients(model: nn.Module, point: Point, batch: Tensor) -> list[Tensor]:
+    loss = point.workload.loss(model, batch)
+    return [gradient / point.workers for gradient in torch.autograd.grad(loss, model.parameters())]
+
+
+@torch.no_grad()
+def descend(model: nn.Module, velocities: list[Tensor], steps: list[Tensor]) -> None:
+    for parameter, velocity, gradient in zip(model.parameters(), velocities, steps, strict=True):
+        velocity.copy_(MOMENTUM * velocity + gradient)
+        parameter.sub_(LEARNING_RATE * velocity)
+
+
+def test_updates_in_a_known_order_are_sgd_with_gradients_of_earlier_weights(
+    outcomes: Outcomes,
+) -> None:
+    point, model = point_of("hogwild", workers=2), model_of(0)
+    # The state of an optimizer is a worker's own.
+    mine, other = ([torch.zeros_like(p) for p in model.parameters()] for _ in range(2))
+    first, second = (batches_of_steps(job_of(point, rank)) for rank in range(2))
+
+    def batch(steps: Iterator[Iterator[Tensor]]) -> Tensor:
+        (loaded,) = next(steps)
+        return loaded
+
+    for _ in range(2):
+        late = gradients(model, point, batch(first))
+        for _ in range(LATE_STEPS):
+            descend(model, other, gradients(model, point, batch(second)))
+        descend(model, mine, late)
+    way = torch.from_numpy(weights(model) - weights(model_of(0))).norm()
+    for of_rank in outcomes:
+        apart = torch.from_numpy(of_rank["by_turns"]["weights"] - weights(model)).norm()
+        assert apart <= 1e-12 * way
+
+
+def test_staleness_counts_the_updates_of_others_between_pass_and_update(
+    outcomes: Outcomes,
+) -> None:
+    assert outcomes[0]["by_turns"]["staleness"] == [LATE_STEPS] * 2
+    # Rank 0's update comes before the first pass of rank 1's next turn.
+    assert outcomes[1]["by_turns"]["staleness"] == [0] * (2 * LATE_STEPS)
+
+
+def test_a_worker_that_cannot_map_the_memory_is_refused_on_all_ranks(outcomes: Outcomes) -> None:
+    for of_rank in outcomes:
+        assert of_rank["refused"].startswith("hogwild needs all workers on one Linux host")
+        assert "placement=strict_pack" in of_rank["refused"]
+        assert "\n" not in of_rank["refused"]
+
+
+def test_updates_of_parallel_writers_are_lost_in_whole_vector_registers(
+    outcomes: Outcomes,
+) -> None:
+    lost = outcomes[0]["lost"]
+    assert lost.sum() > 0
+    assert lost.sum() < 0.5 * 2 * ADDS * ADDED_VALUES
+    # SSE has 2 values of 64 bits in a register, AVX 4.
+    pairs = lost.view(-1, 2)
+    assert torch.equal(pairs[:, 0], pairs[:, 1])
+
+
+def test_a_killed_worker_leaves_nothing_behind(outcomes: Outcomes) -> None:
+    error, mapped = outcomes[0]["killed"]
+    assert error
+    assert mapped == []
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_optimizer_that_replaces_parameters_is_refused() -> None:
+    class Replacing(torch.optim.SGD):
+        def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no loss
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.data = parameter.data - parameter.grad
+
+    sync = Hogwild(job_of(point_of("hogwild", workers=1), 0))
+    sync.prepare(model_of(0), Replacing)
+    sync.drain()
+    clock = CpuClock()
+    clock.start()
+    sync.step(next(batches_of_steps(sync._job)), clock)
+    with pytest.raises(ValueError, match="Replacing replaces the memory of parameters"):
+        sync.drain()
+
+
+@pytest.mark.usefixtures("alone")
+def test_shared_parameters_keep_type_and_strides() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last),
+        nn.Linear(3, 5).to(torch.bfloat16),
+    )
+    model.register_parameter("complex", nn.Parameter(torch.ones(3, dtype=torch.complex64)))
+    model.register_parameter("empty", nn.Parameter(torch.empty(0, 3)))
+    before = {name: (p.clone(), p.stride()) for name, p in model.named_parameters()}
+    sync = Hogwild(job_of(point_of("hogwild", workers=1), 0))
+    sync.prepare(model, torch.optim.SGD)
+    for name, parameter in model.named_parameters():
+        values, stride = before[name]
+        assert torch.equal(parameter, values)
+        assert (parameter.dtype, parameter.stride()) == (values.dtype, stride)
+
+
+def test_memory_of_another_process_is_recognized_by_its_mark() -> None:
+    memory = allocate_shared(64)
+    path, _, _ = memory.place.partition(":")
+    assert map_shared(f"{path}:{'0' * 64}") is None
+    assert map_shared(f"/proc/0/fd/0:{'0' * 64}") is None
+    assert map_shared(memory.place) is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "harness", "reason"),
+    [
+        ({"placement": "strict_pack"}, Harness(), None),
+        ({}, Harness(name="torchrun"), None),
+        ({"workers": 1}, Harness(), None),
+        ({}, Harness(), "hogwild needs placement=strict_pack"),
+        ({"placement": "strict_pack"}, Harness(has_gpus=True), "use CPUs alone"),
+    ],
+)
+def test_workers_of_one_node_and_its_memory_are_needed(
+    fields: dict[str, Any], harness: Harness, reason: str | None
+) -> None:
+    said = impossible(Point(**{"sync": "hogwild", "workers": 2, **fields}), harness)
+    assert said is None if reason is None else reason in (said or "")
