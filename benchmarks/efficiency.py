@@ -40,6 +40,7 @@ from dtsweep.analysis.statistical_efficiency import (
     text_of,
 )
 from dtsweep.hardware.fingerprint import cpu
+from dtsweep.report.efficiency_words import ratio_cell
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.modes import MODES
@@ -206,7 +207,11 @@ def measured(problem: str, variant: Variant, kept: Table) -> Row | None:
         traceback.print_exc()
         return None
     seconds = time.monotonic() - began
-    print(f"{problem} {variant.name}: {cell(row)}, {seconds:.0f} s", file=sys.stderr, flush=True)
+    print(
+        f"{problem} {variant.name}: {ratio_cell(row.ratio)}, {seconds:.0f} s",
+        file=sys.stderr,
+        flush=True,
+    )
     return row
 
 
@@ -245,30 +250,22 @@ def _ratio(curve: Curve, target: float) -> float | None:
     return None if count is None else count / SAMPLES
 
 
-def cell(row: Row) -> str:
-    """Ratio of a row with its interval."""
-    ratio = row.ratio
-    if ratio.mean is None:
-        return f"> {ratio.low:.2f}"
-    return f"{ratio.mean:.3f} ({ratio.low:.3f}–{ratio.high:.3f})"
-
-
 def tables(kept: Table) -> str:
     """Each problem with its rows."""
     texts = []
-    headers = ("variant", "check", "learning rate", "samples", "loss difference", "staleness")
-    for problem, one in kept.problems.items():
-        texts.append(f"{problem}: {one.settings}, `ddp` with {one.learning_rate}")
-        rows = []
-        for row in kept.of(problem):
-            mean, half = row.loss_difference
-            late = "" if row.staleness is None else f"{row.staleness:.1f}"
-            difference = f"{mean:.4f} ± {half:.4f}"
-            rows.append(
-                [row.name, row.check, f"{row.learning_rate:g}", cell(row), difference, late]
-            )
-        texts.append(table(headers, rows))
+    headers = ("variant", "learning rate", "samples", "loss difference", "staleness")
+    for problem, reference in kept.problems.items():
+        texts.append(f"{problem}: {reference.settings}, `ddp` with {reference.learning_rate}")
+        texts.append(table(headers, [_cells(row) for row in kept.of(problem)]))
     return "\n\n".join(texts)
+
+
+def _cells(row: Row) -> list[str]:
+    mean, half = row.loss_difference
+    late = "" if row.staleness is None else f"{row.staleness:.1f}"
+    name = f"{row.name} ({row.check})" if row.check else row.name
+    difference = f"{mean:.4f} ± {half:.4f}"
+    return [name, f"{row.learning_rate:g}", ratio_cell(row.ratio), difference, late]
 
 
 if __name__ == "__main__":

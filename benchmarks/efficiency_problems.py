@@ -152,7 +152,7 @@ PROBLEMS: Mapping[str, Problem] = {
     "regression": Problem(
         task=LinearRegression,
         optimizer="sgd",
-        learning_rates=(0.05, 0.1, 0.2, 0.4),
+        learning_rates=(0.05, 0.1, 0.2, 0.4, 0.8),
     ),
     "gpt": Problem(
         task=SmallGpt,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.sweep.compressions import COMPRESSIONS, reads_of
 from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import CHOSEN_FIELDS
 from dtsweep.sweep.values import Scalar
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ SAME_UPDATE = frozenset(
 
 Rows hold for all their values. A field that is not here must be equal.
 """
+
+
+NOT_MEASURED: Mapping[str, str] = {}
+"""Modes and compressions that change the update and have no row, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,12 +177,15 @@ def settings_of(values: Mapping[str, Any]) -> dict[str, Scalar]:
 
 
 def efficiency_of(
-    point: pd.Series[Any], *, table: Table | None = None, problem: str = LANGUAGE_MODEL
+    point: Mapping[str, Any] | pd.Series[Any],
+    *,
+    table: Table | None = None,
+    problem: str = LANGUAGE_MODEL,
 ) -> Row | None:
     """Find the row of a point: of its mode, compression, and all settings that change an update.
 
     Args:
-        point: a row of `over_launches` or `frontier`.
+        point: a row of `over_launches` or `frontier`, or columns of a `Point`.
         table: to look in; None for the one in the package.
         problem: of the row.
 
@@ -186,10 +194,10 @@ def efficiency_of(
     """
     import pandas as pd
 
-    names = ("sync", "compression", *point.index)
-    values = {name: None if pd.isna(point[name]) else point[name] for name in names}
-    is_known = values["compression"] is None or values["compression"] in COMPRESSIONS
-    if values["sync"] not in MODES or not is_known:
+    names = ("sync", "compression", *CHOSEN_FIELDS)
+    values = {name: point.get(name) for name in names}
+    values = {name: None if pd.isna(value) else value for name, value in values.items()}
+    if values["sync"] not in MODES or values["compression"] not in (None, *COMPRESSIONS):
         return None
     wanted = (values["sync"], values["compression"], settings_of(values))
     for row in (table or stored()).of(problem):
