@@ -153,6 +153,7 @@ def frontier_html(frontier: Frontier) -> str:
         **caution_columns(list(rows["caution"])),
     }
     lines += filter(None, [frontier.verdict_words, frontier.undecided, frontier.alone])
+    lines += frontier.efficiency
     return _block(lines, columns)
 
 

@@ -23,8 +23,8 @@ def report_json(content: Content) -> dict[str, Any]:
         `dtsweep.report.recommendation`, for the highest throughput) with `advice` (the sentences of
         each, or why there is none), `doubts`, `limits`, `worth` and `notes` (texts), `bottlenecks`
         (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`, `model_digest`, and
-        the words of each: `words`, `undecided`, `alone`, `dominated`), `frontier`, `scaling`,
-        `scaling_per_node`, `worthwhile`, `laws` and `canaries` (rows of the functions of
+        the words of each: `words`, `undecided`, `alone`, `dominated`, `efficiency`), `frontier`,
+        `scaling`, `scaling_per_node`, `worthwhile`, `laws` and `canaries` (rows of the functions of
         `dtsweep.analysis`), `hypervolume` (rows of it), `differences` (rows of `difference` between
         the highest throughput of each frontier, `point_a`, and the highest of its other points,
         `point_b`), `implausible` (trials whose numbers can't all be true, and why), `unmeasured`
@@ -69,13 +69,14 @@ def _differences_of(frontier: Frontier) -> list[dict[str, Any]]:
     return [product | row for row in records_of(frontier.difference)]
 
 
-def _words_of(frontier: Frontier) -> dict[str, str | None]:
+def _words_of(frontier: Frontier) -> dict[str, Any]:
     """Give the sentences of a report on a frontier, with the keys that identify it."""
     names = ("semantics", "model_digest", "undecided", "alone")
     words = {
         "title": frontier.name,
         "words": frontier.verdict_words,
         "dominated": frontier.dominated_count,
+        "efficiency": frontier.efficiency,
     }
     return words | {name: getattr(frontier, name) for name in names}
 

@@ -13,6 +13,7 @@ from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.spread import of_environment
 from dtsweep.inference.verdicts import Method, Verdict
 from dtsweep.report.doubts import ONE_LAUNCH_SHOWS
+from dtsweep.report.efficiency_words import efficiency_lines
 from dtsweep.report.labels import (
     argument_columns,
     model_columns,
@@ -133,6 +134,11 @@ class Frontier:
         Points without step time or throughput are neither here nor on the frontier.
         """
         return self.points[~self.points["on_frontier"] & self.points["standing"].notna()]
+
+    @cached_property
+    def efficiency(self) -> list[str]:
+        """Sentences on the samples that updates of `shown` points need, if they are not exact."""
+        return efficiency_lines(self.shown)
 
     @property
     def dominated_count(self) -> str:

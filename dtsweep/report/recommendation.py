@@ -14,6 +14,7 @@ from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
 from dtsweep.report.answer import evidence, headline
 from dtsweep.report.code import point_code, settings_of
+from dtsweep.report.efficiency_words import efficiency_json, efficiency_words
 from dtsweep.report.labels import model_columns, model_label, trial_label
 from dtsweep.report.program import training_code, why_no_training
 from dtsweep.report.records import records_of
@@ -145,11 +146,8 @@ def in_words(
         *_left_out(recommendation),
         *alternatives(recommendation, varying),
     ]
-    if point["semantics"] != "exact":
-        lines.append(
-            f"Its updates are {point['semantics']}: what that costs in samples to a loss was not "
-            "measured."
-        )
+    if words := efficiency_words(point):
+        lines.append(f"Its updates are {point['semantics']}; {words}.")
     return lines
 
 
@@ -182,7 +180,9 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
         `over_launches`), `settings` (those that are not the default), `code` (`point`; `training`
         in plain PyTorch or null, then `no_training` names the settings that torch alone does not
         have; `command` that starts a script of the user in a shell, else null; all null of an
-        imported point), `answer` (one of
+        imported point), `efficiency` (samples that its updates need on a small model, in those of
+        `ddp`: `samples_ratio` with its interval; null where updates are exact or it was not
+        measured), `answer` (one of
         `dtsweep.inference.verdicts.Answer`), `is_decided`, `zone`, `confidence`, `others` and
         `alternatives` (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible`
         (counts of points left out), `undecided` (rows of points at a limit of the condition),
@@ -198,6 +198,7 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
         "point": records_of(recommendation.point.to_frame().T.infer_objects())[0],
         "settings": settings_of(recommendation.point),
         "code": code,
+        "efficiency": efficiency_json(recommendation.point),
         "answer": recommendation.answer,
         "is_decided": recommendation.is_decided,
         "zone": recommendation.zone,

@@ -10,6 +10,7 @@ from dtsweep.errors import SHOWN, one_line, shortened
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.answer import goal_in_words
 from dtsweep.report.content import Content, Scaling
+from dtsweep.report.efficiency_words import efficiency_words
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.scaling_words import WORTH_RULE
 from dtsweep.report.sketch import MARKERS, sketch
@@ -132,7 +133,11 @@ def _frontier_in_short(frontier: Frontier) -> str:
         return f"{frontier.name}: {frontier.empty_because}"
     best = rows.sort_values("samples_per_s").iloc[-1]
     rate = format_rate(best["samples_per_s"], *ends_of(best, "samples_per_s"))
-    return f"{frontier.name}: {count_of(len(rows), 'point')}, up to {rate} samples/s."
+    words = efficiency_words(best)
+    return (
+        f"{frontier.name}: {count_of(len(rows), 'point')}, up to {rate} samples/s"
+        f"{f'; {words}' if words else ''}."
+    )
 
 
 def _scaling_in_short(scaling: Scaling, recommended: Sequence[str]) -> str:
@@ -243,6 +248,8 @@ def _print_frontier(
         _print_points(frontier, dominated, tables, console=console)
     if frontier.verdict_words is not None and show_all:
         say(console, frontier.verdict_words)
+    if frontier.efficiency:
+        say(console, "\n".join(frontier.efficiency))
 
 
 def _best_of(frontier: Frontier, *, show_all: bool) -> pd.DataFrame:

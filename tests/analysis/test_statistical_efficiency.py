@@ -1,0 +1,144 @@
+"""Samples to a loss: the estimator on made curves, the stored table, and the row of a point."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks.efficiency import variants
+from benchmarks.samples_to_target import loss_at, samples_to
+from dtsweep.analysis.statistical_efficiency import (
+    NOT_MEASURED,
+    Row,
+    Table,
+    efficiency_of,
+    stored,
+    table_of,
+    text_of,
+)
+from dtsweep.sweep.compressions import COMPRESSIONS
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import Point
+
+SAMPLES = np.arange(0, 4001, 50)
+END = 1000
+"""Samples after which the reference ends."""
+
+
+def losses(slowness: float, *, noise: float = 0.0, seed: int = 0) -> list[float]:
+    """Held-out losses of a run that needs so many times the samples of the reference."""
+    exact = 1 / (1 + SAMPLES / 200 / slowness)
+    return list(exact * (1 + noise * np.random.default_rng(seed).normal(size=len(exact))))
+
+
+def row_of(ratios: list[float | None], **fields: object) -> Row:
+    values = {
+        "problem": "gpt",
+        "sync": "local_sgd",
+        "compression": None,
+        "settings": {"sync_period": 8},
+        "learning_rate": 0.1,
+        "limit": 4.0,
+        "ratios": ratios,
+        "loss_differences": [0.1, 0.2],
+        "staleness": None,
+        "date": "2026-11-27",
+        "machine": "a machine",
+    }
+    return Row(**{**values, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("slowness", [0.5, 1.0, 1.3, 3.0])
+def test_a_run_that_needs_so_many_times_the_samples_has_that_ratio(slowness: float) -> None:
+    target = loss_at(END, list(SAMPLES), losses(1))
+    reached = samples_to(target, list(SAMPLES), losses(slowness))
+    assert reached == pytest.approx(slowness * END, rel=1e-3)
+
+
+@pytest.mark.parametrize("slowness", [0.7, 1.0, 1.6])
+def test_noise_biases_no_ratio_and_its_interval_holds_the_truth(slowness: float) -> None:
+    """The first loss below the target would come 20 % too early with this noise."""
+    covered, means = 0, []
+    for draw in range(100):
+        ratios: list[float | None] = []
+        for seed in range(5):
+            noisy = losses(1, noise=0.05, seed=1000 * draw + seed)
+            target = loss_at(END, list(SAMPLES), noisy)
+            other = losses(slowness, noise=0.05, seed=1000 * draw + 500 + seed)
+            reached = samples_to(target, list(SAMPLES), other)
+            assert reached is not None
+            ratios.append(reached / END)
+        ratio = row_of(ratios).ratio
+        assert ratio.mean is not None
+        assert ratio.high is not None
+        means.append(math.log(ratio.mean / slowness))
+        covered += ratio.low <= slowness <= ratio.high
+    assert abs(np.mean(means)) < 0.02
+    assert 88 <= covered <= 99
+
+
+def test_a_loss_that_is_not_reached_or_not_finite_is_never_interpolated() -> None:
+    target = loss_at(END, list(SAMPLES), losses(1))
+    assert samples_to(target, list(SAMPLES), losses(5)) is None
+    assert samples_to(target, [0, 50, 100], [1.0, math.nan, math.inf]) is None
+
+
+def test_where_a_seed_does_not_reach_the_loss_there_is_a_lower_limit_alone() -> None:
+    some = row_of([1.5, None, 2.0, 3.0, 2.5]).ratio
+    none = row_of([None] * 5).ratio
+    assert (some.mean, some.low, some.high) == (None, 1.5, None)
+    assert (none.mean, none.low, none.high) == (None, 4.0, None)
+
+
+def test_a_mean_is_geometric_with_an_interval_by_students_t() -> None:
+    ratio = row_of([1.0, 2.0, 4.0]).ratio
+    # Logarithms: ln 2 ± 4.303 ln 2 / √3.
+    half = 4.3027 * math.log(2) / math.sqrt(3)
+    expected = [2.0, 2 * math.exp(-half), 2 * math.exp(half)]
+    assert [ratio.mean, ratio.low, ratio.high] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_point_has_the_row_of_its_own_settings_and_no_other() -> None:
+    plain, coded = row_of([1.2, 1.3]), {"compression": "topk", "sync": "ddp"}
+    lossy = row_of([1.4, 1.5], settings={"compression_ratio": 0.01}, **coded)
+    check = row_of([1.0, 1.0], sync="ddp", settings={}, check="other seeds")
+    table = Table(rows=[check, lossy, plain])
+
+    def found(**fields: object) -> Row | None:
+        point = Point(workers=2, **fields)  # type: ignore[arg-type]
+        return efficiency_of(point.columns(), table=table)
+
+    assert found(sync="local_sgd") is plain
+    assert found(sync="local_sgd", sync_period=4) is None
+    assert found(sync="local_sgd", compression="topk") is None
+    assert found(sync="ddp") is None
+    assert found(sync="ddp", compression="topk", bucket_bytes=100) is lossy
+    assert found(sync="ddp", compression="topk", compression_coding="zstd") is lossy
+    assert found(sync="ddp", compression="topk", compression_ratio=0.1) is None
+    assert efficiency_of({"sync": "of_a_package"}, table=table) is None
+    assert efficiency_of({"sync": "local_sgd", "sync_period": math.nan}, table=table) is None
+
+
+def test_what_is_written_is_read() -> None:
+    table = stored()
+    assert table_of(text_of(table)) == table
+    assert table.of("gpt")
+
+
+def test_every_mode_and_compression_that_changes_the_update_has_a_row_or_is_listed() -> None:
+    named = {row.compression or row.sync for row in stored().of("gpt") if not row.check}
+    changing = {variant.fields.get("compression", variant.fields["sync"]) for variant in variants()}
+    exact = {name for name in MODES if Point(sync=name).semantics == "exact"}
+    assert named | set(NOT_MEASURED) | exact == {*MODES, *COMPRESSIONS}
+    assert not named & set(NOT_MEASURED)
+    assert changing >= {*MODES, *COMPRESSIONS} - exact
+
+
+def test_the_checks_of_the_method_hold() -> None:
+    for problem in stored().problems:
+        others, exact = (row.ratio for row in stored().of(problem) if row.check)
+        assert others.high is not None
+        assert others.low < 1 < others.high
+        assert exact.mean == pytest.approx(1, abs=1e-3)
