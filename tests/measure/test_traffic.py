@@ -62,7 +62,13 @@ def bytes_of(name: str, ranks: int) -> float:
         "ring": 2 * other * whole,
         "tree": 2 * other * whole,
         "local_sgd": 2 * other * whole / PERIOD,
-    }[name.partition(" ")[0]]
+        "diloco": 2 * other * whole / PERIOD,
+    }[name.partition(" ")[0]] * copies_of(name)
+
+
+def copies_of(name: str) -> int:
+    """Tensors as large as the parameters that travel: of an averaged state of Adam two more."""
+    return 1 + 2 * (VARIANTS[name].get("local_momentum") == "average")
 
 
 def payload_of(compression: str) -> float:
@@ -95,6 +101,7 @@ def compressed_bytes_of(name: str, ranks: int) -> float:
         "zero1": sent + other * model_bytes(),
         "hierarchical": 1.5 * model_bytes() + 2 * (nodes - 1) / nodes * payload / 2,
         "local_sgd": sent / PERIOD,
+        "diloco": sent / PERIOD,
     }[mode]
 
 
@@ -110,6 +117,8 @@ def messages_of(name: str, ranks: int) -> float:
         "ring": 2 * (ranks - 1),
         "tree": 2 * (ranks - 1) / ranks,
         f"local_sgd sync_period={PERIOD}": 1 / PERIOD,
+        f"local_sgd sync_period={PERIOD} after synchronous_steps": 3 / PERIOD,
+        f"diloco sync_period={PERIOD}": 1 / PERIOD,
     }[name]
 
 

@@ -42,8 +42,8 @@ class Forked:
 
 def other_than_default(field: str) -> Any:
     if AXES[field].choices:
-        return AXES[field].choices[0]
-    return not DEFAULTS[field] if isinstance(DEFAULTS[field], bool) else 4
+        return next(choice for choice in AXES[field].choices if choice != DEFAULTS[field])
+    return not DEFAULTS[field] if isinstance(DEFAULTS[field], bool) else AXES[field].most or 4
 
 
 def test_a_field_that_the_mode_does_not_read() -> None:
