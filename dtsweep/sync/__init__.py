@@ -19,6 +19,8 @@ reading order:
     server_shard    a shard of the parameter server
     wrapped         what the modes share that wrap the model by `DistributedDataParallel`
     after_backward  what the modes share that exchange when backward is done
+    changes         changes of parameters since workers agreed, and their mean
+    local_steps     what the modes share whose workers train alone for a period
 
 and a file for each mode or family of modes, named in `dtsweep.sweep.modes`; none imports another.
 """

@@ -75,7 +75,10 @@ def test_settings_that_vary_are_categories_or_numbers() -> None:
 
 def test_a_point_has_the_setups_of_its_trial() -> None:
     rows = trials(
-        {"sync": "local_sgd", "sync_period": 4, "workers": 4, "overlap": None},
+        {
+            **{"sync": "local_sgd", "sync_period": 4, "local_momentum": "keep"},
+            **{"workers": 4, "overlap": None},
+        },
         {"sync": "ddp", "compression": "topk", "compression_ratio": 0.01, "overlap": True},
         samples_per_s=1.0,
         workload=None,
@@ -88,7 +91,7 @@ def test_a_point_has_the_setups_of_its_trial() -> None:
     encoding = encoding_of(rows, settings_of_points(points))
     of_trials = measured_of(rows, encoding)[0]
     of_points = setups_of(points, encoding)
-    # All points that read `overlap` have it.
+    # All points that read `overlap` have it, and as many keep their momentum.
     assert encoding.categories == ("sync", "compression")
     for name in ("workers", "nodes", "micro_batch", "period", "payload"):
         assert getattr(of_trials, name).tolist() == getattr(of_points, name).tolist()
@@ -157,7 +160,8 @@ def test_settings_of_the_first_steps_and_of_an_outer_step_are_no_columns() -> No
         Point(sync="diloco", outer_learning_rate=0.5),
         Point(sync="diloco", outer_momentum=0.5),
     ]
-    encoding = encoding_of(trials({}, samples_per_s=1.0), settings_of_points(points))
+    of_ddp = trials({}, samples_per_s=1.0, overlap=True, workload=None, workload_layers=None)
+    encoding = encoding_of(of_ddp, settings_of_points(points))
     assert encoding.categories == ("sync",)
     assert not encoding.numbers
 

@@ -95,6 +95,13 @@ def test_a_mode_carries_a_compression_or_has_its_reason_not_to(mode: str, name: 
     assert impossible(Point(sync=mode, compression=name)) == reason
 
 
+def test_momentum_of_an_optimizer_without_state() -> None:
+    averaged = Point(sync="local_sgd", local_momentum="average")
+    assert impossible(averaged) == "optimizer=sgd has no state, so local_momentum=average is keep"
+    assert impossible(replace(averaged, optimizer="momentum")) is None
+    assert impossible(replace(averaged, workload=Own())) is None
+
+
 def test_plain_ddp_carries_every_way_in_which_payloads_come_together() -> None:
     assert MODES["ddp"].carries == EXCHANGES
 
@@ -307,6 +314,7 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="fsdp", compression="topk"), Harness()),
     (Point(sync="tree", compression="int8", compression_coding="zstd"), Harness()),
     (Point(sync="hierarchical", compression="powersgd"), Harness()),
+    (Point(sync="local_sgd", local_momentum="reset"), Harness()),
     (Point(overlap=False, bucket_bytes=1), Harness()),
     (Point(sync="hsdp", node_size=2), Harness()),
     (Point(sync="fsdp", reshard="never"), Harness()),
