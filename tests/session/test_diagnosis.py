@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from dtsweep import workloads
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session.diagnosis import Diagnosis, Ranks, ended_as, phase_of, verdict_on
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import task_of
+from tests.outcomes import Tokens
 
 OK, LOST, NAN = (RankResult(status=status) for status in ("ok", "collateral", "nan"))
 HANG = Diagnosis(status="hang", reason="no answer from rank 1")
@@ -48,8 +48,8 @@ def test_an_attempt_ended_as_its_ranks_say_where_all_came_to_their_end(
     ],
 )
 def test_the_limit_of_a_warm_up_is_named_with_what_comes_before_it(steps: int, words: str) -> None:
-    sweep = Sweep(workload=workloads.Gpt(), axes={"workers": [2]})
-    point = Point(workers=2, sync="local_sgd", synchronous_steps=steps)
+    sweep = Sweep(workload=Tokens(), axes={})
+    point = Point(sync="local_sgd", synchronous_steps=steps, workload=Tokens())
     assert phase_of(task_of(sweep, point), is_warm=False) == words
 
 
