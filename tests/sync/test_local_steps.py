@@ -190,7 +190,8 @@ class Optimizer:
             return x - LEARNING_RATE * gradient
         if self.name == "adagrad":
             self.moments[1] = self.moments[1] + gradient**2
-            return x - LEARNING_RATE * gradient / (np.sqrt(self.moments[1]) + 1e-10)
+            root: Weights = np.sqrt(self.moments[1]) + 1e-10
+            return x - LEARNING_RATE * gradient / root
         if self.name == "momentum":
             self.moments[0] = 0.9 * self.moments[0] + gradient
             return x - LEARNING_RATE * self.moments[0]
@@ -213,17 +214,19 @@ def gradient(case: Case, x: Weights, batch: Tensor) -> tuple[Weights, float]:
 
 def mean_of(case: Case, changes: list[Weights], residuals: list[Weights]) -> Weights:
     """Mean of the workers' changes; with `topk` of what each sends, which leaves residuals."""
-    if "compression" not in case.fields:
-        return np.mean(changes, axis=0)
     sent = []
     for change, residual in zip(changes, residuals, strict=True):
+        if "compression" not in case.fields:
+            sent.append(change)
+            continue
         values = residual + change
         kept = np.zeros_like(values)
         largest = np.argsort(-np.abs(values))[: int(np.ceil(TOP * len(values)))]
         kept[largest] = values[largest]
         residual[:] = values - kept
         sent.append(kept)
-    return np.mean(sent, axis=0)
+    mean: Weights = np.mean(sent, axis=0)
+    return mean
 
 
 def by_hand(case: Case, workers: int) -> Weights:
