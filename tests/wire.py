@@ -70,6 +70,12 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "gossip": {},
     "gossip topology=exponential": {"topology": "exponential"},
     f"federated sync_period={PERIOD}": {"sync_period": PERIOD, "participation": 0.5},
+    f"local_sgd sync_period={PERIOD} after synchronous_steps": {
+        "sync_period": PERIOD,
+        "synchronous_steps": PERIOD,
+        "local_momentum": "average",
+    },
+    f"diloco sync_period={PERIOD}": {"sync_period": PERIOD},
     **{
         f"ddp {name}": {"overlap": False, "compression": name, **LARGER.get(name, {})}
         for name in COMPRESSIONS
@@ -84,6 +90,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "tree bf16": {"compression": "bf16"},
     "hierarchical int8": {"node_size": 2, "compression": "int8"},
     "local_sgd int8": {"sync_period": PERIOD, "compression": "int8"},
+    "diloco int8": {"sync_period": PERIOD, "compression": "int8"},
 }
 """Points by mode and what is set; every mode without Ray, and every compression, is in it."""
 
@@ -175,7 +182,7 @@ class Trained:
         model: Any = torch.compile(plain, backend=compiled) if compiled else plain
         self.mode.prepare(model, functools.partial(make_optimizer, point=self.point))
         self.clock.start()
-        self.run(PERIOD)
+        self.run(self.point.first_steps + PERIOD)
 
     def run(self, steps: int = STEPS, *, without: Sequence[str] = ()) -> None:
         for _ in range(steps):

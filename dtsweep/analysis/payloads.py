@@ -13,6 +13,7 @@ from dtsweep.analysis.setting_values import (
     text_of,
 )
 from dtsweep.analysis.settings import Settings
+from dtsweep.model.memory_terms import STATE_SHARES
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 
 Payloads: TypeAlias = Mapping[tuple[str, str], float]
@@ -39,12 +40,27 @@ def measured_payloads(measured: Sequence[Settings], sent: Sequence[float]) -> Pa
         if compression_name(one) != "none" and whole and count > 0:
             for mode in (one["sync"], ""):
                 key = (mode, _full_name(one))
-                shares.setdefault(key, []).append(count / median(whole))
+                state = _averaged_state(one)
+                shares.setdefault(key, []).append(count / median(whole) * (1 + state) - state)
     return {name: median(values) for name, values in shares.items()}
 
 
 def payload_of(settings: Settings, payloads: Payloads) -> float:
-    """Bytes of an exchange as a share of those without compression; 1 where it is unknown."""
+    """Bytes of an exchange as a share of those without compression; 1 where it is unknown.
+
+    Optimizer state that is averaged travels whole, in addition.
+    """
+    return _share_of_values(settings, payloads) + _averaged_state(settings)
+
+
+def _averaged_state(settings: Settings) -> float:
+    """Bytes of averaged optimizer state by those of parameters; 0 where its size is unknown."""
+    if settings.get("local_momentum") != "average":
+        return 0.0
+    return STATE_SHARES.get(settings.get("optimizer") or "", 0.0)
+
+
+def _share_of_values(settings: Settings, payloads: Payloads) -> float:
     info = compression_info(settings)
     full_name = _full_name(settings)
     own = payloads.get((settings["sync"], full_name))

@@ -12,7 +12,10 @@ from dtsweep.sweep.modes import mode_in_results
 from dtsweep.sweep.point import CHOSEN_FIELDS
 from dtsweep.sweep.values import ARGS
 
-WITHOUT_EFFECT = ("learning_rate",)
+WITHOUT_EFFECT = (
+    *("learning_rate", "synchronous_steps"),
+    *("outer_learning_rate", "outer_momentum"),
+)
 """Settings that the step time doesn't depend on."""
 
 JOINED = ("compression", "compression_coding")

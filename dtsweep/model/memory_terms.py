@@ -122,6 +122,11 @@ def moments_of(setting: Setting) -> Moments:
         return _of_shards(setting)
     if setting.sync in ("local_sgd", "ring", "tree", "hierarchical"):
         return _of_whole_models(setting)
+    if setting.sync == "diloco":
+        # Parameters, those of the period's start, changes, and the outer optimizer's momentum.
+        gradients = Held(parameters=1)
+        kept = Held(parameters=4, state=1)
+        return _with_copies(setting, kept, update=gradients + setting.update)
     if setting.sync == "parameter_server":
         # The state is on the servers.
         return _with_copies(setting, Held(parameters=1), update=Held(parameters=1, largest=1))

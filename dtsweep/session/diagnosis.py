@@ -251,7 +251,7 @@ async def why_silent(
     """
     calls = (on_node(str(facts.node_id), write_stacks, facts.pid) for facts in ranks.facts.values())
     states = dict(zip(ranks.facts, await asyncio.gather(*calls), strict=True))
-    phase = _phase(task, is_warm=is_warm)
+    phase = phase_of(task, is_warm=is_warm)
     dead = [rank for rank in ranks.members if states[rank] in ENDED]
     if dead:
         logs = await _logs_of(dead, ranks)
@@ -287,7 +287,7 @@ async def why_silent(
     return Diagnosis(status="hang", reason=reason, rank=rank)
 
 
-def _phase(task: Task, *, is_warm: bool) -> str:
+def phase_of(task: Task, *, is_warm: bool) -> str:
     """The time after which ranks count as silent, in words."""
     measure = task.measure
     if is_warm:
@@ -299,8 +299,8 @@ def _phase(task: Task, *, is_warm: bool) -> str:
         )
     if first := task.point.first_steps:
         return (
-            f"max_warmup_seconds={measure.max_warmup_seconds:g}, in which {first} first steps come "
-            "before the warm-up; raise it, or take fewer"
+            f"max_warmup_seconds={measure.max_warmup_seconds:g} (raise it, or take fewer than the "
+            f"{first} steps before the warm-up)"
         )
     return f"{measure.max_warmup_seconds:g} s of warm-up"
 

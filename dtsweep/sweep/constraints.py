@@ -152,6 +152,14 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="{point.compression} needs whole matrices, {point.sync} exchanges pieces of them",
     ),
     Constraint(
+        applies=lambda point, _: (
+            point.local_momentum != DEFAULTS["local_momentum"]
+            and point.optimizer == "sgd"
+            and not point.has_own_optimizer
+        ),
+        reason="optimizer=sgd has no state, so local_momentum={point.local_momentum} is keep",
+    ),
+    Constraint(
         applies=lambda point, _: not point.overlap and point.bucket_bytes is not None,
         reason="with overlap=False all gradients travel together, in one bucket: "
         "bucket_bytes is not read",

@@ -525,8 +525,8 @@ class Point:
     def reads(self) -> Mapping[str, Any]:
         """Fields of `CHOSEN_FIELDS` that its mode and compression read, with their own defaults.
 
-        >>> sorted(Point(sync="hierarchical", compression="topk").reads)
-        ['bucket_bytes', 'compression_ratio', 'node_size']
+        >>> sorted(Point(sync="hierarchical", compression="powersgd").reads)
+        ['bucket_bytes', 'compression_rank', 'node_size']
         """
         return {**self.mode.reads, **reads_of(self.compression)}
 

@@ -21,6 +21,8 @@ reading order:
     wrapped         what the modes share that wrap the model by `DistributedDataParallel`
     after_backward  what the modes share that exchange when backward is done
     local_updates   what the modes share whose workers train alone between exchanges
+    changes         changes of parameters since workers agreed, and their mean
+    local_steps     what the modes share whose workers train alone for a period
 
 and a file for each mode or family of modes, named in `dtsweep.sweep.modes`; none imports another.
 """

@@ -86,7 +86,8 @@ class LocalSgd(LocalStepsMode):
     def expected_bytes(self) -> float | None:
         """An all-reduce of all parameters every period, and of state that is averaged."""
         ranks = self._job.point.workers
-        exchanged = [list(self._model.parameters()), *self._averaged_state()]
+        parameters: list[Tensor] = list(self._model.parameters())
+        exchanged = [parameters, *self._averaged_state()]
         whole_bytes = sum(map(_bytes_in_one_type, exchanged))
         return 2 * (ranks - 1) / ranks * whole_bytes / self._job.point.period
 

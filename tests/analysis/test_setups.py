@@ -75,7 +75,10 @@ def test_settings_that_vary_are_categories_or_numbers() -> None:
 
 def test_a_point_has_the_setups_of_its_trial() -> None:
     rows = trials(
-        {"sync": "local_sgd", "sync_period": 4, "workers": 4, "overlap": None},
+        {
+            **{"sync": "local_sgd", "sync_period": 4, "local_momentum": "keep"},
+            **{"workers": 4, "overlap": None},
+        },
         {"sync": "ddp", "compression": "topk", "compression_ratio": 0.01, "overlap": True},
         samples_per_s=1.0,
         workload=None,
@@ -88,7 +91,7 @@ def test_a_point_has_the_setups_of_its_trial() -> None:
     encoding = encoding_of(rows, settings_of_points(points))
     of_trials = measured_of(rows, encoding)[0]
     of_points = setups_of(points, encoding)
-    # All points that read `overlap` have it.
+    # All points that read `overlap` have it, and as many keep their momentum.
     assert encoding.categories == ("sync", "compression")
     for name in ("workers", "nodes", "micro_batch", "period", "payload"):
         assert getattr(of_trials, name).tolist() == getattr(of_points, name).tolist()
@@ -127,6 +130,40 @@ def test_a_payload_is_compared_with_trials_that_differ_in_the_compression_alone(
         sync="local_sgd",
     )
     assert measured_of(rows)[0].payload.tolist() == [1.0, 1.0, 0.5]
+
+
+def test_averaged_state_travels_whole_next_to_what_is_compressed() -> None:
+    averaged = {"optimizer": "adamw", "local_momentum": "average"}
+    rows = trials(
+        {"bytes_sent_per_step": 3000.0},
+        {"bytes_sent_per_step": 2500.0, "compression": "powersgd"},
+        samples_per_s=1.0,
+        sync="local_sgd",
+        **averaged,
+    )
+    assert measured_of(rows)[0].payload.tolist() == [3.0, 2.5]
+    points = [
+        Point(sync="local_sgd", **averaged),
+        Point(sync="local_sgd", compression="fp16", **averaged),
+        Point(sync="local_sgd", optimizer="adamw"),
+        Point(sync="diloco", compression="fp16"),
+    ]
+    setups = setups_of(points, encoding_of(rows))
+    assert setups.payload.tolist() == [3.0, 2.5, 1.0, 0.5]
+    assert setups.period.tolist() == [8.0, 8.0, 8.0, 50.0]
+
+
+def test_settings_of_the_first_steps_and_of_an_outer_step_are_no_columns() -> None:
+    points = [
+        Point(sync="local_sgd"),
+        Point(sync="local_sgd", synchronous_steps=8),
+        Point(sync="diloco", outer_learning_rate=0.5),
+        Point(sync="diloco", outer_momentum=0.5),
+    ]
+    of_ddp = trials({}, samples_per_s=1.0, overlap=True, workload=None, workload_layers=None)
+    encoding = encoding_of(of_ddp, settings_of_points(points))
+    assert encoding.categories == ("sync",)
+    assert not encoding.numbers
 
 
 def test_a_server_gets_one_payload_of_each_worker() -> None:

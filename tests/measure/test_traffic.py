@@ -64,7 +64,13 @@ def bytes_of(name: str, ranks: int) -> float:
         "local_sgd": 2 * other * whole / PERIOD,
         "gossip": min(2, ranks - 1) * whole if "topology" not in name else whole,
         "federated": (ranks // 2 + ranks - 2) / ranks * whole / PERIOD,
-    }[name.partition(" ")[0]]
+        "diloco": 2 * other * whole / PERIOD,
+    }[name.partition(" ")[0]] * copies_of(name)
+
+
+def copies_of(name: str) -> int:
+    """Tensors as large as the parameters that travel: of an averaged state of Adam two more."""
+    return 1 + 2 * (VARIANTS[name].get("local_momentum") == "average")
 
 
 def payload_of(compression: str) -> float:
@@ -97,6 +103,7 @@ def compressed_bytes_of(name: str, ranks: int) -> float:
         "zero1": sent + other * model_bytes(),
         "hierarchical": 1.5 * model_bytes() + 2 * (nodes - 1) / nodes * payload / 2,
         "local_sgd": sent / PERIOD,
+        "diloco": sent / PERIOD,
     }[mode]
 
 
@@ -116,6 +123,8 @@ def messages_of(name: str, ranks: int) -> float:
         "gossip topology=exponential": 1,
         # Half of the workers send to each other, then each to all.
         f"federated sync_period={PERIOD}": (ranks // 2 + ranks - 2) / 2 / PERIOD,
+        f"local_sgd sync_period={PERIOD} after synchronous_steps": 3 / PERIOD,
+        f"diloco sync_period={PERIOD}": 1 / PERIOD,
     }[name]
 
 

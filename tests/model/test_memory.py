@@ -26,6 +26,7 @@ def terms(sync: str, *, state: float = 2.0, **more: Any) -> Moments:
         (terms("ring").exchange, Held(parameters=2.25, state=1)),
         (terms("tree").exchange, Held(parameters=3, state=1)),
         (terms("local_sgd").update, Held(parameters=2, state=1, largest=2)),
+        (terms("diloco").update, Held(parameters=5, state=1, largest=2)),
         (terms("hierarchical").exchange, Held(parameters=2, state=1, fixed=24 * 2**20)),
         (terms("parameter_server").update, Held(parameters=2, largest=1)),
         (terms("fsdp").exchange, Held(parameters=0.5, state=0.25, block=3.5)),

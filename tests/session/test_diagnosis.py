@@ -7,7 +7,11 @@ import asyncio
 import pytest
 
 from dtsweep.metrics.rank_result import RankResult
-from dtsweep.session.diagnosis import Diagnosis, Ranks, ended_as, verdict_on
+from dtsweep.session.diagnosis import Diagnosis, Ranks, ended_as, phase_of, verdict_on
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.task import task_of
+from tests.outcomes import Tokens
 
 OK, LOST, NAN = (RankResult(status=status) for status in ("ok", "collateral", "nan"))
 HANG = Diagnosis(status="hang", reason="no answer from rank 1")
@@ -34,6 +38,19 @@ def test_an_attempt_ended_as_its_ranks_say_where_all_came_to_their_end(
     verdict: Diagnosis | None, results: dict[int, RankResult], status: str
 ) -> None:
     assert ended_as(verdict, results, workers=2)[0] == status
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        (0, "600 s of warm-up"),
+        (9, "max_warmup_seconds=600 (raise it, or take fewer than the 9 steps before the warm-up)"),
+    ],
+)
+def test_the_limit_of_a_warm_up_is_named_with_what_comes_before_it(steps: int, words: str) -> None:
+    sweep = Sweep(workload=Tokens(), axes={})
+    point = Point(sync="local_sgd", synchronous_steps=steps, workload=Tokens())
+    assert phase_of(task_of(sweep, point), is_warm=False) == words
 
 
 def test_a_trainer_that_returned_is_not_said_to_have_raised_none() -> None:

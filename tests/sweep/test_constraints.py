@@ -42,8 +42,8 @@ class Forked:
 
 def other_than_default(field: str) -> Any:
     if AXES[field].choices:
-        return AXES[field].choices[0]
-    return not DEFAULTS[field] if isinstance(DEFAULTS[field], bool) else 4
+        return next(choice for choice in AXES[field].choices if choice != DEFAULTS[field])
+    return not DEFAULTS[field] if isinstance(DEFAULTS[field], bool) else AXES[field].most or 4
 
 
 def test_a_field_that_the_mode_does_not_read() -> None:
@@ -93,6 +93,13 @@ def test_a_mode_carries_a_compression_or_has_its_reason_not_to(mode: str, name: 
     elif info.needs_matrices and MODES[mode].exchanges_pieces:
         reason = f"{name} needs whole matrices, {mode} exchanges pieces of them"
     assert impossible(Point(sync=mode, compression=name)) == reason
+
+
+def test_momentum_of_an_optimizer_without_state() -> None:
+    averaged = Point(sync="local_sgd", local_momentum="average")
+    assert impossible(averaged) == "optimizer=sgd has no state, so local_momentum=average is keep"
+    assert impossible(replace(averaged, optimizer="momentum")) is None
+    assert impossible(replace(averaged, workload=Own())) is None
 
 
 def test_plain_ddp_carries_every_way_in_which_payloads_come_together() -> None:
@@ -307,6 +314,7 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="fsdp", compression="topk"), Harness()),
     (Point(sync="tree", compression="int8", compression_coding="zstd"), Harness()),
     (Point(sync="hierarchical", compression="powersgd"), Harness()),
+    (Point(sync="local_sgd", local_momentum="reset"), Harness()),
     (Point(overlap=False, bucket_bytes=1), Harness()),
     (Point(sync="hsdp", node_size=2), Harness()),
     (Point(sync="fsdp", reshard="never"), Harness()),

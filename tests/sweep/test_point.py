@@ -34,6 +34,10 @@ settings = st.fixed_dictionaries(
         "accumulation": counts,
         "sync": st.sampled_from(sorted(MODES)),
         "sync_period": st.none() | counts,
+        "synchronous_steps": st.integers(0, 9),
+        "local_momentum": st.sampled_from(["keep", "average", "reset"]),
+        "outer_learning_rate": st.sampled_from([0.7, 1, 0.5]),
+        "outer_momentum": st.sampled_from([0, 0.9, 1]),
         "staleness": st.none() | st.integers(0, 9),
         "shards": st.none() | counts,
         "overlap": st.booleans(),
@@ -122,9 +126,9 @@ def test_a_field_is_unread_exactly_where_the_mode_does_not_declare_it(mode: str)
         unread = None if field in MODES[mode].reads else field
         # What is set to its default is not set.
         assert Point(sync=mode, **{field: DEFAULTS[field]}).unread_field is None
-        other = not DEFAULTS[field] if isinstance(DEFAULTS[field], bool) else 4
-        if AXES[field].choices:
-            other = AXES[field].choices[0]  # type: ignore[assignment]
+        other = not DEFAULTS[field] if isinstance(DEFAULTS[field], bool) else AXES[field].most or 4
+        if choices := [name for name in AXES[field].choices if name != DEFAULTS[field]]:
+            other = choices[0]  # type: ignore[assignment]
         assert Point(sync=mode, **{field: other}).unread_field == unread  # type: ignore[arg-type]
 
 

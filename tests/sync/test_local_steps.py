@@ -61,6 +61,14 @@ class Weighted(Regression):
 
 
 @dataclass(frozen=True)
+class OwnAdagrad(Regression):
+    """An optimizer that has state before its first step."""
+
+    def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.Adagrad(parameters, lr=learning_rate, initial_accumulator_value=0.1)
+
+
+@dataclass(frozen=True)
 class Case:
     mode: str
     optimizer: str = "momentum"
@@ -94,6 +102,7 @@ CASES = [
         for optimizer in ("momentum", "adamw")
         for momentum in ("keep", "average", "reset")
     ),
+    Case("local_sgd", "sgd", {"local_momentum": "reset"}, OwnAdagrad()),
     Case("local_sgd", "adamw", {"synchronous_steps": 4}),
     Case("local_sgd", "momentum", {"synchronous_steps": 2, "clip_norm": 0.1}),
     Case("local_sgd", "momentum", {"synchronous_steps": 4, "local_momentum": "average"}, Forked()),
@@ -166,19 +175,23 @@ def trained_by(tmp_path_factory: pytest.TempPathFactory) -> TrainedBy:
 
 
 class Optimizer:
-    """Momentum or AdamW by formula, on a vector."""
+    """SGD, momentum, AdamW or Adagrad by formula, on a vector."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.reset()
 
     def reset(self) -> None:
-        self.count, self.moments = 0, [np.zeros(1), np.zeros(1)]
+        self.count, self.moments = 0, [np.zeros(1), np.full(1, 0.1 * (self.name == "adagrad"))]
 
     def updated(self, x: Weights, gradient: Weights) -> Weights:
         self.count += 1
         if self.name == "sgd":
             return x - LEARNING_RATE * gradient
+        if self.name == "adagrad":
+            self.moments[1] = self.moments[1] + gradient**2
+            root: Weights = np.sqrt(self.moments[1]) + 1e-10
+            return x - LEARNING_RATE * gradient / root
         if self.name == "momentum":
             self.moments[0] = 0.9 * self.moments[0] + gradient
             return x - LEARNING_RATE * self.moments[0]
@@ -201,17 +214,19 @@ def gradient(case: Case, x: Weights, batch: Tensor) -> tuple[Weights, float]:
 
 def mean_of(case: Case, changes: list[Weights], residuals: list[Weights]) -> Weights:
     """Mean of the workers' changes; with `topk` of what each sends, which leaves residuals."""
-    if "compression" not in case.fields:
-        return np.mean(changes, axis=0)
     sent = []
     for change, residual in zip(changes, residuals, strict=True):
+        if "compression" not in case.fields:
+            sent.append(change)
+            continue
         values = residual + change
         kept = np.zeros_like(values)
         largest = np.argsort(-np.abs(values))[: int(np.ceil(TOP * len(values)))]
         kept[largest] = values[largest]
         residual[:] = values - kept
         sent.append(kept)
-    return np.mean(sent, axis=0)
+    mean: Weights = np.mean(sent, axis=0)
+    return mean
 
 
 def by_hand(case: Case, workers: int) -> Weights:
@@ -220,7 +235,8 @@ def by_hand(case: Case, workers: int) -> Weights:
     start = _vector(model_of(0))
     own, outer_buffer = [start.copy() for _ in ranks], np.zeros_like(start)
     residuals = [np.zeros_like(start) for _ in ranks]
-    optimizers = [Optimizer(case.optimizer) for _ in ranks]
+    name = "adagrad" if isinstance(case.workload, OwnAdagrad) else case.optimizer
+    optimizers = [Optimizer(name) for _ in ranks]
     batches = [batches_of_steps(job_of(case.point(workers), rank)) for rank in ranks]
     first = fields.get("synchronous_steps", 0)
     for step in range(case.steps()):

@@ -157,6 +157,14 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
     ),
     "off": (steps(20, exchange="off"), {}),
     "short local_sgd": (steps(4, max_seconds=1), {"sync": "local_sgd", "sync_period": 4}),
+    "post-local": (
+        steps(8, max_seconds=1),
+        {
+            **{"sync": "local_sgd", "sync_period": 4, "synchronous_steps": 5},
+            **{"local_momentum": "average", "optimizer": "momentum"},
+        },
+    ),
+    "diloco": (steps(8, max_seconds=1), {"sync": "diloco", "sync_period": 4}),
     "canary": (steps(7), {}),
     # Its steps are long enough for a second look.
     "sure": (
@@ -422,7 +430,21 @@ def test_steps_that_lead_a_turn_are_not_kept(measured_in: MeasuredIn) -> None:
     assert gaps[inside] == pytest.approx(0, abs=1e-9)
 
 
-@pytest.mark.parametrize("case", ["local_sgd", "short local_sgd"])
+def test_steps_that_average_gradients_come_before_the_warm_up_and_are_in_no_column(
+    measured_in: MeasuredIn,
+) -> None:
+    ranks, row = measured_in("post-local")
+    for rank in ranks:
+        assert rank.skipped_steps == 5 + WARMUP_STEPS
+        # The warm-up ends with a period.
+        exchanged = (rank.steps["sync_s"] > 0).tolist()
+        assert exchanged == [True] * 5 + [False, True] + [False, False, False, True] * 2
+    # Parameters and momentum, of 20 numbers each, once in 4 steps.
+    assert row["bytes_sent_per_step"] == 2 * 20 * 4 / 4
+    assert row["parameters_agree"]
+
+
+@pytest.mark.parametrize("case", ["local_sgd", "short local_sgd", "post-local", "diloco"])
 def test_a_mode_that_waits_for_its_exchange_needs_no_steps_without_it(
     measured_in: MeasuredIn, case: str
 ) -> None:
