@@ -50,7 +50,9 @@ def test_every_mode_has_its_semantics_and_what_it_reads() -> None:
     for name, row in rows.items():
         assert f"`{Point(sync=name).semantics}`" in row["semantics"]
         assert re.findall(r"`(\w+)`", row["reads"]) == list(MODES[name].reads)
-        assert re.findall(r"`(\w+)`", row["default"]) == list(map(str, MODES[name].reads.values()))
+        assert re.findall(r"`([\w.]+)`", row["default"]) == list(
+            map(str, MODES[name].reads.values())
+        )
 
 
 def test_the_table_of_modes_and_compressions_says_what_can_be_measured() -> None:

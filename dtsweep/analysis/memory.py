@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.setting_values import participants_of
-from dtsweep.analysis.settings import settings_of_points
+from dtsweep.analysis.settings import participants_of, settings_of_points
 from dtsweep.model.memory import PARTS, FittedMemory, MemorySetups, Need
 from dtsweep.model.memory_fit import MeasuredPeaks, fit_memory
 from dtsweep.model.memory_terms import STATE_SHARES, Setting, moments_of

@@ -28,23 +28,6 @@ def is_read(settings: Settings, name: str) -> bool:
     return compression_info(settings) is not None and name in reads_of(settings["compression"])
 
 
-def participants_of(settings: Settings) -> int:
-    """Workers that train in a step; all of them where the mode does not say otherwise.
-
-    >>> participants_of({"sync": "federated", "workers": 4, "participation": 0.5})
-    2
-    """
-    workers = int(settings["workers"])
-    participants = mode_in_results(settings["sync"]).participants
-    if participants is None:
-        return workers
-    try:
-        return int(participants(settings))
-    except (AttributeError, KeyError, TypeError):
-        # A declaration of a package may read the workload itself.
-        return workers
-
-
 def compression_info(settings: Settings) -> CompressionInfo | None:
     """Declaration of a compression; None without one, or if no package here declares it."""
     name = settings.get("compression")

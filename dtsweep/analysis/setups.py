@@ -19,10 +19,9 @@ from dtsweep.analysis.setting_values import (
     compression_name,
     is_read,
     number_of,
-    participants_of,
     text_of,
 )
-from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
+from dtsweep.analysis.settings import NODES, Settings, participants_of, settings_of_rows
 from dtsweep.model.setups import Measured, Setups
 from dtsweep.sweep.modes import mode_in_results
 

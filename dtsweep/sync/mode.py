@@ -218,7 +218,11 @@ class SyncMode:
         return squared_error, sum(mean.squared_norm for mean in self.means)
 
     def counters(self) -> Mapping[str, Any]:
-        """Counters since the last call: `bytes_sent`, `messages_sent`, `staleness` of each step."""
+        """Counters since the last call: `bytes_sent`, `messages_sent`, `staleness` of each step.
+
+        A mode counts what it sends if torch's process groups don't see it, or if sync periods
+        differ in it.
+        """
         return {}
 
     def close(self) -> None:
