@@ -18,7 +18,7 @@ from tests.pages import ROOT
 ENTRIES = {
     "modes": """
 from dataclasses import replace
-MODES["gossip"] = replace(MODES["ring"], sends="S/7", memory="9 S")
+MODES["hearsay"] = replace(MODES["ring"], sends="S/7", memory="9 S")
 """,
     "compressions": """
 from dataclasses import replace
@@ -52,9 +52,9 @@ print(json.dumps({
     "package": dtsweep.__file__,
     "meanings": {item.name: item.metadata[b"meaning"].decode() for item in table_schema("trials")},
     "unknown mode": error_of(sync="xyz"),
-    "near mode": error_of(sync="gosip"),
+    "near mode": error_of(sync="hearsy"),
     "unknown compression": error_of(compression="xyz"),
-    "unread": impossible(Point(sync="gossip", sync_period=4)),
+    "unread": impossible(Point(sync="hearsay", sync_period=4)),
     "modes of the sweep": values_of("sync_modes.py", "sync"),
     "compressions of the sweep": values_of("compression.py", "compression"),
 }))
@@ -106,40 +106,40 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
 
 def test_the_schema_names_them_as_readers_of_their_axes(copy: Copy) -> None:
     meanings = copy.said["meanings"]
-    assert ", tree, gossip)" in meanings["bucket_bytes"]
+    assert ", tree, hearsay)" in meanings["bucket_bytes"]
     assert ", topk, int2)" in meanings["compression_coding"]
-    assert "gossip" not in meanings["sync_period"]
+    assert "hearsay" not in meanings["sync_period"]
 
 
 def test_messages_name_them(copy: Copy) -> None:
     said = copy.said
-    assert "parameter_server, gossip" in said["unknown mode"]
-    assert "did you mean 'gossip'?" in said["near mode"]
+    assert "parameter_server, hearsay" in said["unknown mode"]
+    assert "did you mean 'hearsay'?" in said["near mode"]
     assert "powersgd, int2" in said["unknown compression"]
-    assert said["unread"] == "gossip has no sync_period"
+    assert said["unread"] == "hearsay has no sync_period"
 
 
 def test_the_sweeps_over_all_of_them_have_them(copy: Copy) -> None:
-    assert "gossip" in copy.said["modes of the sweep"]
+    assert "hearsay" in copy.said["modes of the sweep"]
     assert "int2" in copy.said["compressions of the sweep"]
 
 
 def test_the_tables_of_the_docs_have_them(copy: Copy) -> None:
-    mode, carrier = copy.rows("sync-modes.md", "| `gossip` |")
-    assert mode == "| `gossip` | `exact` | `bucket_bytes` | `None` | S/7 | 9 S | wait |"
+    mode, carrier = copy.rows("sync-modes.md", "| `hearsay` |")
+    assert mode == "| `hearsay` | `exact` | `bucket_bytes` | `None` | S/7 | 9 S | wait |"
     assert carrier.endswith("| yes |")
     heads = copy.rows("sync-modes.md", "`powersgd` | `int2` |")
     assert len(heads) == 1
     assert len(copy.rows("sync-modes.md", "| `int2` | N/4 | each worker averages a share |")) == 1
-    columns = [line.split(" | ")[0] for line in copy.rows("measuring.md", "`gossip`")]
+    columns = [line.split(" | ")[0] for line in copy.rows("measuring.md", "`hearsay`")]
     assert columns == [
         "| `comm_method` is `wait`",
         "| `exchange_isolated_s`",
         "| `gradients_agree`",
         "| `gradient_error`",
     ]
-    axes = [line.split(" | ")[0] for line in copy.rows("sweep-files.md", "gossip")]
+    axes = [line.split(" | ")[0] for line in copy.rows("sweep-files.md", "hearsay")]
     assert axes == ["| `sync`", "| `bucket_bytes`"]
     coded = [line.split(" | ")[0] for line in copy.rows("sweep-files.md", "int2")]
     assert coded == ["| `compression`", "| `compression_coding`"]
-    assert len(copy.rows("columns.md", "gossip")) == len(copy.rows("columns.md", "int2")) == 1
+    assert len(copy.rows("columns.md", "hearsay")) == len(copy.rows("columns.md", "int2")) == 1

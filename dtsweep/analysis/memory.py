@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.settings import settings_of_points
+from dtsweep.analysis.settings import participants_of, settings_of_points
 from dtsweep.model.memory import PARTS, FittedMemory, MemorySetups, Need
 from dtsweep.model.memory_fit import MeasuredPeaks, fit_memory
 from dtsweep.model.memory_terms import STATE_SHARES, Setting, moments_of
@@ -32,6 +32,7 @@ MEMORY_COLUMNS = (
     "device_free_bytes",
     *("workload", "sync", "workers", "micro_batch", "accumulation", "optimizer", "precision"),
     *("checkpointing", "compression", "shard_precision", "reshard", "node_size", "offload"),
+    *("topology", "participation"),
 )
 """Columns of `trials` that a model of memory reads, with the fields of the workload."""
 
@@ -237,6 +238,8 @@ def _setting(row: Row, *, node_workers: int, is_gpu: bool) -> Setting:
         casts=row.get("precision") == "bf16" and not halves,
         gathers_halves=halves,
         reshard=row.get("reshard"),
+        topology=row.get("topology"),
+        participants=participants_of(row),
         compresses=bool(row.get("compression")),
         offload=bool(row.get("offload")),
         is_gpu=is_gpu,

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dtsweep.analysis.launches import setting_columns
+from dtsweep.sweep.modes import mode_in_results
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.secret import hidden
 from dtsweep.sweep.values import stored_fields
@@ -64,3 +65,20 @@ def _settings_of_row(row: dict[Any, Any]) -> Settings:
 
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {f"env.{name}": value for name, value in environment.items()}
+
+
+def participants_of(settings: Settings) -> int:
+    """Workers that train in a step; all of them where the mode does not say otherwise.
+
+    >>> participants_of({"sync": "federated", "workers": 4, "participation": 0.5})
+    2
+    """
+    workers = int(settings["workers"])
+    participants = mode_in_results(settings["sync"]).participants
+    if participants is None:
+        return workers
+    try:
+        return int(participants(settings))
+    except (AttributeError, KeyError, TypeError):
+        # A declaration of a package may read the workload itself.
+        return workers

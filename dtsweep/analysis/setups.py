@@ -21,7 +21,7 @@ from dtsweep.analysis.setting_values import (
     number_of,
     text_of,
 )
-from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
+from dtsweep.analysis.settings import NODES, Settings, participants_of, settings_of_rows
 from dtsweep.model.setups import Measured, Setups
 from dtsweep.sweep.modes import mode_in_results
 
@@ -95,6 +95,7 @@ def setups_of_settings(settings: Sequence[Settings], encoding: Encoding) -> Setu
     servers = [_servers(one) for one in settings]
     return Setups(
         workers=_column(one["workers"] for one in settings),
+        participants=_column(participants_of(one) for one in settings),
         nodes=_column(encoding.places.nodes_of(one) for one in settings),
         micro_batch=_column(one["micro_batch"] for one in settings),
         accumulation=_column(one["accumulation"] or 1 for one in settings),

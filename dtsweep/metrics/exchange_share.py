@@ -195,13 +195,12 @@ def _in_window(point: Point, ranks: Sequence[Measured]) -> _Times:
     steps = [over_periods(rank.of_part("step_s"), point.period) for rank in ranks]
     works = [over_periods(own_steps(rank), point.period) for rank in ranks]
     has_common_steps = not point.is_asynchronous or len(ranks) == 1
-    if has_common_steps:
-        longest = np.max(works, axis=0)
+    longest = works
     if point.draws_participants:
         # A worker that is not drawn neither works nor waits for one that is slow.
-        trains = [over_periods(rank.of_part("trains"), point.period) for rank in ranks]
-        steps = [np.average(steps, axis=0, weights=trains)]
-        works = [np.average(works, axis=0, weights=trains)]
+        trains = np.array([over_periods(rank.of_part("trains"), point.period) for rank in ranks])
+        longest = [np.where(trains, works, 0.0).max(axis=0)]
+        steps, works = ([np.average(one, axis=0, weights=trains)] for one in (steps, works))
     parts = min(PARTS, *map(len, steps))
 
     def by_part(series: Series) -> Series:
@@ -209,7 +208,7 @@ def _in_window(point: Point, ranks: Sequence[Measured]) -> _Times:
 
     return _Times(
         steps=np.mean([by_part(series) for series in steps], axis=0),
-        longest=by_part(longest) if has_common_steps else None,
+        longest=by_part(np.max(longest, axis=0)) if has_common_steps else None,
         mean=np.mean([by_part(series) for series in works], axis=0),
         count=len(steps[0]),
     )

@@ -16,6 +16,10 @@ PIECE_BYTES = 16.0 * 2**20
 """Bytes of a piece of `hierarchical`'s exchange."""
 
 
+_WHOLE_MODELS = ("local_sgd", "gossip", "federated", "ring", "tree", "hierarchical")
+"""Modes that exchange after backward what they have in whole models."""
+
+
 class Held(NamedTuple):
     """Memory at one moment, in units that the model of a workload has.
 
@@ -78,6 +82,10 @@ class Setting:
     """True with `shard_precision=bf16`."""
 
     reshard: str | None = None
+    topology: str | None = None
+    participants: int = 1
+    """Workers that train in a step."""
+
     compresses: bool = False
     is_gpu: bool = False
     offload: bool = False
@@ -120,7 +128,7 @@ def moments_of(setting: Setting) -> Moments:
     """
     if setting.sync in ("fsdp", "fsdp_grad", "hsdp"):
         return _of_shards(setting)
-    if setting.sync in ("local_sgd", "ring", "tree", "hierarchical"):
+    if setting.sync in _WHOLE_MODELS:
         return _of_whole_models(setting)
     if setting.sync == "diloco":
         # Parameters, those of the period's start, changes, and the outer optimizer's momentum.
@@ -153,11 +161,15 @@ def _with_copies(
 
 
 def _of_whole_models(setting: Setting) -> Moments:
-    """Modes that exchange whole gradients, or changes, after backward."""
+    """Modes that exchange whole gradients, changes or parameters after backward."""
     gradients = Held(parameters=1)
     travelling = Held()
     if setting.workers > 1:
+        has_one_neighbour = setting.workers == 2 or setting.topology == "exponential"
         travelling = {
+            # Parameters are sent, when there are no gradients any more.
+            "gossip": Held(parameters=1.0 if has_one_neighbour else 2.0),
+            "federated": Held(parameters=1 - 1 / setting.participants),
             "ring": Held(parameters=1 / setting.workers),
             "tree": Held(parameters=1),
             "hierarchical": Held(fixed=(1 + 1 / setting.node_workers) * PIECE_BYTES),

@@ -29,6 +29,9 @@ class Setups:
     workers: Numbers
     """Training processes."""
 
+    participants: Numbers
+    """Of these, the workers that train in a step."""
+
     nodes: Numbers
     """Machines that they run on."""
 
@@ -65,8 +68,8 @@ class Setups:
 
     @property
     def samples_per_step(self) -> Numbers:
-        """Samples of a step over all workers, as if each trained on samples of its own."""
-        samples: Numbers = self.workers * self.micro_batch * self.accumulation
+        """Samples of a step over all workers that train, as if each had samples of its own."""
+        samples: Numbers = self.participants * self.micro_batch * self.accumulation
         return samples
 
     @property
@@ -133,6 +136,7 @@ def setups_of(
 
     return Setups(
         workers=column(workers),
+        participants=column(workers),
         nodes=column(nodes),
         micro_batch=column(micro_batch),
         accumulation=column(accumulation),

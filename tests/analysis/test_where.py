@@ -82,8 +82,8 @@ def test_a_condition_names_the_columns_that_it_asks_for() -> None:
         ("workers < null", "use = or !="),
         ("sync = dpp", "no point has sync=dpp; did you mean 'ddp'?"),
         (
-            "workers = 2 or sync in (ddp, gossip)",
-            "no point has sync=gossip; allowed: ddp, local_sgd",
+            "workers = 2 or sync in (ddp, hearsay)",
+            "no point has sync=hearsay; allowed: ddp, local_sgd",
         ),
         ("workers <= 2parsec", "one with a unit of s, ms"),
         ("__import__('os') = 1", "'__import__' is not a column of points"),

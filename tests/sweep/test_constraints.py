@@ -43,7 +43,9 @@ class Forked:
 def other_than_default(field: str) -> Any:
     if AXES[field].choices:
         return next(choice for choice in AXES[field].choices if choice != DEFAULTS[field])
-    return not DEFAULTS[field] if isinstance(DEFAULTS[field], bool) else AXES[field].most or 4
+    if isinstance(DEFAULTS[field], bool):
+        return not DEFAULTS[field]
+    return AXES[field].most or 4
 
 
 def test_a_field_that_the_mode_does_not_read() -> None:

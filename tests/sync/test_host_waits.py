@@ -58,7 +58,7 @@ class Weighted:
 
 @pytest.mark.parametrize("value", [3, 3.0, np.array([3.0]), np.float32(3), torch.tensor([3])])
 def test_a_weight_is_a_number_or_an_array_of_one(value: Any) -> None:
-    assert weights._scalar(value, CPU).item() == 3
+    assert weights.scalar(value, CPU).item() == 3
 
 
 def points() -> Iterator[tuple[str, Point]]:
@@ -71,6 +71,8 @@ def points() -> Iterator[tuple[str, Point]]:
                 sync=mode,
                 sync_period=2 if "sync_period" in reads else None,
                 node_size=1 if "node_size" in reads else None,
+                # All workers have a loss in each step.
+                participation=1.0 if "participation" in reads else None,
                 workload=Weighted(),
                 **fields,
             )
