@@ -19,6 +19,7 @@ from dtsweep.analysis.setting_values import (
     compression_name,
     is_read,
     number_of,
+    slowness_of,
     text_of,
 )
 from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
@@ -28,7 +29,7 @@ from dtsweep.sweep.modes import mode_in_results
 if TYPE_CHECKING:
     import pandas as pd
 
-SIZES = ("workers", NODES, "micro_batch", "accumulation", "sync_period")
+SIZES = ("workers", NODES, "micro_batch", "accumulation", "sync_period", "slow_rank")
 """Settings with arrays of their own, whose limits the model of the step time knows."""
 
 
@@ -100,6 +101,7 @@ def setups_of_settings(settings: Sequence[Settings], encoding: Encoding) -> Setu
         is_asynchronous=np.array(flags, dtype=np.bool_),
         servers=_column(servers),
         exchanges_each_pass=np.array([mode.exchanges_each_pass for mode in modes], dtype=np.bool_),
+        slowness=_column(slowness_of(one) for one in settings),
         categories={name: _texts(settings, name) for name in encoding.categories},
         numbers={
             name: _column(number_of(one.get(name)) or typical for one in settings)
