@@ -132,7 +132,7 @@ class CudaPassTime:
         *,
         factor: float,
         make_event: Callable[[], Event] = lambda: torch.cuda.Event(enable_timing=True),
-        spin: Callable[[int], None] = lambda cycles: torch.cuda._sleep(cycles),  # type: ignore[no-untyped-call]  # noqa: PLW0108  # torch without CUDA has none
+        spin: Callable[[int], None] = lambda cycles: torch.cuda._sleep(cycles),  # noqa: PLW0108  # torch without CUDA has none
         cycles_per_s: float | None = None,
     ) -> None:
         """Begin without a pass.
@@ -187,7 +187,7 @@ class CudaPassTime:
         # Callbacks run in their order at the end of backward: this one before DDP's, in which the
         # stream waits for the other ranks.
         engine = torch.autograd.Variable._execution_engine
-        loss.register_hook(lambda _: engine.queue_callback(end))  # type: ignore[no-untyped-call]
+        loss.register_hook(lambda _: engine.queue_callback(end))
         yield
 
     def take(self) -> float:

@@ -275,9 +275,14 @@ def test_workers_apart_with_unequal_shares_have_the_rate_of_all_their_samples(pa
 
 def test_a_workers_samples_are_those_that_it_was_dealt() -> None:
     point = Point(workers=2, micro_batch=4, accumulation=2, balance="static")
-    dealt = outcome(STEADY, samples_per_pass=6)
-    assert samples_of(point, 0, dealt.measured) == 12
-    assert samples_of(point, 1, outcome(STEADY).measured) == 8
+    _, results = marked([outcome(STEADY, samples_per_pass=6), outcome(STEADY)])
+    samples = [
+        samples_of(point, rank, result.measured)
+        for rank, result in results.items()
+        if result.measured is not None
+    ]
+    # Of a loop of the user nothing is dealt.
+    assert samples == [12, 8]
 
 
 def test_the_arithmetic_of_a_worker_with_a_part_of_a_model_is_not_judged() -> None:
