@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dtsweep.analysis.setting_values import slowness_of
 from dtsweep.analysis.settings import participants_of, settings_of_points
 from dtsweep.model.memory import PARTS, FittedMemory, MemorySetups, Need
 from dtsweep.model.memory_fit import MeasuredPeaks, fit_memory
@@ -32,7 +33,7 @@ MEMORY_COLUMNS = (
     "device_free_bytes",
     *("workload", "sync", "workers", "micro_batch", "accumulation", "optimizer", "precision"),
     *("checkpointing", "compression", "shard_precision", "reshard", "node_size", "offload"),
-    *("topology", "participation"),
+    *("topology", "participation", "slow_rank", "balance"),
 )
 """Columns of `trials` that a model of memory reads, with the fields of the workload."""
 
@@ -219,10 +220,18 @@ def _setups_of(
         state_share=np.array([math.nan if share is None else share for share in shares]),
         model_bytes=np.array([model_bytes.get(name, math.nan) for name in fields]),
         block_share=np.array([block_shares.get(name, math.nan) for name in fields]),
-        micro_batch=np.array([float(row["micro_batch"]) for row in rows]),
+        micro_batch=np.array([_largest_batch(row) for row in rows]),
         labels=np.array([_labels(row) for row in rows], dtype=object).reshape(-1, len(PARTS)),
         looseness=np.array([_looseness(row) for row in rows]),
     )
+
+
+def _largest_batch(row: Row) -> float:
+    """Samples of the fastest worker's pass, which balancing gives the most."""
+    samples = float(row["micro_batch"])
+    if row.get("balance") is None:
+        return samples
+    return samples * slowness_of(row)
 
 
 def _setting(row: Row, *, node_workers: int, is_gpu: bool) -> Setting:

@@ -109,6 +109,10 @@ def _of_what_travels(row: Row, mode: ModeInfo, share: float) -> Iterator[NextAxi
 
 def _of_straggler(row: Row) -> Iterator[NextAxis]:
     share = row["waiting_share"]
+    if "balance" in mode_in_results(row["sync"]).reads and row.get("balance") is None:
+        yield NextAxis(
+            "balance", share, f"deal fewer samples to {row['straggler']}, by measured speed"
+        )
     yield NextAxis("workers", share, f"without {row['straggler']} the others don't wait")
     if (row["hosts"] or 1) > 1:
         yield NextAxis("placement", share, "other nodes, without the slow one")

@@ -87,6 +87,24 @@ def compression_name(settings: Settings) -> str:
     return "+".join(name for name in names if name) or "none"
 
 
+def slowness_of(settings: Settings) -> float:
+    """Factor of the slowest worker's pass by `slow_rank`; with `balance` what is left of it.
+
+    Of n workers of which one has passes of f times the length, shares by speed leave
+    n ÷ (n − 1 + 1/f); the others' share of samples grows by the same factor.
+
+    >>> slowness_of({"workers": 2}), slowness_of({"workers": 2, "slow_rank": 2.0})
+    (1.0, 2.0)
+    >>> round(slowness_of({"workers": 2, "slow_rank": 2.0, "balance": "static"}), 3)
+    1.333
+    """
+    factor = number_of(settings.get("slow_rank")) or 1.0
+    if settings.get("balance") is None:
+        return factor
+    workers = float(settings["workers"])
+    return workers / (workers - 1 + 1 / factor)
+
+
 def settings_key(settings: Settings) -> tuple[Any, ...]:
     """Key of settings that are equal in all that has an effect; null and not given are one."""
     return tuple(

@@ -19,6 +19,7 @@ from dtsweep.analysis.setting_values import (
     compression_name,
     is_read,
     number_of,
+    slowness_of,
     text_of,
 )
 from dtsweep.analysis.settings import NODES, Settings, participants_of, settings_of_rows
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 PERIODS = ("sync_period", "push_period", "pull_period")
 """Settings that say after how many steps there is an exchange, or a half of one."""
 
-SIZES = ("workers", NODES, "micro_batch", "accumulation", *PERIODS)
+SIZES = ("workers", NODES, "micro_batch", "accumulation", *PERIODS, "slow_rank")
 """Settings with arrays of their own, whose limits the model of the step time knows."""
 
 
@@ -104,6 +105,7 @@ def setups_of_settings(settings: Sequence[Settings], encoding: Encoding) -> Setu
         is_asynchronous=np.array(flags, dtype=np.bool_),
         servers=_column(servers),
         exchanges_each_pass=np.array([mode.exchanges_each_pass for mode in modes], dtype=np.bool_),
+        slowness=_column(slowness_of(one) for one in settings),
         categories={name: _texts(settings, name) for name in encoding.categories},
         numbers={
             name: _column(number_of(one.get(name)) or typical for one in settings)

@@ -84,6 +84,9 @@ class Terms:
     servers: Numbers
     """Server processes; 0 where workers exchange with each other."""
 
+    slowness: Numbers
+    """Factor of the slowest worker's pass."""
+
 
 def terms_of(setups: Setups, *, typical_batch: float) -> Terms:
     """Derive the terms of the formula from settings.
@@ -104,6 +107,7 @@ def terms_of(setups: Setups, *, typical_batch: float) -> Terms:
         payload=setups.payload,
         is_asynchronous=setups.is_asynchronous,
         servers=setups.servers,
+        slowness=setups.slowness,
     )
 
 
@@ -115,11 +119,11 @@ def _power_sum(first: Numbers, second: Numbers, power: Numbers) -> Numbers:
 
 
 def pass_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
-    """Time of a pass without an exchange, by the typical pass."""
+    """Time of the slowest worker's pass without an exchange, by the typical pass."""
     growing = values["sample"] * terms.relative_batch
     sharpness = 1 + np.minimum(values["floor_sharpness"], SHARPEST)
     alone = values["pass_overhead"] + _power_sum(values["pass_floor"], growing, sharpness)
-    times: Numbers = alone * (1 + values["contention"] * (terms.per_node - 1))
+    times: Numbers = alone * (1 + values["contention"] * (terms.per_node - 1)) * terms.slowness
     return times
 
 

@@ -56,6 +56,9 @@ class Setups:
     exchanges_each_pass: Flags
     """True if each pass of a step exchanges, as in modes that shard parameters."""
 
+    slowness: Numbers
+    """Factor of the slowest worker's pass by `slow_rank`; with `balance` what is left of it."""
+
     categories: Mapping[str, NDArray[Any]] = field(default_factory=lambda: NOTHING)
     """Settings without an order, by name: (n,) texts, such as the mode and the compression."""
 
@@ -145,6 +148,7 @@ def setups_of(
         servers=column(0),
         is_asynchronous=column(values=False, kind=np.bool_),
         exchanges_each_pass=column(values=False, kind=np.bool_),
+        slowness=column(1),
         categories={name: column(values, object) for name, values in categories.items()},
         numbers={name: column(values) for name, values in numbers.items()},
     )

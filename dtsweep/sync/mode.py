@@ -18,7 +18,7 @@ from dtsweep.provenance.installed import class_of
 from dtsweep.sweep.modes import MODES, OF_THE_USER, OWN, mode_of
 from dtsweep.sweep.point import Point
 from dtsweep.sync.meshes import mesh_of
-from dtsweep.sync.pass_time import PassTime, Untimed, pass_time
+from dtsweep.sync.pass_time import PassTime, Untimed
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -56,7 +56,22 @@ class Job:
     seed: int = 0
     """Seed of the trial, the same on all ranks and another for each repeat."""
 
-    @property
+    pass_time: PassTime = field(default_factory=Untimed)
+    """Timer of this worker's passes, which also slows them."""
+
+    shares: list[int] = field(default_factory=list)
+    """(data_parallel,) samples per pass of each data-parallel group; by default the point's.
+
+    `deal` changes them in this job and in all that were made of it by `replace`.
+    """
+
+    def __post_init__(self) -> None:
+        """Begin with the shares of the point."""
+        if not self.shares:
+            self.shares.extend(self.point.shares)
+
+    # Cached, because steps read it.
+    @functools.cached_property
     def data_rank(self) -> int:
         """Index of this worker's data-parallel group: its samples, and the seed of its passes."""
         return self.rank // self.point.grid.model
@@ -100,41 +115,27 @@ class Job:
 
         Called on all ranks alike, between runs of steps; their sum stays as it is.
         """
-        for name in ("samples_per_pass", "divisor"):
-            self.__dict__.pop(name, None)
-        self.__dict__["shares"] = tuple(shares)
+        self.shares[:] = shares
 
-    # Cached, because steps read them.
-    @functools.cached_property
-    def shares(self) -> Sequence[int]:
-        """(data_parallel,) samples per pass of each data-parallel group: the point's, or dealt."""
-        return tuple(self.point.shares)
-
-    @functools.cached_property
+    @property
     def samples_per_pass(self) -> int:
         """Samples of this worker's group in a pass."""
         return self.shares[self.data_rank]
 
-    @functools.cached_property
+    @property
     def divisor(self) -> float:
         """Divisor of a pass's loss that makes the mean over workers the mean over all samples.
 
         It is `accumulation` where all data-parallel groups have as many samples.
         """
-        if not self.point.is_joint:
+        if not self._is_joint:
             return self.point.accumulation
         mean_share = sum(self.shares) / len(self.shares)
         return self.point.accumulation * (mean_share / self.samples_per_pass)
 
     @functools.cached_property
-    def pass_time(self) -> PassTime:
-        """Timer of this worker's passes, which also slows them; idle where nothing needs it."""
-        factor = 1.0
-        if self.rank == self.point.workers - 1:
-            factor = self.point.slow_rank or 1.0
-        if factor == 1 and self.point.balance is None:
-            return Untimed()
-        return pass_time(self.device, factor=factor)
+    def _is_joint(self) -> bool:
+        return self.point.is_joint
 
 
 class SyncMode:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from dtsweep.measure.clock import Event
+from dtsweep.sweep.point import Point
 
 
 class PassTime(Protocol):
@@ -49,13 +50,13 @@ class Untimed:
         return 0.0
 
 
-def pass_time(device: torch.device, *, factor: float) -> PassTime:
-    """Make the timer that fits a device.
-
-    Args:
-        device: of this rank.
-        factor: by which its passes take longer, at least 1.
-    """
+def pass_time_of(point: Point, rank: int, device: torch.device) -> PassTime:
+    """Make the timer of a rank, which is idle where nothing needs it."""
+    factor = 1.0
+    if rank == point.workers - 1:
+        factor = point.slow_rank or 1.0
+    if factor == 1 and point.balance is None:
+        return Untimed()
     if device.type == "cuda":
         return CudaPassTime(device, factor=factor)
     return CpuPassTime(factor=factor)
@@ -131,7 +132,7 @@ class CudaPassTime:
         *,
         factor: float,
         make_event: Callable[[], Event] = lambda: torch.cuda.Event(enable_timing=True),
-        spin: Callable[[int], None] = lambda cycles: torch.cuda._sleep(cycles),  # type: ignore[no-untyped-call]  # noqa: PLW0108  # torch without CUDA has none
+        spin: Callable[[int], None] = lambda cycles: torch.cuda._sleep(cycles),  # noqa: PLW0108  # torch without CUDA has none
         cycles_per_s: float | None = None,
     ) -> None:
         """Begin without a pass.
@@ -186,7 +187,7 @@ class CudaPassTime:
         # Callbacks run in their order at the end of backward: this one before DDP's, in which the
         # stream waits for the other ranks.
         engine = torch.autograd.Variable._execution_engine
-        loss.register_hook(lambda _: engine.queue_callback(end))  # type: ignore[no-untyped-call]
+        loss.register_hook(lambda _: engine.queue_callback(end))
         yield
 
     def take(self) -> float:

@@ -45,6 +45,7 @@ from dtsweep.sweep.task import Task
 from dtsweep.sync.checkpoints import checkpoint_blocks
 from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode, load_mode
 from dtsweep.sync.model_blocks import WHOLE, described, has_repeated_modules
+from dtsweep.sync.pass_time import pass_time_of
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
 from dtsweep.sync.weights import weight_of
 from dtsweep.worker.batch_checks import check_batch
@@ -304,6 +305,7 @@ def _measure(
         ddp_options=getattr(point.workload, "ddp_options", {}),
         servers=servers,
         seed=seed,
+        pass_time=pass_time_of(point, context.rank, context.device),
     )
     rates = _device_rates(context, task, point)
     # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.

@@ -73,9 +73,6 @@ def balanced_shares(job: Job) -> list[int] | None:
 
     Called on all ranks, between runs of steps.
     """
-    own_s = job.pass_time.take()
-    workers = range(job.point.workers)
-    passes_s = max_over_ranks(
-        job.device, *(own_s if worker == job.rank else 0.0 for worker in workers)
-    )
-    return better_shares(job.shares, passes_s)
+    passes_s = np.zeros(len(job.shares))
+    passes_s[job.data_rank] = job.pass_time.take()
+    return better_shares(job.shares, max_over_ranks(job.device, *passes_s))

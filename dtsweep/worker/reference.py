@@ -266,7 +266,6 @@ def _gradient_of_group(job: Job, model: nn.Module, *, data_rank: int, seed: int)
     set_seed(seed)
     with _Alone():  # type: ignore[no-untyped-call]  # torch's own
         job_of_group = replace(job, point=point, rank=data_rank * point.grid.model)
-        job_of_group.deal(job.shares)
         batches: Iterable[Any] = next(batches_of_steps(job_of_group))
         if weight:
             # As `passes` loads them, so that the same random numbers are drawn.

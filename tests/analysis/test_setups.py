@@ -214,3 +214,22 @@ def test_numbers_of_settings_are_read_whatever_their_type_in_a_frame() -> None:
     assert first["sync_period"] == 8
     assert second["sync_period"] is None
     assert np.array_equal(measured_of(rows)[0].period, [8, 1])
+
+
+def test_a_slow_ranks_factor_is_known_and_no_setting_to_learn() -> None:
+    points = [
+        Point(workers=workers, slow_rank=factor, balance=balance)
+        for workers, factor, balance in [
+            (2, None, None),
+            (2, 2, None),
+            (2, 2, "static"),
+            (3, 3, "dynamic"),
+        ]
+    ]
+    settings = settings_of_points(points)
+    rows = trials(*settings, samples_per_s=1.0)
+    encoding = encoding_of(rows)
+    assert encoding.categories == ("balance",)
+    assert encoding.numbers == {}
+    # Shares by speed: 2 samples in 1 + 1/2 times the rate, 3 in 2 + 1/3.
+    assert setups_of(points, encoding).slowness == pytest.approx([1, 2, 4 / 3, 9 / 7])

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtsweep.metrics.plausible import JUDGED_COLUMNS, contradictions, plausibility_columns
+from dtsweep.metrics.rank_result import samples_of
 from dtsweep.metrics.summary import trial_columns
 from dtsweep.results.schema import TRIALS
 from dtsweep.sweep.mode_info import Grid, ModeInfo
@@ -270,6 +271,18 @@ def test_workers_apart_with_unequal_shares_have_the_rate_of_all_their_samples(pa
     assert row["energy_j_per_sample"] == pytest.approx(200 / (4 * (20 * pace + 60)))
     row["semantics"] = "stale"
     assert plausibility_columns(point, row, known, results)["implausible"] is None
+
+
+def test_a_workers_samples_are_those_that_it_was_dealt() -> None:
+    point = Point(workers=2, micro_batch=4, accumulation=2, balance="static")
+    _, results = marked([outcome(STEADY, samples_per_pass=6), outcome(STEADY)])
+    samples = [
+        samples_of(point, rank, result.measured)
+        for rank, result in results.items()
+        if result.measured is not None
+    ]
+    # Of a loop of the user nothing is dealt.
+    assert samples == [12, 8]
 
 
 def test_the_arithmetic_of_a_worker_with_a_part_of_a_model_is_not_judged() -> None:

@@ -22,10 +22,13 @@ from dtsweep.worker.reference import gradient_of_one_worker
 from tests.ranks import free_ports, join, leave, spawn
 
 CPU = torch.device("cpu")
-WORKERS, STEPS = 2, 3
+WORKERS, STEPS = 2, 4
+BALANCED = 2, (4, 2)
+"""Step before which the samples are dealt again, and the samples of a pass from then on."""
+
 CASES = {
     (mode, accumulation, is_weighted): f"{mode} {accumulation} {is_weighted}"
-    for mode in ("ddp", "ring", "fsdp")
+    for mode in ("ddp", "zero1", "hierarchical", "ring", "tree", "fsdp")
     for accumulation in (1, 3)
     for is_weighted in (False, True)
 }
@@ -108,7 +111,11 @@ def train_all(rank: int, folder: Path, port: int) -> None:
         mode.prepare(model, functools.partial(make_optimizer, point=job.point))
         clock, steps = CpuClock(), batches_of_steps(job)
         clock.start()
-        losses = [mode.step(next(steps), clock) for _ in range(STEPS)]
+        losses = []
+        for step in range(STEPS):
+            if step == BALANCED[0]:
+                job.deal(BALANCED[1])
+            losses.append(mode.step(next(steps), clock))
         trained[name] = losses, whole(model.parameters())
         mode.close()
     torch.save(trained, folder / f"{rank}.pt")
@@ -123,7 +130,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=CASES.get)
-def test_unequal_shares_train_on_each_sample_alike(
+def test_unequal_shares_that_change_train_on_each_sample_alike(
     trained: list[dict[str, Any]], case: tuple[str, int, bool]
 ) -> None:
     point = point_of(case)

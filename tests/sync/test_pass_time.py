@@ -1,0 +1,122 @@
+"""A slow rank's passes last longer by its factor, and waits for other ranks don't count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from dtsweep.sweep.point import Point
+from dtsweep.sync.pass_time import CpuPassTime, CudaPassTime, Untimed, pass_time_of
+
+CPU = torch.device("cpu")
+LOSS = torch.zeros((), requires_grad=True) * 1
+
+
+@dataclass
+class Core:
+    """A core's clock, which a busy wait moves on by a millisecond a look."""
+
+    at: float = 0.0
+
+    def __call__(self) -> float:
+        self.at += 0.001
+        return self.at
+
+
+def passed(times: Any, core: Core, *, forward: float, backward: float) -> list[float]:
+    """Run a pass; when forward ended, backward began and all ended, after the pass's begin."""
+    began = core.at
+    with times.forward():
+        core.at += forward
+    ends = [core.at]
+    with times.backward(LOSS):
+        ends.append(core.at)
+        core.at += backward
+    return [end - began for end in (*ends, core.at)]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5, 3.0])
+def test_a_slow_rank_waits_after_forward_and_before_backward(factor: float) -> None:
+    core = Core()
+    times = CpuPassTime(factor=factor, now=core)
+    passed(times, core, forward=1, backward=9)
+    assert times.take() == pytest.approx(factor + 9, abs=0.05)
+    # Backward is as late as by the backward before it.
+    ends = passed(times, core, forward=1, backward=2)
+    assert ends == pytest.approx([factor, factor + (factor - 1) * 9, factor * 10 - 7], abs=0.05)
+    passed(times, core, forward=1, backward=2)
+    passed(times, core, forward=1, backward=2)
+    assert times.take() == pytest.approx(3 * factor, abs=0.05)
+    assert times.take() == 0
+
+
+@dataclass
+class Gpu:
+    """A stream whose kernels take their time when they are launched, on a clock of 1 GHz."""
+
+    at_s: float = 0.0
+    spun: list[int] = field(default_factory=list)
+
+    def event(self) -> Any:
+        return Recorded(self)
+
+    def spin(self, cycles: int) -> None:
+        self.spun.append(cycles)
+        self.at_s += cycles / 1e9
+
+
+class Recorded:
+    """An event of this stream."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+
+    def record(self, _: Any) -> None:
+        self.at_s = self._gpu.at_s
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Recorded) -> float:
+        return (end.at_s - self.at_s) * 1e3
+
+
+def test_a_gpus_slow_rank_spins_before_backward_for_the_pass_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: None)
+    gpu = Gpu()
+    # Asked for, the device says twice its clock rate: the first wait corrects that.
+    times = CudaPassTime(
+        torch.device("cuda", 0),
+        factor=2,
+        make_event=gpu.event,
+        spin=gpu.spin,
+        cycles_per_s=2e9,
+    )
+    ends = []
+    for _ in range(4):
+        with times.forward():
+            gpu.at_s += 0.001
+        loss = torch.zeros((), requires_grad=True) * 1
+        with times.backward(loss):
+            gpu.at_s += 0.002
+            loss.backward()
+            # As where the stream waits for other ranks at the end of DDP's backward.
+            gpu.at_s += 1
+        ends.append(times.take())
+    assert gpu.spun == [6_000_000, 3_000_000, 3_000_000]
+    assert ends == pytest.approx([0.003, 0.009, 0.006, 0.006])
+
+
+def test_the_last_rank_alone_is_slow() -> None:
+    def of(rank: int, **fields: Any) -> Any:
+        return pass_time_of(Point(workers=2, **fields), rank, CPU)
+
+    assert isinstance(of(0, slow_rank=2), Untimed)
+    assert isinstance(of(1, slow_rank=2), CpuPassTime)
+    assert isinstance(of(0, balance="static"), CpuPassTime)
+    assert isinstance(of(1), Untimed)
