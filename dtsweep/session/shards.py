@@ -19,7 +19,6 @@ from dtsweep.session.deadlines import IMPORT_S
 from dtsweep.session.nodes import answers, pinned_to
 from dtsweep.session.session_settings import Code
 
-
 LARGE = 2**20
 """Bytes from which on another call for a reference is worth a copy."""
 

@@ -18,9 +18,7 @@ from dtsweep.provenance.installed import (
 from dtsweep.sweep.compressions import EXCHANGES
 from dtsweep.sweep.mode_info import AGREEMENTS, EXCHANGE_PARTS, SEMANTICS, Fields, Grid, ModeInfo
 
-OF_A_POINT = (
-    *("semantics", "is_asynchronous", "steps_per_update", "grid", "shares", "servers"),
-)
+OF_A_POINT = (*("semantics", "is_asynchronous", "steps_per_update", "grid", "shares", "servers"),)
 """Functions of a declaration that are called with the fields of a point."""
 
 

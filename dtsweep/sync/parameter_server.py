@@ -312,9 +312,7 @@ def _fetched(answers: Sequence[tuple[Any, int]]) -> list[tuple[Flat, int]]:
     """Replies with values in the place of references to Ray's object store."""
     stored = [place for place, (values, _) in enumerate(answers) if type(values) is ray.ObjectRef]
     fetched = list(answers)
-    for place, values in zip(
-        stored, ray.get([answers[place][0] for place in stored]), strict=True
-    ):
+    for place, values in zip(stored, ray.get([answers[place][0] for place in stored]), strict=True):
         fetched[place] = (values, answers[place][1])
     return fetched
 
