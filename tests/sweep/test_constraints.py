@@ -42,7 +42,7 @@ class Forked:
 
 def other_than_default(field: str) -> Any:
     if AXES[field].choices:
-        return AXES[field].choices[0]
+        return next(name for name in AXES[field].choices if name != DEFAULTS[field])
     return not DEFAULTS[field] if isinstance(DEFAULTS[field], bool) else 4
 
 
@@ -315,6 +315,10 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="fsdp", workers=2, reshard="node"), Harness()),
     (Point(sync="fsdp", shard_precision="bf16"), Harness()),
     (Point(sync="fsdp", offload=True), Harness(has_gpus=False)),
+    (Point(sync="parameter_server", staleness=0, push_period=2), Harness()),
+    (Point(sync="parameter_server", workers=2, drop_slowest=1), Harness()),
+    (Point(sync="parameter_server", workers=2, staleness=0, drop_slowest=2), Harness()),
+    (Point(sync="parameter_server", server_device="gpu"), Harness(has_gpus=False)),
     (Point(sync="hsdp", workload=Forked()), Harness()),
     (Point(optimizer="adam", workload=Own()), Harness()),
     (Point(precision="tf32"), Harness(has_gpus=False)),
