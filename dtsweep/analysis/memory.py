@@ -244,6 +244,7 @@ def _setting(row: Row, *, node_workers: int, is_gpu: bool) -> Setting:
         node_workers=min(workers, int(row.get("node_size") or node_workers)),
         state_share=STATE_SHARES.get(row.get("optimizer") or ""),
         accumulates=(row.get("accumulation") or 1) > 1,
+        accrues=(row.get("push_period") or 1) > 1,
         casts=row.get("precision") == "bf16" and not halves,
         gathers_halves=halves,
         reshard=row.get("reshard"),

@@ -121,7 +121,7 @@ def staleness_columns(staleness: Sequence[int]) -> Row:
 
 
 def staleness_counts(staleness: Sequence[int]) -> Row:
-    """Histogram of that number: the pushes with 0 updates by others, with 1, with 2, …
+    """Histogram of that number: the pushes with 0 updates by others, with 1, and so on.
 
     >>> staleness_counts([0, 2, 2])
     {'staleness_counts': [1, 0, 2]}

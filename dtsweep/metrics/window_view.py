@@ -196,9 +196,9 @@ def _asynchronous_rate(
     The 95 % half-width and the standard error are shares of it.
 
     The window ends with the first worker that stops; the others' step under way then counts by its
-    share. How well the rate is known is seen in bins of time, each as long as a step of the slowest
-    worker, or as a period of it: what all of them do in one. Workers share servers, cores and, with a bound, each other's
-    pace, so that their errors don't average out.
+    share. How well the rate is known is seen in bins of time, each as long as a period of the
+    slowest worker: what all of them do in one. Workers share servers, cores and, with a bound, each
+    other's pace, so that their errors don't average out.
     """
     times = [(rank.of_part("start_s"), rank.of_part("step_s")) for rank in ranks]
     spans = [_Span(times=seconds, ends=starts + seconds) for starts, seconds in times]

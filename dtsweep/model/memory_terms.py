@@ -75,6 +75,9 @@ class Setting:
     accumulates: bool = False
     """True if a step has several passes: gradients stay from one to the next."""
 
+    accrues: bool = False
+    """True if gradients are kept from step to step, for a later push."""
+
     casts: bool = False
     """True if autocast keeps copies of the parameters in bf16."""
 
@@ -137,7 +140,8 @@ def moments_of(setting: Setting) -> Moments:
         return _with_copies(setting, kept, update=gradients + setting.update)
     if setting.sync == "parameter_server":
         # The state is on the servers.
-        return _with_copies(setting, Held(parameters=1), update=Held(parameters=1, largest=1))
+        kept = Held(parameters=1 + float(setting.accrues))
+        return _with_copies(setting, kept, update=Held(parameters=1, largest=1))
     buckets = Held(parameters=2, state=1)
     update = setting.update
     if setting.sync == "zero1":

@@ -138,4 +138,6 @@ def _key(value: Any) -> Hashable:
 
 def _is_list(value: Any) -> bool:
     """True for texts of one cell: a list where trials are made, an array where they are read."""
-    return isinstance(value, Iterable) and not isinstance(value, str)
+    if not isinstance(value, Iterable) or isinstance(value, str):
+        return False
+    return all(isinstance(item, str) for item in value)

@@ -271,11 +271,12 @@ def _has_newline(texts: Any) -> bool:
 
 def _longest(column: Any) -> int:
     """Bytes of the longest text of a column; 0 where it holds none."""
-    if pa.types.is_string(column.type):
-        return pc.max(pc.binary_length(column)).as_py() or 0
+    texts = column
     if pa.types.is_list(column.type):
-        return pc.max(pc.binary_length(pc.list_flatten(column))).as_py() or 0
-    return 0
+        texts = pc.list_flatten(column)
+    if not pa.types.is_string(texts.type):
+        return 0
+    return pc.max(pc.binary_length(texts)).as_py() or 0
 
 
 @lru_cache(maxsize=64)

@@ -72,9 +72,10 @@ def unpacked_bytes(data: bytes, schema: Any, columns: Collection[str], *, most: 
             values = sum(page.values for page in pages if not page.is_dictionary)
             total += sum(page.unpacked_bytes for page in pages) + VALUE_BYTES * values
             dictionaries = [page.unpacked_bytes for page in pages if page.is_dictionary]
-            if dictionaries and pa.types.is_string(schema.field(name).type):
+            kind = schema.field(name).type
+            if dictionaries and pa.types.is_string(kind):
                 texts.add(name)
-            elif dictionaries and pa.types.is_list(schema.field(name).type):
+            elif dictionaries and pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
                 # No value is longer than all of them.
                 total += values * max(dictionaries)
     except (KeyError, TypeError, AttributeError, IndexError) as error:

@@ -48,7 +48,7 @@ def _steps_per_server_update(fields: Fields) -> int:
     if fields["staleness"] != 0:
         return int(fields["push_period"])
     # With no gradient left the point is impossible.
-    return max(1, fields["workers"] - fields["drop_slowest"])
+    return max(1, int(fields["workers"] - fields["drop_slowest"]))
 
 
 MODES: Mapping[str, ModeInfo] = {
@@ -209,7 +209,7 @@ MODES: Mapping[str, ModeInfo] = {
         carries=EXCHANGES,
         can_restart=False,
         sends="S every `push_period` steps",
-        memory="2 S + P, and (2 + k) S on the servers",
+        memory="2 S + P, with `push_period` above 1 3 S + P; and (2 + k) S on the servers",
     ),
     "hogwild": ModeInfo(
         implementation="dtsweep.sync.hogwild:Hogwild",

@@ -197,7 +197,7 @@ def test_a_loss_that_is_no_number_is_stored_as_such_and_what_was_not_measured_as
 
 
 def test_the_warm_up_that_was_found_is_stored_with_the_steps(tmp_path: Path) -> None:
-    known, results = marked([outcome([3.0] * 10 + [1.0] * 40)])
+    known, results = marked([outcome([3.0] * 10 + [1.0] * 40, staleness=[0, 0, 2])])
     row = {"attempt_id": "a", "trial_id": "t", "status": "ok"}
     Results(tmp_path).commit(row, steps=step_columns(results), ranks=rank_rows(known, results))
     stored = Results(tmp_path).table("steps").to_pydict()
@@ -206,6 +206,7 @@ def test_the_warm_up_that_was_found_is_stored_with_the_steps(tmp_path: Path) -> 
     (rank,) = Results(tmp_path).table("ranks").to_pylist()
     # The whole window took 70 s; its 40 measured steps a second each.
     assert (rank["window_s"], rank["steps"], rank["step_mean_s"]) == (70, 40, 1)
+    assert (rank["staleness_max"], rank["staleness_counts"]) == (2, [2, 0, 1])
 
 
 def test_a_rank_that_failed_has_its_steps_marked_beside_those_that_never_measured() -> None:

@@ -362,6 +362,25 @@ def test_bytes_and_staleness_are_means_and_extremes_over_the_ranks() -> None:
     assert (row["staleness_mean"], row["staleness_max"]) == (2.0, 5)
 
 
+def test_samples_of_dropped_gradients_count_in_no_rate() -> None:
+    backup = {"sync": "parameter_server", "staleness": 0, "drop_slowest": 1}
+    # Of 30 steps of one and 10 of the other in 30 s, 4 samples each, the 10 were dropped.
+    row = row_of(
+        [outcome([1.0] * 30, dropped_steps=0), outcome([3.0] * 10, dropped_steps=10)], **backup
+    )
+    assert (row["semantics"], row["global_batch"], row["samples_per_update"]) == ("lossy", None, 4)
+    assert row["samples_per_s"] == pytest.approx(4)
+    assert row["dropped_share"] == pytest.approx(10 / 40)
+    assert row["implausible"] is None
+
+
+def test_where_not_every_step_exchanges_latency_is_the_mean_step_of_whole_periods() -> None:
+    row = row_of([outcome([1.0, 1.0, 4.0] * 10)] * 2, sync="parameter_server", push_period=3)
+    assert (row["step_p50_s"], row["latency_s"], row["samples_per_update"]) == (1, 2, 12)
+    assert row["samples_per_s"] == pytest.approx(4)
+    assert row["half_width"] < 0.1
+
+
 def test_bytes_that_one_worker_did_not_count_are_unknown_of_all() -> None:
     row = row_of([outcome([1.0, 1.0], bytes_sent=200, messages_sent=2), outcome([1.0, 1.0])])
     assert (row["bytes_sent_per_step"], row["messages_per_step"]) == (None, None)

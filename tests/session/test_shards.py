@@ -1,16 +1,25 @@
-"""Shards of the parameter server that don't start, on a real Ray: each is named with its error."""
+"""Shards of the parameter server on a real Ray: those that don't start are named with the error."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import ray
+import torch
+from torch import distributed, nn
 
 from dtsweep.driver.connect import connected
+from dtsweep.measure.clock import CpuClock
 from dtsweep.session.session_settings import Code
 from dtsweep.session.shards import ShardError, load_code, start_shard
+from dtsweep.sweep.point import Point
+from dtsweep.sync.mode import Job
+from dtsweep.sync.parameter_server import ParameterServer
+from dtsweep.sync.passes import make_optimizer
 
 pytestmark = pytest.mark.ray
 
@@ -68,3 +77,47 @@ def test_a_shard_on_a_gpu_sees_the_gpu_of_its_rank_alone(here: str) -> None:
     shard = start_shard(here, node="n1", device_uuid="GPU-7")
     with pytest.raises(ShardError, match="OSError: GPU-7"):
         asyncio.run(load_code(shard, NAMES_GPUS, seconds=60))
+
+
+def test_shards_with_a_backup_worker_drop_the_same_gradients(here: str) -> None:
+    of = Point(
+        sync="parameter_server", workers=3, staleness=0, drop_slowest=1, shards=2, clip_norm=1.0
+    )
+    shards = [start_shard(here, node="n1").actor for _ in range(of.servers)]
+    steps = 20
+
+    def loss(model: nn.Module, batch: int) -> torch.Tensor:
+        found: torch.Tensor = model(torch.full((1, 3), float(batch))).square().sum()
+        return found
+
+    def prepared(rank: int) -> ParameterServer:
+        job = Job(point=of, rank=rank, device=torch.device("cpu"), loss=loss, servers=shards)
+        mode = ParameterServer(job)
+        mode.prepare(nn.Linear(3, 2), functools.partial(make_optimizer, point=of))
+        return mode
+
+    def trained(mode: ParameterServer) -> int:
+        clock = CpuClock()
+        clock.start()
+        for step in range(steps):
+            mode.step(iter([step]), clock)
+            assert len({*mode._versions}) == 1, "parameters of one update on all shards"
+        # Nobody waits for those that are behind.
+        mode.pause()
+        mode.drain()
+        dropped: int = mode.counters()["dropped_steps"]
+        return dropped
+
+    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        modes = [prepared(rank) for rank in range(of.workers)]
+        with ThreadPoolExecutor(of.workers) as pool:
+            dropped = sum(pool.map(trained, modes))
+        versions = {ray.get(shard.pull.remote())[1] for shard in shards}
+    finally:
+        distributed.destroy_process_group()
+    (updates,) = versions
+    assert dropped > 0
+    # Of two gradients each, of one where others had ended.
+    assert updates <= of.workers * steps - dropped <= 2 * updates
