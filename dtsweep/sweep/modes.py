@@ -128,6 +128,7 @@ MODES: Mapping[str, ModeInfo] = {
     "local_sgd": ModeInfo(
         implementation="dtsweep.sync.local_sgd:LocalSgd",
         semantics=lambda _: "local",
+        kind="periodic averaging",
         reads={"sync_period": 8},
         agree="parameters",
         can_exchange_alone=True,
@@ -138,6 +139,7 @@ MODES: Mapping[str, ModeInfo] = {
     "parameter_server": ModeInfo(
         implementation="dtsweep.sync.parameter_server:ParameterServer",
         semantics=lambda fields: "exact" if fields["staleness"] == 0 else "stale",
+        kind="parameter server",
         reads={"staleness": None, "shards": 1},
         is_asynchronous=lambda fields: fields["staleness"] != 0,
         needs_ray=True,
@@ -150,6 +152,7 @@ MODES: Mapping[str, ModeInfo] = {
     "hogwild": ModeInfo(
         implementation="dtsweep.sync.hogwild:Hogwild",
         semantics=lambda _: "stale",
+        kind="lock-free",
         reads={},
         is_asynchronous=lambda _: True,
         shares_memory=True,
@@ -296,6 +299,20 @@ def mode_in_results(name: str) -> ModeInfo:
     if name in MODES or name in _OF_THE_USER or is_declared("mode", name):
         return mode_of(name)
     return UNDECLARED
+
+
+def update_kind(semantics: str, sync: object) -> str:
+    """Kind of an update within its semantics: the one definition of it.
+
+    Points are compared within one kind. Exact updates are one kind, whatever the mode, and so are
+    lossy ones. Empty also where the mode, as of an imported table, is unknown.
+
+    >>> update_kind("local", "local_sgd"), update_kind("exact", "parameter_server")
+    ('periodic averaging', '')
+    """
+    if semantics not in ("stale", "local") or not isinstance(sync, str):
+        return ""
+    return mode_in_results(sync).kind
 
 
 UNDECLARED = ModeInfo(implementation="", semantics=lambda _: "unknown", reads={})
