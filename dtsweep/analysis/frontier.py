@@ -58,8 +58,8 @@ def frontier(
     Returns:
         The points of `over_launches`, sorted by semantics, kind of update, model (fewest FLOPs
         first), environment and the first objective, with `meets`, whether the condition is met,
-        null where what it asks for was not measured; `standing`, one of `STANDINGS`, null where it is not met or an
-        objective is null; `is_open`, True where more launches would have to show whether a point is
+        null where what it asks for was not measured; `standing`, one of `STANDINGS`, null where it
+        is not met or an objective is null; `is_open`, True where more launches would have to show whether a point is
         on the frontier (`places_to_launch`); `on_frontier`, True where its standing is `frontier`
         or `undecided`;
         `frontier_probability`, how often it is when all means are drawn again with the errors of
@@ -113,8 +113,8 @@ def hypervolume(
 
     Returns:
         One row per kind of update, model and environment: `hypervolume`, the volume that its
-        frontier dominates, as a share of the box from the worst to the best value of each objective among
-        all points of the environment, on logarithmic scales where all values are positive.
+        frontier dominates, as a share of the box from the worst to the best value of each objective
+        among all points of the environment, on logarithmic scales where all values are positive.
         Frontiers of one environment share the box, so their volumes compare; those of two
         environments don't. Null where no objective varies.
     """

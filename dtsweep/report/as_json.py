@@ -30,8 +30,9 @@ def report_json(content: Content) -> dict[str, Any]:
         `model_digest`, and the words of each: `words`, `undecided`, `alone`, `dominated`),
         `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `laws` and `canaries` (rows of the
         functions of `dtsweep.analysis`), `hypervolume` (rows of it), `differences` (rows of
-        `difference` between the highest throughput of each frontier, `point_a`, and the highest of its other points,
-        `point_b`), `implausible` (trials whose numbers can't all be true, and why), `unmeasured`
+        `difference` between the highest throughput of each frontier, `point_a`, and the highest of
+        its other points, `point_b`), `implausible` (trials whose numbers can't all be true, and
+        why), `unmeasured`
         (count, status, reason, log of trials that are not ok), and the keys of sections.
     """
     frontiers = content.frontiers
