@@ -9,7 +9,7 @@ import numpy as np
 
 from dtsweep.analysis.candidates import read_goal
 from dtsweep.analysis.dominance import compare, places_to_launch
-from dtsweep.analysis.frontier import MODEL, point_costs
+from dtsweep.analysis.frontier import MODEL, UPDATE, point_costs
 from dtsweep.analysis.limits import variances_of
 from dtsweep.analysis.objectives import read_objectives
 from dtsweep.analysis.recommend import selections_in
@@ -34,7 +34,7 @@ class Decision:
 def decide(study: Study, goal: Goal | None) -> Decision:
     """Find out which points need another launch to answer a question.
 
-    Each model and environment is a question of its own, and each semantics on frontiers.
+    Each model and environment is a question of its own, and each kind of update on frontiers.
 
     Args:
         study: of the trials so far, which say the zone and the confidence.
@@ -98,7 +98,7 @@ def _open_of_frontier(study: Study) -> set[str]:
         costs = point_costs(study, trials, objectives)
         launch_rows = costs.costs[0].launches.points.reset_index(names="row")
         points = of_environment(study.points, env_id).merge(launch_rows, on=list(POINT))
-        for _, group in points.groupby(["semantics", *MODEL], dropna=False, sort=False):
+        for _, group in points.groupby([*UPDATE, *MODEL], dropna=False, sort=False):
             numbers = group["row"].to_numpy()
             open_places, rivals = places_to_launch(costs, numbers, compare(costs, numbers)[0])
             found |= set(group["point_id"].iloc[np.union1d(open_places, rivals)])

@@ -25,6 +25,9 @@ from dtsweep.sweep.mode_info import SEMANTICS
 if TYPE_CHECKING:
     import pandas as pd
 
+UPDATE = ("semantics", "update_kind")
+"""Columns that separate points by what an update does."""
+
 MODEL = ("workload", "model_digest")
 """Columns that separate groups of points that are no substitute for each other."""
 
@@ -37,7 +40,7 @@ def frontier(
     where: str = "",
     compare_models: bool = False,
 ) -> pd.DataFrame:
-    """Find the points that no other one beats, for each semantics, model and environment.
+    """Find the points that no other one beats, for each kind of update, model and environment.
 
     A point is off the frontier where launches tell (`inference.contrasts`) that another one is
     better in each objective (equal is enough where an objective is set, not measured, as
@@ -53,12 +56,12 @@ def frontier(
             another.
 
     Returns:
-        The points of `over_launches`, sorted by semantics, model (fewest FLOPs first), environment
-        and the first objective, with `meets`, whether the condition is met, null where what it asks
-        for was not measured; `standing`, one of `STANDINGS`, null where it is not met or an
-        objective is null; `is_open`, True where more launches would have to show whether a point is
-        on the frontier (`places_to_launch`); `on_frontier`, True where its standing is `frontier`
-        or `undecided`;
+        The points of `over_launches`, sorted by semantics, kind of update, model (fewest FLOPs
+        first), environment and the first objective, with `meets`, whether the condition is met,
+        null where what it asks for was not measured; `standing`, one of `STANDINGS`, null where it
+        is not met or an objective is null; `is_open`, True where more launches would have to show
+        whether a point is on the frontier (`places_to_launch`); `on_frontier`, True where its
+        standing is `frontier` or `undecided`;
         `frontier_probability`, how often it is when all means are drawn again with the errors of
         `inference.contrasts`, null where a point has too few launches for that, and other points
         have more; `knee`, True where `knee_of` finds it among the means, and `knee_probability`,
@@ -109,15 +112,15 @@ def hypervolume(
         maximize: columns that should be large.
 
     Returns:
-        One row per semantics, model and environment: `hypervolume`, the volume that its frontier
-        dominates, as a share of the box from the worst to the best value of each objective among
-        all points of the environment, on logarithmic scales where all values are positive.
+        One row per kind of update, model and environment: `hypervolume`, the volume that its
+        frontier dominates, as a share of the box from the worst to the best value of each objective
+        among all points of the environment, on logarithmic scales where all values are positive.
         Frontiers of one environment share the box, so their volumes compare; those of two
         environments don't. Null where no objective varies.
     """
     import pandas as pd
 
-    keys = ["semantics", *MODEL, "env_id"]
+    keys = [*UPDATE, *MODEL, "env_id"]
     rows = []
     objectives = read_objectives(points, minimize=minimize, maximize=maximize)
     judged = points[points["standing"].notna()]
@@ -174,7 +177,7 @@ def _write_standings(
     costs = point_costs(study, trials, objectives)
     launch_rows = costs.costs[0].launches.points.reset_index(names="row")
     rows = eligible.reset_index().merge(launch_rows, on=list(POINT))
-    for _, group in rows.groupby(["semantics", *(() if compare_models else MODEL)], dropna=False):
+    for _, group in rows.groupby([*UPDATE, *(() if compare_models else MODEL)], dropna=False):
         numbers = group["row"].to_numpy()
         standing, near = compare(costs, numbers)
         drawn = probabilities(costs, numbers, near)
@@ -193,7 +196,7 @@ def _sorted(points: pd.DataFrame, first: Objective, *, models: Sequence[str]) ->
     # What comes last is sorted by first: only the objective may run downwards.
     points = points.sort_values(first.name, ascending=not first.maximize, kind="stable")
     return points.sort_values(
-        ["semantics", *models, "env_id"], key=_in_order, ignore_index=True, kind="stable"
+        [*UPDATE, *models, "env_id"], key=_in_order, ignore_index=True, kind="stable"
     )
 
 

@@ -20,6 +20,7 @@ from dtsweep.inference.variance import (
 from dtsweep.measure.statistics import students_t
 from dtsweep.results.statuses import CAUTIONS
 from dtsweep.results.store import ORDER
+from dtsweep.sweep.modes import update_kind
 from dtsweep.sweep.point import AXES
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
     fact_columns = [column for column in _FACTS if column in trials.columns]
     points = trials.loc[~numbers.duplicated(), list(POINT)].reset_index(drop=True)
     points = points.join(groups[[*setting_columns(trials), *fact_columns]].first())
+    points["update_kind"] = list(map(update_kind, points["semantics"], points["sync"]))
     points["launches"] = groups["launch"].nunique()
     points[list(_MEANS)] = groups[list(_MEANS)].mean()
     points["throughput_per_latency"] = points["samples_per_s"] / points["latency_s"]

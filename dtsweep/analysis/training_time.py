@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
+from dtsweep.analysis.frontier import UPDATE
 from dtsweep.analysis.ladders import compared_sizes
 from dtsweep.analysis.launches import setting_columns
 from dtsweep.analysis.scaling import with_speed_ups
@@ -16,7 +17,7 @@ from dtsweep.sweep.mode_info import SEMANTICS
 if TYPE_CHECKING:
     import pandas as pd
 
-_TABLE = ["semantics", "workload", "model_digest", "env_id"]
+_TABLE = [*UPDATE, "workload", "model_digest", "env_id"]
 """Columns that are equal in a table: update, model and environment."""
 
 _SHAPE = ("workers", "micro_batch", "accumulation")
@@ -31,8 +32,8 @@ def training_time(
 
     The fastest point of each number of workers stands for it, by the mean over its launches: a
     maximum of noisy rates and so a little too fast, more so where more settings were measured.
-    Points of different semantics, models and environments stand in tables of their own. It is the
-    time for the data alone: no start, no validation, and nothing of the loss that is reached.
+    Points of different kinds of update, models and environments stand in tables of their own. It is
+    the time for the data alone: no start, no validation, and nothing of the loss that is reached.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.

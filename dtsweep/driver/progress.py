@@ -31,8 +31,8 @@ LAST_SHOWN = 5
 REPEATED = 3
 """Number of trials with one status of a failure at which a line says what to do."""
 
-Product = tuple[str, str | None]
-"""Semantics and model: more of one is not a substitute for another."""
+Product = tuple[str, str, str | None]
+"""Semantics, kind of update and model: more of one is not a substitute for another."""
 
 
 class _Running(NamedTuple):
@@ -64,7 +64,7 @@ class Progress:
         """Number of run trials that have ended, and the end of the first by the monotonic clock."""
         self._began = time.monotonic()
         self._best: dict[Product, tuple[float, str, bool]] = {}
-        self._product: Product = ("", None)
+        self._product: Product = ("", "", None)
         self._has_begun = False
         self._running: dict[str, _Running] = {}
         """Trials under way by id."""
@@ -228,7 +228,7 @@ class Progress:
             if row["semantics"] == "local":
                 statistic = "mean"
             outcome = f"{statistic} {format_number(row['latency_s'] * 1e3)} ms/step"
-            self._product = (row["semantics"], row["model_digest"])
+            self._product = (row["semantics"], point.update_kind, row["model_digest"])
             if rate is None:
                 outcome += f"; samples/s unknown: {row.get('samples_reason')}"
             else:

@@ -142,6 +142,9 @@ def moments_of(setting: Setting) -> Moments:
         # The state is on the servers.
         kept = Held(parameters=1 + float(setting.accrues))
         return _with_copies(setting, kept, update=Held(parameters=1, largest=1))
+    if setting.sync == "hogwild":
+        # The parameters are in pages that a process's memory does not count.
+        return _with_copies(setting, Held(state=1), update=Held(parameters=1) + setting.update)
     buckets = Held(parameters=2, state=1)
     update = setting.update
     if setting.sync == "zero1":

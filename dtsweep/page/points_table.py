@@ -16,6 +16,7 @@ from dtsweep.report.labels import (
     model_label,
     point_key,
     trial_label,
+    update_labels,
 )
 from dtsweep.report.tables import (
     amount_columns,
@@ -117,7 +118,7 @@ def _products(rows: pd.DataFrame) -> dict[str, list[str]]:
     """
     names = model_columns(rows)
     columns = {
-        "updates": [str(semantics) for semantics in rows["semantics"]],
+        "updates": update_labels(rows),
         "model": [model_label(row, names) for _, row in rows.iterrows()],
         "env_id": [_value(env_id) for env_id in rows["env_id"]],
     }

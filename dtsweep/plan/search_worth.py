@@ -209,11 +209,11 @@ def worth_of(sweep: Sweep, pool: SearchPool, study: Study, prediction: Predictio
         cost = sign * np.log(at_one_second(pool, objective))
         return GoalWorth(cost=cost, longest=longest, group=numbered(models))
     # The rate that such a goal asks for is a share of the best one, so it needs both ends.
-    semantics = [point.semantics for point in pool.points]
+    updates = [(point.semantics, point.update_kind) for point in pool.points]
     objectives = latency_and_rate(
         pool.setups.samples_per_step,
         latency_ratio=ratio_to_step(pool, "latency_s"),
-        group=numbered(zip(semantics, models, strict=True)),
+        group=numbered(zip(updates, models, strict=True)),
     )
     return FrontierWorth(objectives=replace(objectives, longest=longest))
 

@@ -101,9 +101,9 @@ def _note(points: Sequence[PlotPoint], frontiers: Sequence[Frontier]) -> str:
         )
     alone = [frontier for frontier in frontiers if len(frontier.best) > len(frontier.shown)]
     if alone:
-        kinds = dict.fromkeys(frontier.semantics.replace("_", " ") for frontier in alone)
+        kinds = dict.fromkeys(frontier.update.replace("_", " ") for frontier in alone)
         sentences.append(f"Points with one worker are left out of: {', '.join(kinds)}.")
-    if len({frontier.semantics for frontier in frontiers}) > 1:
+    if len({frontier.update for frontier in frontiers}) > 1:
         sentences.append(_SEPARATE)
     return " ".join([*sentences, _NO_LOSS])
 

@@ -7,7 +7,19 @@ from typing import Any
 
 from dtsweep.plots.numbers import bars
 from dtsweep.plots.points import PlotPoint
-from dtsweep.plots.style import COLOURS, FAINT, FILLS, FORMS, GREY, TITLE, cut, faded, joined, label
+from dtsweep.plots.style import (
+    COLOURS,
+    FAINT,
+    FILLS,
+    FORMS,
+    GREY,
+    MORE_FORMS,
+    TITLE,
+    cut,
+    faded,
+    joined,
+    label,
+)
 from dtsweep.report.frontiers import Frontier
 
 _HOVER = "%{text}<br>%{x:.4g} ms, %{y:.4g} samples/s<br>%{customdata}<extra></extra>"
@@ -26,9 +38,13 @@ def kind_of(point: PlotPoint) -> str:
 
 
 def symbol_of(frontier: Frontier, frontiers: Sequence[Frontier]) -> str:
-    """Symbol of a frontier: the semantics gives its form, the model its fill."""
+    """Symbol of a frontier: the kind of update gives its form, the model its fill."""
     models = list(dict.fromkeys(other.model_digest for other in frontiers))
+    alike = [other for other in frontiers if other.semantics == frontier.semantics]
+    kinds = list(dict.fromkeys(other.update_kind for other in alike))
     form, _ = FORMS.get(frontier.semantics, FORMS["unknown"])
+    forms = (form, *MORE_FORMS.get(frontier.semantics, ()))
+    form = forms[kinds.index(frontier.update_kind) % len(forms)]
     return form + FILLS[models.index(frontier.model_digest) % len(FILLS)]
 
 
@@ -173,4 +189,4 @@ def _legend_name(frontier: Frontier) -> str:
     if frontier.labels.nunique() == 1:
         rest = rest.replace(frontier.labels.iloc[0], "").strip(" ·").replace(" ·  · ", " · ")
     mode = str(modes[0]) if len(modes) == 1 else ""
-    return joined([frontier.semantics.replace("_", " "), mode, rest], mark=" · ")
+    return joined([frontier.update.replace("_", " "), mode, rest], mark=" · ")

@@ -44,6 +44,12 @@ FORMS = {
 }
 """Symbol and line of each semantics: both differ, for those who don't see the colour."""
 
+MORE_FORMS = {
+    "stale": ("triangle-down", "triangle-right", "triangle-left"),
+    "local": ("diamond-tall", "diamond-wide", "star-diamond"),
+}
+"""Symbols of further kinds of stale and local updates."""
+
 FILLS = ("", "-dot")
 """Endings of a symbol's name, one for each model in turn; hollow symbols are undecided points."""
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from dtsweep.report.frontiers import Frontier
 
 
+_PRODUCT = ("semantics", "update_kind", "model_digest")
+"""Keys that identify a frontier of one environment."""
+
+
 def report_json(content: Content) -> dict[str, Any]:
     """Give the content of the report as JSON values; unknown is None.
 
@@ -22,12 +26,13 @@ def report_json(content: Content) -> dict[str, Any]:
         (settings that all points share), `recommendations` (those of
         `dtsweep.report.recommendation`, for the highest throughput) with `advice` (the sentences of
         each, or why there is none), `doubts`, `limits`, `worth` and `notes` (texts), `bottlenecks`
-        (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`, `model_digest`, and
-        the words of each: `words`, `undecided`, `alone`, `dominated`, `efficiency`), `frontier`,
-        `scaling`, `scaling_per_node`, `worthwhile`, `laws` and `canaries` (rows of the functions of
-        `dtsweep.analysis`), `hypervolume` (rows of it), `differences` (rows of `difference` between
-        the highest throughput of each frontier, `point_a`, and the highest of its other points,
-        `point_b`), `implausible` (trials whose numbers can't all be true, and why), `unmeasured`
+        (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`, `update_kind`,
+        `model_digest`, and the words of each: `words`, `undecided`, `alone`, `dominated`,
+        `efficiency`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `laws` and
+        `canaries` (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it),
+        `differences` (rows of `difference` between the highest throughput of each frontier,
+        `point_a`, and the highest of its other points, `point_b`), `implausible` (trials whose
+        numbers can't all be true, and why), `unmeasured`
         (count, status, reason, log of trials that are not ok), and the keys of sections.
     """
     frontiers = content.frontiers
@@ -65,13 +70,13 @@ def _scaling_rows(content: Content, *, per: str) -> list[dict[str, Any]]:
 
 
 def _differences_of(frontier: Frontier) -> list[dict[str, Any]]:
-    product = {"semantics": frontier.semantics, "model_digest": frontier.model_digest}
+    product = {name: getattr(frontier, name) for name in _PRODUCT}
     return [product | row for row in records_of(frontier.difference)]
 
 
 def _words_of(frontier: Frontier) -> dict[str, Any]:
     """Give the sentences of a report on a frontier, with the keys that identify it."""
-    names = ("semantics", "model_digest", "undecided", "alone")
+    names = (*_PRODUCT, "undecided", "alone")
     words = {
         "title": frontier.name,
         "words": frontier.verdict_words,

@@ -12,7 +12,7 @@ from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import SweepError
 from dtsweep.inference.power import POWER
 from dtsweep.inference.verdicts import Method, Verdict
-from dtsweep.report.labels import trial_label
+from dtsweep.report.labels import trial_label, update_labels
 from dtsweep.report.next_step import run_with_launches
 from dtsweep.report.records import records_of
 from dtsweep.report.verdict_words import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
@@ -128,11 +128,14 @@ def words_on(row: dict[str, Any]) -> str:
 
 def _group_notes(first: pd.Series[Any], second: pd.Series[Any]) -> list[str]:
     """Say why two points are not in one comparable group."""
+    import pandas as pd
+
     notes = []
-    if first["semantics"] != second["semantics"]:
+    updates = update_labels(pd.DataFrame([first, second]))
+    if updates[0] != updates[1]:
         notes.append(
-            f"Updates of A are {first['semantics']}, of B {second['semantics']}: faster is not "
-            "sooner at the same loss."
+            f"Updates of A are {updates[0]}, of B {updates[1]}: faster is not sooner at the same "
+            "loss."
         )
     if any(_text(first[name]) != _text(second[name]) for name in ("workload", "model_digest")):
         notes.append("A and B train different models: a sample of one is none of the other.")

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import difference
+from dtsweep.analysis.frontier import UPDATE
 from dtsweep.analysis.study import Study
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.spread import of_environment
@@ -20,6 +21,7 @@ from dtsweep.report.labels import (
     model_label,
     point_label,
     trial_label,
+    update_labels,
 )
 from dtsweep.report.verdict_words import REASON_WORDS, VERDICT_WORDS
 from dtsweep.text import count_of, in_percent, percent
@@ -39,16 +41,20 @@ _FRONTIER_TITLES = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frontier:
-    """Points of one semantics and model that were measured in one environment."""
+    """Points of one kind of update and model that were measured in one environment."""
 
     title: str
     """Semantics in words, and what else identifies the frontier.
 
-    The model and the environment are named if there are several. The label is named if all points
-    share one.
+    The kind of update, the model and the environment are named if there are several. The label is
+    named if all points share one.
     """
     semantics: str
     """Meaning of an update, one of `dtsweep.sweep.modes.SEMANTICS`."""
+    update_kind: str
+    """Kind of its updates within the semantics; empty where there is one alone."""
+    update: str
+    """Semantics, with the kind if there are frontiers of several."""
     model_digest: str | None
     """Digest of the model; None if it is unknown, or if all models count as one."""
     points: pd.DataFrame
@@ -175,6 +181,8 @@ def frontiers_of(
         of_rate: whether a high throughput is one of the objectives; else the frontiers have no
             `verdict_words`.
     """
+    import pandas as pd
+
     models: tuple[str, ...] = ()
     if not compare_models:
         models = ("workload", "model_digest")
@@ -185,10 +193,14 @@ def frontiers_of(
     elsewhere = (*model_settings, *differing, *argument_columns(varying))
     label_columns = [name for name in varying if name not in elsewhere]
     frontiers = []
-    for _, rows in points.groupby(["semantics", *models, "env_id"], sort=False, dropna=False):
+    updates = pd.Series(update_labels(points), index=points.index)
+    for _, rows in points.groupby([*UPDATE, *models, "env_id"], sort=False, dropna=False):
         first = rows.iloc[0]
+        update = updates[rows.index[0]]
         labels = rows.apply(point_label, axis=1, varying=label_columns)
-        title = _title(first, labels, model_settings=model_settings, differing=differing)
+        title = _title(
+            first, labels, update=update, model_settings=model_settings, differing=differing
+        )
         model_digest = None
         if models and isinstance(first["model_digest"], str):
             model_digest = first["model_digest"]
@@ -201,6 +213,8 @@ def frontiers_of(
             Frontier(
                 title=" · ".join(filter(None, ["Frontier", *title])),
                 semantics=str(first["semantics"]),
+                update_kind=str(first["update_kind"]),
+                update=update,
                 model_digest=model_digest,
                 points=rows,
                 labels=labels,
@@ -215,6 +229,7 @@ def _title(
     first: pd.Series[Any],
     labels: pd.Series[str],
     *,
+    update: str,
     model_settings: Sequence[str],
     differing: Sequence[str],
 ) -> list[str]:
@@ -223,10 +238,14 @@ def _title(
     Args:
         first: one of the points.
         labels: of all.
+        update: semantics, with the kind if there are several.
         model_settings: settings that distinguish models.
         differing: columns of model and environment that have several values.
     """
-    title = [_FRONTIER_TITLES.get(str(first["semantics"]), str(first["semantics"]))]
+    semantics = str(first["semantics"])
+    title = [_FRONTIER_TITLES.get(semantics, semantics)]
+    if update != semantics:
+        title.insert(1, str(first["update_kind"]))
     if "workload" in differing and "workload" not in model_settings:
         title.append(shortened(str(first["workload"]), LABEL_SHOWN))
     if "model_digest" in differing:

@@ -41,6 +41,19 @@ def point_key(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
     return "/".join("" if pd.isna(row[name]) else str(row[name]) for name in POINT)
 
 
+def update_labels(points: pd.DataFrame) -> list[str]:
+    """Semantics of points, with the kind of update where the points have several of it.
+
+    An example is "local (gossip averaging)".
+    """
+    counts = points.groupby("semantics")["update_kind"].transform("nunique")
+    rows = zip(points["semantics"], points["update_kind"], counts, strict=True)
+    return [
+        f"{semantics} ({kind})" if kind and count > 1 else str(semantics)
+        for semantics, kind, count in rows
+    ]
+
+
 def passes_label(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
     """Samples of a worker's step as `micro_batch × accumulation`, or what is known of them.
 

@@ -77,9 +77,9 @@ def _marks(
 def _legend(drawn: Sequence[Frontier], letters: set[str], *, left_out: int) -> Iterator[str]:
     """Yield the quantity of the vertical axis, and the meaning of each marker."""
     yield "samples/s"
-    semantics = [frontier.semantics for frontier in drawn]
-    if len(set(semantics)) == len(drawn):
-        names = semantics
+    updates = [frontier.update for frontier in drawn]
+    if len(set(updates)) == len(drawn):
+        names = updates
     else:
         names = [frontier.name for frontier in drawn]
     for name, (best, _) in zip(names, MARKERS, strict=False):

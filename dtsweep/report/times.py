@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import Study, setting_columns, training_time
 from dtsweep.analysis.training_time import with_cost
 from dtsweep.errors import LABEL_SHOWN, shortened
-from dtsweep.report.labels import model_columns, model_label, passes_label, point_label
+from dtsweep.report.labels import (
+    model_columns,
+    model_label,
+    passes_label,
+    point_label,
+    update_labels,
+)
 from dtsweep.report.records import records_of
 from dtsweep.report.tables import caution_columns
 from dtsweep.text import (
@@ -113,9 +119,10 @@ def _titles(table: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     model_settings = []
     if "model_digest" in differing:
         model_settings = model_columns(rows)
+    updates = dict(zip(rows.index, update_labels(rows), strict=True))
     parts = [
         f"Training on {first['samples']:,} samples",
-        f"{first['semantics']} updates",
+        f"{updates[table.index[0]]} updates",
     ]
     if "workload" in differing and "workload" not in model_settings:
         parts.append(shortened(str(first["workload"]), LABEL_SHOWN))

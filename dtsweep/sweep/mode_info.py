@@ -61,6 +61,12 @@ class ModeInfo:
     reads: Mapping[str, Any]
     """The fields of a point that only some modes read, with this mode's own defaults."""
 
+    kind: str = ""
+    """Kind of its stale or local updates, as a noun: each kind has frontiers of its own.
+
+    Modes without one share the frontiers of their semantics.
+    """
+
     is_asynchronous: Callable[[Fields], bool] = lambda _: False
     """From the fields of a point: True if a step does not wait for one of every other worker."""
 

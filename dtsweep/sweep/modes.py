@@ -148,6 +148,7 @@ MODES: Mapping[str, ModeInfo] = {
     "local_sgd": ModeInfo(
         implementation="dtsweep.sync.local_sgd:LocalSgd",
         semantics=lambda _: "local",
+        kind="periodic averaging",
         reads={"sync_period": 8, "synchronous_steps": 0, "local_momentum": "keep"},
         first_steps=lambda fields: int(fields["synchronous_steps"]),
         agree="parameters",
@@ -160,6 +161,7 @@ MODES: Mapping[str, ModeInfo] = {
     "diloco": ModeInfo(
         implementation="dtsweep.sync.diloco:DiLoCo",
         semantics=lambda _: "local",
+        kind="outer optimizer",
         reads={"sync_period": 50, "outer_learning_rate": 0.7, "outer_momentum": 0.9},
         has_outer_step=lambda fields: (
             fields["outer_learning_rate"] != 1 or fields["outer_momentum"] != 0
@@ -173,6 +175,7 @@ MODES: Mapping[str, ModeInfo] = {
     "gossip": ModeInfo(
         implementation="dtsweep.sync.gossip:Gossip",
         semantics=lambda _: "local",
+        kind="gossip averaging",
         reads={"topology": "ring", "sync_period": 1},
         can_exchange_alone=True,
         sends="2 S every `sync_period` steps; on 2 workers and with `topology=exponential` S",
@@ -182,6 +185,7 @@ MODES: Mapping[str, ModeInfo] = {
     "federated": ModeInfo(
         implementation="dtsweep.sync.federated:Federated",
         semantics=lambda _: "local",
+        kind="federated averaging",
         reads={"participation": 0.5, "sync_period": 8},
         participants=lambda fields: max(1, round(fields["participation"] * fields["workers"])),
         renews_optimizer=True,
@@ -193,6 +197,7 @@ MODES: Mapping[str, ModeInfo] = {
     "parameter_server": ModeInfo(
         implementation="dtsweep.sync.parameter_server:ParameterServer",
         semantics=_server_semantics,
+        kind="parameter server",
         reads={
             "staleness": None,
             "shards": 1,
@@ -214,6 +219,7 @@ MODES: Mapping[str, ModeInfo] = {
     "hogwild": ModeInfo(
         implementation="dtsweep.sync.hogwild:Hogwild",
         semantics=lambda _: "stale",
+        kind="lock-free",
         reads={},
         is_asynchronous=lambda _: True,
         shares_memory=True,
@@ -360,6 +366,20 @@ def mode_in_results(name: str) -> ModeInfo:
     if name in MODES or name in _OF_THE_USER or is_declared("mode", name):
         return mode_of(name)
     return UNDECLARED
+
+
+def update_kind(semantics: str, sync: object) -> str:
+    """Kind of an update within its semantics: the one definition of it.
+
+    Points are compared within one kind. Exact updates are one kind, whatever the mode, and so are
+    lossy ones. Empty also where the mode, as of an imported table, is unknown.
+
+    >>> update_kind("local", "local_sgd"), update_kind("exact", "parameter_server")
+    ('periodic averaging', '')
+    """
+    if semantics not in ("stale", "local") or not isinstance(sync, str):
+        return ""
+    return mode_in_results(sync).kind
 
 
 UNDECLARED = ModeInfo(implementation="", semantics=lambda _: "unknown", reads={})

@@ -27,6 +27,7 @@ from dtsweep.sweep.modes import (
     declaration_of,
     mode_for,
     modes_reading,
+    update_kind,
 )
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.values import Scalar, coerced, read_fields, with_fields
@@ -444,6 +445,15 @@ class Point:
             "exact" if self.compression is None else "lossy",
         ]
         return max(parts, key=SEMANTICS.index)
+
+    @property
+    def update_kind(self) -> str:
+        """Kind of this point's update within its semantics; empty where there is one alone.
+
+        >>> Point(sync="local_sgd").update_kind
+        'periodic averaging'
+        """
+        return update_kind(self.semantics, self.sync)
 
     @property
     def is_asynchronous(self) -> bool:

@@ -18,6 +18,7 @@ reading order:
     comm_hook       DDP's buckets averaged compressed
     pushes          what a worker pushes to a shard of the parameter server
     server_shard    a shard of the parameter server
+    shared_memory   memory that the ranks of one host share
     wrapped         what the modes share that wrap the model by `DistributedDataParallel`
     after_backward  what the modes share that exchange when backward is done
     local_updates   what the modes share whose workers train alone between exchanges

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dtsweep.analysis import difference, frontier, hypervolume
+from dtsweep.analysis import difference, frontier, hypervolume, training_time
 from dtsweep.errors import SweepError
 from tests.analysis.noise import frame_of
 from tests.frames import trials
@@ -466,6 +466,27 @@ def test_objectives_that_can_not_be_are_refused(options: dict[str, Any], said: s
 def test_a_share_of_zero_can_be_an_objective() -> None:
     rows = [point("a", wait_share=0.0), point("b", wait_share=0.2, samples_per_s=5.0)]
     assert standings(rows, minimize=["wait_share"]) == {"a": "frontier", "b": "dominated"}
+
+
+SLOW = {"step_p50_s": 9.0, "samples_per_s": 1.0}
+
+
+def test_a_frontier_has_one_kind_of_stale_updates_and_all_modes_of_exact_ones() -> None:
+    rows = [
+        point("a", sync="hogwild", semantics="stale"),
+        point("b", sync="parameter_server", semantics="stale", **SLOW),
+        point("c", sync="of_a_package_elsewhere", semantics="stale", **SLOW),
+        point("d", sync="ring"),
+        point("e", sync="ddp", **SLOW),
+    ]
+    assert standings(rows) == {
+        **dict.fromkeys("abcd", "frontier"),
+        "e": "dominated",
+    }
+    volumes = hypervolume(frontier(trials(*rows)))
+    assert volumes["update_kind"].tolist() == ["", "", "lock-free", "parameter server"]
+    tables = training_time(trials(*rows), samples=100)
+    assert tables["update_kind"].tolist() == ["", "", "lock-free", "parameter server"]
 
 
 def test_hypervolumes_of_one_environment_share_a_box() -> None:

@@ -34,6 +34,7 @@ def terms(sync: str, *, state: float = 2.0, **more: Any) -> Moments:
         (terms("hierarchical").exchange, Held(parameters=2, state=1, fixed=24 * 2**20)),
         (terms("parameter_server").update, Held(parameters=2, largest=1)),
         (terms("parameter_server", accrues=True).update, Held(parameters=3, largest=1)),
+        (terms("hogwild").update, Held(parameters=1, state=1, largest=2)),
         (terms("fsdp").exchange, Held(parameters=0.5, state=0.25, block=3.5)),
         (terms("fsdp", gathers_halves=True).exchange, Held(parameters=0.5, state=0.25, block=2.5)),
         (terms("fsdp", reshard="node").exchange, Held(parameters=0.75, state=0.25, block=3.25)),

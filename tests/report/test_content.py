@@ -112,6 +112,22 @@ def test_there_is_a_frontier_for_each_semantics_in_each_environment() -> None:
     ]
 
 
+def test_kinds_of_update_are_named_where_a_semantics_has_several() -> None:
+    rows = [{"semantics": "stale", "sync": sync} for sync in ("parameter_server", "hogwild")]
+    rows.append({"semantics": "local", "sync": "local_sgd"})
+    frontiers = content_of(trials(*rows, step_p50_s=0.1, samples_per_s=40)).frontiers
+    assert [frontier.title.split(" · ")[1:-1] for frontier in frontiers] == [
+        ["stale updates, by gradients of earlier weights", "lock-free"],
+        ["stale updates, by gradients of earlier weights", "parameter server"],
+        ["local updates, latency is the mean step"],
+    ]
+    assert [frontier.update for frontier in frontiers] == [
+        "stale (lock-free)",
+        "stale (parameter server)",
+        "local",
+    ]
+
+
 def test_a_setting_either_varies_or_is_constant() -> None:
     content = content_of(trials(FAST, LARGE))
     assert content.varying == ["micro_batch"]

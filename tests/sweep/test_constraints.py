@@ -338,6 +338,8 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(precision="tf32"), Harness(compute_capability=(7, 5))),
     (Point(power_limit=300), Harness(has_gpus=False)),
     (Point(sync="parameter_server"), Harness(name="torchrun")),
+    (Point(sync="hogwild"), Harness(has_gpus=True)),
+    (Point(sync="hogwild", workers=2), Harness()),
     (Point(workers=2), Harness(name="in_process")),
     (Point(environment={"A": "1"}), Harness(name="in_process")),
 )
