@@ -160,6 +160,7 @@ def with_reference(problem: str, kept: Table) -> Table:
         "steps": STEPS,
         "limit": LIMIT,
         "optimizer": PROBLEMS[problem].optimizer,
+        "clip_norm": PROBLEMS[problem].clip_norm,
         "learning_rates": list(PROBLEMS[problem].learning_rates),
         # "pydoc" differs between versions.
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",

@@ -78,6 +78,7 @@ def point_of(problem: str, fields: Mapping[str, Any], run: Run | None = None) ->
         micro_batch=MICRO_BATCH,
         optimizer=PROBLEMS[problem].optimizer,
         learning_rate=run.learning_rate,
+        clip_norm=PROBLEMS[problem].clip_norm,
         workload=PROBLEMS[problem].task(seed=run.seed),
         **fields,
     )

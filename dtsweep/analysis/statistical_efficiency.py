@@ -114,7 +114,7 @@ class Measured:
     """A problem as it was measured, with what `ddp` reached."""
 
     settings: Mapping[str, Any]
-    """What the benchmark trained with."""
+    """Settings of the benchmark."""
 
     learning_rate: float
     """Of `ddp`."""
