@@ -22,6 +22,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -39,6 +40,7 @@ from dtsweep.analysis.statistical_efficiency import (
     stored,
     text_of,
 )
+from dtsweep.driver.connect import connected
 from dtsweep.hardware.fingerprint import cpu
 from dtsweep.report.efficiency_words import ratio_cell
 from dtsweep.sweep.compressions import COMPRESSIONS
@@ -160,6 +162,7 @@ def with_reference(problem: str, kept: Table) -> Table:
         "steps": STEPS,
         "limit": LIMIT,
         "optimizer": PROBLEMS[problem].optimizer,
+        "clip_norm": PROBLEMS[problem].clip_norm,
         "learning_rates": list(PROBLEMS[problem].learning_rates),
         # "pydoc" differs between versions.
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -201,8 +204,10 @@ def missing(problem: str, kept: Table) -> Iterator[Variant]:
 def measured(problem: str, variant: Variant, kept: Table) -> Row | None:
     """Measure a variant, and say how long it took; None if its training fails."""
     began = time.monotonic()
+    needs_ray = point_of(problem, variant.fields).mode.needs_ray
     try:
-        row = row_of(problem, variant, kept.problems[problem])
+        with connected("local", folder=None) if needs_ray else nullcontext():
+            row = row_of(problem, variant, kept.problems[problem])
     except Exception:  # noqa: BLE001  # the others can still be measured
         traceback.print_exc()
         return None

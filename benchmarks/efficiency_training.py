@@ -1,7 +1,7 @@
 """Training of a variant on real processes, for `efficiency`: the held-out loss along each run.
 
-Ranks are processes with gloo; those of modes that need Ray are tasks of a private Ray, with real
-servers and so with the staleness that this machine makes.
+Ranks are processes with gloo; those of modes that need Ray are its tasks, with real servers and so
+with the staleness that this machine makes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from torch.multiprocessing.spawn import start_processes
 
 from benchmarks.efficiency_problems import CPU, MICRO_BATCH, PROBLEMS, STEPS, WORKERS
 from dtsweep.contract.regression import Weights, weights
-from dtsweep.driver.connect import connected
 from dtsweep.measure.clock import CpuClock
 from dtsweep.session.shards import start_shard
 from dtsweep.sweep.point import Point
@@ -78,13 +77,14 @@ def point_of(problem: str, fields: Mapping[str, Any], run: Run | None = None) ->
         micro_batch=MICRO_BATCH,
         optimizer=PROBLEMS[problem].optimizer,
         learning_rate=run.learning_rate,
+        clip_norm=PROBLEMS[problem].clip_norm,
         workload=PROBLEMS[problem].task(seed=run.seed),
         **fields,
     )
 
 
 def curves_of(problem: str, fields: Mapping[str, Any], runs: Sequence[Run]) -> list[Curve]:
-    """Train on `WORKERS` processes, one run after another.
+    """Train on `WORKERS` processes, one run after another; modes that need Ray use the one here.
 
     Args:
         problem: one of `PROBLEMS`.
@@ -110,13 +110,16 @@ def curves_of(problem: str, fields: Mapping[str, Any], runs: Sequence[Run]) -> l
 def _train_in_ray(
     problem: str, fields: Mapping[str, Any], runs: Sequence[Run], folder: Path
 ) -> None:
-    with connected("local", folder=None):
-        node = ray.get_runtime_context().get_node_id()
-        count = point_of(problem, fields).servers
-        servers = [start_shard(node, node="this node").actor for _ in range(count)]
-        train = ray.remote(train_on_rank).options(num_cpus=0, max_retries=0)
-        ranks = range(WORKERS)
+    node = ray.get_runtime_context().get_node_id()
+    count = point_of(problem, fields).servers
+    servers = [start_shard(node, node="this node").actor for _ in range(count)]
+    train = ray.remote(train_on_rank).options(num_cpus=0, max_retries=0)
+    ranks = range(WORKERS)
+    try:
         ray.get([train.remote(rank, problem, fields, runs, folder, servers) for rank in ranks])
+    finally:
+        for server in servers:
+            ray.kill(server)
 
 
 def train_on_rank(

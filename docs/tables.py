@@ -239,7 +239,7 @@ def efficiency(problem: str) -> str:
             row.date,
         )
         rows.append(cells)
-    return _table(header, rows)
+    return _table(header, rows) if rows else "Not run yet.\n"
 
 
 def _docstrings(kind: type) -> dict[str, str]:

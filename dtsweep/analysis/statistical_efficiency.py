@@ -35,7 +35,16 @@ Rows hold for all their values. A field that is not here must be equal.
 """
 
 
-NOT_MEASURED: Mapping[str, str] = {}
+NOT_MEASURED: Mapping[str, str] = {
+    "parameter_server": "not run yet",
+    "fp16": "not run yet",
+    "bf16": "not run yet",
+    "int4": "not run yet",
+    "sign": "not run yet",
+    "topk": "not run yet",
+    "randomk": "not run yet",
+    "powersgd": "not run yet",
+}
 """Modes and compressions that change the update and have no row, with the reason."""
 
 
@@ -114,7 +123,7 @@ class Measured:
     """A problem as it was measured, with what `ddp` reached."""
 
     settings: Mapping[str, Any]
-    """What the benchmark trained with."""
+    """Settings of the benchmark."""
 
     learning_rate: float
     """Of `ddp`."""

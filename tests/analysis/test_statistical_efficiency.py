@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.efficiency import variants
+from benchmarks.efficiency import missing, variants
 from benchmarks.samples_to_target import loss_at, samples_to
 from dtsweep.analysis.statistical_efficiency import (
     NOT_MEASURED,
@@ -59,14 +59,14 @@ def test_a_run_that_needs_so_many_times_the_samples_has_that_ratio(slowness: flo
 
 @pytest.mark.parametrize("slowness", [0.7, 1.0, 1.6])
 def test_noise_biases_no_ratio_and_its_interval_holds_the_truth(slowness: float) -> None:
-    """The first loss below the target would come 20 % too early with this noise."""
+    # With this noise the first loss below the target comes 2, 6 and 9 % too early.
     covered, means = 0, []
     for draw in range(100):
         ratios: list[float | None] = []
         for seed in range(5):
-            noisy = losses(1, noise=0.05, seed=1000 * draw + seed)
+            noisy = losses(1, noise=0.1, seed=1000 * draw + seed)
             target = loss_at(END, list(SAMPLES), noisy)
-            other = losses(slowness, noise=0.05, seed=1000 * draw + 500 + seed)
+            other = losses(slowness, noise=0.1, seed=1000 * draw + 500 + seed)
             reached = samples_to(target, list(SAMPLES), other)
             assert reached is not None
             ratios.append(reached / END)
@@ -134,6 +134,12 @@ def test_every_mode_and_compression_that_changes_the_update_has_a_row_or_is_list
     assert named | set(NOT_MEASURED) | exact == {*MODES, *COMPRESSIONS}
     assert not named & set(NOT_MEASURED)
     assert changing >= {*MODES, *COMPRESSIONS} - exact
+
+
+def test_only_what_has_no_row_is_measured_again() -> None:
+    names = [variant.name for variant in missing("gpt", Table())]
+    left = [variant.name for variant in missing("gpt", stored())]
+    assert len(set(names)) == len(names) == len(left) + len(stored().of("gpt"))
 
 
 def test_the_checks_of_the_method_hold() -> None:

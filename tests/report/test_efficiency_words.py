@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 
 import pytest
 from rich.console import Console
@@ -23,13 +22,13 @@ LOCAL = {"sync": "local_sgd", "semantics": "local"}
 
 @pytest.fixture(scope="module")
 def content() -> Content:
-    modes = (
-        {"sync": "ddp"},
-        LOCAL | {"sync_period": 8},
-        LOCAL | {"sync_period": 77},
-    )
-    shape = {"micro_batch": 8, "accumulation": 1}
-    return content_of(trials(*(measured(mode, workers=2, **shape) for mode in modes)))
+    """One exact point, one whose settings have a row, and one without, which is slower."""
+    modes = {16: LOCAL | {"sync_period": 8}, 8: LOCAL | {"sync_period": 77}, 4: {"sync": "ddp"}}
+    rows = [
+        measured(mode, workers=2, micro_batch=micro_batch, accumulation=1)
+        for micro_batch, mode in modes.items()
+    ]
+    return content_of(trials(*rows))
 
 
 def printed(content: Content, *, width: int, show_all: bool) -> str:
@@ -47,7 +46,9 @@ def test_points_that_are_not_exact_have_the_ratio_of_their_settings(content: Con
     points = {point["sync_period"]: point for _, point in local.points.iterrows()}
     assert efficiency_words(points[8]) == words
     assert efficiency_words(points[77]) == "statistical efficiency not measured for these settings"
-    assert efficiency_words(points[8] | {"workers": 1}) == ""
+    alone = points[8].copy()
+    alone["workers"] = 1
+    assert efficiency_words(alone) == ""
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -64,6 +65,12 @@ def test_all_outputs_say_it(content: Content, width: int) -> None:
 
 
 def test_json_has_the_ratio_with_its_interval(content: Content) -> None:
-    point = content.frontiers[1].points.iloc[0]
-    values = efficiency_json(point.copy())
-    json.dumps(values)
+    exact, local = content.frontiers
+    points = {point["sync_period"]: point for _, point in local.points.iterrows()}
+    values = efficiency_json(points[8])
+    row = efficiency_of(LOCAL | {"sync_period": 8})
+    assert values is not None
+    assert row is not None
+    ends = [values[f"samples_ratio{end}"] for end in ("", "_low", "_high")]
+    assert ends == [row.ratio.mean, row.ratio.low, row.ratio.high]
+    assert efficiency_json(points[77]) is efficiency_json(exact.points.iloc[0]) is None
