@@ -31,7 +31,7 @@ def passes(
     clock: StepClock,
     *,
     exchange: bool = True,
-    is_joint: bool | None = None,
+    is_joint: bool = False,
 ) -> Loss:
     """Run a forward and backward pass on each of a step's batches, adding up gradients.
 
@@ -44,8 +44,7 @@ def passes(
         batches: `accumulation` batches.
         clock: called with data, forward and backward.
         exchange: False lets no pass exchange.
-        is_joint: whether the update is made from the passes of all workers; None is as the point
-            says.
+        is_joint: True if all workers' passes make this update, also in a mode of local updates.
 
     Returns:
         This worker's part of the mean loss: the mean over workers is that of all passes. Gradients
@@ -62,9 +61,8 @@ def passes(
         # All of a step's, because the first pass needs the sum of their weights.
         loaded = list(batches)
         batches = iter(loaded)
-        if is_joint is None:
-            is_joint = job.point.is_joint
-        factors = PassFactors(job, weight, loaded, exchange=exchange and is_joint)
+        exchange_weights = exchange and (is_joint or job.point.is_joint)
+        factors = PassFactors(job, weight, loaded, exchange=exchange_weights)
     for index in range(count):
         batch = next(batches)
         clock.mark("data")
