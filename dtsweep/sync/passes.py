@@ -54,7 +54,6 @@ def passes(
         LossError: the loss is not a scalar tensor, or has no gradient.
     """
     count = job.point.accumulation
-    on_cpu = job.device.type == "cpu"
     losses: list[Any] = []
     factors = None
     if weight := weight_of(job.point.workload):
@@ -87,10 +86,15 @@ def passes(
                 raise _loss_error(job.point.workload, loss) or error from error
         losses.append(kept_loss(loss, job.device))
         clock.mark("backward")
-    if on_cpu:
+    return _summed(losses, job.device)
+
+
+def _summed(losses: list[Any], device: torch.device) -> torch.Tensor | float:
+    """Sum of a step's losses, as `kept_loss` gives them."""
+    if device.type == "cpu":
         return float(sum(losses))
     total: torch.Tensor = losses[0]
-    if count > 1:
+    if len(losses) > 1:
         total = torch.stack(losses).sum()
     return total
 
