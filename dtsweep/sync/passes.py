@@ -31,7 +31,7 @@ def passes(
     clock: StepClock,
     *,
     exchange: bool = True,
-    is_joint: bool | None = None,
+    is_joint: bool = False,
 ) -> Loss:
     """Run a forward and backward pass on each of a step's batches, adding up gradients.
 
@@ -44,8 +44,7 @@ def passes(
         batches: `accumulation` batches.
         clock: called with data, forward and backward.
         exchange: False lets no pass exchange.
-        is_joint: whether the update is made from the passes of all workers; None is as the point
-            says.
+        is_joint: True if all workers' passes make this update, also in a mode of local updates.
 
     Returns:
         This worker's part of the mean loss: the mean over workers is that of all passes. Gradients
@@ -55,16 +54,14 @@ def passes(
         LossError: the loss is not a scalar tensor, or has no gradient.
     """
     count = job.point.accumulation
-    on_cpu = job.device.type == "cpu"
     losses: list[Any] = []
     factors = None
     if weight := weight_of(job.point.workload):
         # All of a step's, because the first pass needs the sum of their weights.
         loaded = list(batches)
         batches = iter(loaded)
-        if is_joint is None:
-            is_joint = job.point.is_joint
-        factors = PassFactors(job, weight, loaded, exchange=exchange and is_joint)
+        exchange_weights = exchange and (is_joint or job.point.is_joint)
+        factors = PassFactors(job, weight, loaded, exchange=exchange_weights)
     for index in range(count):
         batch = next(batches)
         clock.mark("data")
@@ -91,10 +88,15 @@ def passes(
                 raise _loss_error(job.point.workload, loss) or error from error
         losses.append(kept_loss(loss, job.device))
         clock.mark("backward")
-    if on_cpu:
+    return _summed(losses, job.device)
+
+
+def _summed(losses: list[Any], device: torch.device) -> torch.Tensor | float:
+    """Sum of a step's losses, as `kept_loss` gives them."""
+    if device.type == "cpu":
         return float(sum(losses))
     total: torch.Tensor = losses[0]
-    if count > 1:
+    if len(losses) > 1:
         total = torch.stack(losses).sum()
     return total
 
