@@ -21,7 +21,6 @@ reading order:
     shared_memory   memory that the ranks of one host share
     wrapped         what the modes share that wrap the model by `DistributedDataParallel`
     after_backward  what the modes share that exchange when backward is done
-    local_updates   what the modes share whose workers train alone between exchanges
     changes         changes of parameters since workers agreed, and their mean
     local_steps     what the modes share whose workers train alone for a period
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class Bucket:
@@ -46,3 +46,28 @@ def buckets_of(model: nn.Module, size: int | None) -> list[Bucket]:
         if size is not None and sum(p.numel() * p.element_size() for p in lists[-1]) >= size:
             lists.append([])
     return [Bucket(parameters) for lists in of_type.values() for parameters in lists if parameters]
+
+
+def trained_by_type(model: nn.Module) -> list[list[nn.Parameter]]:
+    """Parameters that are trained, in the order of the model, a list for each type.
+
+    The others are equal on all workers from the start on and stay so.
+    """
+    of_type = defaultdict[torch.dtype, list[nn.Parameter]](list)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            of_type[parameter.dtype].append(parameter)
+    return list(of_type.values())
+
+
+def values_of(tensors: Sequence[Tensor]) -> Tensor:
+    """Copy the values of tensors of one type into one tensor: (elements,)."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+@torch.no_grad()
+def set_values(tensors: Sequence[Tensor], values: Tensor) -> None:
+    """Write values, (elements,), into the tensors."""
+    parts = values.split([tensor.numel() for tensor in tensors])
+    for tensor, part in zip(tensors, parts, strict=True):
+        tensor.copy_(part.view_as(tensor))

@@ -6,17 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 from torch.distributed import P2POp
 
+from dtsweep.compression.exchange import Mark
 from dtsweep.measure.clock import StepClock
+from dtsweep.sync.buckets import set_values, trained_by_type, values_of
 from dtsweep.sync.groups import send_and_receive
-from dtsweep.sync.local_updates import LocalUpdatesMode, set_values, values_of
-from dtsweep.sync.mode import Job, Loss
+from dtsweep.sync.local_steps import LocalStepsMode
+from dtsweep.sync.mode import Job, Loss, MakeOptimizer
 from dtsweep.sync.weights import scalar, weight_of
 
 
-class Federated(LocalUpdatesMode):
+class Federated(LocalStepsMode):
     """Weighted mean of the drawn workers' parameters at the end of each period.
 
     Each drawn worker averages a part of the values, and sends it to all. Those that are not drawn
@@ -26,10 +28,18 @@ class Federated(LocalUpdatesMode):
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         super().__init__(job)
+        self.ranks = job.point.workers
+        self.rank = job.rank
         self._weigh = weight_of(job.point.workload)
         self._periods = 0
         self._is_under_way = False
         self._sent_bytes, self._messages = 0, 0
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        """Start all workers from the same weights."""
+        super().prepare(model, make_optimizer)
+        self._make_optimizer = make_optimizer
+        self._by_type = trained_by_type(model)
 
     def begin_period(self, done: int) -> None:
         """Draw workers at the next step, which is not the first of its period if some are done."""
@@ -49,7 +59,7 @@ class Federated(LocalUpdatesMode):
             batches = self._weighed(batches)
         return super().train(batches, clock)
 
-    def exchange(self) -> None:
+    def combine(self, mark: Mark) -> None:
         """Average the drawn workers' parameters, and give the mean to all."""
         shares = self._shares_of_drawn()
         for parameters in self._by_type:
@@ -59,12 +69,14 @@ class Federated(LocalUpdatesMode):
                 self._average_own_part(parts, shares)
             self._distribute(parts)
             set_values(parameters, values)
+        mark("sync")
         self._is_under_way = False
 
     def expected_bytes(self) -> float | None:
         """All parameters among the drawn ones, and from them to the others, every period."""
         drawn, point = self._job.point.participants, self._job.point
-        return (drawn + self.ranks - 2) / self.ranks * self.parameter_bytes / point.period
+        whole_bytes = sum(p.nbytes for parameters in self._by_type for p in parameters)
+        return (drawn + self.ranks - 2) / self.ranks * whole_bytes / point.period
 
     def counters(self) -> Mapping[str, Any]:
         """Count what this rank has sent since the last call: each period has other senders."""

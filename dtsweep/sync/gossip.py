@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import torch
-from torch import distributed
+from torch import distributed, nn
 from torch.distributed import P2POp
 
+from dtsweep.compression.exchange import Mark
+from dtsweep.sync.buckets import set_values, trained_by_type, values_of
 from dtsweep.sync.groups import send_and_receive
-from dtsweep.sync.local_updates import LocalUpdatesMode, set_values, values_of
-from dtsweep.sync.mode import Job
+from dtsweep.sync.local_steps import LocalStepsMode
+from dtsweep.sync.mode import Job, MakeOptimizer
 
 
-class Gossip(LocalUpdatesMode):
+class Gossip(LocalStepsMode):
     """Update, then mix: x_i <- sum over j of w_ij (x_j - update of j), with equal weights w_ij.
 
     Messages are point to point; no worker waits for one that is not its neighbour.
@@ -22,14 +24,15 @@ class Gossip(LocalUpdatesMode):
         super().__init__(job)
         self._rounds = 0
 
-    def exchange(self) -> None:
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        """Start all workers from the same weights."""
+        super().prepare(model, make_optimizer)
+        self._by_type = trained_by_type(model)
+
+    def combine(self, mark: Mark) -> None:
         """Average the parameters with the neighbours of this round."""
-        to, sources = neighbours(
-            self._job.point.topology, rank=self.rank, ranks=self.ranks, turn=self._rounds
-        )
+        to, sources = self._neighbours(self._rounds)
         self._rounds += 1
-        if not to:
-            return
         for parameters in self._by_type:
             values = values_of(parameters)
             received = [torch.empty_like(values) for _ in sources]
@@ -42,11 +45,17 @@ class Gossip(LocalUpdatesMode):
             for buffer in received:
                 values.add_(buffer)
             set_values(parameters, values.div_(1 + len(received)))
+        mark("sync")
 
     def expected_bytes(self) -> float | None:
         """All parameters to each neighbour, every period."""
-        to, _ = neighbours(self._job.point.topology, rank=self.rank, ranks=self.ranks, turn=0)
-        return len(to) * self.parameter_bytes / self._job.point.period
+        to, _ = self._neighbours(0)
+        whole_bytes = sum(p.nbytes for parameters in self._by_type for p in parameters)
+        return len(to) * whole_bytes / self._job.point.period
+
+    def _neighbours(self, turn: int) -> tuple[list[int], list[int]]:
+        point = self._job.point
+        return neighbours(point.topology, rank=self._job.rank, ranks=point.workers, turn=turn)
 
 
 def neighbours(

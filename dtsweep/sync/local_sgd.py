@@ -13,6 +13,7 @@ from torch import Tensor, distributed, nn
 
 from dtsweep.compression.exchange import Mark, unmarked
 from dtsweep.measure.clock import StepClock
+from dtsweep.sync.buckets import set_values, values_of
 from dtsweep.sync.changes import Changes
 from dtsweep.sync.local_steps import LocalStepsMode
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer
@@ -110,11 +111,9 @@ class LocalSgd(LocalStepsMode):
 
         Not torch's `average_parameters`, which waits for the GPU before it begins.
         """
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        flat = values_of(tensors)
         distributed.all_reduce(flat.div_(self._job.point.workers))
-        parts = flat.split([tensor.numel() for tensor in tensors])
-        for tensor, part in zip(tensors, parts, strict=True):
-            tensor.copy_(part.view_as(tensor))
+        set_values(tensors, flat)
 
 
 def moments_of(

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from dtsweep.compression.exchange import Mark
+from dtsweep.compression.exchange import Mark, unmarked
 from dtsweep.measure.clock import StepClock
 from dtsweep.sync.clipping import clip
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
@@ -39,11 +39,16 @@ class LocalStepsMode(SyncMode):
             raise NotImplementedError(
                 "nothing hides the exchange: it is measured as what steps mark as sync"
             )
-        loss = passes(self._job, self._model, batches, clock)
-        self.update(clock)
+        loss = self.train(batches, clock)
         self._steps += 1
         if self._steps % self._job.point.period == 0:
             self.combine(clock.mark)
+        return loss
+
+    def train(self, batches: Iterator[Any], clock: StepClock) -> Loss:
+        """Make one update by this worker's own gradient."""
+        loss = passes(self._job, self._model, batches, clock)
+        self.update(clock)
         return loss
 
     def update(self, clock: StepClock) -> None:
@@ -64,3 +69,8 @@ class LocalStepsMode(SyncMode):
                 phases.
         """
         raise NotImplementedError
+
+    def exchange_alone(self) -> int:
+        """Combine again; returns the number of steps that share the exchange."""
+        self.combine(unmarked)
+        return self._job.point.period
