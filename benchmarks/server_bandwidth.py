@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,14 +39,10 @@ GOAL = 0.6
 """Least share of the rate of `ray.put` and `ray.get`."""
 
 
-class Idle:
+class Idle(torch.optim.SGD):
     """An optimizer that leaves the parameters as they are."""
 
-    def __init__(self, parameters: Any) -> None:
-        """Keep them."""
-        self.param_groups = [{"params": list(parameters)}]
-
-    def step(self) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # it has no loss
         """Do nothing."""
 
 
@@ -56,7 +52,7 @@ class Worker:
     def __init__(self, rank: int, point: Point, size: int, shards: Sequence[Any]) -> None:
         """Hold 8 parameters of `size` bytes together; rank 0 resets the shards."""
         torch.set_num_threads(1)
-        store = distributed.HashStore()
+        store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
         distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
         parameters = [nn.Parameter(torch.ones(size // 32)) for _ in range(8)]
         self._model = nn.ParameterList(parameters)
@@ -96,10 +92,11 @@ class Worker:
             ray.get(ray.put(array))
 
 
-def seconds(calls: Callable[[], Sequence[Any]]) -> float:
-    """Time until all of these calls have ended, in seconds."""
+def seconds(ranks: Sequence[Any], way: str) -> float:
+    """Time until all workers have pushed and pulled in a way, in seconds."""
+    ray.get([rank.ready.remote() for rank in ranks])
     began = time.perf_counter()
-    ray.get(calls())
+    ray.get([getattr(rank, way).remote() for rank in ranks])
     return time.perf_counter() - began
 
 
@@ -114,8 +111,7 @@ def measured(workers: int, staleness: int | None, *, size: int, rounds: int) -> 
     ways: dict[str, list[float]] = {"call": [], "step": [], "put_and_get": []}
     for _ in range(rounds + 2):
         for way, times in ways.items():
-            ray.get([rank.ready.remote() for rank in ranks])
-            times.append(seconds(lambda way=way: [getattr(rank, way).remote() for rank in ranks]))
+            times.append(seconds(ranks, way))
     for actor in (*ranks, *shards):
         ray.kill(actor)
     # The first two of each are warm-up.

@@ -287,9 +287,12 @@ def test_with_backup_workers_an_update_is_the_mean_of_the_first_gradients_of_its
             version = versions[0]
             g = gradient(pulled[version], rank, step)
             await turns(int(random.integers(1, 20)) * (1 + rank))
+            # Pushes come to the shards in different orders.
             one, other = await asyncio.gather(
-                shards[0].exchange(rank, g[:3], versions[0]),
-                shards[1].exchange(rank, g[3:], versions[1]),
+                Handle(shards[0], 0).exchange.remote(rank, g[:3], versions[0]),
+                Handle(shards[1], int(random.integers(0, 40))).exchange.remote(
+                    rank, g[3:], versions[1]
+                ),
             )
             assert (one[2] > 0) == (other[2] > 0), "shards choose alike"
             pushes.append(Pushed(rank, version, g, one[2] > 0))
