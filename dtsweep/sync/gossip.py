@@ -33,6 +33,9 @@ class Gossip(LocalStepsMode):
         """Average the parameters with the neighbours of this round."""
         to, sources = self._neighbours(self._rounds)
         self._rounds += 1
+        if not to:
+            mark("sync")
+            return
         for parameters in self._by_type:
             values = values_of(parameters)
             received = [torch.empty_like(values) for _ in sources]
