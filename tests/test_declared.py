@@ -126,7 +126,10 @@ def test_the_sweeps_over_all_of_them_have_them(copy: Copy) -> None:
 
 def test_the_tables_of_the_docs_have_them(copy: Copy) -> None:
     mode, carrier = copy.rows("sync-modes.md", "| `gossip` |")
-    assert mode == "| `gossip` | `exact` | `bucket_bytes` | `None` | S/7 | 9 S | wait |"
+    assert (
+        mode
+        == "| `gossip` | `exact` | `bucket_bytes`, `balance` | `None`, `None` | S/7 | 9 S | wait |"
+    )
     assert carrier.endswith("| yes |")
     heads = copy.rows("sync-modes.md", "`powersgd` | `int2` |")
     assert len(heads) == 1
