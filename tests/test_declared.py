@@ -142,7 +142,7 @@ def test_the_tables_of_the_docs_have_them(copy: Copy) -> None:
         "| `gradient_error`",
     ]
     axes = [line.split(" | ")[0] for line in copy.rows("sweep-files.md", "gossip")]
-    assert axes == ["| `sync`", "| `bucket_bytes`"]
+    assert axes == ["| `sync`", "| `bucket_bytes`", "| `balance`"]
     coded = [line.split(" | ")[0] for line in copy.rows("sweep-files.md", "int2")]
     assert coded == ["| `compression`", "| `compression_coding`"]
     assert len(copy.rows("columns.md", "gossip")) == len(copy.rows("columns.md", "int2")) == 1
