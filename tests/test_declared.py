@@ -145,4 +145,4 @@ def test_the_tables_of_the_docs_have_them(copy: Copy) -> None:
     assert axes == ["| `sync`", "| `bucket_bytes`", "| `balance`"]
     coded = [line.split(" | ")[0] for line in copy.rows("sweep-files.md", "int2")]
     assert coded == ["| `compression`", "| `compression_coding`"]
-    assert len(copy.rows("columns.md", "gossip")) == len(copy.rows("columns.md", "int2")) == 1
+    assert [len(copy.rows("columns.md", name)) for name in ("gossip", "int2")] == [2, 1]
