@@ -126,7 +126,10 @@ def test_the_sweeps_over_all_of_them_have_them(copy: Copy) -> None:
 
 def test_the_tables_of_the_docs_have_them(copy: Copy) -> None:
     mode, carrier = copy.rows("sync-modes.md", "| `hearsay` |")
-    assert mode == "| `hearsay` | `exact` | `bucket_bytes` | `None` | S/7 | 9 S | wait |"
+    assert (
+        mode
+        == "| `hearsay` | `exact` | `bucket_bytes`, `balance` | `None`, `None` | S/7 | 9 S | wait |"
+    )
     assert carrier.endswith("| yes |")
     heads = copy.rows("sync-modes.md", "`powersgd` | `int2` |")
     assert len(heads) == 1
@@ -139,7 +142,7 @@ def test_the_tables_of_the_docs_have_them(copy: Copy) -> None:
         "| `gradient_error`",
     ]
     axes = [line.split(" | ")[0] for line in copy.rows("sweep-files.md", "hearsay")]
-    assert axes == ["| `sync`", "| `bucket_bytes`"]
+    assert axes == ["| `sync`", "| `bucket_bytes`", "| `balance`"]
     coded = [line.split(" | ")[0] for line in copy.rows("sweep-files.md", "int2")]
     assert coded == ["| `compression`", "| `compression_coding`"]
-    assert len(copy.rows("columns.md", "hearsay")) == len(copy.rows("columns.md", "int2")) == 1
+    assert [len(copy.rows("columns.md", name)) for name in ("hearsay", "int2")] == [2, 1]

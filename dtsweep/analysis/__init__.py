@@ -26,6 +26,7 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     worthwhile      number of workers from which one more doesn't pay
     laws            laws of scaling, fitted to the measured sizes
     settings        settings of points and of trials in one form
+    setting_values  values of settings as numbers and texts
     memory          need of memory of points, measured or not
     training_time   training time, by the number of workers
     node_speeds     relative speeds of the nodes of a mixed cluster
@@ -37,7 +38,6 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     noise           noise behind an answer: the machine's drift, and windows that are too short
     recommend       configuration for a goal: the answer, and what it gives up
     forecast        rounds that a question will take, by simulation from the launches so far
-    setting_values  values of settings as numbers and texts
     places          numbers of nodes that configurations run on
     payloads        bytes of exchanges, as shares of those without compression
     setups          settings and measurements as the arrays of the performance model
