@@ -269,12 +269,12 @@ def test_an_optimizer_that_replaces_parameters_is_refused() -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_shared_parameters_keep_type_and_strides() -> None:
+    kernels = nn.Conv2d(3, 4, 3)
+    kernels.weight.data = kernels.weight.data.contiguous(memory_format=torch.channels_last)
     model = nn.Sequential(
-        nn.Conv2d(3, 4, 3),
+        kernels,
         nn.Linear(3, 5).to(torch.bfloat16),
     )
-    kernels = model[0].weight
-    kernels.data = kernels.data.contiguous(memory_format=torch.channels_last)
     model.register_parameter("complex", nn.Parameter(torch.ones(3, dtype=torch.complex64)))
     model.register_parameter("empty", nn.Parameter(torch.empty(0, 3)))
     before = {name: (p.clone(), p.stride()) for name, p in model.named_parameters()}
