@@ -129,6 +129,8 @@ def _semantics(mode: str) -> str:
 
 def _method(mode: ModeInfo) -> str:
     """The column `comm_method` of a mode."""
+    if mode.shares_memory:
+        return "–"
     return "difference" if mode.can_leave_out else "wait"
 
 

@@ -113,7 +113,7 @@ def test_the_schema_names_them_as_readers_of_their_axes(copy: Copy) -> None:
 
 def test_messages_name_them(copy: Copy) -> None:
     said = copy.said
-    assert "parameter_server, hearsay" in said["unknown mode"]
+    assert "hogwild, hearsay" in said["unknown mode"]
     assert "did you mean 'hearsay'?" in said["near mode"]
     assert "powersgd, int2" in said["unknown compression"]
     assert said["unread"] == "hearsay has no sync_period"

@@ -43,7 +43,7 @@ def symbol_of(frontier: Frontier, frontiers: Sequence[Frontier]) -> str:
     alike = [other for other in frontiers if other.semantics == frontier.semantics]
     kinds = list(dict.fromkeys(other.update_kind for other in alike))
     form, _ = FORMS.get(frontier.semantics, FORMS["unknown"])
-    forms = (form, *MORE_FORMS.get(frontier.semantics, ()))
+    forms: tuple[str, ...] = (form, *MORE_FORMS.get(frontier.semantics, ()))
     form = forms[kinds.index(frontier.update_kind) % len(forms)]
     return form + FILLS[models.index(frontier.model_digest) % len(FILLS)]
 

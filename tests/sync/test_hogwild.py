@@ -43,8 +43,9 @@ from tests.ranks import PRELOADED, free_ports, join, leave
 
 LATE_STEPS = 3
 """Steps of one worker between the pass and the update of the other."""
-ADDS = 100_000
-ADDED_VALUES = 64
+ADDS = 50_000
+ROUNDS = 30
+ADDED_VALUES = 256
 SHARED = Path("/dev/shm")
 
 
@@ -107,12 +108,18 @@ def lost_updates(rank: int) -> Tensor:
         memory = other
     counts, (shared,) = update_counts(memory, 2), shared_views(memory, [vector], 2)
     one = torch.ones(ADDED_VALUES, dtype=torch.float64)
-    for _ in range(ADDS):
-        shared.add_(one)
-        counts[rank] += 1
-    distributed.barrier()
-    assert counts.tolist() == [ADDS, ADDS]
-    return 2 * ADDS - shared
+    for done in range(ADDS, ROUNDS * ADDS + 1, ADDS):
+        distributed.barrier()
+        for _ in range(ADDS):
+            shared.add_(one)
+            counts[rank] += 1
+        distributed.barrier()
+        assert counts.tolist() == [done, done]
+        lost = 2 * done - shared
+        # On a busy machine both may not have run at once.
+        if lost.any():
+            break
+    return lost
 
 
 def killed(rank: int) -> tuple[str, list[str]]:
@@ -168,7 +175,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
 
 def gradients(model: nn.Module, point: Point, batch: Tensor) -> list[Tensor]:
     loss = point.workload.loss(model, batch)
-    return [gradient / point.workers for gradient in torch.autograd.grad(loss, model.parameters())]
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    return [gradient / point.workers for gradient in found]
 
 
 @torch.no_grad()
@@ -221,7 +229,7 @@ def test_updates_of_parallel_writers_are_lost_in_whole_vector_registers(
 ) -> None:
     lost = outcomes[0]["lost"]
     assert lost.sum() > 0
-    assert lost.sum() < 0.5 * 2 * ADDS * ADDED_VALUES
+    assert lost.min() >= 0
     # SSE has 2 values of 64 bits in a register, AVX 4.
     pairs = lost.view(-1, 2)
     assert torch.equal(pairs[:, 0], pairs[:, 1])
@@ -261,8 +269,10 @@ def test_an_optimizer_that_replaces_parameters_is_refused() -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_shared_parameters_keep_type_and_strides() -> None:
+    kernels = nn.Conv2d(3, 4, 3)
+    kernels.weight.data = kernels.weight.data.contiguous(memory_format=torch.channels_last)
     model = nn.Sequential(
-        nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last),
+        kernels,
         nn.Linear(3, 5).to(torch.bfloat16),
     )
     model.register_parameter("complex", nn.Parameter(torch.ones(3, dtype=torch.complex64)))
