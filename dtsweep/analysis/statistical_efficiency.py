@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.sweep.compressions import COMPRESSIONS, reads_of
 from dtsweep.sweep.modes import MODES
-from dtsweep.sweep.point import CHOSEN_FIELDS
+from dtsweep.sweep.point import CHOSEN_FIELDS, DEFAULTS
 from dtsweep.sweep.values import Scalar
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ TABLE = "statistical_efficiency.json"
 
 SAME_UPDATE = frozenset(
     {"overlap", "bucket_bytes", "node_size", "shards", "reshard", "offload", "compression_coding"}
+    | {"server_device"}
 )
 """Fields of modes and compressions that don't change an update, or hardly do.
 
@@ -37,6 +38,10 @@ Rows hold for all their values. A field that is not here must be equal.
 
 NOT_MEASURED: Mapping[str, str] = {
     "parameter_server": "not run yet",
+    "diloco": "not run yet",
+    "gossip": "not run yet",
+    "federated": "not run yet",
+    "hogwild": "not run yet",
     "fp16": "not run yet",
     "bf16": "not run yet",
     "int4": "not run yet",
@@ -182,7 +187,13 @@ def settings_of(values: Mapping[str, Any]) -> dict[str, Scalar]:
     {'sync_period': 8}
     """
     reads = [*MODES[values["sync"]].reads, *reads_of(values["compression"])]
-    return {name: values.get(name) for name in reads if name not in SAME_UPDATE}
+    settings = {name: values.get(name) for name in reads if name not in SAME_UPDATE}
+    # What is set to the default of all points is not set.
+    return {
+        name: value
+        for name, value in settings.items()
+        if value is not None and value != DEFAULTS[name]
+    }
 
 
 def efficiency_of(

@@ -74,9 +74,11 @@ def training_time(
         samples=samples, **{name: samples * rows[f"{name}_per_sample"] for name in _ENERGY}
     )
     # Of the highest rate the shortest time; a rate that may be 0 leaves no longest one.
+    times = {}
     for end, of in {"": "", "_low": "_high", "_high": "_low"}.items():
         rate = rows[f"samples_per_s{of}"]
-        rows[f"training_time_s{end}"] = samples / rate.where(rate > 0)
+        times[f"training_time_s{end}"] = samples / rate.where(rate > 0)
+    rows = rows.assign(**times)
     ends = [f"{name}{end}" for name in _WITH_ENDS for end in ("", "_low", "_high")]
     shown = [
         "group",

@@ -536,7 +536,7 @@ class Point:
         """Fields of `CHOSEN_FIELDS` that its mode and compression read, with their own defaults.
 
         >>> sorted(Point(sync="hierarchical", compression="powersgd").reads)
-        ['bucket_bytes', 'compression_rank', 'node_size']
+        ['balance', 'bucket_bytes', 'compression_rank', 'node_size']
         """
         return {**self.mode.reads, **reads_of(self.compression)}
 

@@ -44,7 +44,7 @@ def test_recommend_keeps_to_a_condition_and_prints_json(
     (found,) = json.loads(done.stdout)
     assert set(found) == {
         *("goal", "point", "settings", "code", "answer", "is_decided", "zone", "confidence"),
-        *("others", "alternatives"),
+        *("others", "alternatives", "efficiency"),
         *("unknown", "unmeasured", "slow", "implausible", "undecided", "drift"),
     }
     assert found["goal"] == {
