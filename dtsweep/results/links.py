@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from dtsweep.errors import StorageError, error_line, one_line
 from dtsweep.results.local_files import OddFileError
+from dtsweep.results.parquet import parquet_file
 from dtsweep.results.storage import Storage, StoredFile
 
 FOLDER = "links"
@@ -132,10 +133,7 @@ def _rows_in(data: bytes) -> list[dict[str, Any]]:
     """Rows of a file, by the columns of `SCHEMA`."""
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has {len(data)} bytes, more than links have")
-    file = pq.ParquetFile(
-        pa.BufferReader(data), page_checksum_verification=True, thrift_container_size_limit=10_000
-    )
-    table = file.read(columns=SCHEMA.names, use_threads=False)
+    table = parquet_file(data).read(columns=SCHEMA.names, use_threads=False)
     if table.column_names != SCHEMA.names:
         raise ValueError("it has other columns than links")
     rows: list[dict[str, Any]] = table.cast(SCHEMA).to_pylist()

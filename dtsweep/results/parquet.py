@@ -201,10 +201,19 @@ def _refused() -> Iterator[None]:
         ) from error
 
 
-def _checked(data: bytes, name: str, table: str) -> Any:
-    file = pq.ParquetFile(
+def parquet_file(data: bytes) -> Any:
+    """Open a Parquet file that may be damaged or foreign, with its checksums verified.
+
+    Raises:
+        pyarrow.ArrowException, OSError, ValueError: It is not a Parquet file.
+    """
+    return pq.ParquetFile(
         pa.BufferReader(data), page_checksum_verification=True, thrift_container_size_limit=10_000
     )
+
+
+def _checked(data: bytes, name: str, table: str) -> Any:
+    file = parquet_file(data)
     schema = file.schema_arrow
     version = int((schema.metadata or {}).get(b"dtsweep.schema_version", b""))
     if version > SCHEMA_VERSION:
