@@ -78,10 +78,16 @@ def main(arguments: Sequence[str]) -> int:
     if problem := _lacking_package(point):
         print(f"dtsweep: {problem}", file=sys.stderr)  # noqa: T201  # this is a command
         return 2
+    task = task_of(sweep, point)
     # The attempt's name is drawn: all ranks take rank 0's.
-    tasks = [task_of(sweep, point)]
-    distributed.broadcast_object_list(tasks, src=0)
-    if _run(sweep, point, tasks[0], device, row_file=row_file).status == "ok":
+    task = replace(task, attempt_id=_told("attempt", task.attempt_id)[0])
+    result = _run(sweep, point, task, device, row_file=row_file)
+    if result.is_spent:
+        # A GPU that has failed gives a warning for each event that is freed.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+    if result.status == "ok":
         return 0
     return 1
 

@@ -37,6 +37,8 @@ SWEEP = Sweep(
     resources=Resources(gpus_per_worker=1),
 )
 
+ON_A_GPU = [name for name, info in MODES.items() if not (info.needs_ray or info.shares_memory)]
+
 
 @pytest.fixture(scope="module")
 def rank() -> Iterator[RankContext]:
@@ -46,7 +48,7 @@ def rank() -> Iterator[RankContext]:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("mode", [name for name, info in MODES.items() if not info.needs_ray])
+@pytest.mark.parametrize("mode", ON_A_GPU)
 def test_a_mode_trains_with_one_rank_on_nccl(rank: RankContext, mode: str, precision: str) -> None:
     row = measured(rank, Point(workload=WORKLOAD, micro_batch=4, sync=mode, precision=precision))
     assert row["gradient_error"] is None or row["gradient_error"] < 1e-2

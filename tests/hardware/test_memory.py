@@ -74,6 +74,7 @@ def test_a_peak_is_of_the_trials_own_memory(shared: mmap.mmap) -> None:
         ),
         ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling", 2**30, None),
         ("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", 2**20, "oom_device"),
+        ("ncclUnhandledCudaError: Failed to CUDA calloc async 608 bytes", 2**20, "oom_device"),
         ("DefaultCPUAllocator: can't allocate memory", 2**30, "oom_host"),
         ("CUDA error: device-side assert triggered", 2**20, None),
     ],
