@@ -1,8 +1,7 @@
 """A checklist of one GPU, without Ray: what a GPU must show, line by line; about ten minutes.
 
 `make gpu-checklist` tries every line, prints what is expected and what was found, and writes all of
-it to `gpu-checklist.json`. Limits come from an H100; another GPU may rightly differ. The checklist
-has not run on a GPU yet.
+it to `gpu-checklist.json`. Limits come from an H100; another GPU may rightly differ.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def start_shard(node_id: str, *, node: str, device_uuid: str | None = None) -> P
     options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": pinned_to(node_id)}
     if device_uuid is not None:
         # A rank has that GPU already. Ray leaves the variable as it is in actors without GPUs.
-        options["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": device_uuid}}
+        options["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": f"GPU-{device_uuid}"}}
     actor = ray.remote(Shard).options(**options).remote(stored)
     return PlacedShard(actor=actor, node_id=node_id, node=node, device_uuid=device_uuid)
 

@@ -74,7 +74,7 @@ def test_a_shard_whose_node_is_gone_is_lost_with_it(here: str) -> None:
 
 
 def test_a_shard_on_a_gpu_sees_the_gpu_of_its_rank_alone(here: str) -> None:
-    shard = start_shard(here, node="n1", device_uuid="GPU-7")
+    shard = start_shard(here, node="n1", device_uuid="7")
     with pytest.raises(ShardError, match="OSError: GPU-7"):
         asyncio.run(load_code(shard, NAMES_GPUS, seconds=60))
 
