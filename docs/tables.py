@@ -89,7 +89,7 @@ def _values(name: str) -> str:
     if FIELD_TYPES[name] is bool:
         return "`True`, `False`"
     or_none = ["or None"] if type(None) in get_args(FIELD_TYPES[name]) else []
-    bounds = {"≥": axis.least, ">": axis.above, "≤": axis.most}
+    bounds = {"≥": axis.least, ">": axis.above, "≤": axis.most, "<": axis.below}
     known = [f"{sign} {bound}" for sign, bound in bounds.items() if bound is not None]
     return ", ".join([*(f"`{choice}`" for choice in axis.choices), *known, *or_none])
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dtsweep.analysis.launches import PER_SAMPLES, setting_columns
 from dtsweep.analysis.objectives import Objective, read_objectives
+from dtsweep.analysis.settings import plain_training_in
 from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
 from dtsweep.inference.selection import ASSUMED_SIGMA
@@ -117,14 +118,14 @@ def narrowed(points: pd.DataFrame, goal: Goal) -> pd.DataFrame:
 
     Returns:
         The points with `is_slow`, whether their rate is below the goal's share of the candidates'
-        best one; `is_alone`, whether one worker, which exchanges with nobody, does without exact
-        updates; `is_candidate`, where neither is
-        so: who is alone stays where there is nobody else.
+        best one; `is_alone`, whether one worker, which exchanges with nobody and trains like plain
+        PyTorch, does without exact updates; `is_candidate`, where neither is so. Points with
+        `is_alone` stay if there are no others.
     """
     is_candidate = points["is_candidate"]
     rates = points["samples_per_s"]
     is_slow = rates < goal.least_rate * rates[is_candidate].max()
-    is_alone = (points["workers"] == 1) & (points["semantics"] != "exact")
+    is_alone = plain_training_in(points) & (points["semantics"] != "exact")
     is_kept = is_candidate & ~is_slow
     return points.assign(
         is_slow=is_slow,

@@ -375,6 +375,8 @@ def _alternatives(
     level: float,
 ) -> pd.DataFrame:
     """Points that are significantly better in some objective than the recommended one."""
+    import pandas as pd
+
     would_do = points["is_allowed"] | (points["is_met"] & ~points["is_slow"])
     pool = points[would_do & ~points["is_alone"] & ~points["is_implausible"]]
     pool = pool.dropna(subset=["latency_s", "samples_per_s"])
@@ -399,4 +401,6 @@ def _alternatives(
         for name, test in tests.items()
         for end, values in test.ratios(alternatives, chosen, level=level).items()
     }
-    return alternatives.assign(**ratios).reset_index(drop=True)
+    # In one piece: so many columns one by one make pandas warn of a fragmented table.
+    of_ratios = pd.DataFrame(ratios, index=alternatives.index)
+    return pd.concat([alternatives, of_ratios], axis=1).reset_index(drop=True)

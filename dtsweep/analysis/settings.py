@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dtsweep.analysis.launches import setting_columns
-from dtsweep.sweep.modes import mode_in_results
-from dtsweep.sweep.point import Point
+from dtsweep.provenance.installed import DeclarationError
+from dtsweep.sweep.modes import UNDECLARED, mode_in_results
+from dtsweep.sweep.point import AXES, Point
 from dtsweep.sweep.secret import hidden
 from dtsweep.sweep.values import stored_fields
 
@@ -77,8 +78,48 @@ def participants_of(settings: Settings) -> int:
     participants = mode_in_results(settings["sync"]).participants
     if participants is None:
         return workers
+    return _declared(participants, settings, unknown=workers)
+
+
+def is_plain_training(settings: Settings) -> bool:
+    """True for one worker that its mode lets train like plain PyTorch: the one definition of it.
+
+    A compression does not count, because one worker sends nothing.
+
+    >>> is_plain_training({"sync": "local_sgd", "workers": 1, "local_momentum": "keep"})
+    True
+    >>> is_plain_training({"sync": "local_sgd", "workers": 1, "local_momentum": "reset"})
+    False
+    """
+    if settings["workers"] != 1:
+        return False
+    info, sync = UNDECLARED, settings["sync"]
+    # An imported table may have no mode.
+    if isinstance(sync, str):
+        info = mode_in_results(sync)
+    changes = _declared(info.changes_one_worker, settings, unknown=False)
+    return not changes and not _declared(info.renews_optimizer, settings, unknown=False)
+
+
+def plain_training_in(points: pd.DataFrame) -> pd.Series[bool]:
+    """Mark the rows of trials or points for which `is_plain_training` is true."""
+    import pandas as pd
+
+    columns = points[[name for name in AXES if name in points]]
+    values = columns.astype(object).where(columns.notna(), None)
+    is_plain = [is_plain_training(row) for row in values.to_dict("records")]
+    return pd.Series(is_plain, index=points.index, dtype="bool")
+
+
+Value = TypeVar("Value")
+
+
+def _declared(
+    function: Callable[[Settings], Value], settings: Settings, *, unknown: Value
+) -> Value:
+    """Value of a function of a declaration, which may read what settings of a row don't have."""
     try:
-        return int(participants(settings))
-    except (AttributeError, KeyError, TypeError):
+        return function(settings)
+    except (AttributeError, DeclarationError, KeyError, TypeError):
         # A declaration of a package may read the workload itself.
-        return workers
+        return unknown

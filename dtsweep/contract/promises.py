@@ -62,9 +62,9 @@ class Trained:
         return self.point(2).semantics
 
     @property
-    def has_outer_step(self) -> bool:
-        """True if its exchanges end with an update by the mode's own rule."""
-        return self.point(2).has_outer_step
+    def changes_one_worker(self) -> bool:
+        """True if one worker, too, trains differently from plain PyTorch."""
+        return self.point(1).changes_one_worker
 
     @property
     def cases(self) -> list[str]:
@@ -86,10 +86,10 @@ Promise = Callable[[Trained], Iterator[str]]
 def trains_like_plain_pytorch_with_one_worker(trained: Trained) -> Iterator[str]:
     """No update is late or another worker's then; but what is sent may still be rounded.
 
-    An outer step of the mode's own is another update, also with one worker.
+    By `changes_one_worker` an update is another one, also with one worker.
     """
     farthest = 0.0
-    if trained.semantics == "lossy" or trained.has_outer_step:
+    if trained.semantics == "lossy" or trained.changes_one_worker:
         farthest = FARTHEST[trained.semantics]
     yield from _far(trained, 1, farthest)
 

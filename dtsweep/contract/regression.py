@@ -101,12 +101,13 @@ def whole_batches(point: Point, steps: int) -> Iterator[Tensor]:
 def plain(point: Point, steps: int) -> Weights:
     """Train in one process with the whole batch, the way a textbook does.
 
-    The optimizer is new in each sync period if the mode declares that.
+    The optimizer is new after each sync period if the mode declares that.
     """
     model = model_of(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     for step, batch in enumerate(whole_batches(point, steps)):
-        if point.mode.renews_optimizer and step % point.period == 0:
+        since = step - point.first_steps
+        if point.renews_optimizer and since > 0 and since % point.period == 0:
             optimizer.state.clear()
         optimizer.zero_grad()
         Regression().loss(model, batch).backward()

@@ -209,14 +209,23 @@ def _step_times(steps: Series, strata: NDArray[np.int64]) -> Row:
 
 
 def _losses(ranks: Sequence[Measured]) -> Row:
-    # Not every rank of a model has its loss, and none in a step for which it was not drawn.
-    losses = [rank.of_part("loss") for rank in ranks if "loss" in rank.steps]
+    """Mean losses of the window's first and last step; not a number if a rank's loss is not."""
+    return {"loss_first": _mean_loss(ranks, at=0), "loss_last": _mean_loss(ranks, at=-1)}
+
+
+def _mean_loss(ranks: Sequence[Measured], *, at: int) -> float | None:
+    """Mean over the ranks that have a loss in a step of the window; None if none has."""
+    losses = []
+    for rank in ranks:
+        # Not every rank of a model has its loss, and none in a step for which it was not drawn.
+        if "loss" not in rank.steps:
+            continue
+        if "trains" in rank.steps and not rank.of_part("trains")[at]:
+            continue
+        losses.append(rank.of_part("loss")[at])
     if not losses:
-        return {"loss_first": None, "loss_last": None}
-    return {
-        "loss_first": float(np.nanmean([loss[0] for loss in losses])),
-        "loss_last": float(np.nanmean([loss[-1] for loss in losses])),
-    }
+        return None
+    return float(np.mean(losses))
 
 
 def _per_step(ranks: Sequence[Measured], counts: Sequence[int | None]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.analysis.settings import is_plain_training
 from dtsweep.analysis.statistical_efficiency import Ratio, efficiency_of
 from dtsweep.text import count_of
 
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 def efficiency_words(point: pd.Series[Any]) -> str:
     """Say how many samples the updates of a point need; empty if they are exact.
 
-    One worker exchanges with nobody.
+    One worker exchanges with nobody: empty too, if its mode lets it train like plain PyTorch.
     """
-    if point["semantics"] == "exact" or point["workers"] == 1:
+    if point["semantics"] == "exact" or is_plain_training(point):
         return ""
     row = efficiency_of(point)
     if row is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import difference
 from dtsweep.analysis.frontier import UPDATE
+from dtsweep.analysis.settings import plain_training_in
 from dtsweep.analysis.study import Study
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.spread import of_environment
@@ -101,15 +102,14 @@ class Frontier:
     def shown(self) -> pd.DataFrame:
         """Points on the frontier that a user may choose.
 
-        In modes that change the update, these are the points of several workers.
-
-        One worker exchanges with nobody, so exact updates cost it no more. If all points have one
-        worker, all are shown.
+        In modes that change the update, these are not the points of one worker that trains like
+        plain PyTorch: it exchanges with nobody, so exact updates cost it no more. If there are no
+        other points, all are shown.
         """
-        several_workers = self.best[(self.best["workers"] > 1) | (self.semantics == "exact")]
-        if several_workers.empty:
+        others = self.best[~plain_training_in(self.best)]
+        if self.semantics == "exact" or others.empty:
             return self.best
-        return several_workers
+        return others
 
     @cached_property
     def drawn(self) -> pd.DataFrame:

@@ -97,11 +97,13 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     Constraint(
         applies=lambda point, _: point.workers % point.grid.model > 0,
-        reason="model_parallel={point.grid.model} does not divide workers={point.workers}",
+        reason="model_parallel={point.grid.model} does not divide workers={point.workers}; use a "
+        "multiple of it",
     ),
     Constraint(
         applies=lambda point, _: point.mode.shares is not None and 0 in point.shares,
-        reason="{point.sync} has no samples for a worker with micro_batch={point.micro_batch}",
+        reason="{point.sync} has no samples for a worker with micro_batch={point.micro_batch}; use "
+        "a larger one",
     ),
     Constraint(
         applies=lambda point, _: _lacks_loss(point),
@@ -157,36 +159,42 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             and point.optimizer == "sgd"
             and not point.has_own_optimizer
         ),
-        reason="optimizer=sgd has no state, so local_momentum={point.local_momentum} is keep",
+        reason="optimizer=sgd has no state, so local_momentum={point.local_momentum} is keep; use "
+        "local_momentum=keep",
+    ),
+    Constraint(
+        applies=lambda point, _: point.topology == "exponential" and point.workers < 3,
+        reason="with workers={point.workers} the exponential graph is the ring; use topology=ring",
     ),
     Constraint(
         applies=lambda point, _: not point.overlap and point.bucket_bytes is not None,
         reason="with overlap=False all gradients travel together, in one bucket: "
-        "bucket_bytes is not read",
+        "bucket_bytes is not read; leave it out",
     ),
     Constraint(
         applies=lambda point, _: (
             point.node_size is not None and point.workers % point.node_size > 0
         ),
-        reason="node_size={point.node_size} does not divide workers={point.workers}",
+        reason="node_size={point.node_size} does not divide workers={point.workers}; use a divisor",
     ),
     Constraint(
         applies=lambda point, _: point.sync == "fsdp" and point.reshard == "never",
-        reason="fsdp that never reshards is sync=fsdp_grad",
+        reason="fsdp that never reshards is fsdp_grad; use sync=fsdp_grad",
     ),
     Constraint(
         applies=lambda point, _: point.sync == "hsdp" and point.reshard == "node",
-        reason="hsdp has its shards inside nodes already; reshard=node belongs to fsdp",
+        reason="hsdp has its shards inside nodes already; leave reshard=node out, or use sync=fsdp",
     ),
     Constraint(
         applies=lambda point, _: (
             point.sync == "fsdp" and point.node_size is not None and point.reshard is None
         ),
-        reason="fsdp reads node_size with reshard=node alone",
+        reason="fsdp reads node_size with reshard=node alone; set that, or leave node_size out",
     ),
     Constraint(
         applies=lambda point, _: point.reshard == "node" and not _can_have_nodes(point),
-        reason="reshard=node needs several nodes of several workers, so at least 4 workers",
+        reason="reshard=node needs several nodes of several workers; use workers and node_size "
+        "for that, at least 4 workers",
     ),
     Constraint(
         applies=lambda point, _: (
@@ -197,7 +205,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     Constraint(
         applies=lambda point, harness: point.offload and harness.has_gpus is False,
-        reason="offload needs GPUs: on a CPU everything is in main memory",
+        reason="offload needs GPUs: on a CPU everything is in main memory; use offload=False",
     ),
     Constraint(
         applies=lambda point, _: _needs_asynchrony(point) is not None,
@@ -205,9 +213,14 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         "staleness=None or a bound of at least 1",
     ),
     Constraint(
+        applies=lambda point, _: point.staleness_damping is not None and point.workers < 2,
+        reason="the pushes of one worker are never late, so staleness_damping changes nothing; set "
+        "workers to at least 2, or leave it out",
+    ),
+    Constraint(
         applies=lambda point, _: point.drop_slowest > 0 and point.staleness != 0,
-        reason="drop_slowest needs staleness=0: with staleness={point.staleness} each push is an "
-        "update of its own",
+        reason="with staleness={point.staleness} each push is an update of its own; set "
+        "staleness=0 for drop_slowest",
     ),
     Constraint(
         applies=lambda point, _: point.drop_slowest >= point.workers,
@@ -221,7 +234,8 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         applies=lambda point, _: point.mode.shards and _leaves_parameters_out(point.workload),
         reason="{point.sync} needs passes that use every parameter; "
-        "{point.workload.__class__.__name__} has find_unused_parameters in its ddp_options",
+        "{point.workload.__class__.__name__} has find_unused_parameters in its ddp_options; use "
+        "sync=ddp",
     ),
     Constraint(
         applies=lambda point, _: (
@@ -234,7 +248,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         applies=lambda point, harness: (
             PRECISIONS[point.precision].needs_gpu and harness.has_gpus is False
         ),
-        reason="precision {point.precision} needs a GPU",
+        reason="precision {point.precision} needs a GPU; use fp32",
     ),
     Constraint(
         applies=lambda point, harness: (
@@ -247,7 +261,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     Constraint(
         applies=lambda point, harness: point.power_limit is not None and harness.has_gpus is False,
-        reason="power_limit needs GPUs",
+        reason="power_limit needs GPUs; leave it out",
     ),
     Constraint(
         applies=lambda point, harness: point.mode.needs_ray and harness.name != "ray",

@@ -20,7 +20,7 @@ from dtsweep.sweep.mode_info import AGREEMENTS, EXCHANGE_PARTS, SEMANTICS, Field
 
 OF_A_POINT = (
     *("semantics", "is_asynchronous", "steps_per_update", "grid", "shares", "servers"),
-    *("first_steps", "has_outer_step", "participants"),
+    *("first_steps", "changes_one_worker", "renews_optimizer", "participants"),
 )
 """Functions of a declaration that are called with the fields of a point."""
 

@@ -91,10 +91,11 @@ class ModeInfo:
     They come before the first period, and no window has them.
     """
 
-    has_outer_step: Callable[[Fields], bool] = lambda _: False
-    """From the fields of a point: True if an exchange ends with an update by the mode's own rule.
+    changes_one_worker: Callable[[Fields], bool] = lambda _: False
+    """From the fields of a point: True if one worker, too, trains differently from plain PyTorch.
 
-    One worker does not train like plain PyTorch then.
+    An example is an exchange that ends with an update by the mode's own rule. What
+    `renews_optimizer` changes needs no declaration here.
     """
 
     participants: Callable[[Fields], int] | None = None
@@ -104,8 +105,8 @@ class ModeInfo:
     all groups train.
     """
 
-    renews_optimizer: bool = False
-    """True if each sync period begins with a new optimizer, without state."""
+    renews_optimizer: Callable[[Fields], bool] = lambda _: False
+    """From the fields of a point: True if the optimizer has no state after a sync period."""
 
     needs_ray: bool = False
     """True if it works in a Ray session alone."""

@@ -5,6 +5,7 @@ Each mode is a file in `dtsweep.sync`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -42,6 +43,11 @@ def _server_semantics(fields: Fields) -> str:
 def _is_asynchronous_server(fields: Fields) -> bool:
     """True with backup workers too: one whose gradient was dropped goes on by itself."""
     return _server_semantics(fields) != "exact"
+
+
+def _drawn_workers(fields: Fields) -> int:
+    """The nearest whole number; not `round`, which rounds halves to even numbers."""
+    return max(1, math.floor(fields["participation"] * fields["workers"] + 0.5))
 
 
 def _steps_per_server_update(fields: Fields) -> int:
@@ -151,6 +157,7 @@ MODES: Mapping[str, ModeInfo] = {
         kind="periodic averaging",
         reads={"sync_period": 8, "synchronous_steps": 0, "local_momentum": "keep"},
         first_steps=lambda fields: int(fields["synchronous_steps"]),
+        renews_optimizer=lambda fields: fields["local_momentum"] == "reset",
         agree="parameters",
         can_exchange_alone=True,
         carries=EXCHANGES,
@@ -163,7 +170,7 @@ MODES: Mapping[str, ModeInfo] = {
         semantics=lambda _: "local",
         kind="outer optimizer",
         reads={"sync_period": 50, "outer_learning_rate": 0.7, "outer_momentum": 0.9},
-        has_outer_step=lambda fields: (
+        changes_one_worker=lambda fields: (
             fields["outer_learning_rate"] != 1 or fields["outer_momentum"] != 0
         ),
         agree="parameters",
@@ -187,8 +194,8 @@ MODES: Mapping[str, ModeInfo] = {
         semantics=lambda _: "local",
         kind="federated averaging",
         reads={"participation": 0.5, "sync_period": 8},
-        participants=lambda fields: max(1, round(fields["participation"] * fields["workers"])),
-        renews_optimizer=True,
+        participants=_drawn_workers,
+        renews_optimizer=lambda _: True,
         agree="parameters",
         can_exchange_alone=True,
         sends="(c + n − 2)/n S every `sync_period` steps, of c drawn workers",
@@ -209,6 +216,7 @@ MODES: Mapping[str, ModeInfo] = {
         },
         is_asynchronous=_is_asynchronous_server,
         steps_per_update=_steps_per_server_update,
+        changes_one_worker=lambda fields: fields["push_period"] > 1 or fields["pull_period"] > 1,
         needs_ray=True,
         servers=lambda fields: int(fields["shards"]),
         carries=EXCHANGES,

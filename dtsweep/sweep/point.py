@@ -58,6 +58,9 @@ class Axis:
     most: float | None = None
     """The largest allowed value."""
 
+    below: float | None = None
+    """Exclusive upper bound of the values, if no value is the largest."""
+
     is_quiet: bool = False
     """True if names of points leave it out where it has its default."""
 
@@ -125,7 +128,7 @@ class Point:
         0.9,
         "Nesterov momentum of the outer optimizer.",
         least=0,
-        most=1,
+        below=1,
         is_quiet=True,
     )
     topology: str | None = axis(
@@ -136,7 +139,8 @@ class Point:
     )
     participation: float | None = axis(
         None,
-        "Share of the workers that are drawn to train in a sync period.",
+        "Share of the workers that are drawn to train in a sync period: the nearest whole number "
+        "of them, at least one, and half a worker counts as one.",
         above=0,
         most=1,
     )
@@ -225,7 +229,7 @@ class Point:
     )
     compression_coding: str | None = axis(
         None,
-        "Entropy coding of payloads; None is none.",
+        "Entropy coding of payloads; None sends them as they are.",
         choices=CODINGS,
         is_quiet=True,
     )
@@ -273,9 +277,9 @@ class Point:
     )
     slow_rank: float | None = axis(
         None,
-        "Factor by which each pass of the last worker takes longer, as on a slower device; None is "
-        "none.",
-        least=1,
+        "Factor by which each pass of the last worker takes longer, as on a slower device; None "
+        "slows no worker.",
+        above=1,
         is_quiet=True,
     )
     balance: str | None = axis(
@@ -309,7 +313,8 @@ class Point:
         if self.sync not in AXES["sync"].choices:
             # What is wrong with a package's declaration is said before anything is measured.
             _ = (self.semantics, self.is_asynchronous, self.grid, self.shares, self.servers)
-            _ = (self.first_steps, self.has_outer_step, self.participants)
+            _ = (self.first_steps, self.participants)
+            _ = (self.changes_one_worker, self.renews_optimizer)
 
     @property
     def mode(self) -> ModeInfo:
@@ -488,13 +493,22 @@ class Point:
         return self.mode.first_steps(self._fields())
 
     @property
-    def has_outer_step(self) -> bool:
-        """True if an exchange ends with an update by the mode's own rule.
+    def changes_one_worker(self) -> bool:
+        """True if one worker, too, trains differently from plain PyTorch.
 
-        >>> Point(sync="diloco").has_outer_step, Point(sync="local_sgd").has_outer_step
+        >>> Point(sync="diloco").changes_one_worker, Point(sync="local_sgd").changes_one_worker
         (True, False)
         """
-        return self.mode.has_outer_step(self._fields())
+        return self.mode.changes_one_worker(self._fields())
+
+    @property
+    def renews_optimizer(self) -> bool:
+        """True if the optimizer has no state after a sync period.
+
+        >>> Point(sync="local_sgd", local_momentum="reset").renews_optimizer
+        True
+        """
+        return self.mode.renews_optimizer(self._fields())
 
     @property
     def servers(self) -> int:
@@ -615,6 +629,8 @@ def _check(name: str, value: Any, declared: Axis) -> None:
         problem = f"must be above {declared.above}"
     elif declared.most is not None and value > declared.most:
         problem = f"must be at most {declared.most}"
+    elif declared.below is not None and value >= declared.below:
+        problem = f"must be below {declared.below}"
     if problem:
         is_closed = problem.endswith("?") or type(None) not in get_args(FIELD_TYPES[name])
         raise SweepError(

@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from dtsweep.measure.clock import StepClock
 from dtsweep.sync.block_order import BlockOrder
+from dtsweep.sync.buckets import trainable_parameters
 from dtsweep.sync.clipping import clip, clip_alone, clip_offloaded
 from dtsweep.sync.groups import mesh_of_all, mesh_of_nodes
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
@@ -84,7 +85,7 @@ class Fsdp(SyncMode):
             )
             self._job = replace(self._job, loss=self._order.followed(self._job.loss))
         self._optimizer = make_optimizer(model.parameters())
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._parameters = trainable_parameters(model)
         self.optimizer_class = type(self._optimizer).__name__
         self.blocks = named
 

@@ -81,8 +81,8 @@ def neighbours(
         return [], []
     if topology == "ring":
         # Two workers are each other's only neighbour.
-        beside = sorted({(rank + 1) % ranks, (rank - 1) % ranks})
-        return beside, beside
+        both = sorted({(rank + 1) % ranks, (rank - 1) % ranks})
+        return both, both
     # log2 of the number of workers, rounded up.
     turns = (ranks - 1).bit_length()
     hop = 2 ** (turn % turns)

@@ -12,6 +12,7 @@ import torch
 from torch import distributed, nn
 
 from dtsweep.measure.clock import StepClock
+from dtsweep.sync.buckets import trainable_parameters
 from dtsweep.sync.clipping import clip
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
@@ -50,7 +51,7 @@ class Hogwild(SyncMode):
             )
         share_weights(model)
         self._model = model
-        self._trained = [p for p in model.parameters() if p.requires_grad]
+        self._trained = trainable_parameters(model)
         memory = self._mapped()
         self._updates = update_counts(memory, self._job.point.workers)
         self._views = shared_views(memory, self._trained, self._job.point.workers)

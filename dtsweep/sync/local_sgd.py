@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor, distributed, nn
 
 from dtsweep.compression.exchange import Mark, unmarked
 from dtsweep.measure.clock import StepClock
-from dtsweep.sync.buckets import set_values, values_of
+from dtsweep.sync.buckets import set_values, trainable_parameters, trained_by_type, values_of
 from dtsweep.sync.changes import Changes
 from dtsweep.sync.local_steps import LocalStepsMode
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer
@@ -36,7 +35,8 @@ class LocalSgd(LocalStepsMode):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Start all workers from the same weights, with the same state."""
         super().prepare(model, make_optimizer)
-        self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._trained = trainable_parameters(model)
+        self._by_type = trained_by_type(model)
         if self._job.point.compression:
             self._changes = Changes(model, self._job.point)
             self.means = self._changes.means
@@ -48,7 +48,8 @@ class LocalSgd(LocalStepsMode):
         if without or not self._synchronous_left:
             return super().step(batches, clock, without)
         loss = passes(self._job, self._model, batches, clock, is_joint=True)
-        self._average(_dense_gradients(self._trained))
+        for parameters in self._by_type:
+            self._average(_dense_gradients(parameters))
         clock.mark("sync")
         self.update(clock)
         self._synchronous_left -= 1
@@ -63,7 +64,7 @@ class LocalSgd(LocalStepsMode):
         super().update(clock)
 
     def combine(self, mark: Mark) -> None:
-        """Average the parameters, or with compression each worker's changes of the period."""
+        """Average trained parameters, or with compression each worker's changes of the period."""
         if self._changes:
             self._changes.take()
         self._exchange(mark)
@@ -85,18 +86,18 @@ class LocalSgd(LocalStepsMode):
         return self._job.point.period
 
     def expected_bytes(self) -> float | None:
-        """An all-reduce of all parameters every period, and of state that is averaged."""
+        """An all-reduce of what is trained every period, and of state that is averaged."""
         ranks = self._job.point.workers
-        parameters: list[Tensor] = list(self._model.parameters())
-        exchanged = [parameters, *self._averaged_state()]
-        whole_bytes = sum(map(_bytes_in_one_type, exchanged))
+        exchanged = [*self._by_type, *self._averaged_state()]
+        whole_bytes = sum(tensor.nbytes for tensors in exchanged for tensor in tensors)
         return 2 * (ranks - 1) / ranks * whole_bytes / self._job.point.period
 
     def _exchange(self, mark: Mark) -> None:
         if self._changes:
             self._changes.average(mark)
         else:
-            self._average(list(self._model.parameters()))
+            for parameters in self._by_type:
+                self._average(parameters)
         for moments in self._averaged_state():
             self._average(moments)
 
@@ -107,7 +108,7 @@ class LocalSgd(LocalStepsMode):
 
     @torch.no_grad()
     def _average(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by their means over all workers; sums are in their common type.
+        """Replace tensors of one type by their means over all workers.
 
         Not torch's `average_parameters`, which waits for the GPU before it begins.
         """
@@ -119,17 +120,17 @@ class LocalSgd(LocalStepsMode):
 def moments_of(
     optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
 ) -> list[list[Tensor]]:
-    """Tensors of an optimizer's state that gradients went into, a list for each name.
+    """Tensors of an optimizer's state that gradients went into, a list for each name and type.
 
     Counts of steps and other single numbers are left out: they are equal on all workers. A
     parameter that is a single number has such moments too.
     """
-    by_name = defaultdict[str, list[Tensor]](list)
+    alike = defaultdict[tuple[str, torch.dtype], list[Tensor]](list)
     for parameter in parameters:
         for name, value in optimizer.state.get(parameter, {}).items():
             if _is_moment(name, value, parameter):
-                by_name[name].append(value)
-    return list(by_name.values())
+                alike[name, value.dtype].append(value)
+    return list(alike.values())
 
 
 def _is_moment(name: str, value: Any, parameter: nn.Parameter) -> bool:
@@ -141,16 +142,13 @@ def _is_moment(name: str, value: Any, parameter: nn.Parameter) -> bool:
 
 
 def _dense_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """Gradients of all parameters: zeros where no pass used one, so that workers have as many."""
+    """Gradients of parameters: zeros where no pass used one, so that workers have as many.
+
+    They can be written to: sparse and lazily conjugated ones are replaced.
+    """
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-        elif parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.to_dense()
+        elif parameter.grad.is_sparse or parameter.grad.is_conj():
+            parameter.grad = parameter.grad.to_dense().resolve_conj()
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
-
-
-def _bytes_in_one_type(tensors: Sequence[Tensor]) -> int:
-    """Bytes of tensors in one tensor of their common type."""
-    kind = functools.reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
-    return sum(tensor.numel() for tensor in tensors) * kind.itemsize

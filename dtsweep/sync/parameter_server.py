@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from dtsweep.compression.exchange import WATCHED
 from dtsweep.measure.clock import StepClock
 from dtsweep.sweep.travel import send_modules_by_name
-from dtsweep.sync.buckets import real_view
+from dtsweep.sync.buckets import real_view, trainable_parameters
 from dtsweep.sync.clipping import clip, clip_factor
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
@@ -53,7 +53,7 @@ class ParameterServer(SyncMode):
         """Spread the parameters over the shards; rank 0's values are everybody's."""
         self._model = model
         everyone = list(model.parameters())
-        self._trained = [p for p in everyone if p.requires_grad]
+        self._trained = trainable_parameters(model)
         self._pieces = deal(self._trained, len(self._job.servers))
         self._dtypes = [flat_dtype(piece) for piece in self._pieces]
         self._versions = [0] * len(self._pieces)
@@ -226,7 +226,7 @@ class ParameterServer(SyncMode):
             if parameter.grad is None:
                 part.zero_()
             else:
-                part.copy_(real_view(parameter.grad.to_dense()))
+                part.copy_(real_view(parameter.grad.to_dense().resolve_conj()))
                 parameter.grad = None
         return values
 

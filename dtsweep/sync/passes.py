@@ -16,6 +16,7 @@ from torch import nn
 from dtsweep.measure.clock import StepClock
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sync.buckets import trainable_parameters
 from dtsweep.sync.mode import Job, Loss
 from dtsweep.sync.weights import PassFactors, weight_of
 
@@ -217,8 +218,8 @@ def is_ignored(tensor: torch.Tensor) -> bool:
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters whose gradients are exchanged."""
-    return [p for p in model.parameters() if p.requires_grad and not is_ignored(p)]
+    """The parameters whose gradients DDP exchanges."""
+    return [p for p in trainable_parameters(model) if not is_ignored(p)]
 
 
 def refuse_shared_memory(model: nn.Module) -> None:

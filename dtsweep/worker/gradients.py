@@ -176,7 +176,7 @@ def sums_and_norms(
             values = tensor.coalesce().values()
         else:
             values = tensor
-        values = real_view(values)
+        values = real_view(values.resolve_conj())
         total = square = torch.zeros((), dtype=torch.float64, device=values.device)
         for part in values.reshape(-1).split(CHUNK):
             exact = part.double()

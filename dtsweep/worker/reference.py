@@ -421,7 +421,7 @@ def _gathered(parameter: nn.Parameter) -> torch.Tensor:
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    return real_view(tensor).reshape(-1)
+    return real_view(tensor.resolve_conj()).reshape(-1)
 
 
 def _say(message: str) -> None:

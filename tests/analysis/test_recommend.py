@@ -428,6 +428,23 @@ def test_one_worker_is_neither_offered_nor_taken_without_exact_updates() -> None
     assert one(alone, goal=allowed).point["point_id"] == "b"
 
 
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"sync": "diloco", "outer_learning_rate": 0.7, "outer_momentum": 0.9},
+        {"sync": "federated", "participation": 0.5},
+        {"sync": "local_sgd", "local_momentum": "reset"},
+    ],
+)
+def test_one_worker_that_its_mode_trains_differently_is_a_choice_of_its_own(
+    update: dict[str, Any],
+) -> None:
+    alone = launches("b", 140, semantics="local", step_mean_s=0.1, **update)
+    assert one(launches("a", 100), alone).alternatives["point_id"].tolist() == ["b"]
+    allowed = Goal(maximize="samples_per_s", allow=("local",))
+    assert one(launches("a", 100), alone, goal=allowed).point["point_id"] == "b"
+
+
 def test_updates_that_are_not_allowed_are_offered_only_where_they_meet_the_condition() -> None:
     local = {"semantics": "local", "workers": 2}
     points = [

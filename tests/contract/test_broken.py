@@ -182,5 +182,5 @@ def test_a_compression_that_breaks_a_promise_is_named_with_it(name: str, promise
 def test_dtsweep_s_own_keep_their_promises() -> None:
     check_mode("ddp")
     check_mode("ring", clip_norm=0.1)
-    check_mode("local_sgd", clip_norm=0.1)
+    check_mode("local_sgd", clip_norm=0.1, local_momentum="reset")
     check_compression("int8")

@@ -16,7 +16,7 @@ DRAWN_IN_ROUND = [[0, 1], [1, 2]] * (ROUNDS // 2)
 """Of four workers; the last one is never drawn."""
 
 
-def sent_by(rank: int, *, work_s: float = 1.0) -> Sent:
+def sent_by(rank: int, *, work_s: float = 1.0, loss: float | None = None) -> Sent:
     """What a rank sends: drawn ones work in each step, the others wait for a round's exchange.
 
     A round is two steps of a second and an exchange of a second.
@@ -28,11 +28,11 @@ def sent_by(rank: int, *, work_s: float = 1.0) -> Sent:
     work = np.where(trains, work_s, 0.0)
     ends_round = np.arange(steps) % PERIOD == PERIOD - 1
     sync = np.where(ends_round, 3.0 - PERIOD * work, 0.0)
-    loss = np.where(trains, 10.0 + rank, np.nan)
+    losses = np.where(trains, 10.0 + rank if loss is None else loss, np.nan)
     phases = {"data_s": work * 0, "forward_s": work / 2, "backward_s": work / 2, "sync_s": sync}
     return outcome(
         list((work + sync)[SKIPPED:]),
-        columns={**phases, "step_s": work + sync, "loss": loss, "trains": trains},
+        columns={**phases, "step_s": work + sync, "loss": losses, "trains": trains},
         trained_steps=int(trains[SKIPPED:].sum()),
         flops_per_sample=1e9,
         telemetry={"process_cpus": trains[SKIPPED:].mean()},
@@ -59,6 +59,13 @@ def test_workers_that_wait_in_a_round_are_neither_slow_nor_counted() -> None:
     assert (row["implausible"], row["flags"]) == (None, [])
     # In the first round those of ranks 0 and 1, in the last of 1 and 2.
     assert (row["loss_first"], row["loss_last"]) == (10.5, 11.5)
+
+
+def test_a_drawn_worker_whose_loss_is_not_a_number_is_seen() -> None:
+    # Rank 2 trains in the last round, not in the first.
+    row = row_of([*RANKS[:2], sent_by(2, loss=np.nan), RANKS[3]], **FEDERATED)
+    assert row["loss_first"] == 10.5
+    assert np.isnan(row["loss_last"])
 
 
 def test_a_drawn_worker_that_is_slow_is_still_named() -> None:

@@ -107,7 +107,7 @@ def other_value(axis: str) -> Any:
         return next(choice for choice in reversed(choices) if choice != default)
     if isinstance(default, bool):
         return not default
-    return 0.5 if AXES[axis].most == 1 else 3
+    return 0.5 if 1 in (AXES[axis].most, AXES[axis].below) else 3
 
 
 def point_with(axis: str, *, workers: int) -> Point:

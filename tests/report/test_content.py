@@ -250,6 +250,10 @@ def test_points_with_one_worker_of_a_mode_that_changes_the_update_are_not_shown_
     )
     (lonely,) = content_of(trials(alone)).frontiers
     assert (lonely.shown["point_id"].to_list(), lonely.alone) == (["fast"], "")
+    # Outer updates change the training of one worker, too.
+    outer = {"sync": "diloco", "outer_learning_rate": 0.7, "outer_momentum": 0.9}
+    (found,) = content_of(trials(alone | outer, pair | outer)).frontiers
+    assert (found.shown["point_id"].to_list(), found.alone) == (["fast", "large"], "")
     (exact,) = content_of(trials(FAST, LARGE | {"workers": 2})).frontiers
     assert (exact.shown["point_id"].to_list(), exact.alone) == (["fast", "large"], "")
 

@@ -45,6 +45,8 @@ def other_than_default(field: str) -> Any:
         return next(choice for choice in AXES[field].choices if choice != DEFAULTS[field])
     if isinstance(DEFAULTS[field], bool):
         return not DEFAULTS[field]
+    if AXES[field].below == 1:
+        return 0.5
     return AXES[field].most or 4
 
 
@@ -99,7 +101,7 @@ def test_a_mode_carries_a_compression_or_has_its_reason_not_to(mode: str, name: 
 
 def test_momentum_of_an_optimizer_without_state() -> None:
     averaged = Point(sync="local_sgd", local_momentum="average")
-    assert impossible(averaged) == "optimizer=sgd has no state, so local_momentum=average is keep"
+    assert impossible(averaged) == "optimizer=sgd has no state, so local_momentum=average is keep; use local_momentum=keep"
     assert impossible(replace(averaged, optimizer="momentum")) is None
     assert impossible(replace(averaged, workload=Own())) is None
 
@@ -111,7 +113,8 @@ def test_plain_ddp_carries_every_way_in_which_payloads_come_together() -> None:
 @pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if "overlap" in mode.reads])
 def test_buckets_of_an_exchange_that_begins_when_all_gradients_are_there(mode: str) -> None:
     reason = (
-        "with overlap=False all gradients travel together, in one bucket: bucket_bytes is not read"
+        "with overlap=False all gradients travel together, in one bucket: bucket_bytes is not read; "
+        "leave it out"
     )
     assert impossible(Point(sync=mode, overlap=False, bucket_bytes=2**20)) == reason
     assert impossible(Point(sync=mode, overlap=True, bucket_bytes=2**20)) is None
@@ -132,13 +135,16 @@ def test_nodes_that_are_not_all_full(mode: str) -> None:
         for size in (None, 1, 2, 3, 4, 8)
     }
     assert {size: reason for size, reason in found.items() if reason} == {
-        3: "node_size=3 does not divide workers=4",
-        8: "node_size=8 does not divide workers=4",
+        3: "node_size=3 does not divide workers=4; use a divisor",
+        8: "node_size=8 does not divide workers=4; use a divisor",
     }
 
 
 def test_blocks_that_stay_inside_nodes_need_several_nodes_of_several_workers() -> None:
-    reason = "reshard=node needs several nodes of several workers, so at least 4 workers"
+    reason = (
+        "reshard=node needs several nodes of several workers; use workers and node_size for that, "
+        "at least 4 workers"
+    )
     found = {
         (workers, size): impossible(
             Point(sync="fsdp", reshard="node", workers=workers, node_size=size)
@@ -160,12 +166,13 @@ def test_a_measurement_has_one_name() -> None:
     }
     assert found == {
         ("fsdp", "node"): None,
-        ("fsdp", "never"): "fsdp that never reshards is sync=fsdp_grad",
-        ("hsdp", "node"): "hsdp has its shards inside nodes already; reshard=node belongs to fsdp",
+        ("fsdp", "never"): "fsdp that never reshards is fsdp_grad; use sync=fsdp_grad",
+        ("hsdp", "node"): "hsdp has its shards inside nodes already; leave reshard=node out, or "
+        "use sync=fsdp",
         ("hsdp", "never"): None,
     }
     assert impossible(Point(sync="fsdp", workers=4, node_size=2)) == (
-        "fsdp reads node_size with reshard=node alone"
+        "fsdp reads node_size with reshard=node alone; set that, or leave node_size out"
     )
 
 
@@ -189,7 +196,7 @@ def test_passes_that_leave_parameters_out_where_these_are_in_shards() -> None:
     }
     assert found["fsdp"] == (
         "fsdp needs passes that use every parameter; "
-        "Forked has find_unused_parameters in its ddp_options"
+        "Forked has find_unused_parameters in its ddp_options; use sync=ddp"
     )
     assert impossible(Point(sync="fsdp", workload=Own())) is None
 
@@ -202,7 +209,7 @@ def test_another_optimizer_for_a_workload_that_has_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("has_gpus", "reason"), [(False, "precision tf32 needs a GPU"), (None, None), (True, None)]
+    ("has_gpus", "reason"), [(False, "precision tf32 needs a GPU; use fp32"), (None, None), (True, None)]
 )
 def test_a_precision_of_gpus_where_there_are_none(
     has_gpus: bool | None, reason: str | None
@@ -232,7 +239,7 @@ def test_the_reason_names_the_gpus_that_are_too_old() -> None:
 
 
 @pytest.mark.parametrize(
-    ("has_gpus", "reason"), [(False, "power_limit needs GPUs"), (None, None), (True, None)]
+    ("has_gpus", "reason"), [(False, "power_limit needs GPUs; leave it out"), (None, None), (True, None)]
 )
 def test_a_power_limit_where_there_are_no_gpus(has_gpus: bool | None, reason: str | None) -> None:
     assert impossible(Point(power_limit=300), Harness(has_gpus=has_gpus)) == reason
@@ -320,6 +327,7 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="tree", compression="int8", compression_coding="zstd"), Harness()),
     (Point(sync="hierarchical", compression="powersgd"), Harness()),
     (Point(sync="local_sgd", local_momentum="reset"), Harness()),
+    (Point(sync="gossip", workers=2, topology="exponential"), Harness()),
     (Point(overlap=False, bucket_bytes=1), Harness()),
     (Point(sync="hsdp", node_size=2), Harness()),
     (Point(sync="fsdp", reshard="never"), Harness()),
@@ -329,6 +337,7 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="fsdp", shard_precision="bf16"), Harness()),
     (Point(sync="fsdp", offload=True), Harness(has_gpus=False)),
     (Point(sync="parameter_server", staleness=0, push_period=2), Harness()),
+    (Point(sync="parameter_server", staleness_damping="inverse"), Harness()),
     (Point(sync="parameter_server", workers=2, drop_slowest=1), Harness()),
     (Point(sync="parameter_server", workers=2, staleness=0, drop_slowest=2), Harness()),
     (Point(sync="parameter_server", server_device="gpu"), Harness(has_gpus=False)),

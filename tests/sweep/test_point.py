@@ -126,7 +126,7 @@ def test_a_field_is_unread_exactly_where_the_mode_does_not_declare_it(mode: str)
         unread = None if field in MODES[mode].reads else field
         # What is set to its default is not set.
         assert Point(sync=mode, **{field: DEFAULTS[field]}).unread_field is None
-        other: Any = AXES[field].most or 4
+        other: Any = 0.5 if AXES[field].below == 1 else AXES[field].most or 4
         if isinstance(DEFAULTS[field], bool):
             other = not DEFAULTS[field]
         if AXES[field].choices:

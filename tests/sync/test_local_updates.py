@@ -206,7 +206,7 @@ def gossip_by_hand(point: Point) -> list[list[Values]]:
 def drawn_in(point: Point, period: int) -> list[int]:
     """The workers of a period, as the documentation says that they are drawn."""
     assert point.participation is not None
-    count = max(1, round(point.participation * point.workers))
+    count = max(1, math.floor(point.participation * point.workers + 0.5))
     random = np.random.default_rng((SEED, period))
     return sorted(random.choice(point.workers, size=count, replace=False).tolist())
 
