@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -162,22 +163,25 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
     fact_columns = [column for column in _FACTS if column in trials.columns]
     points = trials.loc[~numbers.duplicated(), list(POINT)].reset_index(drop=True)
     points = points.join(groups[[*setting_columns(trials), *fact_columns]].first())
-    points["update_kind"] = list(map(update_kind, points["semantics"], points["sync"]))
-    points["launches"] = groups["launch"].nunique()
-    points[list(_MEANS)] = groups[list(_MEANS)].mean()
-    points["throughput_per_latency"] = points["samples_per_s"] / points["latency_s"]
-    points["memory_peak_bytes"] = groups["memory_peak_bytes"].max()
-    points["interval"] = None
-    for name, relative in _WITH_INTERVAL.items():
-        intervals = _intervals(trials, numbers, name, relative=relative).reindex(points.index)
-        points[[f"{name}_low", f"{name}_high"]] = intervals[["low", "high"]]
-        if relative:
-            points["interval"] = points["interval"].where(
-                points["interval"].notna(), intervals["interval"]
-            )
-    points["caution"] = groups["caution"].first()
+    points = points.assign(update_kind=list(map(update_kind, points["semantics"], points["sync"])))
+    means = groups[list(_MEANS)].mean()
+    intervals = {
+        name: _intervals(trials, numbers, name, relative=relative).reindex(points.index)
+        for name, relative in _WITH_INTERVAL.items()
+    }
+    kinds = [intervals[name]["interval"] for name in _WITH_INTERVAL if _WITH_INTERVAL[name]]
+    columns = {
+        "launches": groups["launch"].nunique(),
+        **{name: means[name] for name in _MEANS},
+        "throughput_per_latency": means["samples_per_s"] / means["latency_s"],
+        "memory_peak_bytes": groups["memory_peak_bytes"].max(),
+        "interval": reduce(lambda kind, other: kind.where(kind.notna(), other), kinds),
+    }
+    for name, ends in intervals.items():
+        columns |= {f"{name}_low": ends["low"], f"{name}_high": ends["high"]}
+    columns["caution"] = groups["caution"].first()
     # Where all are null pandas makes numbers of them, which match no text.
-    return points.astype({"env_id": object})
+    return _with_columns(points, columns).astype({"env_id": object}).copy()
 
 
 def joined_cautions(words: Iterable[str]) -> str:

@@ -104,9 +104,10 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Mode, compression and settings: "local_sgd, sync_period=8"."""
-        words = [self.sync, *filter(None, [self.compression])]
-        return ", ".join([*words, *(f"{name}={value}" for name, value in self.settings.items())])
+        """Mode, compression and settings, as labels of points have them: "ddp compression=int8"."""
+        settings = {"compression": self.compression, **self.settings}
+        words = [f"{name}={value}" for name, value in settings.items() if value is not None]
+        return " ".join([self.sync, *words])
 
     @property
     def ratio(self) -> Ratio:

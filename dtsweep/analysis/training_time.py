@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dtsweep.analysis.frontier import UPDATE
 from dtsweep.analysis.ladders import compared_sizes
@@ -70,15 +70,7 @@ def training_time(
     compared = compared_sizes(rows, lambda env_id: study.launches(env_id, "samples_per_s"))
     rows = with_speed_ups(rows, size="workers", compared=compared)
     rows = rows.merge(_cpu_joules_per_sample(study.trials), how="left", on=list(POINT))
-    rows = rows.assign(
-        samples=samples, **{name: samples * rows[f"{name}_per_sample"] for name in _ENERGY}
-    )
-    # Of the highest rate the shortest time; a rate that may be 0 leaves no longest one.
-    times = {}
-    for end, of in {"": "", "_low": "_high", "_high": "_low"}.items():
-        rate = rows[f"samples_per_s{of}"]
-        times[f"training_time_s{end}"] = samples / rate.where(rate > 0)
-    rows = rows.assign(**times)
+    rows = _with_times(rows, samples=samples)
     ends = [f"{name}{end}" for name in _WITH_ENDS for end in ("", "_low", "_high")]
     shown = [
         "group",
@@ -117,6 +109,17 @@ def with_cost(rows: pd.DataFrame, *, price: float) -> pd.DataFrame:
     }
     workers = rows["workers"].astype("float64")
     return rows.assign(**{name: duration * workers * price for name, duration in hours.items()})
+
+
+def _with_times(rows: pd.DataFrame, *, samples: int) -> pd.DataFrame:
+    """Add time and energy of training on so many samples."""
+    columns: dict[str, Any] = {"samples": samples}
+    columns |= {name: samples * rows[f"{name}_per_sample"] for name in _ENERGY}
+    # Of the highest rate the shortest time; a rate that may be 0 leaves no longest one.
+    for end, of in {"": "", "_low": "_high", "_high": "_low"}.items():
+        rate = rows[f"samples_per_s{of}"]
+        columns[f"training_time_s{end}"] = samples / rate.where(rate > 0)
+    return rows.assign(**columns)
 
 
 def _of_kind(points: pd.DataFrame, study: Study, *, kind: str) -> pd.DataFrame:

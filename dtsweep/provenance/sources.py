@@ -113,9 +113,7 @@ class Sources:
         if self.unknown:
             return {"sources": None, "workload_digest": None}
         fields = {
-            name.removeprefix("workload_"): row[name]
-            for name in row
-            if name.startswith("workload_")
+            name.removeprefix("workload_"): row[name] for name in _workload_columns(tuple(row))
         }
         versions = {f"package {name}": version for name, version in packages.items()}
         sources = json.dumps(dict(sorted({**self.with_data(fields), **versions}.items())))
@@ -294,6 +292,12 @@ def _loaded_from_folder(sweep_file: Path | None) -> Iterator[str]:
             importable = find_module(name)
             if importable is not None and importable.is_own:
                 yield name
+
+
+@lru_cache(maxsize=8)
+def _workload_columns(columns: tuple[str, ...]) -> list[str]:
+    """Columns of a workload's fields, found once for all rows of a table."""
+    return [name for name in columns if name.startswith("workload_")]
 
 
 def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -122,6 +122,12 @@ class Frontier:
         return self.title.removeprefix("Frontier · ")
 
     @property
+    def short_name(self) -> str:
+        """The name without the meaning of its semantics."""
+        title = _FRONTIER_TITLES.get(self.semantics, self.semantics)
+        return title.partition(",")[0] + self.name.removeprefix(title)
+
+    @property
     def alone(self) -> str:
         """Sentence that counts the points on the frontier that are not `shown`, with the reason.
 

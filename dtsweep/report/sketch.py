@@ -22,6 +22,8 @@ MARKERS = (("●", "○"), ("▲", "△"), ("■", "□"), ("◆", "◇"), ("▼
 _ROWS = 12
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 """Keeps a marker and its meaning in one line."""
+_INDENT = "    "
+"""Of further lines of the legend: a stored text that is broken there looks like no line of its own."""
 _WIDEST = 100
 
 
@@ -51,7 +53,9 @@ def sketch(
     )
     marks = _marks(drawn, recommended)
     words = _legend(drawn, {mark for *_, mark in marks}, left_out=len(with_points) - len(drawn))
-    legend = textwrap.wrap("  ".join(word.replace(" ", _NO_BREAK) for word in words), width)
+    legend = textwrap.wrap(
+        "  ".join(word.replace(" ", _NO_BREAK) for word in words), width, subsequent_indent=_INDENT
+    )
     plot = _plot(drawn, marks, (step_ms, rate), width=width)
     return "\n".join([*(line.replace(_NO_BREAK, " ") for line in legend), plot])
 

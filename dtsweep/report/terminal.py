@@ -130,12 +130,12 @@ def _frontier_in_short(frontier: Frontier) -> str:
     """Name a frontier, its number of points and the one of the highest throughput."""
     rows = frontier.shown.dropna(subset=["samples_per_s"])
     if rows.empty:
-        return f"{frontier.name}: {frontier.empty_because}"
+        return f"{frontier.short_name}: {frontier.empty_because}"
     best = rows.sort_values("samples_per_s").iloc[-1]
     rate = format_rate(best["samples_per_s"], *ends_of(best, "samples_per_s"))
     words = efficiency_words(best)
     return (
-        f"{frontier.name}: {count_of(len(rows), 'point')}, up to {rate} samples/s"
+        f"{frontier.short_name}: {count_of(len(rows), 'point')}, up to {rate} samples/s"
         f"{f'; {words}' if words else ''}."
     )
 

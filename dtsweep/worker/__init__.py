@@ -40,7 +40,9 @@ Each worker process; imports torch and never Ray. In reading order:
     own_loop        a training loop of the user, measured from inside its steps
     own_trial       a trial of such a loop
     verdict         status of an attempt whose window came to its end
-    attempt         builds a trial, has it timed, says how it ended
+    model_work      the model of a trial, the work of its step, the rates of its device
+    mode_trial      a trial in a sync mode
+    attempt         one attempt at a trial: has it measured, says how it ended
     torchrun        one point under torchrun, without Ray
     in_process      a world of one rank in this very process
 """

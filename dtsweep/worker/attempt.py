@@ -1,4 +1,4 @@
-"""One attempt at a trial on one rank: builds it, measures it, and returns its result.
+"""One attempt at a trial on one rank: has it measured, and returns its result, however it ends.
 
 This module imports no Ray.
 """
@@ -6,57 +6,37 @@ This module imports no Ray.
 from __future__ import annotations
 
 import bdb
-import functools
-import hashlib
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import distributed
 
 from dtsweep.errors import error_line, in_user_code, raised_at
 from dtsweep.hardware.backend_flags import backend_flags_kept
-from dtsweep.hardware.bandwidth import operation_rates
 from dtsweep.hardware.memory import free_bytes, oom_status, release_memory, total_bytes
-from dtsweep.hardware.nvml import Gpu
-from dtsweep.hardware.peaks import choose_peak, matmul_rates, peak_flops
-from dtsweep.hardware.power_limit import PowerLimitError, give_back, power_limited
+from dtsweep.hardware.power_limit import PowerLimitError
 from dtsweep.hardware.process_state import ProcessState
-from dtsweep.hardware.random_states import set_seed
-from dtsweep.measure.flops import count_flops, count_operations, given_flops
 from dtsweep.measure.isolated_exchange import max_over_ranks
-from dtsweep.measure.operations import update_operations
 from dtsweep.measure.store_group import GaveUpError
-from dtsweep.measure.work import StepWork, step_work
-from dtsweep.metrics.product import model_digest
-from dtsweep.metrics.rank_result import Measured, RankResult
+from dtsweep.metrics.rank_result import RankResult
 from dtsweep.sweep.constraints import Harness, impossible
-from dtsweep.sweep.modes import AS_WRITTEN, OWN, has_train_step
+from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.task import Task
-from dtsweep.sync.checkpoints import checkpoint_blocks
-from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode, load_mode
-from dtsweep.sync.model_blocks import WHOLE, described, has_repeated_modules
-from dtsweep.sync.pass_time import pass_time_of
-from dtsweep.sync.passes import loss_in_precision, make_optimizer
-from dtsweep.sync.weights import weight_of
-from dtsweep.worker.batch_checks import check_batch
 from dtsweep.worker.given_back import loop_state_kept
-from dtsweep.worker.loop import Loop
+from dtsweep.worker.mode_trial import measure_in_mode
 from dtsweep.worker.own_loop import LoopTooShortError
 from dtsweep.worker.own_trial import measure_own
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.reference import LIMIT_S, GradientCheck
 from dtsweep.worker.script_exit import ScriptExitError
-from dtsweep.worker.timing import time_trial
 from dtsweep.worker.verdict import verdict_on
 
 LOST_PEER = (
@@ -65,16 +45,6 @@ LOST_PEER = (
     *("ncclRemoteError", "remote process exited", "Connection closed by remote peer"),
 )
 """Messages of gloo and NCCL when a peer has ended or stalls."""
-
-
-OWN_WRAPPER = (
-    "build gave a model with a DistributedDataParallel in it; give the plain model: the sync mode "
-    "wraps it"
-)
-"""Message where gradients would be exchanged twice."""
-
-NO_CHECK = "train_step of the workload takes the step: its gradients are not known"
-"""Reason for a missing `gradient_error` that was asked for."""
 
 
 UNKNOWN_CAPABILITY = (99, 0)
@@ -155,7 +125,7 @@ def _outcome(
         if task.point.sync == AS_WRITTEN:
             measured = measure_own(context, task, on_warm)
         else:
-            measured = _measure(context, task, servers, on_warm)
+            measured = measure_in_mode(context, task, servers, on_warm)
     except BaseException as error:  # the user's own code may raise anything
         if _ends_the_run(error, context):
             raise
@@ -285,320 +255,3 @@ def _tells_of_a_lost_peer(error: BaseException) -> bool:
     # sizes.
     is_gloo = "gloo/transport/" in text and "enforce fail" not in text
     return is_gloo or any(words in text for words in LOST_PEER)
-
-
-def _measure(
-    context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]
-) -> Measured:
-    """Build the trial and have it timed."""
-    began = time.perf_counter()
-    point = task.point_of(context.workload)
-    # Refused before anything is measured.
-    given_flops(point.workload)
-    _set_precision(point.precision)
-    seed = _seed_of(task)
-    job = Job(
-        point=point,
-        rank=context.rank,
-        device=context.device,
-        loss=loss_in_precision(point, context.device),
-        ddp_options=getattr(point.workload, "ddp_options", {}),
-        servers=servers,
-        seed=seed,
-        pass_time=pass_time_of(point, context.rank, context.device),
-    )
-    rates = _device_rates(context, task, point)
-    # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
-    seeds = range(seed + 1, seed + 1 + point.data_parallel)
-    # The rates are those of the device, so they are measured before its power is limited.
-    with (
-        closing(load_mode(point.sync)(job)) as mode,
-        _power_limit_held(context, point.power_limit) as limit_flags,
-    ):
-        # A workload of its own: this one travels to the parameter servers, without what `batch` has
-        # cached.
-        make = functools.partial(make_optimizer, point=task.point_of(context.workload))
-        model, flags = _build(job, seed)
-        flags += [*_precision_flags(context, point), *limit_flags]
-        checkpointed = _checkpointed(model, point)
-        # Before the mode takes the model over, which may leave a part of each parameter here.
-        parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
-        count = sum(p.numel() for p in model.parameters())
-        check = _gradient_check(job, mode, model, task, seeds=seeds)
-        # What is counted of a model is counted of a whole one.
-        product = {}
-        if job.divides_model:
-            product = _product(job, model, parameters, context, rates)
-        flags += _prepare(mode, model, make)
-        model = mode.trained or model
-        set_seed(seeds[job.data_rank])
-        optimizer, blocks = mode.optimizer_class, mode.blocks or checkpointed
-        began_warmup = time.perf_counter()
-        loop = Loop(job, mode)
-        if context.watch is not None:
-            context.watch.follow(loop)
-        measured = time_trial(loop, model, task, context=context, on_warm=on_warm, check=check)
-        measured = _with_check(measured, check, task, point)
-        product = product or _product(job, model, parameters, context, rates, optimizer)
-        fields = {
-            **rates,
-            **product,
-            "parameters": count,
-            "optimizer_class": optimizer,
-            "is_weighted": weight_of(point.workload) is not None,
-            "blocks": blocks,
-        }
-        fields["build_s"] = began_warmup - began
-        fields["after_window_s"] = (
-            time.perf_counter() - began_warmup - (measured.warmup_s or 0.0) - measured.window_s
-        )
-        return replace(measured, **fields, flags=[*flags, *measured.flags])
-
-
-def _seed_of(task: Task) -> int:
-    """Seed of the model: the same on all ranks, another for each repeat."""
-    digest = hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()
-    return int.from_bytes(digest[:4], "big")
-
-
-@contextmanager
-def _power_limit_held(context: RankContext, watts: float | None) -> Iterator[list[str]]:
-    """Hold a power limit on the GPUs of all ranks; without one, undo what a killed trial has set.
-
-    Args:
-        context: this rank.
-        watts: the point's limit, equal on all ranks.
-
-    Yields:
-        Flags of the trial.
-
-    Raises:
-        PowerLimitError: this rank's GPU can't have the limit.
-        DistError: another rank's can't.
-    """
-    gpu = context.telemetry.gpu
-    if watts is None:
-        yield _flags_of_a_left_limit(gpu)
-        return
-    with ExitStack() as held:
-        refusal = None
-        try:
-            held.enter_context(power_limited(gpu, watts))
-        except PowerLimitError as error:
-            refusal = error
-        # All ranks agree: one that gave up alone would keep the others waiting in an exchange.
-        (is_refused,) = max_over_ranks(context.device, refusal is not None)
-        if refusal is not None:
-            raise refusal
-        if is_refused:
-            raise distributed.DistError("the GPU of another worker can't have the power limit")
-        yield []
-
-
-def _flags_of_a_left_limit(gpu: Gpu | None) -> list[str]:
-    """Undo the power limit of a killed trial; a flag where that is not possible."""
-    if gpu is None or (reason := give_back(gpu)) is None:
-        return []
-    print(f"dtsweep: {reason}", file=sys.stderr)  # noqa: T201
-    return ["power_limit_left"]
-
-
-def _prepare(mode: SyncMode, model: nn.Module, make: MakeOptimizer) -> list[str]:
-    """Have the mode take the model over; return its flags."""
-    could_have_blocks = has_repeated_modules(model)
-    mode.prepare(model, make)
-    if mode.blocks == WHOLE and could_have_blocks:
-        return ["one_block"]
-    return []
-
-
-def _product(
-    job: Job,
-    model: nn.Module,
-    parameters: Sequence[Any],
-    context: RankContext,
-    rates: Mapping[str, Any],
-    optimizer: str | None = None,
-) -> dict[str, Any]:
-    """Describe the model and the work of a sample and a step: on rank 0, of the whole model.
-
-    Args:
-        job: the trial.
-        model: on this rank.
-        parameters: what is known of each.
-        context: of this rank.
-        rates: of its device.
-        optimizer: its class, where it is made already.
-    """
-    if context.rank:
-        return {}
-    point = job.point
-    counted = count_flops(
-        point.workload,
-        model=model,
-        precision=point.precision,
-        device=context.device,
-        checkpointing=point.checkpointing,
-    )
-    flops = None
-    if counted:
-        flops = counted.model_per_sample
-    tokens = getattr(point.workload, "tokens_per_sample", None)
-    work = None
-    # How workers divide a model is not known.
-    is_divided = point.sync == OWN or point.grid.model > 1
-    if not is_divided and _steps_alone(point, optimizer):
-        work = _step_work(job, model, rates)
-    return {
-        "model_digest": model_digest(parameters, flops_per_sample=flops, tokens_per_sample=tokens),
-        "flops_per_sample": flops,
-        "hardware_flops_per_sample": counted.hardware_per_sample if counted else None,
-        "work": work,
-    }
-
-
-def _steps_alone(point: Point, optimizer: str | None) -> bool:
-    """True if the optimizer is known not to communicate.
-
-    An optimizer that communicates would wait for the other ranks while its update is counted.
-    """
-    return not point.has_own_optimizer or point.workers == 1 or optimizer in vars(torch.optim)
-
-
-def _step_work(job: Job, model: nn.Module, rates: Mapping[str, Any]) -> StepWork | None:
-    """Work of a worker's step.
-
-    None where its operations, or its optimizer's, can't be counted, or are compiled.
-    """
-    point, device = job.point, job.device
-    # What a compiler makes one operation is launched once, and moves less.
-    if any(
-        type(m).__name__ == "OptimizedModule" or m._compiled_call_impl is not None
-        for m in model.modules()
-    ):
-        return None
-    passes = count_operations(
-        point.workload,
-        model=model,
-        precision=point.precision,
-        device=device,
-        checkpointing=point.checkpointing,
-    )
-    sizes = [p.numel() for p in model.parameters() if p.requires_grad]
-    try:
-        update = update_operations(
-            functools.partial(make_optimizer, point=point), sizes, device=device
-        )
-    except Exception as error:  # noqa: BLE001  # the workload's own optimizer may want other parameters
-        print(f"operations of the optimizer are not counted: {error_line(error)}", file=sys.stderr)  # noqa: T201
-        return None
-    if passes is None:
-        return None
-    # A worker's device updates its part of the parameters, and none where servers or its host do.
-    info = point.mode
-    operations, moved_bytes = update
-    if point.servers or point.offload:
-        operations = operations * 0
-        moved_bytes = 0
-    elif info.shards_optimizer:
-        operations = operations / point.workers
-    other_ranks = 0
-    if device.type == "cpu":
-        other_ranks = point.workers - 1
-    return step_work(
-        # Those of rank 0, which counts.
-        passes.at(job.samples_per_pass),
-        (operations, moved_bytes),
-        accumulation=point.accumulation,
-        # What this rank has measured already.
-        rates=operation_rates(device, other_ranks=other_ranks),
-        flops_per_s=rates["peak_flops_per_s"],
-    )
-
-
-def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, Any]:
-    """Rates of the device, measured on all ranks at once.
-
-    The sweep or a table may give its peak rate; else it is measured.
-    """
-    on_cpu = context.device.type == "cpu"
-    other_ranks = 0
-    if on_cpu:
-        other_ranks = point.workers - 1
-    matmul = matmul_rates(context.device, point.precision, other_ranks=other_ranks)
-    moving = operation_rates(context.device, other_ranks=other_ranks)
-    table = None
-    if not on_cpu:
-        table = peak_flops(context.facts.device, point.precision)
-    peak, source = choose_peak(given=task.peak_flops_per_s, table=table, measured=matmul.alone)
-    return {
-        "matmul_flops_per_s": matmul.reached,
-        "peak_flops_per_s": peak,
-        "peak_source": source,
-        "moved_bytes_per_s": moving.peak_bytes_per_s,
-        "launch_s": moving.launch_s,
-    }
-
-
-def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
-    """Make the model and the first batch with the same seed on all ranks; report its flags."""
-    set_seed(seed)
-    model = job.point.workload.build().to(job.device).train()
-    if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
-        raise ValueError(OWN_WRAPPER)
-    return model, check_batch(job, seed=seed)
-
-
-def _checkpointed(model: nn.Module, point: Point) -> str | None:
-    """Checkpoint what the point says; return the blocks in words, or None."""
-    if point.checkpointing is None:
-        return None
-    return described(checkpoint_blocks(model, point.workload))
-
-
-def _precision_flags(context: RankContext, point: Point) -> list[str]:
-    """Flag a precision that the GPU emulates; those that it would replace are refused before."""
-    if PRECISIONS[point.precision].is_beyond(context.facts.compute_capability):
-        return ["bf16_emulated"]
-    return []
-
-
-def _gradient_check(
-    job: Job, mode: SyncMode, model: nn.Module, task: Task, *, seeds: Sequence[int]
-) -> GradientCheck | None:
-    """Check the first step's gradient if the sweep asks for it and the mode supports it."""
-    # A canary is a point of the sweep too, and is checked as that.
-    if not task.measure.check or task.is_canary or not _can_be_checked(job.point):
-        return None
-    # Of a divided model rank 0 needs the parts of all ranks.
-    if job.rank and not job.divides_model:
-        return None
-    return GradientCheck(
-        job, mode, model, seeds=seeds, limit_s=min(LIMIT_S, task.measure.max_warmup_seconds / 2)
-    )
-
-
-def _can_be_checked(point: Point) -> bool:
-    """True if the gradient of a step is the one of all workers' passes together."""
-    if point.sync == OWN:
-        return point.semantics == "exact" and not has_train_step(point.workload)
-    return point.mode.agree == "gradients" or point.mode.shards
-
-
-def _with_check(
-    measured: Measured, check: GradientCheck | None, task: Task, point: Point
-) -> Measured:
-    """Measurements, with the results of the check of the first gradient, if there was one."""
-    if check is not None:
-        return check.added_to(measured)
-    if task.measure.check and point.sync == OWN and has_train_step(point.workload):
-        return replace(measured, flags=[*measured.flags, "unchecked"], unchecked_reason=NO_CHECK)
-    return measured
-
-
-def _set_precision(precision: str) -> None:
-    """Set the flags of the point's precision; `run_attempt` restores them after the trial."""
-    is_tf32 = PRECISIONS[precision].is_tf32
-    torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = is_tf32
-    torch.backends.cudnn.benchmark = False

@@ -21,10 +21,11 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.mode import Job
 from dtsweep.worker import gradients
-from dtsweep.worker.attempt import _steps_alone, run_attempt
+from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.batch_checks import BatchError, check_batch, digest_of, tensors_in
 from dtsweep.worker.copies import RankSums, gradients_judged, parameters_judged
 from dtsweep.worker.gradients import sums_and_norms
+from dtsweep.worker.model_work import _steps_alone
 from dtsweep.worker.rank import become_rank
 from tests.ranks import spawn
 from tests.sharded import ShardedOptimizer

@@ -1,0 +1,285 @@
+"""A trial in a sync mode on one rank: its model is built, handed to the mode, and timed."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from dtsweep.hardware.nvml import Gpu
+from dtsweep.hardware.power_limit import PowerLimitError, give_back, power_limited
+from dtsweep.hardware.random_states import set_seed
+from dtsweep.measure.flops import given_flops
+from dtsweep.measure.isolated_exchange import max_over_ranks
+from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.modes import OWN, has_train_step
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sweep.task import Task
+from dtsweep.sync.checkpoints import checkpoint_blocks
+from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode, load_mode
+from dtsweep.sync.model_blocks import WHOLE, described, has_repeated_modules
+from dtsweep.sync.pass_time import pass_time_of
+from dtsweep.sync.passes import loss_in_precision, make_optimizer
+from dtsweep.sync.weights import weight_of
+from dtsweep.worker.batch_checks import check_batch
+from dtsweep.worker.loop import Loop
+from dtsweep.worker.model_work import describe_model, device_rates
+from dtsweep.worker.rank import RankContext
+from dtsweep.worker.reference import LIMIT_S, GradientCheck
+from dtsweep.worker.timing import time_trial
+
+OWN_WRAPPER = (
+    "build gave a model with a DistributedDataParallel in it; give the plain model: the sync mode "
+    "wraps it"
+)
+"""Message where gradients would be exchanged twice."""
+
+NO_CHECK = "train_step of the workload takes the step: its gradients are not known"
+"""Reason for a missing `gradient_error` that was asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Built:
+    """A model that its mode has taken over, and what is known of it before it trains."""
+
+    model: nn.Module
+    """As the mode trains it."""
+
+    parameters: Sequence[Any]
+    """Shape, type and `requires_grad` of each, of the whole model."""
+
+    facts: Mapping[str, Any]
+    """Fields of `Measured`; of a divided model also those of `describe_model`."""
+
+    check: GradientCheck | None
+    flags: Sequence[str]
+
+
+def measure_in_mode(
+    context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]
+) -> Measured:
+    """Build the trial and have it timed.
+
+    Args:
+        context: this rank.
+        task: what to run.
+        servers: shards of the parameter server, if the mode needs them.
+        on_warm: called with the slowest warm-up step in seconds, just before the window.
+    """
+    began = time.perf_counter()
+    point = task.point_of(context.workload)
+    # Refused before anything is measured.
+    given_flops(point.workload)
+    _set_precision(point.precision)
+    job = _job_of(context, task, point, servers)
+    rates = device_rates(context, task, point)
+    # The rates are those of the device, so they are measured before its power is limited.
+    with (
+        closing(load_mode(point.sync)(job)) as mode,
+        _power_limit_held(context, point.power_limit) as limit_flags,
+    ):
+        built = _build(context, task, job, mode, rates)
+        set_seed(_seeds_of(job)[job.data_rank])
+        began_warmup = time.perf_counter()
+        loop = Loop(job, mode)
+        if context.watch is not None:
+            context.watch.follow(loop)
+        measured = time_trial(
+            loop, built.model, task, context=context, on_warm=on_warm, check=built.check
+        )
+        measured = _with_check(measured, built.check, task, point)
+        facts = {**rates, **built.facts}
+        if not job.divides_model:
+            optimizer = mode.optimizer_class
+            facts |= describe_model(
+                job, built.model, built.parameters, rates=rates, optimizer=optimizer
+            )
+        after_warmup_s = time.perf_counter() - began_warmup
+        return replace(
+            measured,
+            **facts,
+            build_s=began_warmup - began,
+            after_window_s=after_warmup_s - (measured.warmup_s or 0.0) - measured.window_s,
+            flags=[*built.flags, *limit_flags, *measured.flags],
+        )
+
+
+def _job_of(context: RankContext, task: Task, point: Point, servers: Sequence[Any]) -> Job:
+    """The trial as a mode sees it."""
+    return Job(
+        point=point,
+        rank=context.rank,
+        device=context.device,
+        loss=loss_in_precision(point, context.device),
+        ddp_options=getattr(point.workload, "ddp_options", {}),
+        servers=servers,
+        seed=_seed_of(task),
+        pass_time=pass_time_of(point, context.rank, context.device),
+    )
+
+
+def _seeds_of(job: Job) -> Sequence[int]:
+    """Seeds of the data-parallel groups from the first pass on.
+
+    Equal dropout masks on all would be a smaller batch.
+    """
+    return range(job.seed + 1, job.seed + 1 + job.point.data_parallel)
+
+
+def _build(
+    context: RankContext, task: Task, job: Job, mode: SyncMode, rates: Mapping[str, Any]
+) -> _Built:
+    """Build the model and have the mode take it over."""
+    point = job.point
+    model, flags = _model_of(job)
+    flags += _precision_flags(context, point)
+    checkpointed = _checkpointed(model, point)
+    # Before the mode takes the model over, which may leave a part of each parameter here.
+    parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
+    facts: dict[str, Any] = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "is_weighted": weight_of(point.workload) is not None,
+    }
+    check = _gradient_check(job, mode, model, task, seeds=_seeds_of(job))
+    # What is counted of a model is counted of a whole one.
+    if job.divides_model:
+        facts |= describe_model(job, model, parameters, rates=rates)
+    # A workload of its own: this one travels to the parameter servers, without what `batch` has
+    # cached.
+    make = functools.partial(make_optimizer, point=task.point_of(context.workload))
+    flags += _prepare(mode, model, make)
+    facts |= {"optimizer_class": mode.optimizer_class, "blocks": mode.blocks or checkpointed}
+    return _Built(
+        model=mode.trained or model, parameters=parameters, facts=facts, check=check, flags=flags
+    )
+
+
+def _seed_of(task: Task) -> int:
+    """Seed of the model: the same on all ranks, another for each repeat."""
+    digest = hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+@contextmanager
+def _power_limit_held(context: RankContext, watts: float | None) -> Iterator[list[str]]:
+    """Hold a power limit on the GPUs of all ranks; without one, undo what a killed trial has set.
+
+    Args:
+        context: this rank.
+        watts: the point's limit, equal on all ranks.
+
+    Yields:
+        Flags of the trial.
+
+    Raises:
+        PowerLimitError: this rank's GPU can't have the limit.
+        DistError: another rank's can't.
+    """
+    gpu = context.telemetry.gpu
+    if watts is None:
+        yield _flags_of_a_left_limit(gpu)
+        return
+    with ExitStack() as held:
+        refusal = None
+        try:
+            held.enter_context(power_limited(gpu, watts))
+        except PowerLimitError as error:
+            refusal = error
+        # All ranks agree: one that gave up alone would keep the others waiting in an exchange.
+        (is_refused,) = max_over_ranks(context.device, refusal is not None)
+        if refusal is not None:
+            raise refusal
+        if is_refused:
+            raise distributed.DistError("the GPU of another worker can't have the power limit")
+        yield []
+
+
+def _flags_of_a_left_limit(gpu: Gpu | None) -> list[str]:
+    """Undo the power limit of a killed trial; a flag where that is not possible."""
+    if gpu is None or (reason := give_back(gpu)) is None:
+        return []
+    print(f"dtsweep: {reason}", file=sys.stderr)  # noqa: T201
+    return ["power_limit_left"]
+
+
+def _prepare(mode: SyncMode, model: nn.Module, make: MakeOptimizer) -> list[str]:
+    """Have the mode take the model over; return its flags."""
+    could_have_blocks = has_repeated_modules(model)
+    mode.prepare(model, make)
+    if mode.blocks == WHOLE and could_have_blocks:
+        return ["one_block"]
+    return []
+
+
+def _model_of(job: Job) -> tuple[nn.Module, list[str]]:
+    """Make the model and the first batch with the same seed on all ranks; report its flags."""
+    set_seed(job.seed)
+    model = job.point.workload.build().to(job.device).train()
+    if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
+        raise ValueError(OWN_WRAPPER)
+    return model, check_batch(job, seed=job.seed)
+
+
+def _checkpointed(model: nn.Module, point: Point) -> str | None:
+    """Checkpoint what the point says; return the blocks in words, or None."""
+    if point.checkpointing is None:
+        return None
+    return described(checkpoint_blocks(model, point.workload))
+
+
+def _precision_flags(context: RankContext, point: Point) -> list[str]:
+    """Flag a precision that the GPU emulates; those that it would replace are refused before."""
+    if PRECISIONS[point.precision].is_beyond(context.facts.compute_capability):
+        return ["bf16_emulated"]
+    return []
+
+
+def _gradient_check(
+    job: Job, mode: SyncMode, model: nn.Module, task: Task, *, seeds: Sequence[int]
+) -> GradientCheck | None:
+    """Check the first step's gradient if the sweep asks for it and the mode supports it."""
+    # A canary is a point of the sweep too, and is checked as that.
+    if not task.measure.check or task.is_canary or not _can_be_checked(job.point):
+        return None
+    # Of a divided model rank 0 needs the parts of all ranks.
+    if job.rank and not job.divides_model:
+        return None
+    return GradientCheck(
+        job, mode, model, seeds=seeds, limit_s=min(LIMIT_S, task.measure.max_warmup_seconds / 2)
+    )
+
+
+def _can_be_checked(point: Point) -> bool:
+    """True if the gradient of a step is the one of all workers' passes together."""
+    if point.sync == OWN:
+        return point.semantics == "exact" and not has_train_step(point.workload)
+    return point.mode.agree == "gradients" or point.mode.shards
+
+
+def _with_check(
+    measured: Measured, check: GradientCheck | None, task: Task, point: Point
+) -> Measured:
+    """Measurements, with the results of the check of the first gradient, if there was one."""
+    if check is not None:
+        return check.added_to(measured)
+    if task.measure.check and point.sync == OWN and has_train_step(point.workload):
+        return replace(measured, flags=[*measured.flags, "unchecked"], unchecked_reason=NO_CHECK)
+    return measured
+
+
+def _set_precision(precision: str) -> None:
+    """Set the flags of the point's precision; `run_attempt` restores them."""
+    is_tf32 = PRECISIONS[precision].is_tf32
+    torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = is_tf32
+    torch.backends.cudnn.benchmark = False
