@@ -2,13 +2,13 @@
 
 Each variant is a mode with its defaults, or with another choice of one of its fields, or a
 compression in `ddp`; all are taken from the mappings, and `MORE` has further settings. It trains on
-4 gloo processes. Every 8 steps the mean of the workers' parameters has a held-out loss.
+4 gloo processes. Every 128 samples the mean of the workers' parameters has a held-out loss.
 
-The learning rate is the best of a grid, which is equal for all: that with the lowest loss after the
-samples of `ddp`, with a seed that is not used again. Then a variant trains with five seeds, each
-with the weights and samples of `ddp` with this seed, until it has reached the loss that `ddp` had
-at the end, or for 4 times the samples. Two rows check the method, with the rate of `ddp`: `ddp`
-with other seeds, and `ring`, which is exact.
+The learning rate is that with the lowest loss after the samples of `ddp`, with a seed that is not
+used again: of the problem's rates, and of further ones while the best is at an end of them. Then a
+variant trains with five seeds, each with the weights and samples of `ddp` with this seed, until it
+has reached the loss that `ddp` had at the end, or for 3 times the samples. Two rows check the
+method, with the rate of `ddp`: `ddp` with other seeds, and `ring`, which is exact.
 
 With `--write` each row is stored as soon as it is known. What is stored with the same settings of
 the problem is not measured again.
@@ -17,6 +17,7 @@ the problem is not measured again.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -42,7 +43,7 @@ from dtsweep.analysis.statistical_efficiency import (
 )
 from dtsweep.driver.connect import connected
 from dtsweep.hardware.fingerprint import cpu
-from dtsweep.report.efficiency_words import ratio_cell
+from dtsweep.report.efficiency_words import difference_cell, ratio_cell
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.modes import MODES
@@ -55,7 +56,14 @@ BEYOND = 1.5
 
 MORE: Sequence[Mapping[str, Any]] = (
     {"sync": "local_sgd", "sync_period": 32},
+    {"sync": "local_sgd", "synchronous_steps": 64},
+    {"sync": "diloco", "sync_period": 8},
+    {"sync": "diloco", "sync_period": 8, "outer_learning_rate": 1.0, "outer_momentum": 0.0},
+    {"sync": "gossip", "sync_period": 8},
+    {"sync": "federated", "participation": 0.25},
     {"sync": "parameter_server", "staleness": 2},
+    {"sync": "parameter_server", "staleness": 0, "drop_slowest": 1},
+    {"sync": "parameter_server", "push_period": 4, "pull_period": 4},
     {"sync": "ddp", "compression": "topk", "compression_ratio": 0.1},
     {"sync": "ddp", "compression": "randomk", "compression_ratio": 0.1},
 )
@@ -171,7 +179,7 @@ def with_reference(problem: str, kept: Table) -> Table:
     if stored_one is not None and stored_one.settings == settings:
         return kept
     rate = best_rate(problem, {"sync": "ddp"})
-    runs = [Run(seed=seed, learning_rate=rate, steps=int(BEYOND * STEPS)) for seed in SEEDS]
+    runs = [Run(seed=seed, learning_rate=rate, samples=int(BEYOND * SAMPLES)) for seed in SEEDS]
     curves = curves_of(problem, {"sync": "ddp"}, runs)
     reference = Measured(
         settings=settings,
@@ -183,12 +191,16 @@ def with_reference(problem: str, kept: Table) -> Table:
 
 
 def best_rate(problem: str, fields: Mapping[str, Any]) -> float:
-    """Learning rate of the grid with the lowest loss after the samples of `ddp`."""
-    rates = PROBLEMS[problem].learning_rates
-    runs = [Run(seed=TUNING_SEED, learning_rate=rate, steps=STEPS) for rate in rates]
-    curves = curves_of(problem, fields, runs)
-    losses = [loss_at(SAMPLES, curve.samples, curve.losses) for curve in curves]
-    return rates[losses.index(min(losses))]
+    """Learning rate with the lowest loss after the samples of `ddp`, between two worse ones."""
+    losses: dict[float, float] = {}
+    rates = list(PROBLEMS[problem].learning_rates)
+    while rates:
+        runs = [Run(seed=TUNING_SEED, learning_rate=rate, samples=SAMPLES) for rate in rates]
+        for rate, curve in zip(rates, curves_of(problem, fields, runs), strict=True):
+            losses[rate] = loss_at(SAMPLES, curve.samples, curve.losses)
+        best = min(losses, key=losses.__getitem__)
+        rates = [rate for rate in (best / 2, best * 2) if rate not in losses]
+    return best
 
 
 def missing(problem: str, kept: Table) -> Iterator[Variant]:
@@ -226,7 +238,7 @@ def row_of(problem: str, variant: Variant, reference: Measured) -> Row:
     if not variant.check:
         rate = best_rate(problem, variant.fields)
     runs = [
-        Run(seed=seed, learning_rate=rate, steps=LIMIT * STEPS, target=target)
+        Run(seed=seed, learning_rate=rate, samples=LIMIT * SAMPLES, target=target)
         for seed, target in zip(variant.seeds, reference.targets, strict=True)
     ]
     curves = curves_of(problem, variant.fields, runs)
@@ -240,11 +252,8 @@ def row_of(problem: str, variant: Variant, reference: Measured) -> Row:
         learning_rate=rate,
         limit=LIMIT,
         ratios=[_ratio(*one) for one in zip(curves, reference.targets, strict=True)],
-        loss_differences=[
-            loss_at(SAMPLES, curve.samples, curve.losses) - target
-            for curve, target in zip(curves, reference.targets, strict=True)
-        ],
-        staleness=curves[0].staleness,
+        loss_differences=[_difference(*one) for one in zip(curves, reference.targets, strict=True)],
+        staleness=_mean_staleness(curves),
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         machine=f"{cpu()['cpu']}, {os.cpu_count()} cores",
     )
@@ -253,6 +262,16 @@ def row_of(problem: str, variant: Variant, reference: Measured) -> Row:
 def _ratio(curve: Curve, target: float) -> float | None:
     count = samples_to(target, curve.samples, curve.losses)
     return None if count is None else count / SAMPLES
+
+
+def _difference(curve: Curve, target: float) -> float | None:
+    loss = loss_at(SAMPLES, curve.samples, curve.losses)
+    return loss - target if math.isfinite(loss) else None
+
+
+def _mean_staleness(curves: Sequence[Curve]) -> float | None:
+    late = [curve.staleness for curve in curves if curve.staleness is not None]
+    return sum(late) / len(late) if late else None
 
 
 def tables(kept: Table) -> str:
@@ -266,10 +285,9 @@ def tables(kept: Table) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    mean, half = row.loss_difference
     late = "" if row.staleness is None else f"{row.staleness:.1f}"
     name = f"{row.name} ({row.check})" if row.check else row.name
-    difference = f"{mean:.4f} ± {half:.4f}"
+    difference = difference_cell(row)
     return [name, f"{row.learning_rate:g}", ratio_cell(row.ratio), difference, late]
 
 
