@@ -192,10 +192,14 @@ def with_reference(problem: str, kept: Table) -> Table:
 
 def best_rate(problem: str, fields: Mapping[str, Any]) -> float:
     """Learning rate with the lowest loss after the samples of `ddp`, between two worse ones."""
+    samples = SAMPLES
+    if point_of(problem, fields).drop_slowest:
+        # The last updates, after some workers have ended, are made of fewer gradients.
+        samples = int(BEYOND * SAMPLES)
     losses: dict[float, float] = {}
     rates = list(PROBLEMS[problem].learning_rates)
     while rates:
-        runs = [Run(seed=TUNING_SEED, learning_rate=rate, samples=SAMPLES) for rate in rates]
+        runs = [Run(seed=TUNING_SEED, learning_rate=rate, samples=samples) for rate in rates]
         for rate, curve in zip(rates, curves_of(problem, fields, runs), strict=True):
             losses[rate] = loss_at(SAMPLES, curve.samples, curve.losses)
         best = min(losses, key=losses.__getitem__)

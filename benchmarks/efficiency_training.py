@@ -188,7 +188,9 @@ def train(job: Job, run: Run) -> Curve:
     trained = mode.trained or model
     clock.start()
     mode.begin_period(0)
-    # Kept until the end: an exchange of them would hold workers up that run apart.
+    # Kept until the end: an exchange of them would hold workers up that run apart. With
+    # `drop_slowest` there is not even a look: updates are made of fewer gradients then, until the
+    # last worker has come.
     kept = [weights(trained)]
     per_checkpoint = CHECKPOINT_SAMPLES * trained_share(point)
     for place in range(1, math.ceil(run.samples / per_checkpoint) + 1):
@@ -196,11 +198,9 @@ def train(job: Job, run: Run) -> Curve:
             mode.step(next(steps), clock)
             clock.end_step()
         kept.append(weights(trained))
-        if place % LOOK == 0 and place * per_checkpoint >= SAMPLES:
-            # Workers wait for each other: nobody may wait for a step of one that has paused.
-            mode.pause()
-            if _is_below(job, kept, run.target):
-                break
+        looks = place % LOOK == 0 and place * per_checkpoint >= SAMPLES and not point.drop_slowest
+        if looks and _is_below(job, kept, run.target):
+            break
     mode.drain()
     late, dropped_share = _counts(mode, point, drawn=CHECKPOINT_SAMPLES * (len(kept) - 1))
     mode.close()
