@@ -61,6 +61,7 @@ MORE: Sequence[Mapping[str, Any]] = (
     {"sync": "diloco", "sync_period": 8, "outer_learning_rate": 1.0, "outer_momentum": 0.0},
     {"sync": "gossip", "sync_period": 8},
     {"sync": "federated", "participation": 0.25},
+    {"sync": "federated", "sync_period": 32},
     {"sync": "parameter_server", "staleness": 2},
     {"sync": "parameter_server", "staleness": 0, "drop_slowest": 1},
     {"sync": "parameter_server", "push_period": 4, "pull_period": 4},
