@@ -5,10 +5,11 @@ compression in `ddp`; all are taken from the mappings, and `MORE` has further se
 4 gloo processes. Every 128 samples the mean of the workers' parameters has a held-out loss.
 
 The learning rate is that with the lowest loss after the samples of `ddp`, with a seed that is not
-used again: of the problem's rates, and of further ones while the best is at an end of them. Then a
-variant trains with five seeds, each with the weights and samples of `ddp` with this seed, until it
-has reached the loss that `ddp` had at the end, or for 3 times the samples. Two rows check the
-method, with the rate of `ddp`: `ddp` with other seeds, and `ring`, which is exact.
+used again: of the problem's rates, and of further ones while the best is at an end of them. The
+rate of `ddp` is kept if the best one has a loss less than 1 % lower: one seed can't tell them
+apart. Then a variant trains with five seeds, each with the weights and samples of `ddp` with this
+seed, until it has reached the loss that `ddp` had at the end, or for 3 times the samples. Two rows
+check the method, with the rate of `ddp`: `ddp` with other seeds, and `ring`, which is exact.
 
 With `--write` each row is stored as soon as it is known. What is stored with the same settings of
 the problem is not measured again.
@@ -50,6 +51,9 @@ from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import AXES
 
 SEEDS, OTHER_SEEDS, TUNING_SEED = (0, 1, 2, 3, 4), (5, 6, 7, 8, 9), 10
+
+AS_GOOD = 1.01
+"""Losses of two learning rates that count as equal, as a ratio: seeds differ by more."""
 
 BEYOND = 1.5
 """Samples of runs of `ddp`, in those to its loss: its curve has to go on behind that."""
@@ -191,8 +195,14 @@ def with_reference(problem: str, kept: Table) -> Table:
     return Table(problems={**kept.problems, problem: reference}, rows=others)
 
 
-def best_rate(problem: str, fields: Mapping[str, Any]) -> float:
-    """Learning rate with the lowest loss after the samples of `ddp`, between two worse ones."""
+def best_rate(problem: str, fields: Mapping[str, Any], *, usual: float | None = None) -> float:
+    """Learning rate with the lowest loss after the samples of `ddp`, between two worse ones.
+
+    Args:
+        problem: one of `PROBLEMS`.
+        fields: of the point.
+        usual: a rate that is taken if it is `AS_GOOD`.
+    """
     samples = SAMPLES
     if point_of(problem, fields).drop_slowest:
         # The last updates, after some workers have ended, are made of fewer gradients.
@@ -205,6 +215,8 @@ def best_rate(problem: str, fields: Mapping[str, Any]) -> float:
             losses[rate] = loss_at(SAMPLES, curve.samples, curve.losses)
         best = min(losses, key=losses.__getitem__)
         rates = [rate for rate in (best / 2, best * 2) if rate not in losses]
+    if usual in losses and losses[usual] <= AS_GOOD * losses[best]:
+        return usual
     return best
 
 
@@ -241,7 +253,7 @@ def row_of(problem: str, variant: Variant, reference: Measured) -> Row:
     """Train a variant with the best learning rate; the checks with that of `ddp`."""
     rate = reference.learning_rate
     if not variant.check:
-        rate = best_rate(problem, variant.fields)
+        rate = best_rate(problem, variant.fields, usual=rate)
     runs = [
         Run(seed=seed, learning_rate=rate, samples=LIMIT * SAMPLES, target=target)
         for seed, target in zip(variant.seeds, reference.targets, strict=True)
