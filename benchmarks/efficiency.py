@@ -95,6 +95,11 @@ class Variant:
         words += [f"{name}={value}" for name, value in settings.items()]
         return " ".join(filter(None, words))
 
+    @property
+    def is_default(self) -> bool:
+        """True if its mode and compression have their defaults."""
+        return self.fields.keys() <= {"sync", "compression"}
+
 
 CHECKS = (
     Variant(fields={"sync": "ddp"}, check="other seeds", seeds=OTHER_SEEDS),
@@ -143,13 +148,17 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", default=[""], help="variants with one of these texts in their names"
     )
+    parser.add_argument(
+        "--defaults", action="store_true", help="modes and compressions with their defaults alone"
+    )
     options = parser.parse_args()
     kept = Table() if options.again else stored()
     failed = []
     for problem in options.problem or PROBLEMS:
         kept = with_reference(problem, kept)
         for variant in missing(problem, kept):
-            if not any(text in variant.name for text in options.only):
+            is_wanted = any(text in variant.name for text in options.only)
+            if not is_wanted or (options.defaults and not variant.is_default):
                 continue
             row = measured(problem, variant, kept)
             if row is None:
