@@ -2,13 +2,14 @@
 
 Each variant is a mode with its defaults, or with another choice of one of its fields, or a
 compression in `ddp`; all are taken from the mappings, and `MORE` has further settings. It trains on
-4 gloo processes. Every 8 steps the mean of the workers' parameters has a held-out loss.
+4 gloo processes. Every 128 samples the mean of the workers' parameters has a held-out loss.
 
-The learning rate is the best of a grid, which is equal for all: that with the lowest loss after the
-samples of `ddp`, with a seed that is not used again. Then a variant trains with five seeds, each
-with the weights and samples of `ddp` with this seed, until it has reached the loss that `ddp` had
-at the end, or for 4 times the samples. Two rows check the method, with the rate of `ddp`: `ddp`
-with other seeds, and `ring`, which is exact.
+The learning rate is that with the lowest loss after the samples of `ddp`, with a seed that is not
+used again: of the problem's rates, and of further ones while the best is at an end of them. The
+rate of `ddp` is kept if the best one has a loss less than 1 % lower: one seed can't tell them
+apart. Then a variant trains with five seeds, each with the weights and samples of `ddp` with this
+seed, until it has reached the loss that `ddp` had at the end, or for 3 times the samples. Two rows
+check the method, with the rate of `ddp`: `ddp` with other seeds, and `ring`, which is exact.
 
 With `--write` each row is stored as soon as it is known. What is stored with the same settings of
 the problem is not measured again.
@@ -17,6 +18,7 @@ the problem is not measured again.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -42,7 +44,7 @@ from dtsweep.analysis.statistical_efficiency import (
 )
 from dtsweep.driver.connect import connected
 from dtsweep.hardware.fingerprint import cpu
-from dtsweep.report.efficiency_words import ratio_cell
+from dtsweep.report.efficiency_words import difference_cell, ratio_cell
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.modes import MODES
@@ -50,12 +52,23 @@ from dtsweep.sweep.point import AXES
 
 SEEDS, OTHER_SEEDS, TUNING_SEED = (0, 1, 2, 3, 4), (5, 6, 7, 8, 9), 10
 
+AS_GOOD = 1.01
+"""Losses of two learning rates that count as equal, as a ratio: seeds differ by more."""
+
 BEYOND = 1.5
 """Samples of runs of `ddp`, in those to its loss: its curve has to go on behind that."""
 
 MORE: Sequence[Mapping[str, Any]] = (
     {"sync": "local_sgd", "sync_period": 32},
+    {"sync": "local_sgd", "synchronous_steps": 64},
+    {"sync": "diloco", "sync_period": 8},
+    {"sync": "diloco", "sync_period": 8, "outer_learning_rate": 1.0, "outer_momentum": 0.0},
+    {"sync": "gossip", "sync_period": 8},
+    {"sync": "federated", "participation": 0.25},
+    {"sync": "federated", "sync_period": 32},
     {"sync": "parameter_server", "staleness": 2},
+    {"sync": "parameter_server", "staleness": 0, "drop_slowest": 1},
+    {"sync": "parameter_server", "push_period": 4, "pull_period": 4},
     {"sync": "ddp", "compression": "topk", "compression_ratio": 0.1},
     {"sync": "ddp", "compression": "randomk", "compression_ratio": 0.1},
 )
@@ -81,6 +94,11 @@ class Variant:
         words = [settings.pop("sync"), settings.pop("compression", ""), self.check]
         words += [f"{name}={value}" for name, value in settings.items()]
         return " ".join(filter(None, words))
+
+    @property
+    def is_default(self) -> bool:
+        """True if its mode and compression have their defaults."""
+        return self.fields.keys() <= {"sync", "compression"}
 
 
 CHECKS = (
@@ -130,13 +148,17 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", default=[""], help="variants with one of these texts in their names"
     )
+    parser.add_argument(
+        "--defaults", action="store_true", help="modes and compressions with their defaults alone"
+    )
     options = parser.parse_args()
     kept = Table() if options.again else stored()
     failed = []
     for problem in options.problem or PROBLEMS:
         kept = with_reference(problem, kept)
         for variant in missing(problem, kept):
-            if not any(text in variant.name for text in options.only):
+            is_wanted = any(text in variant.name for text in options.only)
+            if not is_wanted or (options.defaults and not variant.is_default):
                 continue
             row = measured(problem, variant, kept)
             if row is None:
@@ -171,7 +193,7 @@ def with_reference(problem: str, kept: Table) -> Table:
     if stored_one is not None and stored_one.settings == settings:
         return kept
     rate = best_rate(problem, {"sync": "ddp"})
-    runs = [Run(seed=seed, learning_rate=rate, steps=int(BEYOND * STEPS)) for seed in SEEDS]
+    runs = [Run(seed=seed, learning_rate=rate, samples=int(BEYOND * SAMPLES)) for seed in SEEDS]
     curves = curves_of(problem, {"sync": "ddp"}, runs)
     reference = Measured(
         settings=settings,
@@ -182,13 +204,29 @@ def with_reference(problem: str, kept: Table) -> Table:
     return Table(problems={**kept.problems, problem: reference}, rows=others)
 
 
-def best_rate(problem: str, fields: Mapping[str, Any]) -> float:
-    """Learning rate of the grid with the lowest loss after the samples of `ddp`."""
-    rates = PROBLEMS[problem].learning_rates
-    runs = [Run(seed=TUNING_SEED, learning_rate=rate, steps=STEPS) for rate in rates]
-    curves = curves_of(problem, fields, runs)
-    losses = [loss_at(SAMPLES, curve.samples, curve.losses) for curve in curves]
-    return rates[losses.index(min(losses))]
+def best_rate(problem: str, fields: Mapping[str, Any], *, usual: float | None = None) -> float:
+    """Learning rate with the lowest loss after the samples of `ddp`, between two worse ones.
+
+    Args:
+        problem: one of `PROBLEMS`.
+        fields: of the point.
+        usual: a rate that is taken if it is `AS_GOOD`.
+    """
+    samples = SAMPLES
+    if point_of(problem, fields).drop_slowest:
+        # The last updates, after some workers have ended, are made of fewer gradients.
+        samples = int(BEYOND * SAMPLES)
+    losses: dict[float, float] = {}
+    rates = list(PROBLEMS[problem].learning_rates)
+    while rates:
+        runs = [Run(seed=TUNING_SEED, learning_rate=rate, samples=samples) for rate in rates]
+        for rate, curve in zip(rates, curves_of(problem, fields, runs), strict=True):
+            losses[rate] = loss_at(SAMPLES, curve.samples, curve.losses)
+        best = min(losses, key=losses.__getitem__)
+        rates = [rate for rate in (best / 2, best * 2) if rate not in losses]
+    if usual in losses and losses[usual] <= AS_GOOD * losses[best]:
+        return usual
+    return best
 
 
 def missing(problem: str, kept: Table) -> Iterator[Variant]:
@@ -224,9 +262,9 @@ def row_of(problem: str, variant: Variant, reference: Measured) -> Row:
     """Train a variant with the best learning rate; the checks with that of `ddp`."""
     rate = reference.learning_rate
     if not variant.check:
-        rate = best_rate(problem, variant.fields)
+        rate = best_rate(problem, variant.fields, usual=rate)
     runs = [
-        Run(seed=seed, learning_rate=rate, steps=LIMIT * STEPS, target=target)
+        Run(seed=seed, learning_rate=rate, samples=LIMIT * SAMPLES, target=target)
         for seed, target in zip(variant.seeds, reference.targets, strict=True)
     ]
     curves = curves_of(problem, variant.fields, runs)
@@ -240,11 +278,8 @@ def row_of(problem: str, variant: Variant, reference: Measured) -> Row:
         learning_rate=rate,
         limit=LIMIT,
         ratios=[_ratio(*one) for one in zip(curves, reference.targets, strict=True)],
-        loss_differences=[
-            loss_at(SAMPLES, curve.samples, curve.losses) - target
-            for curve, target in zip(curves, reference.targets, strict=True)
-        ],
-        staleness=curves[0].staleness,
+        loss_differences=[_difference(*one) for one in zip(curves, reference.targets, strict=True)],
+        staleness=_mean_staleness(curves),
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         machine=f"{cpu()['cpu']}, {os.cpu_count()} cores",
     )
@@ -253,6 +288,16 @@ def row_of(problem: str, variant: Variant, reference: Measured) -> Row:
 def _ratio(curve: Curve, target: float) -> float | None:
     count = samples_to(target, curve.samples, curve.losses)
     return None if count is None else count / SAMPLES
+
+
+def _difference(curve: Curve, target: float) -> float | None:
+    loss = loss_at(SAMPLES, curve.samples, curve.losses)
+    return loss - target if math.isfinite(loss) else None
+
+
+def _mean_staleness(curves: Sequence[Curve]) -> float | None:
+    late = [curve.staleness for curve in curves if curve.staleness is not None]
+    return sum(late) / len(late) if late else None
 
 
 def tables(kept: Table) -> str:
@@ -266,10 +311,9 @@ def tables(kept: Table) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    mean, half = row.loss_difference
     late = "" if row.staleness is None else f"{row.staleness:.1f}"
     name = f"{row.name} ({row.check})" if row.check else row.name
-    difference = f"{mean:.4f} ± {half:.4f}"
+    difference = difference_cell(row)
     return [name, f"{row.learning_rate:g}", ratio_cell(row.ratio), difference, late]
 
 

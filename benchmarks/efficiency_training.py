@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import multiprocessing
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,20 +23,20 @@ import torch
 from torch import distributed, nn
 from torch.multiprocessing.spawn import start_processes
 
-from benchmarks.efficiency_problems import CPU, MICRO_BATCH, PROBLEMS, STEPS, WORKERS
+from benchmarks.efficiency_problems import CPU, MICRO_BATCH, PROBLEMS, SAMPLES, WORKERS
 from dtsweep.contract.regression import Weights, weights
 from dtsweep.measure.clock import CpuClock
 from dtsweep.session.shards import start_shard
 from dtsweep.sweep.point import Point
 from dtsweep.sync.groups import forget_groups
-from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.mode import Job, SyncMode, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
 
-CHECKPOINT_STEPS = 8
-"""Steps from one held-out loss to the next."""
+CHECKPOINT_SAMPLES = 128
+"""Samples that workers draw from one held-out loss to the next: 8 steps of all workers."""
 
-LOOK_STEPS = 32
-"""Steps from one look at the last losses to the next."""
+LOOK = 4
+"""Checkpoints from one look at the last losses to the next."""
 
 LONGEST = timedelta(minutes=5)
 """A mode whose ranks wait for each other in vain fails after it."""
@@ -49,17 +50,25 @@ class Run:
     """Seed of the weights and the samples: runs with one seed have the same in all variants."""
 
     learning_rate: float
-    steps: int
+    samples: int
+    """Samples to train on, of all workers."""
+
     target: float | None = None
-    """Loss that ends the run once all checkpoints since the last look are below; None for none."""
+    """Loss that ends the run once all checkpoints since the last look are below; None for none.
+
+    No run ends before `SAMPLES`.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
     """Outcome of a run."""
 
-    samples: Sequence[int]
-    """(checkpoints,) samples that were trained on, of all workers, from 0."""
+    samples: Sequence[float]
+    """(checkpoints,) samples that were trained on, of all workers, from 0.
+
+    As in `samples_per_s`, samples whose gradients were dropped do not count.
+    """
 
     losses: Sequence[float]
     """(checkpoints,) held-out loss of the mean of the workers' parameters."""
@@ -68,13 +77,23 @@ class Curve:
     """Mean staleness of an update, in updates; None in modes that do not count it."""
 
 
+def trained_share(point: Point) -> float:
+    """Share of the samples that are trained on, if each update drops as many gradients as it may.
+
+    >>> trained_share(Point(workers=4, sync="parameter_server", staleness=0, drop_slowest=1))
+    0.75
+    """
+    return 1 - point.drop_slowest / point.workers
+
+
 def point_of(problem: str, fields: Mapping[str, Any], run: Run | None = None) -> Point:
     """Point of a variant on a problem; without a run with any seed and learning rate."""
     if run is None:
-        run = Run(seed=0, learning_rate=PROBLEMS[problem].learning_rates[0], steps=STEPS)
+        run = Run(seed=0, learning_rate=PROBLEMS[problem].learning_rates[0], samples=SAMPLES)
     return Point(
         workers=WORKERS,
         micro_batch=MICRO_BATCH,
+        placement="strict_pack",
         optimizer=PROBLEMS[problem].optimizer,
         learning_rate=run.learning_rate,
         clip_norm=PROBLEMS[problem].clip_norm,
@@ -148,7 +167,7 @@ def train_on_rank(
     for run in runs:
         point = point_of(problem, fields, run)
         loss = loss_in_precision(point, CPU)
-        job = Job(point=point, rank=rank, device=CPU, loss=loss, servers=servers)
+        job = Job(point=point, rank=rank, device=CPU, loss=loss, servers=servers, seed=run.seed)
         curves.append(train(job, run))
     if rank == 0:
         text = json.dumps([asdict(curve) for curve in curves])
@@ -161,37 +180,54 @@ def train_on_rank(
 def train(job: Job, run: Run) -> Curve:
     """Train as the common loop does; called on all ranks, of which rank 0 has the losses."""
     torch.manual_seed(run.seed)
-    model = job.point.workload.build()
-    mode, clock, steps = load_mode(job.point.sync)(job), CpuClock(), batches_of_steps(job)
-    mode.prepare(model, functools.partial(make_optimizer, point=job.point))
+    point = job.point
+    model = point.workload.build()
+    mode, clock = load_mode(point.sync)(job), CpuClock()
+    steps = batches_of_steps(job, lambda: mode.slot)
+    mode.prepare(model, functools.partial(make_optimizer, point=point))
     trained = mode.trained or model
     clock.start()
     mode.begin_period(0)
-    # Kept until the end: an exchange of them would hold workers up that run apart.
+    # Kept until the end: an exchange of them would hold workers up that run apart. With
+    # `drop_slowest` there is not even a look: updates are made of fewer gradients then, until the
+    # last worker has come.
     kept = [weights(trained)]
-    for step in range(1, run.steps + 1):
-        mode.step(next(steps), clock)
-        clock.end_step()
-        if step % CHECKPOINT_STEPS == 0:
-            kept.append(weights(trained))
-        if step >= STEPS and step % LOOK_STEPS == 0 and _is_below(job, kept, run.target):
+    per_checkpoint = CHECKPOINT_SAMPLES * trained_share(point)
+    for place in range(1, math.ceil(run.samples / per_checkpoint) + 1):
+        for _ in range(CHECKPOINT_SAMPLES // point.global_batch):
+            mode.step(next(steps), clock)
+            clock.end_step()
+        kept.append(weights(trained))
+        looks = place % LOOK == 0 and place * per_checkpoint >= SAMPLES and not point.drop_slowest
+        if looks and _is_below(job, kept, run.target):
             break
     mode.drain()
-    late = mode.counters().get("staleness")
+    late, dropped_share = _counts(mode, point, drawn=CHECKPOINT_SAMPLES * (len(kept) - 1))
     mode.close()
-    per_checkpoint = CHECKPOINT_STEPS * job.point.global_batch
     return Curve(
-        samples=[place * per_checkpoint for place in range(len(kept))],
+        samples=[place * CHECKPOINT_SAMPLES * (1 - dropped_share) for place in range(len(kept))],
         losses=_held_out_losses(job, kept),
-        staleness=None if late is None else float(np.mean(late)),
+        staleness=late,
     )
+
+
+def _counts(mode: SyncMode, point: Point, *, drawn: int) -> tuple[float | None, float]:
+    """Mean staleness, None where none is counted, and share of the drawn samples that is dropped.
+
+    Called on all ranks.
+    """
+    counted: list[Any] = [None] * point.workers
+    distributed.all_gather_object(counted, dict(mode.counters()))
+    dropped = sum(one.get("dropped_steps", 0) for one in counted) * point.samples_per_worker_step
+    late = [count for one in counted for count in one.get("staleness", ())]
+    return float(np.mean(late)) if late else None, dropped / drawn
 
 
 def _is_below(job: Job, kept: Sequence[Weights], target: float | None) -> bool:
     """True if the loss was below the target since the last look; the same on all ranks."""
     if target is None:
         return False
-    losses = _held_out_losses(job, kept[-LOOK_STEPS // CHECKPOINT_STEPS :])
+    losses = _held_out_losses(job, kept[-LOOK:])
     answer = torch.tensor(job.rank == 0 and max(losses) < target)
     distributed.broadcast(answer, src=0)
     return bool(answer)

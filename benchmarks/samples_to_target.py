@@ -8,8 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+DIVERGED = 1e30
+"""Loss of a run that has diverged, in means with other checkpoints; no real loss comes near it."""
 
-def samples_to(target: float, samples: Sequence[int], losses: Sequence[float]) -> float | None:
+
+def samples_to(target: float, samples: Sequence[float], losses: Sequence[float]) -> float | None:
     """Find the samples after which a loss is reached; None if it never is.
 
     Losses are made to fall by isotonic regression (means over neighbours that rise), and
@@ -32,23 +35,32 @@ def samples_to(target: float, samples: Sequence[int], losses: Sequence[float]) -
     return float(np.interp(-target, -means, centres))
 
 
-def loss_at(count: float, samples: Sequence[int], losses: Sequence[float]) -> float:
-    """Loss of the falling curve after so many samples.
+def loss_at(count: float, samples: Sequence[float], losses: Sequence[float]) -> float:
+    """Loss of the falling curve after so many samples; inf if it has diverged by then.
+
+    Raises:
+        ValueError: the curve has not as many samples.
 
     >>> loss_at(150, [0, 100, 200], [4.0, 3.0, 2.0])
     2.5
     """
-    return float(np.interp(count, *falling(samples, losses)))
+    if not samples[0] <= count <= samples[-1]:
+        raise ValueError(
+            f"the curve has {samples[0]:g} to {samples[-1]:g} samples, not {count:g}; train longer"
+        )
+    loss = float(np.interp(count, *falling(samples, losses)))
+    # A mean of many checkpoints, of which one has diverged, is still far above every real loss.
+    return loss if loss < DIVERGED / 1e6 else math.inf
 
 
 def falling(
-    samples: Sequence[int], losses: Sequence[float]
+    samples: Sequence[float], losses: Sequence[float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Merge neighbouring checkpoints until losses fall.
 
     Args:
         samples: (checkpoints,) rising.
-        losses: (checkpoints,); what is not finite counts as the largest number.
+        losses: (checkpoints,); `DIVERGED` at most, also what is not finite.
 
     Returns:
         (blocks,) mean samples, and (blocks,) mean losses, strictly falling.
@@ -58,7 +70,7 @@ def falling(
     """
     blocks: list[tuple[float, float, int]] = []
     for count, loss in zip(samples, losses, strict=True):
-        block = (float(count), loss if math.isfinite(loss) else 1e300, 1)
+        block = (float(count), min(loss, DIVERGED) if math.isfinite(loss) else DIVERGED, 1)
         while blocks and blocks[-1][1] <= block[1]:
             block = _merged(blocks.pop(), block)
         blocks.append(block)

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from dtsweep import Measure, Point, Resources, Search
 from dtsweep.analysis.statistical_efficiency import stored
-from dtsweep.report.efficiency_words import ratio_cell
+from dtsweep.report.efficiency_words import difference_cell, ratio_cell
 from dtsweep.results.schema import columns_page
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness
@@ -231,11 +231,10 @@ def efficiency(problem: str) -> str:
     )
     rows = []
     for row in stored().of(problem):
-        mean, half = row.loss_difference
         cells = (
             f"{row.name} ({row.check})" if row.check else row.name,
             ratio_cell(row.ratio),
-            f"{mean:.3f} ± {half:.3f}",
+            difference_cell(row),
             f"{row.learning_rate:g}",
             "–" if row.staleness is None else f"{row.staleness:.1f}",
             row.date,

@@ -28,7 +28,7 @@ TABLE = "statistical_efficiency.json"
 
 SAME_UPDATE = frozenset(
     {"overlap", "bucket_bytes", "node_size", "shards", "reshard", "offload", "compression_coding"}
-    | {"server_device"}
+    | {"server_device", "balance"}
 )
 """Fields of modes and compressions that don't change an update, or hardly do.
 
@@ -85,7 +85,7 @@ class Row:
     """Check of the method that it is; empty for a variant."""
 
     learning_rate: float
-    """The best one of the problem's grid for this variant."""
+    """The best one for this variant, of rates that are powers of 2 apart."""
 
     limit: float
     """Samples of a run at most, in those of `ddp`."""
@@ -93,8 +93,8 @@ class Row:
     ratios: Sequence[float | None]
     """(seeds,) samples to the loss that `ddp` ends with, in those of `ddp`; None: not reached."""
 
-    loss_differences: Sequence[float]
-    """(seeds,) held-out loss above that of `ddp`, after equal samples."""
+    loss_differences: Sequence[float | None]
+    """(seeds,) held-out loss above that of `ddp`, after equal samples; None: it diverged."""
 
     staleness: float | None
     """Mean staleness of an update, in updates; None in modes that do not count it."""
@@ -119,9 +119,12 @@ class Row:
         return Ratio(mean=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half))
 
     @property
-    def loss_difference(self) -> tuple[float, float]:
-        """Mean of `loss_differences`, and half of its 95 % interval."""
-        return mean_and_half(self.loss_differences)
+    def loss_difference(self) -> tuple[float, float] | None:
+        """Mean of `loss_differences`, and half of its 95 % interval; None if a seed diverged."""
+        finite = [loss for loss in self.loss_differences if loss is not None]
+        if len(finite) < len(self.loss_differences):
+            return None
+        return mean_and_half(finite)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.settings import is_plain_training
-from dtsweep.analysis.statistical_efficiency import Ratio, efficiency_of
+from dtsweep.analysis.statistical_efficiency import Ratio, Row, efficiency_of
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -47,6 +47,16 @@ def ratio_cell(ratio: Ratio) -> str:
     if ratio.mean is None:
         return f"> {ratio.low:.2f}"
     return f"{ratio.mean:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
+
+
+def difference_cell(row: Row) -> str:
+    """Write how much higher the loss is at equal samples, with its interval, for a table."""
+    difference = row.loss_difference
+    if difference is None:
+        diverged = row.loss_differences.count(None)
+        return f"diverged with {diverged} of {count_of(len(row.loss_differences), 'seed')}"
+    mean, half = difference
+    return f"{mean:.3f} ± {half:.3f}"
 
 
 def efficiency_lines(points: pd.DataFrame) -> list[str]:

@@ -6,11 +6,16 @@ import math
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from benchmarks.efficiency import missing, variants
+from benchmarks.efficiency_problems import CPU, WORKERS, LinearRegression
+from benchmarks.efficiency_training import Run, curves_of, point_of
 from benchmarks.samples_to_target import loss_at, samples_to
 from dtsweep.analysis.statistical_efficiency import (
     NOT_MEASURED,
+    SAME_UPDATE,
     Row,
     Table,
     efficiency_of,
@@ -85,6 +90,41 @@ def test_a_loss_that_is_not_reached_or_not_finite_is_never_interpolated() -> Non
     assert samples_to(target, [0, 50, 100], [1.0, math.nan, math.inf]) is None
 
 
+def test_a_curve_is_not_extrapolated() -> None:
+    assert loss_at(100, [0, 100], [4.0, 3.0]) == 3
+    with pytest.raises(ValueError, match="0 to 100 samples, not 101; train longer"):
+        loss_at(101, [0, 100], [4.0, 3.0])
+
+
+def test_a_loss_that_diverged_has_no_difference() -> None:
+    assert loss_at(50, [0, 50, 100], [4.0, math.nan, 3.0]) == math.inf
+    assert loss_at(100, [0, 50, 100], [4.0, 3.0, math.inf]) == math.inf
+    assert row_of([1.0, 2.0], loss_differences=[0.1, None]).loss_difference is None
+
+
+def test_federated_draws_its_samples_without_gaps_and_as_many_as_others() -> None:
+    fields, rate, period, samples = {"sync": "federated"}, 0.1, 8, 512
+    (curve,) = curves_of("regression", fields, [Run(seed=3, learning_rate=rate, samples=samples)])
+    task = LinearRegression(seed=3)
+    drawn = point_of("regression", fields).participants
+    mean = np.zeros((16, 32))
+    for begin in range(0, samples, drawn * 4 * period):
+        ends = []
+        for slot in range(drawn):
+            weight = mean.copy()
+            for step in range(period):
+                first = begin + (step * drawn + slot) * 4
+                batch = task.batch(range(first, first + 4), CPU).double().numpy()
+                inputs, outputs = batch[:, :32], batch[:, 32:]
+                weight -= rate * (inputs @ weight.T - outputs).T @ inputs / 4
+            ends.append(weight)
+        mean = np.mean(ends, axis=0)
+    model = task.build()
+    nn.utils.vector_to_parameters(torch.from_numpy(mean.ravel()).float(), model.parameters())
+    assert curve.samples == [0, 128, 256, 384, 512]
+    assert curve.losses[-1] == pytest.approx(task.held_out_loss(model), rel=1e-5)
+
+
 def test_where_a_seed_does_not_reach_the_loss_there_is_a_lower_limit_alone() -> None:
     some = row_of([1.5, None, 2.0, 3.0, 2.5]).ratio
     none = row_of([None] * 5).ratio
@@ -134,6 +174,33 @@ def test_every_mode_and_compression_that_changes_the_update_has_a_row_or_is_list
     assert named | set(NOT_MEASURED) | exact == {*MODES, *COMPRESSIONS}
     assert not named & set(NOT_MEASURED)
     assert changing >= {*MODES, *COMPRESSIONS} - exact
+
+
+def test_each_field_that_changes_an_update_is_varied() -> None:
+    varied = {
+        (point.sync, name)
+        for point in (point_of("gpt", variant.fields) for variant in variants())
+        for name, default in point.mode.reads.items()
+        if getattr(point, name) != default
+    }
+    changing = {name for name in MODES if Point(sync=name).semantics != "exact"}
+    fields = {(mode, name) for mode in changing for name in MODES[mode].reads}
+    assert fields - varied == {one for one in fields if one[1] in SAME_UPDATE}
+
+
+@pytest.mark.parametrize("problem", stored().problems)
+def test_each_row_is_found_for_a_point_of_its_settings(problem: str) -> None:
+    rows = [row for row in stored().of(problem) if not row.check]
+    for row in rows:
+        point = Point(
+            workers=WORKERS,
+            sync=row.sync,
+            compression=row.compression,
+            **row.settings,  # type: ignore[arg-type]
+        )
+        assert efficiency_of(point.columns(), problem=problem) is row
+        balanced = {**point.columns(), "balance": "dynamic"}
+        assert efficiency_of(balanced, problem=problem) is row
 
 
 def test_only_what_has_no_row_is_measured_again() -> None:
