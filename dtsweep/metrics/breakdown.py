@@ -102,7 +102,7 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
         row["power_w"] = sum(power)
     # Of the whole window, as its energy is.
     samples = sum(
-        measured.steps_with_samples * measured.used_share * samples_of(point, rank, measured)
+        measured.used_steps * samples_of(point, rank, measured)
         for rank, measured in enumerate(ranks)
     )
     if energy := _all(ranks, "energy_j"):

@@ -185,15 +185,15 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured], rate: float) -> 
     ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
     began = max(start[0] for start in starts)
     ended = min(end[-1] for end in ends)
-    samples = [
-        samples_of(point, rank, measured) * measured.used_share
-        for rank, measured in enumerate(ranks)
+    samples = [samples_of(point, rank, measured) for rank, measured in enumerate(ranks)]
+    # In steps of mean size; those whose gradients were dropped count nothing.
+    sizes = [
+        number / float(np.mean(samples)) * measured.is_used()
+        for number, measured in zip(samples, ranks, strict=True)
     ]
-    # In steps of mean size.
-    sizes = [number / float(np.mean(samples)) for number in samples]
     spans = list(zip(sizes, starts, ends, strict=True))
-    inside = sum(size * np.sum((start >= began) & (end <= ended)) for size, start, end in spans)
-    touching = sum(size * np.sum((end > began) & (start < ended)) for size, start, end in spans)
+    inside = sum(np.sum(size * ((start >= began) & (end <= ended))) for size, start, end in spans)
+    touching = sum(np.sum(size * ((end > began) & (start < ended))) for size, start, end in spans)
     done = rate * (ended - began) / float(np.mean(samples))
     if not done < inside * (1 - ROUNDING) and not done > touching * (1 + ROUNDING):
         return None

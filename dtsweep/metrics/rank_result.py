@@ -105,9 +105,6 @@ class RankColumns:
     messages_sent: int | None = None
     """Calls that sent it; None where they were not counted."""
 
-    dropped_steps: int | None = None
-    """Steps of the window whose gradients no update was made from; None where none can be."""
-
     nccl_s: float | None = None
     """NCCL's collectives per step; None where torch does not time them."""
 
@@ -218,6 +215,9 @@ class Measured(RankColumns, TrialColumns):
     staleness: Sequence[int] = ()
     """(pushes,) updates by others between a pull and a push; empty where the mode has none."""
 
+    dropped: Sequence[bool] = ()
+    """(window_steps,) true if no update was made from the step's gradients; empty where all are."""
+
     peak_flops_per_s: float | None = None
     peak_source: str | None = None
     """`given`, `table` or `measured`."""
@@ -278,9 +278,17 @@ class Measured(RankColumns, TrialColumns):
         return self.trained_steps
 
     @property
-    def used_share(self) -> float:
-        """Share of the window's steps whose gradients updates were made from."""
-        return 1 - (self.dropped_steps or 0) / self.window_steps
+    def used_steps(self) -> int:
+        """Steps of the window whose gradients updates were made from."""
+        return self.steps_with_samples - sum(self.dropped)
+
+    def is_used(self) -> NDArray[np.bool_]:
+        """True for the measured steps whose gradients updates were made from: (steps,)."""
+        measured = len(self.of_part("step_s"))
+        if not len(self.dropped):
+            return np.ones(measured, dtype=np.bool_)
+        # The measured steps are the window's last: a warm-up that is found in it comes first.
+        return ~np.asarray(self.dropped, dtype=np.bool_)[-measured:]
 
     def while_training(self) -> Measured:
         """Leave out the steps in which it did not train, where workers are drawn."""

@@ -307,6 +307,7 @@ def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:
         "work_s": own_work(measured.while_training(), is_alone=is_alone),
         **staleness_columns(measured.staleness),
         **staleness_counts(measured.staleness),
+        "dropped_steps": sum(measured.dropped) if measured.dropped else None,
     }
 
 

@@ -23,7 +23,7 @@ from dtsweep.metrics.exchange_share import exchange_columns, input_columns
 from dtsweep.metrics.flags import flags
 from dtsweep.metrics.rank_result import Measured, trained_in_window
 from dtsweep.metrics.skew import skew_columns
-from dtsweep.metrics.window_view import WindowView, view_of, window_s
+from dtsweep.metrics.window_view import WindowView, dropped_share, view_of, window_s
 from dtsweep.sweep.modes import latency_column
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import LEAST_HALF_WIDTH
@@ -70,7 +70,7 @@ def trial_columns(
         **device_columns(point, ranks, nodes),
         "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
         **staleness_columns([count for rank in ranks for count in rank.staleness]),
-        **_dropped_share(ranks),
+        "dropped_share": dropped_share(ranks),
         "bytes_sent_per_step": _per_step(ranks, [rank.bytes_sent for rank in ranks]),
         "messages_per_step": _per_step(ranks, [rank.messages_sent for rank in ranks]),
     }
@@ -129,14 +129,6 @@ def staleness_counts(staleness: Sequence[int]) -> Row:
     if not len(staleness):
         return {}
     return {"staleness_counts": np.bincount(staleness).tolist()}
-
-
-def _dropped_share(ranks: Sequence[Measured]) -> Row:
-    """Share of the window's steps whose gradients were dropped."""
-    counts = [rank.dropped_steps for rank in ranks if rank.dropped_steps is not None]
-    if not counts:
-        return {}
-    return {"dropped_share": sum(counts) / sum(rank.window_steps for rank in ranks)}
 
 
 def window_columns(point: Point, view: WindowView) -> Row:

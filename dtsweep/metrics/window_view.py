@@ -177,6 +177,8 @@ class _Span:
 
     times: Series
     ends: Series
+    is_used: NDArray[np.bool_]
+    """(steps,) true if an update was made from the step's gradients."""
 
     @property
     def start(self) -> float:
@@ -187,6 +189,38 @@ class _Span:
         counts: Series = steps_in(self.ends - self.start, at - self.start)
         return counts
 
+    def used_until(self, at: Series) -> Series:
+        """As `steps_until`, without the steps whose gradients were dropped."""
+        used = np.concatenate([[0], np.cumsum(self.is_used)])
+        counts: Series = np.interp(self.steps_until(at), np.arange(len(used)), used)
+        return counts
+
+
+def _spans(ranks: Sequence[Measured]) -> tuple[list[_Span], NDArray[np.float64]]:
+    """Measured steps of each rank, and begin and end of the time in which all have steps."""
+    spans = [
+        _Span(
+            times=rank.of_part("step_s"),
+            ends=rank.of_part("start_s") + rank.of_part("step_s"),
+            is_used=rank.is_used(),
+        )
+        for rank in ranks
+    ]
+    began = max(span.start for span in spans)
+    return spans, np.array([began, min(float(span.ends[-1]) for span in spans)])
+
+
+def dropped_share(ranks: Sequence[Measured]) -> float | None:
+    """Share of the steps whose gradients were dropped, in the time in which all ranks had steps.
+
+    When some have ended, fewer gradients are dropped. None where none can be.
+    """
+    if not any(len(rank.dropped) for rank in ranks):
+        return None
+    spans, edges = _spans(ranks)
+    used = sum(np.diff(span.used_until(edges))[0] for span in spans)
+    return float(1 - used / sum(np.diff(span.steps_until(edges))[0] for span in spans))
+
 
 def _asynchronous_rate(
     point: Point, ranks: Sequence[Measured]
@@ -196,26 +230,18 @@ def _asynchronous_rate(
     The 95 % half-width and the standard error are shares of it.
 
     The window ends with the first worker that stops; the others' step under way then counts by its
-    share. How well the rate is known is seen in bins of time, each as long as a period of the
-    slowest worker: what all of them do in one. Workers share servers, cores and, with a bound, each
-    other's pace, so that their errors don't average out.
+    share. Samples of dropped gradients don't count. How well the rate is known is seen in bins of
+    time, each as long as a period of the slowest worker: what all of them do in one. Workers share
+    servers, cores and, with a bound, each other's pace, so that their errors don't average out.
     """
-    times = [(rank.of_part("start_s"), rank.of_part("step_s")) for rank in ranks]
-    spans = [_Span(times=seconds, ends=starts + seconds) for starts, seconds in times]
-    began = max(span.start for span in spans)
-    ended = min(float(span.ends[-1]) for span in spans)
-    edges = np.array([began, ended])
-    counts = np.array([np.diff(span.steps_until(edges))[0] for span in spans])
-    # Samples of dropped gradients went into no update.
-    samples = np.array(
-        [
-            samples_of(point, rank, measured) * measured.used_share
-            for rank, measured in enumerate(ranks)
-        ]
-    )
-    rate = float(counts @ samples) / (ended - began)
+    spans, common = _spans(ranks)
+    began, ended = common
+    counts = np.array([np.diff(span.steps_until(common))[0] for span in spans])
+    samples = np.array([samples_of(point, rank, measured) for rank, measured in enumerate(ranks)])
+    rate = float(samples @ [np.diff(span.used_until(common))[0] for span in spans])
+    rate /= ended - began
     edges = np.linspace(began, ended, max(1, int(counts.min()) // point.period) + 1)
-    bins = samples @ [np.diff(span.steps_until(edges)) for span in spans]
+    bins = samples @ [np.diff(span.used_until(edges)) for span in spans]
     half = mean_half_width(bins)
     error = standard_error(bins)
     mean = float(bins.mean())

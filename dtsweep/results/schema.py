@@ -507,7 +507,8 @@ TRIALS: tuple[Column, ...] = (
         "dropped_share",
         FLOAT,
         "",
-        "share of the window's steps whose gradients were dropped (`drop_slowest`), of all workers",
+        "share of all workers' steps whose gradients were dropped (`drop_slowest`), in the time "
+        "that counts in `samples_per_s`",
     ),
     Column("loss_first", FLOAT, "", "loss of the first measured step"),
     Column("loss_last", FLOAT, "", "loss of the last measured step"),

@@ -6,10 +6,11 @@ Recht et al. 2011, arXiv 1106.5730. Nothing is sent: the update is the exchange.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from dtsweep.measure.clock import StepClock
 from dtsweep.sync.buckets import trainable_parameters
@@ -36,7 +37,6 @@ class Hogwild(SyncMode):
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         super().__init__(job)
-        self._seen = 0
         self._late: list[int] = []
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
@@ -65,14 +65,22 @@ class Hogwild(SyncMode):
         if without:
             raise NotImplementedError("the update is the exchange: no step goes without it")
         workers = self._job.point.workers
-        loss = passes(self._job, self._model, self._noted(batches), clock)
+        seen: list[int] = []
+
+        def noting(model: nn.Module, batch: Any) -> Tensor:
+            # Not when a batch is loaded: all of a step's may be, before the first pass.
+            if not seen:
+                seen.append(self._updates_of_others())
+            return self._job.loss(model, batch)
+
+        loss = passes(replace(self._job, loss=noting), self._model, batches, clock)
         self.before_update()
         clip(self._trained, self._job.point.clip_norm)
         for parameter in self._trained:
             if parameter.grad is not None and workers > 1:
                 # In place, also of sparse gradients.
                 parameter.grad.div_(workers)
-        self._late.append(self._updates_of_others() - self._seen)
+        self._late.append(self._updates_of_others() - seen[0])
         self._optimizer.step()
         self._updates[self._job.rank] += 1
         self._optimizer.zero_grad()
@@ -129,13 +137,6 @@ class Hogwild(SyncMode):
                 "start them on one node (placement=strict_pack)"
             ) from error
         return memory
-
-    def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Batches of a step; the count of updates is noted when the first is loaded."""
-        for number, batch in enumerate(batches):
-            if number == 0:
-                self._seen = self._updates_of_others()
-            yield batch
 
     def _updates_of_others(self) -> int:
         """Updates that the other workers have finished since the start."""

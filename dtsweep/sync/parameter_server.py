@@ -43,7 +43,7 @@ class ParameterServer(SyncMode):
         super().__init__(job)
         self._bytes_sent = self._messages_sent = 0
         self._late: list[int] = []
-        self._dropped = 0
+        self._dropped: list[bool] = []
         self._steps = 0
         self._accrued: dict[int, Tensor] = {}
         self._is_watched = False
@@ -171,9 +171,10 @@ class ParameterServer(SyncMode):
         self._messages_sent += len(calls)
         answers = ray.get(calls)
         late = max(late for _, _, late in answers)
-        if late and self._job.point.drop_slowest:
-            self._dropped += 1
-        else:
+        is_dropped = bool(late and self._job.point.drop_slowest)
+        if self._job.point.drop_slowest:
+            self._dropped.append(is_dropped)
+        if not is_dropped:
             self._late.append(late)
         if pulls:
             self._take_over([(values, version) for values, version, _ in answers])
@@ -265,16 +266,15 @@ class ParameterServer(SyncMode):
         ray.get([shard.leave.remote(self._job.rank) for shard in self._job.servers])
 
     def counters(self) -> Mapping[str, Any]:
-        """Return bytes and number of pushes, each one's staleness, and how many were dropped."""
+        """Return bytes and number of pushes, each one's staleness, and which were dropped."""
         counted: dict[str, Any] = {
             "bytes_sent": self._bytes_sent,
             "messages_sent": self._messages_sent,
             "staleness": self._late,
+            "dropped": self._dropped,
         }
-        if self._job.point.drop_slowest:
-            counted["dropped_steps"] = self._dropped
-        self._bytes_sent = self._messages_sent = self._dropped = 0
-        self._late = []
+        self._bytes_sent = self._messages_sent = 0
+        self._late, self._dropped = [], []
         return counted
 
 

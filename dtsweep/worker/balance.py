@@ -11,7 +11,10 @@ from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.sync.mode import Job
 
 WARMUP_STEPS = 5
-"""Least steps of a warm-up that speeds are measured in: by a median, without the first step."""
+"""Least steps of a warm-up that speeds are measured in, by a median of its passes.
+
+The first pass, which may take much longer than others, moves the median of five little.
+"""
 
 GAIN = 0.05
 """Least expected gain, as a share of the slowest worker's pass, for which shares are changed.

@@ -14,6 +14,7 @@ from dtsweep import Measure
 from dtsweep.measure.statistics import quantile_interval
 from dtsweep.measure.work import StepWork
 from dtsweep.metrics.rank_result import Steps
+from dtsweep.metrics.rows import rank_rows
 from dtsweep.metrics.summary import TAILS, least_steps
 from dtsweep.results.statuses import FLAG_MEANINGS
 from tests.outcomes import PASS, SKIPPED, Sent, facts, marked, outcome, pairs, row_of
@@ -366,12 +367,30 @@ def test_samples_of_dropped_gradients_count_in_no_rate() -> None:
     backup = {"sync": "parameter_server", "staleness": 0, "drop_slowest": 1}
     # Of 30 steps of one and 10 of the other in 30 s, 4 samples each, the 10 were dropped.
     row = row_of(
-        [outcome([1.0] * 30, dropped_steps=0), outcome([3.0] * 10, dropped_steps=10)], **backup
+        [outcome([1.0] * 30, dropped=[False] * 30), outcome([3.0] * 10, dropped=[True] * 10)],
+        **backup,
     )
     assert (row["semantics"], row["global_batch"], row["samples_per_update"]) == ("lossy", None, 4)
     assert row["samples_per_s"] == pytest.approx(4)
     assert row["dropped_share"] == pytest.approx(10 / 40)
     assert row["implausible"] is None
+
+
+@pytest.mark.parametrize("alone", [0, 40, 400])
+def test_gradients_that_a_worker_pushes_alone_change_no_rate(alone: int) -> None:
+    backup = {"sync": "parameter_server", "staleness": 0, "drop_slowest": 1}
+    # In 40 s one worker makes 40 updates and drops 20 gradients of the other. Then it has ended,
+    # and no gradient of the other is dropped.
+    fast = outcome([1.0] * 40, dropped=[False] * 40)
+    slow = outcome([2.0] * (20 + alone), dropped=[True] * 20 + [False] * alone)
+    row = row_of([fast, slow], **backup)
+    assert row["samples_per_s"] == pytest.approx(4)
+    assert row["dropped_share"] == pytest.approx(20 / 60)
+    assert row["implausible"] is None
+    # Used and dropped samples are those that were computed in these 40 s.
+    computed = 4 * (40 + 20)
+    assert row["samples_per_s"] * 40 == pytest.approx((1 - row["dropped_share"]) * computed)
+    assert [of["dropped_steps"] for of in rank_rows(*marked([fast, slow], **backup))] == [0, 20]
 
 
 def test_where_not_every_step_exchanges_latency_is_the_mean_step_of_whole_periods() -> None:

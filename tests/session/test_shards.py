@@ -105,8 +105,11 @@ def test_shards_with_a_backup_worker_drop_the_same_gradients(here: str) -> None:
         # Nobody waits for those that are behind.
         mode.pause()
         mode.drain()
-        dropped: int = mode.counters()["dropped_steps"]
-        return dropped
+        counted = mode.counters()
+        # Each gradient is used or dropped.
+        assert len(counted["dropped"]) == steps
+        assert len(counted["staleness"]) + sum(counted["dropped"]) == steps
+        return sum(counted["dropped"])
 
     store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
     distributed.init_process_group("gloo", store=store, rank=0, world_size=1)

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from dtsweep.contract.regression import (
     LEARNING_RATE,
     MOMENTUM,
     STEPS,
+    Regression,
     job_of,
     model_of,
     point_of,
@@ -247,6 +249,38 @@ def alone() -> Iterator[None]:
     distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
+
+
+class Weighted(Regression):
+    def weight(self, batch: Tensor) -> Tensor:
+        return batch.abs().sum()
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(("workload", "late"), [(Regression(), 1 + 3), (Weighted(), 3)])
+def test_updates_before_a_step_first_reads_the_parameters_are_not_late(
+    workload: Regression, late: int
+) -> None:
+    point = replace(point_of("hogwild", workers=2), accumulation=2, workload=workload)
+    sync = Hogwild(job_of(point, 0))
+    sync.prepare(model_of(0), torch.optim.SGD)
+
+    def other_updates(count: int) -> None:
+        sync._updates[1] += count
+
+    def batches() -> Iterator[Tensor]:
+        """Two batches, each loaded while the other worker makes an update."""
+        for begin in (0, 2):
+            other_updates(1)
+            yield workload.batch(range(begin, begin + 2), sync._job.device)
+
+    # Weights need both batches before the first pass, else the second comes behind it.
+    sync.before_update = lambda: other_updates(3)
+    clock = CpuClock()
+    clock.start()
+    for _ in range(2):
+        sync.step(batches(), clock)
+    assert sync.counters() == {"staleness": [late] * 2}
 
 
 @pytest.mark.usefixtures("alone")
