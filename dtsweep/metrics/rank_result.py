@@ -218,6 +218,9 @@ class Measured(RankColumns, TrialColumns):
     staleness: Sequence[int] = ()
     """(pushes,) updates by others between a pull and a push; empty where the mode has none."""
 
+    dead_replicas: Sequence[str] = ()
+    """Replicas of shards that it knows to have died in the trial, by shard and position."""
+
     peak_flops_per_s: float | None = None
     peak_source: str | None = None
     """`given`, `table` or `measured`."""
