@@ -17,7 +17,7 @@ from typing import Any
 
 import ray
 from numpy.typing import NDArray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
+from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,16 +51,19 @@ class Chain:
         self.dead: set[int] = set()
         """Positions of dead replicas; 0 was the head at the beginning."""
 
+        self._death = ActorDiedError()
+        """The last error by which a replica was found dead."""
+
     def call(self, method: str, *given: Any, of_tail: bool = False, **named: Any) -> Call:
         """Begin a call of the head or the tail; `answers_of` waits for it."""
         return Call(chain=self, method=method, given=given, named=named, of_tail=of_tail)
 
-    async def ask(self, method: str, *given: Any) -> Any:
+    async def ask(self, method: str, *given: Any, **named: Any) -> Any:
         """Call the head, and wait for the answer of the first one that does not die."""
         while True:
             position, head = self.chosen()
             try:
-                return await getattr(head, method).remote(*given)
+                return await getattr(head, method).remote(*given, **named)
             except RayActorError as error:
                 self.has_failed(position, error)
 
@@ -77,7 +80,13 @@ class Chain:
         return not self._living
 
     def chosen(self, *, of_tail: bool = False) -> tuple[int, Any]:
-        """Position and handle of the head or the tail."""
+        """Position and handle of the head or the tail.
+
+        Raises:
+            ActorDiedError: no replica is left.
+        """
+        if not self._living:
+            raise self._death
         position = max(self._living) if of_tail else min(self._living)
         return position, self._living[position]
 
@@ -85,15 +94,14 @@ class Chain:
         """Note that a call of a replica has failed, which can then be repeated.
 
         Raises:
-            RayActorError: the replica lives and says this of another actor; or it was the last one.
+            RayActorError: the replica lives, and says this of another actor.
         """
         if isinstance(error, RayTaskError):
             raise error
-        # Ray can't reach an unavailable one now, and does not say that it is dead.
-        if not isinstance(error, ActorUnavailableError):
+        # One that is unavailable may live, and has perhaps got the call: it gets the same again.
+        if isinstance(error, ActorDiedError):
+            self._death = error
             self.bury([position])
-        if not self._living:
-            raise error
 
     def bury(self, positions: Iterable[int]) -> None:
         """Leave out replicas that somebody found dead."""

@@ -331,6 +331,10 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="parameter_server", staleness=0, push_period=2), Harness()),
     (Point(sync="parameter_server", workers=2, drop_slowest=1), Harness()),
     (Point(sync="parameter_server", workers=2, staleness=0, drop_slowest=2), Harness()),
+    (
+        Point(sync="parameter_server", workers=2, staleness=0, drop_slowest=1, replicas=2),
+        Harness(),
+    ),
     (Point(sync="parameter_server", server_device="gpu"), Harness(has_gpus=False)),
     (Point(sync="hsdp", workload=Forked()), Harness()),
     (Point(optimizer="adam", workload=Own()), Harness()),
