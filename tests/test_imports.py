@@ -22,7 +22,7 @@ from tests.pages import ROOT
 PACKAGE = ROOT / "dtsweep"
 
 OWNERS = {
-    "ray": "session driver doctor sync.parameter_server",
+    "ray": "session driver doctor sync.parameter_server sync.chain",
     "torch": "worker measure hardware compression sync contract session doctor workloads",
     "pyarrow": "results compare foreign_tables",
     "pandas": "results inference analysis trackers report plots page notebook compare",

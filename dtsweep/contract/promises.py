@@ -36,7 +36,7 @@ WORLDS = (1, 2, 4)
 FARTHEST: Mapping[str, float] = {"exact": 0.0, "lossy": 0.1, "stale": 1.0, "local": 0.5}
 """Largest distance from the weights of plain training by semantics, as a share of its way."""
 
-COUNTERS = frozenset({"bytes_sent", "messages_sent", "staleness", "dropped"})
+COUNTERS = frozenset({"bytes_sent", "messages_sent", "staleness", "dropped", "dead_replicas"})
 """Counters that the common loop knows."""
 
 

@@ -218,6 +218,9 @@ class Measured(RankColumns, TrialColumns):
     dropped: Sequence[bool] = ()
     """(window_steps,) true if no update was made from the step's gradients; empty where all are."""
 
+    dead_replicas: Sequence[str] = ()
+    """Replicas of shards that it knows to have died in the trial, by shard and position."""
+
     peak_flops_per_s: float | None = None
     peak_source: str | None = None
     """`given`, `table` or `measured`."""

@@ -132,6 +132,8 @@ def trial_row(
         row["flags"] = device_flags(
             row["flags"], ranks, devices=devices, needs_energy=task.measure.energy
         )
+        if row["dead_replicas"]:
+            row["flags"] = [*row["flags"], "replica_lost"]
         row |= plausibility_columns(point, row, facts, results)
         if point.sync == AS_WRITTEN:
             row |= counted_columns(ranks, row)

@@ -71,6 +71,7 @@ def trial_columns(
         "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
         **staleness_columns([count for rank in ranks for count in rank.staleness]),
         "dropped_share": dropped_share(ranks),
+        "dead_replicas": dead_replicas(ranks),
         "bytes_sent_per_step": _per_step(ranks, [rank.bytes_sent for rank in ranks]),
         "messages_per_step": _per_step(ranks, [rank.messages_sent for rank in ranks]),
     }
@@ -111,6 +112,11 @@ def columns_of_steps(
     if steady_state.drifts(within=within):
         row = _without_intervals(row)
     return {**row, "flags": flags(row, view.steps, view.periods, ranks, half_width=half_width)}
+
+
+def dead_replicas(ranks: Iterable[Measured]) -> list[str] | None:
+    """Replicas of shards that some rank knows to have died, each once; None if all live."""
+    return sorted({replica for rank in ranks for replica in rank.dead_replicas}) or None
 
 
 def staleness_columns(staleness: Sequence[int]) -> Row:

@@ -510,6 +510,14 @@ TRIALS: tuple[Column, ...] = (
         "share of all workers' steps whose gradients were dropped (`drop_slowest`), in the time "
         "that counts in `samples_per_s`",
     ),
+    Column(
+        "dead_replicas",
+        TEXTS,
+        "",
+        "replicas of shards that died in the trial, by shard and position in its chain at the "
+        "beginning, both from 0, as `shard 1, replica 0` for the head of the second shard's; null "
+        "where all lived",
+    ),
     Column("loss_first", FLOAT, "", "loss of the first measured step"),
     Column("loss_last", FLOAT, "", "loss of the last measured step"),
     Column(

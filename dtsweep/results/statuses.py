@@ -64,6 +64,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "again for that",
         "unbalanced": "speeds of workers moved in the window so far that `balance='dynamic'` would "
         "deal other shares, and no window could follow",
+        "replica_lost": "a replica of a shard died, and its chain went on without it: "
+        "`dead_replicas` says which",
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
         "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ "
         "in their samples",

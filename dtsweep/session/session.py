@@ -28,6 +28,7 @@ from dtsweep.session.nodes import answer_in_time, on_node, read_tail
 from dtsweep.session.orphans import look_for_orphans
 from dtsweep.session.rank_assignment import RankAssignment, assign_ranks, members_of
 from dtsweep.session.session_settings import Settings
+from dtsweep.session.shards import ranks_of_shards
 from dtsweep.session.state import FOLLOWING, SessionState
 from dtsweep.session.trainer import cancel_node_request, train_run_of, trainer_of
 from dtsweep.session.worker_loop import collectives_begun, write_exchanges
@@ -248,11 +249,9 @@ class Session:
         return {rank: self.facts[member] for rank, member in enumerate(self.members)}
 
     def nodes_of_shards(self, task: Task) -> list[RankFacts]:
-        """Ranks next to which a task's parameter servers run: shard i at rank i mod workers."""
-        return [
-            self.facts[self.members[index % task.point.workers]]
-            for index in range(task.point.servers)
-        ]
+        """Ranks next to which a task's parameter servers run, a shard's replicas one by one."""
+        ranks = ranks_of_shards(self.member_facts(), task.point)
+        return [self.facts[self.members[rank]] for rank in ranks]
 
     async def wait(self, seconds: float | None) -> None:
         """Wait until something happens, at most so long."""

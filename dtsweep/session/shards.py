@@ -1,4 +1,4 @@
-"""Shards of the parameter server, each on the node of a rank: started, kept, ended.
+"""Shards of the parameter server, each replica on the node of a rank: started, kept, ended.
 
 A failed shard is named.
 """
@@ -6,7 +6,7 @@ A failed shard is named.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from dtsweep.metrics.rank_result import RankFacts
 from dtsweep.session.deadlines import IMPORT_S
 from dtsweep.session.nodes import answers, pinned_to
 from dtsweep.session.session_settings import Code
+from dtsweep.sweep.point import Point
 
 LARGE = 2**20
 """Bytes from which on another call for a reference is worth a copy."""
@@ -87,6 +88,29 @@ class ShardPool:
         for shard in self._shards:
             ray.kill(shard.actor)
         self._shards = []
+
+
+def ranks_of_shards(facts: Mapping[int, RankFacts], point: Point) -> list[int]:
+    """Ranks next to which a point's shards run, a shard's replicas one after the other.
+
+    The head of shard i is on the node of rank i mod workers, each successor on the next node.
+
+    Args:
+        facts: of the ranks of its world.
+        point: with `servers` shards, each with `replicas`.
+    """
+    first_ranks: dict[str | None, int] = {}
+    for rank in sorted(facts):
+        first_ranks.setdefault(facts[rank].node_id, rank)
+    nodes = list(first_ranks)
+    ranks = []
+    for shard in range(point.servers):
+        head = shard % point.workers
+        place = nodes.index(facts[head].node_id)
+        ranks.append(head)
+        following = (nodes[(place + step) % len(nodes)] for step in range(1, point.replicas))
+        ranks += [first_ranks[node] for node in following]
+    return ranks
 
 
 def start_shard(node_id: str, *, node: str, device_uuid: str | None = None) -> PlacedShard:

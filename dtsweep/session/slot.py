@@ -30,7 +30,7 @@ from dtsweep.session.node_watch import NodeWatch
 from dtsweep.session.request import NodeRequests
 from dtsweep.session.session import HandedOut, RefusedError, Session, SessionError
 from dtsweep.session.session_settings import Settings
-from dtsweep.session.shards import ShardError, ShardPool
+from dtsweep.session.shards import ShardError, ShardPool, ranks_of_shards
 from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import Task
@@ -350,13 +350,16 @@ class Slot:
             session_workers=session.workers,
             explained_by=next(at_fault, died),
             trial_s=time.monotonic() - began,
-            shard_nodes=[rank % workers for rank in range(len(shards))],
+            shard_nodes=ranks_of_shards(session.member_facts(), task.point),
         )
         if status not in UNBROKEN or session.state is SessionState.DEVICE_LOST:
             result = await self._after_failure(session, result)
         elif session.leaves_memory(LEFT_OVER):
             result = replace(result, flags=("memory_left",))
             session.retire()
+        if any(one.measured and one.measured.dead_replicas for one in results.values()):
+            # The next trial needs all replicas.
+            self._shards.drop()
         if task.is_profiled and self._settings.gpus_per_worker:
             # What records a GPU stays attached to the process and slows all that follows.
             session.retire()

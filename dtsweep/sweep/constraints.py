@@ -228,6 +228,11 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         "use fewer",
     ),
     Constraint(
+        applies=lambda point, _: point.replicas > 1 and point.drop_slowest > 0,
+        reason="with drop_slowest the first shard chooses gradients for all of them, and its "
+        "replicas don't have that choice; use replicas=1 or drop_slowest=0",
+    ),
+    Constraint(
         applies=lambda point, harness: point.server_device == "gpu" and harness.has_gpus is False,
         reason="server_device=gpu needs GPUs; use server_device=cpu",
     ),

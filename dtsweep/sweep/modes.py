@@ -208,6 +208,7 @@ MODES: Mapping[str, ModeInfo] = {
         reads={
             "staleness": None,
             "shards": 1,
+            "replicas": 1,
             "push_period": 1,
             "pull_period": 1,
             "staleness_damping": None,
@@ -222,7 +223,8 @@ MODES: Mapping[str, ModeInfo] = {
         carries=EXCHANGES,
         can_restart=False,
         sends="S every `push_period` steps",
-        memory="2 S + P, with `push_period` above 1 3 S + P; and (2 + k) S on the servers",
+        memory="2 S + P, with `push_period` above 1 3 S + P; and (2 + k) S on the servers, "
+        "times `replicas`",
     ),
     "hogwild": ModeInfo(
         implementation="dtsweep.sync.hogwild:Hogwild",

@@ -151,6 +151,13 @@ class Point:
         least=0,
     )
     shards: int | None = axis(None, "Servers that share the parameters.", unit="servers", least=1)
+    replicas: int = axis(
+        1,
+        "Copies of each shard, in a chain: a shard is lost with its last copy.",
+        unit="copies",
+        least=1,
+        is_quiet=True,
+    )
     push_period: int = axis(
         1, "Steps whose summed gradients make one push.", unit="steps", least=1, is_quiet=True
     )

@@ -1,7 +1,7 @@
 """Sync modes, a family to choose from: how workers combine their work.
 
-Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.sweep.modes`. In
-reading order:
+Ranks; imports torch, `parameter_server` and `chain` also Ray. The list of modes is
+`dtsweep.sweep.modes`. In reading order:
 
     meshes          device meshes, made once for each shape and world
     pass_time       time of a rank's own passes, and the wait of a slow one
@@ -16,6 +16,7 @@ reading order:
     block_order     the order in which ranks call those blocks, compared
     buckets         values of some parameters in one tensor
     comm_hook       DDP's buckets averaged compressed
+    chain           replicas of a shard, around those that die
     pushes          what a worker pushes to a shard of the parameter server
     server_shard    a shard of the parameter server
     shared_memory   memory that the ranks of one host share

@@ -51,7 +51,7 @@ class Job:
     """Options that the workload passes to `DistributedDataParallel`."""
 
     servers: Sequence[Any] = ()
-    """Handles of the parameter server's shards, in a Ray session."""
+    """Handles of the parameter server's shards in a Ray session, replicas next to each other."""
 
     seed: int = 0
     """Seed of the trial, the same on all ranks and another for each repeat."""
@@ -251,8 +251,9 @@ class SyncMode:
     def counters(self) -> Mapping[str, Any]:
         """Counters since the last call, fields of `Measured` by name.
 
-        `bytes_sent`, `messages_sent`, `staleness` of each push, `dropped` of each step. A mode
-        counts what it sends if torch's process groups don't see it, or if sync periods differ.
+        `bytes_sent`, `messages_sent`, `staleness` of each push, `dropped` of each step, and names of
+        `dead_replicas`. A mode counts what it sends if torch's process groups don't see it, or if
+        sync periods differ in it.
         """
         return {}
 

@@ -10,6 +10,8 @@ with n workers and the learning rate α a step is
     every `pull_period` steps: x ← the servers' parameters
 
 The servers divide a push by n, and so does a worker in its own copy x.
+
+With `replicas` each shard is a chain: workers push to its head and pull from its tail (`chain`).
 """
 
 from __future__ import annotations
@@ -26,8 +28,10 @@ from torch import Tensor, nn
 
 from dtsweep.compression.exchange import WATCHED
 from dtsweep.measure.clock import StepClock
+from dtsweep.sweep.point import Point
 from dtsweep.sweep.travel import send_modules_by_name
 from dtsweep.sync.buckets import real_view, trainable_parameters
+from dtsweep.sync.chain import Chain, answers_of
 from dtsweep.sync.clipping import clip, clip_factor
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
@@ -39,8 +43,14 @@ class ParameterServer(SyncMode):
     """The worker's side: push the gradient of a step, pull the parameters for the next."""
 
     def __init__(self, job: Job) -> None:
-        """Take the trial as one rank sees it; `job.servers` are the shards."""
+        """Take the trial as one rank sees it; `job.servers` are the shards, chain after chain."""
         super().__init__(job)
+        length = job.point.replicas
+        self._replicas = [
+            job.servers[first : first + length] for first in range(0, len(job.servers), length)
+        ]
+        self._chains = [Chain(replicas) for replicas in self._replicas]
+        self._pushes_made = 0
         self._bytes_sent = self._messages_sent = 0
         self._late: list[int] = []
         self._dropped: list[bool] = []
@@ -54,7 +64,7 @@ class ParameterServer(SyncMode):
         self._model = model
         everyone = list(model.parameters())
         self._trained = trainable_parameters(model)
-        self._pieces = deal(self._trained, len(self._job.servers))
+        self._pieces = deal(self._trained, len(self._chains))
         self._dtypes = [flat_dtype(piece) for piece in self._pieces]
         self._versions = [0] * len(self._pieces)
         point = replace(self._job.point, workload=None)
@@ -74,14 +84,11 @@ class ParameterServer(SyncMode):
             try:
                 # The workload goes with its optimizer.
                 send_modules_by_name()
-                resets = []
-                for index, server in enumerate(self._job.servers):
-                    peers = [peer for peer in self._job.servers if peer is not server]
-                    resets.append(
-                        server.reset.remote(
-                            values[index], make_optimizer, point, peers, leads=index == 0
-                        )
-                    )
+                resets = [
+                    call
+                    for shard in range(len(values))
+                    for call in self._resets(shard, values[shard], make_optimizer, point)
+                ]
                 self.optimizer_class = ray.get(resets)[0]
             except Exception as raised:  # noqa: BLE001  # the user's optimizer may raise anything
                 # Of an error on a server Ray's message is many lines.
@@ -95,6 +102,24 @@ class ParameterServer(SyncMode):
             raise torch.distributed.DistError("rank 0 could not reset the servers")
         # Also the barrier: nobody pushes before rank 0 has reset the shards.
         share_weights(model)
+
+    def _resets(
+        self, shard: int, values: list[Tensor], make_optimizer: MakeOptimizer, point: Point
+    ) -> list[Any]:
+        """Begin to reset all replicas of a shard."""
+        replicas = self._replicas[shard]
+        peers = [others for others in self._replicas if others is not replicas]
+        return [
+            replica.reset.remote(
+                values,
+                make_optimizer,
+                point,
+                peers,
+                leads=shard == 0,
+                successors=Chain(replicas[position + 1 :], first=position + 1),
+            )
+            for position, replica in enumerate(replicas)
+        ]
 
     def begin_period(self, done: int) -> None:
         """Count on from there: with 0 the next period is a whole one."""
@@ -161,29 +186,49 @@ class ParameterServer(SyncMode):
             packed = list(packed)
             clock.mark("compress")
         factor = self._factor()
+        self._pushes_made += 1
+        # Of a chain only the tail is asked: what it has no death undoes.
+        pulls_at_once = pulls and self._job.point.replicas == 1
         calls = []
         # One shard after another: without compression each copy of gradients is freed once sent.
-        for shard, pushed, version in zip(self._job.servers, packed, self._versions, strict=True):
+        for chain, pushed, version in zip(self._chains, packed, self._versions, strict=True):
             self._bytes_sent += pushed.nbytes
             calls.append(
-                shard.exchange.remote(self._job.rank, pushed, version, factor, pulls=pulls)
+                chain.call(
+                    "exchange",
+                    self._job.rank,
+                    pushed,
+                    version,
+                    factor,
+                    pulls=pulls_at_once,
+                    number=self._pushes_made,
+                )
             )
         self._messages_sent += len(calls)
-        answers = ray.get(calls)
+        answers = answers_of(calls)
         late = max(late for _, _, late in answers)
         is_dropped = bool(late and self._job.point.drop_slowest)
         if self._job.point.drop_slowest:
             self._dropped.append(is_dropped)
         if not is_dropped:
             self._late.append(late)
-        if pulls:
+        if pulls_at_once:
             self._take_over([(values, version) for values, version, _ in answers])
+        elif pulls:
+            self._pull()
         else:
             # Its own copy has the push already.
             self._versions = [version + 1 for version in self._versions]
 
     def _pull(self) -> None:
-        self._take_over(ray.get([shard.pull.remote() for shard in self._job.servers]))
+        while True:
+            calls = [chain.call("pull", of_tail=True) for chain in self._chains]
+            try:
+                self._take_over(answers_of(calls))
+            except ray.exceptions.ObjectLostError:
+                # A tail that dies takes along what it has stored; its predecessor has it too.
+                continue
+            return
 
     def _take_over(self, answers: Sequence[tuple[Any, int]]) -> None:
         """Use these parameters of all shards, by their versions."""
@@ -193,8 +238,8 @@ class ParameterServer(SyncMode):
             # behind it.
             while behind := _behind(answers):
                 for place, version in behind.items():
-                    again = ray.get(self._job.servers[place].pull.remote(version))
-                    answers[place : place + 1] = _fetched([again])
+                    again = answers_of([self._chains[place].call("pull", version)])
+                    answers[place : place + 1] = _fetched(again)
         for piece, (values, _) in zip(self._pieces, answers, strict=True):
             _assign(piece, values)
         self._versions = [version for _, version in answers]
@@ -259,20 +304,30 @@ class ParameterServer(SyncMode):
     def pause(self) -> None:
         """Let nobody wait for a worker that was dropped less often than others."""
         if self._job.point.drop_slowest:
-            ray.get([shard.pause.remote(self._job.rank) for shard in self._job.servers])
+            answers_of([chain.call("pause", self._job.rank) for chain in self._chains])
 
     def drain(self) -> None:
         """Leave, so that nobody waits for a worker that has ended its window."""
-        ray.get([shard.leave.remote(self._job.rank) for shard in self._job.servers])
+        answers = answers_of([chain.call("leave", self._job.rank) for chain in self._chains])
+        for chain, found_dead in zip(self._chains, answers, strict=True):
+            chain.bury(found_dead)
 
     def counters(self) -> Mapping[str, Any]:
-        """Return bytes and number of pushes, each one's staleness, and which were dropped."""
+        """Return bytes and number of pushes, each one's staleness, and which were dropped.
+
+        Replicas that have died are named each time.
+        """
         counted: dict[str, Any] = {
             "bytes_sent": self._bytes_sent,
             "messages_sent": self._messages_sent,
             "staleness": self._late,
             "dropped": self._dropped,
         }
+        counted["dead_replicas"] = [
+            f"shard {shard}, replica {position}"
+            for shard, chain in enumerate(self._chains)
+            for position in sorted(chain.dead)
+        ]
         self._bytes_sent = self._messages_sent = 0
         self._late, self._dropped = [], []
         return counted

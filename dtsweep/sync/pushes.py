@@ -84,6 +84,11 @@ class Pushes:
         self._compression.expect()
         return self._read(payload)
 
+    def skip(self) -> None:
+        """Count a push that was unpacked elsewhere."""
+        if self._compression is not None:
+            self._compression.expect()
+
     def changed(self, values: Tensor) -> Tensor:
         """Values as the server would read them; they count as pushed."""
         if self._compression is None:

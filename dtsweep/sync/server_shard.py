@@ -1,12 +1,13 @@
 """Server side of `parameter_server`: a shard holds some of the parameters and updates them.
 
-A plain class, which the session makes an actor of Ray.
+A plain class, which the session makes an actor of Ray. A shard may have several replicas, each in
+an actor of its own: see `chain`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from torch import Tensor, nn
 
 from dtsweep.sweep.point import Point
 from dtsweep.sync.buckets import real_view
+from dtsweep.sync.chain import Chain, Update
 from dtsweep.sync.clipping import clip_factor
 from dtsweep.sync.mode import MakeOptimizer
-from dtsweep.sync.pushes import Pushes
+from dtsweep.sync.pushes import Pushes, read_only
 
 Flat = NDArray[np.float32] | NDArray[np.float64]
 """The values of a shard's parameters one after another, as `flat_dtype` says."""
@@ -46,9 +48,10 @@ class Shard:
         parameters: list[Tensor],
         make_optimizer: MakeOptimizer,
         point: Point,
-        peers: Sequence[Any] = (),
+        peers: Sequence[Sequence[Any]] = (),
         *,
         leads: bool = True,
+        successors: Chain | None = None,
     ) -> str:
         """Serve a new trial.
 
@@ -58,9 +61,10 @@ class Shard:
                 those of other shards are on the meta device.
             make_optimizer: from parameters to their optimizer.
             point: of the trial, without its workload.
-            peers: handles of the other shards.
+            peers: handles of the other shards' replicas.
             leads: False on all shards but one, which chooses the gradients of a step for all of
                 them if some are dropped.
+            successors: the replicas that come after this one in its chain.
 
         Returns:
             Name of the optimizer.
@@ -92,12 +96,16 @@ class Shard:
         ]
         self._clocks = dict.fromkeys(range(point.workers), 0)
         self._waiting: dict[int, tuple[Tensor, asyncio.Future[bool]]] = {}
+        self._last_pushes = dict.fromkeys(range(point.workers), (0, _done((0, 0))))
         self._chosen: dict[int, frozenset[int]] = {}
         self._paused: set[int] = set()
         self._version = self._begun = 0
         self._kept: tuple[int, Any] = (-1, None)
-        self._peers = peers
+        self._peers = [Chain(replicas) for replicas in peers]
         self._leads = leads
+        self._successors = successors or Chain(())
+        self._passed_on: dict[int, asyncio.Task[None]] = {}
+        self._is_head = False
         self._squared_norms: dict[int, float] = {}
         return type(self._optimizer).__name__
 
@@ -109,8 +117,9 @@ class Shard:
         factor: float = 1.0,
         *,
         pulls: bool = True,
+        number: int | None = None,
     ) -> tuple[Any, int, int]:
-        """Push a gradient; wait as the bound demands; pull.
+        """Push a gradient; wait for the tail and as the bound demands; pull.
 
         Args:
             rank: the worker.
@@ -119,37 +128,62 @@ class Shard:
                 pushes since then.
             factor: of the gradient, where each push is clipped.
             pulls: False leaves the pull out.
+            number: of the worker's push, from 1; one that comes again is used once. None is the
+                next one.
 
         Returns:
             The parameters as `keep` gives them, None without a pull; their version; how many
             updates of others the gradient came late. With `staleness=0` a late one was dropped.
         """
-        gradient = self._pushes[rank].unpack(pushed)
-        if self._point.staleness == 0:
-            late = await self._update_together(rank, gradient, pulled)
-        else:
-            late = self._version - pulled
-            torch.mul(gradient, factor / self._point.workers, out=self._gradient)
-            self._update(1 / max(1, late) if self._point.staleness_damping else 1.0)
-            self._clocks[rank] += self._point.push_period
-            await self._notify()
-            if (bound := self._point.staleness) is not None:
-                await self._wait(
-                    lambda: self._clocks.get(rank, 0) - min(self._clocks.values()) <= bound
-                )
+        # A worker calls only the first living replica.
+        self._is_head = True
+        last_number, last_push = self._last_pushes[rank]
+        if number != last_number:
+            last_push = asyncio.ensure_future(self._use(rank, pushed, pulled, factor))
+            self._last_pushes[rank] = (last_number + 1, last_push)
+        version, late = await asyncio.shield(last_push)
+        await self._reach_tail(version)
+        bound = self._point.staleness
+        if bound:
+            await self._wait(
+                lambda: self._clocks.get(rank, 0) - min(self._clocks.values()) <= bound
+            )
         return self._reply() if pulls else None, self._version, late
+
+    async def apply(self, update: Update) -> None:
+        """Make an update that the head has made, in its order; return when the tail has it."""
+        await self._wait(lambda: self._version >= update.version - 1)
+        # A head that has died may have sent updates that it could not acknowledge any more; their
+        # pushes come again, to this head.
+        if self._is_head:
+            return
+        if self._version < update.version:
+            self._gradient.copy_(read_only(update.gradient))
+            self._update(update.damping)
+            self._begun = self._version
+            for rank, (number, late) in update.pushes.items():
+                self._pushes[rank].skip()
+                self._last_pushes[rank] = (number, _done((self._version, late)))
+                self._count(rank)
+            if update.squared_norm is not None:
+                self._note_norm(update.squared_norm)
+            self._pass_on(update)
+            await self._notify()
+        await self._reach_tail(update.version)
 
     async def pull(self, at_least: int = 0) -> tuple[Any, int]:
         """Return the parameters as `exchange` does and their version, once it is this or later."""
         await self._wait(lambda: self._version >= at_least)
         return self._reply(), self._version
 
-    async def leave(self, rank: int) -> None:
-        """Let nobody wait any longer for this worker."""
+    async def leave(self, rank: int) -> set[int]:
+        """Let nobody wait any longer for this worker; return the positions of dead successors."""
         self._clocks.pop(rank, None)
         if self._point.staleness == 0:
             await self._update_if_complete()
         await self._notify()
+        found_dead = await self._successors.pass_on("leave", rank)
+        return self._successors.dead | (found_dead or set())
 
     async def pause(self, rank: int) -> None:
         """Wait for no gradient of this worker until all have paused."""
@@ -168,8 +202,25 @@ class Shard:
         await self._wait(lambda: version in self._squared_norms)
         return self._squared_norms[version]
 
-    async def _update_together(self, rank: int, gradient: Tensor, pulled: int) -> int:
-        """Wait for the step's update; return how late the gradient came."""
+    async def _use(
+        self, rank: int, pushed: NDArray[Any], pulled: int, factor: float
+    ) -> tuple[int, int]:
+        """Make an update of a push; return its version, and how late the gradient came."""
+        gradient = self._pushes[rank].unpack(pushed)
+        if self._point.staleness == 0:
+            return await self._update_together(rank, gradient, pulled)
+        late = self._version - pulled
+        torch.mul(gradient, factor / self._point.workers, out=self._gradient)
+        damping = 1 / max(1, late) if self._point.staleness_damping else 1.0
+        self._update(damping)
+        self._count(rank)
+        self._pass_on_own({rank: late}, damping=damping)
+        version = self._version
+        await self._notify()
+        return version, late
+
+    async def _update_together(self, rank: int, gradient: Tensor, pulled: int) -> tuple[int, int]:
+        """Wait for the step's update; return its version, and how late the gradient came."""
         begun = self._begun
         is_late = self._point.drop_slowest > 0 and pulled < begun
         if is_late:
@@ -179,7 +230,7 @@ class Shard:
             self._waiting[rank] = (gradient, used)
             await self._update_if_complete()
             is_late = not await used
-        return (self._version if is_late else begun) - pulled
+        return self._version, (self._version if is_late else begun) - pulled
 
     def _ranks_of_next(self) -> frozenset[int]:
         """Ranks whose gradients make the next update; none while one of them is missing."""
@@ -198,7 +249,8 @@ class Shard:
         self._begun += 1
         self._chosen.pop(self._begun, None)
         followers = self._peers if self._leads and self._point.drop_slowest else ()
-        told = [peer.choose.remote(self._begun, ranks) for peer in followers]
+        # Shards that drop gradients have no replicas: these calls need not be repeated.
+        told = [peer.call("choose", self._begun, ranks).answer for peer in followers]
         self._gradient.zero_()
         # In the order of ranks: sums of floats depend on it, results should not.
         for rank in sorted(ranks):
@@ -207,6 +259,7 @@ class Shard:
         if self._point.clip_norm is not None:
             self._gradient.mul_(await self._clip_factor(self._point.clip_norm))
         self._update()
+        self._pass_on_own(dict.fromkeys(ranks, 0))
         for rank, (_, used) in waiting.items():
             used.set_result(rank in ranks)
         await self._notify()
@@ -216,12 +269,53 @@ class Shard:
         """Factor that clips the mean gradient by its norm over all shards."""
         version = self._begun
         own = float(nn.utils.get_total_norm([self._gradient])) ** 2
-        # A peer may still ask for that of the update before, never for an older one.
-        self._squared_norms.pop(version - 2, None)
-        self._squared_norms[version] = own
+        self._note_norm(own)
         await self._notify()
-        others = await asyncio.gather(*(peer.squared_norm.remote(version) for peer in self._peers))
+        others = await asyncio.gather(*(peer.ask("squared_norm", version) for peer in self._peers))
         return clip_factor(own + sum(others), limit)
+
+    def _note_norm(self, squared_norm: float) -> None:
+        # A peer may still ask for that of the update before, never for an older one.
+        self._squared_norms.pop(self._begun - 2, None)
+        self._squared_norms[self._begun] = squared_norm
+
+    def _count(self, rank: int) -> None:
+        if rank in self._clocks:
+            self._clocks[rank] += self._point.push_period
+
+    def _pass_on_own(self, late: Mapping[int, int], *, damping: float = 1.0) -> None:
+        """Pass on the update that was just made of pushes of these workers."""
+        if self._successors.is_empty:
+            return
+        pushes = {rank: (self._last_pushes[rank][0], late[rank]) for rank in late}
+        self._pass_on(
+            Update(
+                version=self._version,
+                # The next update needs the tensor.
+                gradient=np.array(self._gradient.cpu().numpy()),
+                damping=damping,
+                pushes=pushes,
+                squared_norm=self._squared_norms.get(self._version),
+            )
+        )
+
+    def _pass_on(self, update: Update) -> None:
+        """Send an update on: to the next successor, and to the one after it if that one dies."""
+
+        def forget(passed_on: asyncio.Task[Any]) -> None:
+            # An error stays for those that wait for the tail.
+            if not passed_on.cancelled() and passed_on.exception() is None:
+                del on_the_way[update.version]
+
+        on_the_way = self._passed_on
+        task = asyncio.create_task(self._successors.pass_on("apply", update))
+        on_the_way[update.version] = task
+        task.add_done_callback(forget)
+
+    async def _reach_tail(self, version: int) -> None:
+        """Wait until the tail has this update."""
+        if version in self._passed_on:
+            await asyncio.shield(self._passed_on[version])
 
     def _update(self, damping: float = 1.0) -> None:
         """Let the optimizer take a step by `_gradient`, at its learning rate times `damping`."""
@@ -275,6 +369,13 @@ class Shard:
     async def _wait(self, reached: Callable[[], bool]) -> None:
         async with self._changed:
             await self._changed.wait_for(reached)
+
+
+def _done(result: tuple[int, int]) -> asyncio.Future[tuple[int, int]]:
+    """A future that has this result."""
+    future = asyncio.get_running_loop().create_future()
+    future.set_result(result)
+    return future
 
 
 def device_of(point: Point) -> torch.device:

@@ -101,7 +101,10 @@ def test_a_mode_carries_a_compression_or_has_its_reason_not_to(mode: str, name: 
 
 def test_momentum_of_an_optimizer_without_state() -> None:
     averaged = Point(sync="local_sgd", local_momentum="average")
-    assert impossible(averaged) == "optimizer=sgd has no state, so local_momentum=average is keep; use local_momentum=keep"
+    assert (
+        impossible(averaged)
+        == "optimizer=sgd has no state, so local_momentum=average is keep; use local_momentum=keep"
+    )
     assert impossible(replace(averaged, optimizer="momentum")) is None
     assert impossible(replace(averaged, workload=Own())) is None
 
@@ -209,7 +212,8 @@ def test_another_optimizer_for_a_workload_that_has_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("has_gpus", "reason"), [(False, "precision tf32 needs a GPU; use fp32"), (None, None), (True, None)]
+    ("has_gpus", "reason"),
+    [(False, "precision tf32 needs a GPU; use fp32"), (None, None), (True, None)],
 )
 def test_a_precision_of_gpus_where_there_are_none(
     has_gpus: bool | None, reason: str | None
@@ -239,7 +243,8 @@ def test_the_reason_names_the_gpus_that_are_too_old() -> None:
 
 
 @pytest.mark.parametrize(
-    ("has_gpus", "reason"), [(False, "power_limit needs GPUs; leave it out"), (None, None), (True, None)]
+    ("has_gpus", "reason"),
+    [(False, "power_limit needs GPUs; leave it out"), (None, None), (True, None)],
 )
 def test_a_power_limit_where_there_are_no_gpus(has_gpus: bool | None, reason: str | None) -> None:
     assert impossible(Point(power_limit=300), Harness(has_gpus=has_gpus)) == reason
@@ -340,6 +345,10 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="parameter_server", staleness_damping="inverse"), Harness()),
     (Point(sync="parameter_server", workers=2, drop_slowest=1), Harness()),
     (Point(sync="parameter_server", workers=2, staleness=0, drop_slowest=2), Harness()),
+    (
+        Point(sync="parameter_server", workers=2, staleness=0, drop_slowest=1, replicas=2),
+        Harness(),
+    ),
     (Point(sync="parameter_server", server_device="gpu"), Harness(has_gpus=False)),
     (Point(sync="hsdp", workload=Forked()), Harness()),
     (Point(optimizer="adam", workload=Own()), Harness()),

@@ -496,7 +496,7 @@ def test_shards_clip_the_mean_gradient_by_its_norm_over_all_of_them() -> None:
         shards = [Shard(), Shard()]
         optimizer = functools.partial(torch.optim.SGD, lr=LEARNING_RATE)
         for shard in shards:
-            peers = [Peer(other) for other in shards if other is not shard]
+            peers = [[Peer(other)] for other in shards if other is not shard]
             await shard.reset(
                 [torch.ones(SIZE)], optimizer, point(workers, 0, clip_norm=limit), peers
             )

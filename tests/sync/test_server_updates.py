@@ -243,7 +243,7 @@ async def shards_of(of: Point) -> list[Shard]:
     for place, shard in enumerate(shards):
         parameters = [part.to("meta") for part in parts]
         parameters[place] = parts[place]
-        peers = [Handle(other, 3) for other in shards if other is not shard]
+        peers = [[Handle(other, 3)] for other in shards if other is not shard]
         make = functools.partial(make_optimizer, point=of)
         await shard.reset(parameters, make, of, peers, leads=place == 0)
     return shards

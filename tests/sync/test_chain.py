@@ -1,0 +1,289 @@
+"""Shards with replicas in one event loop, where messages are delayed and replicas are killed.
+
+A killed replica stops in the midst of what it does. What it has sent before may still arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Sequence
+from contextvars import Context, ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from ray.exceptions import ActorDiedError, ActorUnavailableError
+
+from dtsweep.sweep.point import Point
+from dtsweep.sync.chain import Chain
+from dtsweep.sync.pushes import Pushes
+from dtsweep.sync.server_shard import Shard
+
+Vector = NDArray[np.float64]
+
+LENGTH, WORKERS, STEPS, SIZE = 3, 3, 8, 3
+RATE, MOMENTUM = 0.1, 0.9
+START = np.array([0.5, -0.3, 0.2])
+OWNER: ContextVar[Process | None] = ContextVar("OWNER", default=None)
+"""The process whose task runs."""
+
+
+class Recorded(torch.optim.SGD):
+    """SGD with momentum that keeps each gradient."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, lr=RATE, momentum=MOMENTUM)
+        self.seen: list[Vector] = []
+
+    def step(self, closure: Any = None) -> None:
+        (parameter,) = self.param_groups[0]["params"]
+        self.seen.append(parameter.grad.numpy().copy())
+        super().step(closure)
+
+
+@dataclass(eq=False)
+class Process:
+    """A replica, its handle, and the network before it."""
+
+    random: np.random.Generator
+    unavailable: float = 0.0
+    """Share of the calls whose answers are lost although the replica lives."""
+
+    shard: Shard = field(default_factory=Shard)
+    is_dead: bool = False
+    tasks: WeakSet[asyncio.Task[Any]] = field(default_factory=WeakSet)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        class Call:
+            @staticmethod
+            def remote(*given: Any, **named: Any) -> asyncio.Future[Any]:
+                copied = pickle.loads(pickle.dumps(given))
+                # A message goes on when its sender has died.
+                message = self._deliver(name, copied, named)
+                return asyncio.shield(asyncio.create_task(message, context=Context()))
+
+        return Call()
+
+    async def _deliver(self, name: str, given: Sequence[Any], named: dict[str, Any]) -> Any:
+        await self._turns()
+        self._check()
+        context = Context()
+        context.run(OWNER.set, self)
+        work = asyncio.create_task(getattr(self.shard, name)(*given, **named), context=context)
+        try:
+            answer = await work
+        except asyncio.CancelledError:
+            self._check()
+            raise
+        await self._turns()
+        if self.random.random() < self.unavailable:
+            raise ActorUnavailableError("lost", None)
+        return answer
+
+    async def _turns(self) -> None:
+        # Few take long, so that others overtake them.
+        await turns(int(self.random.exponential(6)))
+
+    def _check(self) -> None:
+        if self.is_dead:
+            raise ActorDiedError
+
+    def kill(self) -> None:
+        self.is_dead = True
+        for task in self.tasks:
+            task.cancel()
+
+    @property
+    def values(self) -> Vector:
+        return self.shard._values.numpy()
+
+    @property
+    def seen(self) -> list[Vector]:
+        return self.shard._optimizer.seen
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def owned(
+    loop: asyncio.AbstractEventLoop, work: Any, *, context: Context | None = None
+) -> asyncio.Task[Any]:
+    """Make a task, which ends with the process that its context names."""
+    task = asyncio.Task(work, loop=loop, context=context)
+    process = OWNER.get() if context is None else context.get(OWNER)
+    if process is not None:
+        process.tasks.add(task)
+    return task
+
+
+@dataclass
+class Trained:
+    """Training with shards that have replicas."""
+
+    chains: list[list[Process]]
+    pushed: dict[tuple[int, int], list[Vector]] = field(default_factory=dict)
+    """(shards,) gradients by worker and step."""
+
+    pulled: list[tuple[int, int, Vector]] = field(default_factory=list)
+    """Shard, version and values of each pull."""
+
+    steps: dict[int, int] = field(default_factory=dict)
+    """Steps by worker, of those that go on."""
+
+    def living(self, shard: int) -> list[Process]:
+        return [one for one in self.chains[shard] if not one.is_dead]
+
+
+async def pull(chain: Chain) -> tuple[Vector, int]:
+    while True:
+        position, tail = chain.chosen(of_tail=True)
+        try:
+            values, version = await tail.pull.remote()
+        except (ActorDiedError, ActorUnavailableError) as error:
+            chain.has_failed(position, error)
+        else:
+            return values, version
+
+
+async def work(of: Point, trained: Trained, rank: int) -> None:
+    chains = [Chain(replicas) for replicas in trained.chains]
+    packers = [Pushes(of, [torch.Size([SIZE])], dtype=torch.float64) for _ in chains]
+    random = np.random.default_rng(rank)
+    x, versions = [START] * len(chains), [0] * len(chains)
+    for step in range(STEPS):
+        await turns(5 * rank)
+        if of.staleness is not None:
+            assert step - min(trained.steps.values()) <= of.staleness
+        trained.steps[rank] = step + 1
+        gradients = [0.1 * one + random.normal(size=SIZE) for one in x]
+        trained.pushed[rank, step] = gradients
+        packed = [
+            packer.pack(torch.from_numpy(one))
+            for packer, one in zip(packers, gradients, strict=True)
+        ]
+        await asyncio.gather(
+            *(
+                chain.ask("exchange", rank, one, version, pulls=False, number=step + 1)
+                for chain, one, version in zip(chains, packed, versions, strict=True)
+            )
+        )
+        answers = await asyncio.gather(*(pull(chain) for chain in chains))
+        x, versions = [values for values, _ in answers], [version for _, version in answers]
+        trained.pulled += [(shard, *reversed(answer)) for shard, answer in enumerate(answers)]
+    del trained.steps[rank]
+    await asyncio.gather(*(chain.ask("leave", rank) for chain in chains))
+
+
+def train(of: Point, *, seed: int = 0, killed: Sequence[int] = (), lost: float = 0.0) -> Trained:
+    """Train by all workers, and kill these replicas of the first shard one after another."""
+    random = np.random.default_rng(seed)
+
+    async def strike(replicas: list[Process]) -> None:
+        for position in killed:
+            await turns(int(random.integers(10, 250)))
+            replicas[position].kill()
+
+    async def test() -> Trained:
+        asyncio.get_running_loop().set_task_factory(owned)
+        chains = [[Process(random, lost) for _ in range(of.replicas)] for _ in range(of.servers)]
+        for replicas in chains:
+            peers = [others for others in chains if others is not replicas]
+            for position, one in enumerate(replicas):
+                successors = Chain(replicas[position + 1 :], first=position + 1)
+                values = [torch.from_numpy(START)]
+                await one.shard.reset(values, Recorded, of, peers, successors=successors)
+        trained = Trained(chains, steps=dict.fromkeys(range(of.workers), 0))
+        workers = (work(of, trained, rank) for rank in range(of.workers))
+        await asyncio.gather(strike(chains[0]), *workers)
+        return trained
+
+    return asyncio.run(asyncio.wait_for(test(), timeout=20))
+
+
+def point(**fields: Any) -> Point:
+    given = {"workers": WORKERS, "replicas": LENGTH, **fields}
+    return Point(sync="parameter_server", **given)
+
+
+def by_hand(gradients: Sequence[Vector]) -> list[Vector]:
+    """Parameters before and after each update of SGD with momentum."""
+    x, m = START, np.zeros(SIZE)
+    values = [x]
+    for g in gradients:
+        m = MOMENTUM * m + g
+        x = x - RATE * m
+        values.append(x)
+    return values
+
+
+KILLED = [(0,), (1,), (2,), (0, 1), (1, 0), (2, 1), (1, 2), (0, 2), (2, 0)]
+"""Positions in their chain, in the order of the kills."""
+
+
+def check_updates(trained: Trained, of: Point) -> None:
+    """Replicas agree to the bit; updates are those by hand; no death undoes what was pulled."""
+    for shard in range(of.servers):
+        first, *others = trained.living(shard)
+        for other in others:
+            assert np.array_equal(other.values, first.values)
+            assert np.array_equal(other.seen, first.seen)
+        expected = by_hand(first.seen)
+        way = np.abs(expected[-1] - START).max()
+        assert np.abs(first.values - expected[-1]).max() <= 1e-12 * way
+        pulls = [(version, x) for place, version, x in trained.pulled if place == shard]
+        assert len(pulls) == of.workers * STEPS
+        for version, x in pulls:
+            assert np.abs(x - expected[version]).max() <= 1e-12 * way
+
+
+@pytest.mark.parametrize("killed", KILLED, ids=str)
+@pytest.mark.parametrize("staleness", [None, 2])
+def test_each_push_is_one_update_whichever_replicas_are_killed(
+    staleness: int | None, killed: tuple[int, ...]
+) -> None:
+    of = point(staleness=staleness)
+    for seed in range(6):
+        trained = train(of, seed=seed, killed=killed, lost=0.05)
+        (first, *_) = trained.living(0)
+        assert len(trained.living(0)) == LENGTH - len(killed)
+        check_updates(trained, of)
+        # Each is unlike all others, because it is drawn.
+        pushes = {tuple(one / WORKERS) for (one,) in trained.pushed.values()}
+        assert len(first.seen) == WORKERS * STEPS == len(pushes)
+        gaps = np.array(sorted(pushes)) - np.array(sorted(map(tuple, first.seen)))
+        assert np.abs(gaps).max() <= 1e-15
+
+
+@pytest.mark.parametrize("killed", KILLED, ids=str)
+@pytest.mark.parametrize("fields", [{}, {"clip_norm": 0.5, "shards": 2}], ids=str)
+def test_in_step_replicas_change_no_bit_whichever_are_killed(
+    fields: dict[str, Any], killed: tuple[int, ...]
+) -> None:
+    of = point(staleness=0, **fields)
+    alone = train(replace(of, replicas=1))
+    for seed in range(6):
+        trained = train(of, seed=seed, killed=killed, lost=0.05)
+        check_updates(trained, of)
+        for shard in range(of.servers):
+            first = trained.living(shard)[0]
+            assert len(first.seen) == STEPS
+            assert np.array_equal(first.values, alone.chains[shard][0].values)
+
+
+def test_payloads_that_depend_on_their_number_are_read_by_a_new_head() -> None:
+    of = point(staleness=None, workers=1, compression="randomk", compression_ratio=0.5)
+    (alone,) = train(replace(of, replicas=1)).chains[0]
+    for seed in range(10):
+        trained = train(of, seed=seed, killed=(0,))
+        check_updates(trained, of)
+        assert np.array_equal(trained.living(0)[0].values, alone.values)
