@@ -206,6 +206,19 @@ def make_optimizer(parameters: Iterable[nn.Parameter], *, point: Point) -> torch
     return kinds[point.optimizer](parameters, lr=point.learning_rate)
 
 
+def refuse_sparse_adam(optimizer: object, mode: str) -> None:
+    """Refuse the optimizer that takes sparse gradients alone, in a mode that makes them dense.
+
+    Raises:
+        ValueError: names the way out.
+    """
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise ValueError(
+            f"SparseAdam takes sparse gradients alone, and {mode} makes them dense; use Adam, or "
+            "sync=ddp"
+        )
+
+
 def make_contiguous(model: nn.Module) -> None:
     """Lay parameters out in memory in the order of their indices, for modes that divide them."""
     for parameter in model.parameters():

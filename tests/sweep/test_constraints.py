@@ -101,9 +101,26 @@ def test_a_mode_carries_a_compression_or_has_its_reason_not_to(mode: str, name: 
 
 def test_momentum_of_an_optimizer_without_state() -> None:
     averaged = Point(sync="local_sgd", local_momentum="average")
-    assert impossible(averaged) == "optimizer=sgd has no state, so local_momentum=average is keep; use local_momentum=keep"
+    assert (
+        impossible(averaged)
+        == "optimizer=sgd has no state, so local_momentum=average is keep; use local_momentum=keep"
+    )
     assert impossible(replace(averaged, optimizer="momentum")) is None
     assert impossible(replace(averaged, workload=Own())) is None
+
+
+def test_graphs_of_two_workers_are_one_graph() -> None:
+    reason = "with workers=2 the exponential graph is the ring; use topology=ring"
+    point = Point(sync="gossip", workers=2, topology="exponential")
+    assert impossible(point) == reason
+    assert impossible(replace(point, workers=3)) is None
+    assert impossible(replace(point, topology="ring")) is None
+
+
+def test_pushes_of_one_worker_have_nothing_to_damp() -> None:
+    point = Point(sync="parameter_server", staleness_damping="inverse")
+    assert str(impossible(point)).endswith("set workers to at least 2, or leave it out")
+    assert impossible(replace(point, workers=2)) is None
 
 
 def test_plain_ddp_carries_every_way_in_which_payloads_come_together() -> None:
@@ -113,8 +130,8 @@ def test_plain_ddp_carries_every_way_in_which_payloads_come_together() -> None:
 @pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if "overlap" in mode.reads])
 def test_buckets_of_an_exchange_that_begins_when_all_gradients_are_there(mode: str) -> None:
     reason = (
-        "with overlap=False all gradients travel together, in one bucket: bucket_bytes is not read; "
-        "leave it out"
+        "with overlap=False all gradients travel together, in one bucket: bucket_bytes is not "
+        "read; leave it out"
     )
     assert impossible(Point(sync=mode, overlap=False, bucket_bytes=2**20)) == reason
     assert impossible(Point(sync=mode, overlap=True, bucket_bytes=2**20)) is None
@@ -209,7 +226,8 @@ def test_another_optimizer_for_a_workload_that_has_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("has_gpus", "reason"), [(False, "precision tf32 needs a GPU; use fp32"), (None, None), (True, None)]
+    ("has_gpus", "reason"),
+    [(False, "precision tf32 needs a GPU; use fp32"), (None, None), (True, None)],
 )
 def test_a_precision_of_gpus_where_there_are_none(
     has_gpus: bool | None, reason: str | None
@@ -239,7 +257,8 @@ def test_the_reason_names_the_gpus_that_are_too_old() -> None:
 
 
 @pytest.mark.parametrize(
-    ("has_gpus", "reason"), [(False, "power_limit needs GPUs; leave it out"), (None, None), (True, None)]
+    ("has_gpus", "reason"),
+    [(False, "power_limit needs GPUs; leave it out"), (None, None), (True, None)],
 )
 def test_a_power_limit_where_there_are_no_gpus(has_gpus: bool | None, reason: str | None) -> None:
     assert impossible(Point(power_limit=300), Harness(has_gpus=has_gpus)) == reason
