@@ -1,4 +1,4 @@
-"""Promises of every mode, each of which yields a sentence for each case that breaks it.
+"""Promises of every mode: each yields a sentence for every case that breaks it.
 
 What a mode promises follows from its declaration: a new one is held to it by that alone.
 """

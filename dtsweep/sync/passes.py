@@ -48,8 +48,8 @@ def passes(
         is_joint: True if all workers' passes make this update, also in a mode of local updates.
 
     Returns:
-        This worker's part of the mean loss: the mean over workers is that of all passes. Gradients
-        are those of this value.
+        This worker's part of the mean loss: the mean over workers is the mean over all
+        passes. Gradients are those of this value.
 
     Raises:
         LossError: the loss is not a scalar tensor, or has no gradient.
