@@ -1,10 +1,11 @@
-"""Promises of every mode, each of which yields a sentence for each case that breaks it.
+"""Promises of every mode: each yields a sentence for every case that breaks it.
 
 What a mode promises follows from its declaration: a new one is held to it by that alone.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -127,18 +128,26 @@ def workers_agree_as_it_declares(trained: Trained) -> Iterator[str]:
 
 
 def workers_of_a_local_mode_part_between_exchanges(trained: Trained) -> Iterator[str]:
-    """Weights that agree in all steps are not those of local updates."""
+    """A group that has trained since the last exchange has weights of its own.
+
+    Groups that were not drawn still have those that were agreed on.
+    """
     if trained.semantics != "local":
         return
     for workers in WORLDS[1:]:
-        # Workers that were not drawn still have what was agreed on.
-        first, *others = [
-            outcome
-            for outcome in trained.outcomes(workers, "between")
-            if outcome.losses[-1] is not None or not trained.point(workers).draws_participants
-        ]
-        if any(same(first.weights, other.weights) for other in others):
-            yield f"{workers} workers: ranks have the same weights although an exchange is due"
+        point = trained.point(workers, "between")
+        since = sum(RUNS["between"]) - point.first_steps
+        if since < 1 or since % point.period == 0:
+            # It ends with an exchange.
+            continue
+        drawn = job_of(point, 0).participants_of(since // point.period)
+        groups = trained.outcomes(workers, "between")[:: point.grid.model]
+        for (one, first), (other, second) in itertools.combinations(enumerate(groups), 2):
+            if {one, other}.intersection(drawn) and same(first.weights, second.weights):
+                yield (
+                    f"{workers} workers: groups {one} and {other} have the same weights although "
+                    "an exchange is due"
+                )
 
 
 def every_worker_trains_alone_without_the_exchange(trained: Trained) -> Iterator[str]:
@@ -278,6 +287,9 @@ def a_step_returns_its_part_of_the_mean_loss(trained: Trained) -> Iterator[str]:
         for rank, outcome in enumerate(trained.outcomes(workers, "accumulation")):
             may_have_none = point.grid.model > 1 or point.draws_participants
             if may_have_none and outcome.losses[0] is None:
+                continue
+            if job_of(point, rank).data_rank not in job_of(point, rank).participants_of(0):
+                # Another promise: it trains although it was not drawn.
                 continue
             kinds = {type(loss) for loss in outcome.losses}
             if kinds - ({type(None)} if may_have_none else set()) != {float}:

@@ -5,7 +5,6 @@ Each mode is a file in `dtsweep.sync`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -47,7 +46,7 @@ def _is_asynchronous_server(fields: Fields) -> bool:
 
 def _drawn_workers(fields: Fields) -> int:
     """The nearest whole number; not `round`, which rounds halves to even numbers."""
-    return max(1, math.floor(fields["participation"] * fields["workers"] + 0.5))
+    return max(1, int(fields["participation"] * fields["workers"] + 0.5))
 
 
 def _steps_per_server_update(fields: Fields) -> int:

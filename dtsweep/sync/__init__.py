@@ -6,6 +6,7 @@ Ranks; imports torch, `parameter_server` and `chain` also Ray. The list of modes
     meshes          device meshes, made once for each shape and world
     pass_time       time of a rank's own passes, and the wait of a slow one
     mode            what a mode is, and the trial as one rank sees it
+    buckets         trained parameters, and values of some of them in one tensor
     weights         what each pass counts, where a workload weighs its batches
     passes          a step's passes, loss in the point's precision and optimizer, for all modes
     clipping        gradients clipped by their norm over the model
@@ -14,7 +15,6 @@ Ranks; imports torch, `parameter_server` and `chain` also Ray. The list of modes
     checkpoints     activations of those blocks computed again in backward
     shard_policies  types of gathers, what is kept after forward, and where shards are
     block_order     the order in which ranks call those blocks, compared
-    buckets         values of some parameters in one tensor
     comm_hook       DDP's buckets averaged compressed
     chain           replicas of a shard, around those that die
     pushes          what a worker pushes to a shard of the parameter server

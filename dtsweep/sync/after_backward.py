@@ -12,7 +12,7 @@ from dtsweep.measure.clock import StepClock
 from dtsweep.sync.buckets import Bucket, buckets_of
 from dtsweep.sync.clipping import clip
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
-from dtsweep.sync.passes import passes, share_weights
+from dtsweep.sync.passes import passes, refuse_sparse_adam, share_weights
 
 
 class AfterBackwardMode(SyncMode):
@@ -39,6 +39,7 @@ class AfterBackwardMode(SyncMode):
                 self._make_mean(bucket, seed=index) for index, bucket in enumerate(self._buckets)
             ]
         self._optimizer = make_optimizer(model.parameters())
+        refuse_sparse_adam(self._optimizer, self._job.point.sync)
         self.optimizer_class = type(self._optimizer).__name__
 
     def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:

@@ -16,7 +16,7 @@ from dtsweep.sync.buckets import set_values, trainable_parameters, trained_by_ty
 from dtsweep.sync.changes import Changes
 from dtsweep.sync.local_steps import LocalStepsMode
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer
-from dtsweep.sync.passes import passes
+from dtsweep.sync.passes import passes, refuse_sparse_adam
 
 
 class LocalSgd(LocalStepsMode):
@@ -35,12 +35,17 @@ class LocalSgd(LocalStepsMode):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Start all workers from the same weights, with the same state."""
         super().prepare(model, make_optimizer)
+        point = self._job.point
+        if point.local_momentum == "average" or point.first_steps:
+            refuse_sparse_adam(
+                self._optimizer, "local_sgd with local_momentum=average or synchronous_steps"
+            )
         self._trained = trainable_parameters(model)
         self._by_type = trained_by_type(model)
-        if self._job.point.compression:
-            self._changes = Changes(model, self._job.point)
+        if point.compression:
+            self._changes = Changes(model, point)
             self.means = self._changes.means
-        if self._job.point.local_momentum == "reset":
+        if point.local_momentum == "reset":
             self._first_state = copy.deepcopy(self._optimizer.state_dict())
 
     def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:

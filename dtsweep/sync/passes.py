@@ -48,8 +48,8 @@ def passes(
         is_joint: True if all workers' passes make this update, also in a mode of local updates.
 
     Returns:
-        This worker's part of the mean loss: the mean over workers is that of all passes. Gradients
-        are those of this value.
+        This worker's part of the mean loss: the mean over workers is the mean over all
+        passes. Gradients are those of this value.
 
     Raises:
         LossError: the loss is not a scalar tensor, or has no gradient.
@@ -204,6 +204,19 @@ def make_optimizer(parameters: Iterable[nn.Parameter], *, point: Point) -> torch
         "adamw": torch.optim.AdamW,
     }
     return kinds[point.optimizer](parameters, lr=point.learning_rate)
+
+
+def refuse_sparse_adam(optimizer: object, mode: str) -> None:
+    """Refuse the optimizer that takes sparse gradients alone, in a mode that makes them dense.
+
+    Raises:
+        ValueError: names the way out.
+    """
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise ValueError(
+            f"SparseAdam takes sparse gradients alone, and {mode} makes them dense; use Adam, or "
+            "sync=ddp"
+        )
 
 
 def make_contiguous(model: nn.Module) -> None:

@@ -20,6 +20,7 @@ from dtsweep.sync.buckets import real_view
 from dtsweep.sync.chain import Chain, Update
 from dtsweep.sync.clipping import clip_factor
 from dtsweep.sync.mode import MakeOptimizer
+from dtsweep.sync.passes import refuse_sparse_adam
 from dtsweep.sync.pushes import Pushes, read_only
 
 Flat = NDArray[np.float32] | NDArray[np.float64]
@@ -70,7 +71,8 @@ class Shard:
             Name of the optimizer.
 
         Raises:
-            ValueError: the optimizer can't be divided among shards, or its rate can't be damped.
+            ValueError: the optimizer can't be divided among shards, its rate can't be damped, or
+                it takes sparse gradients alone.
         """
         device = device_of(point)
         everyone = [
@@ -81,6 +83,7 @@ class Shard:
             for value in parameters
         ]
         self._optimizer = make_optimizer(everyone)
+        refuse_sparse_adam(self._optimizer, point.sync)
         _keep_own(self._optimizer, everyone)
         if point.staleness_damping and not hasattr(self._optimizer, "param_groups"):
             raise ValueError(

@@ -109,6 +109,20 @@ def test_momentum_of_an_optimizer_without_state() -> None:
     assert impossible(replace(averaged, workload=Own())) is None
 
 
+def test_graphs_of_two_workers_are_one_graph() -> None:
+    reason = "with workers=2 the exponential graph is the ring; use topology=ring"
+    point = Point(sync="gossip", workers=2, topology="exponential")
+    assert impossible(point) == reason
+    assert impossible(replace(point, workers=3)) is None
+    assert impossible(replace(point, topology="ring")) is None
+
+
+def test_pushes_of_one_worker_have_nothing_to_damp() -> None:
+    point = Point(sync="parameter_server", staleness_damping="inverse")
+    assert str(impossible(point)).endswith("set workers to at least 2, or leave it out")
+    assert impossible(replace(point, workers=2)) is None
+
+
 def test_plain_ddp_carries_every_way_in_which_payloads_come_together() -> None:
     assert MODES["ddp"].carries == EXCHANGES
 
@@ -116,8 +130,8 @@ def test_plain_ddp_carries_every_way_in_which_payloads_come_together() -> None:
 @pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if "overlap" in mode.reads])
 def test_buckets_of_an_exchange_that_begins_when_all_gradients_are_there(mode: str) -> None:
     reason = (
-        "with overlap=False all gradients travel together, in one bucket: bucket_bytes is not read; "
-        "leave it out"
+        "with overlap=False all gradients travel together, in one bucket: bucket_bytes is not "
+        "read; leave it out"
     )
     assert impossible(Point(sync=mode, overlap=False, bucket_bytes=2**20)) == reason
     assert impossible(Point(sync=mode, overlap=True, bucket_bytes=2**20)) is None

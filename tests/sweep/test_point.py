@@ -37,7 +37,7 @@ settings = st.fixed_dictionaries(
         "synchronous_steps": st.integers(0, 9),
         "local_momentum": st.sampled_from(["keep", "average", "reset"]),
         "outer_learning_rate": st.sampled_from([0.7, 1, 0.5]),
-        "outer_momentum": st.sampled_from([0, 0.9, 1]),
+        "outer_momentum": st.sampled_from([0, 0.9, 0.5]),
         "staleness": st.none() | st.integers(0, 9),
         "shards": st.none() | counts,
         "overlap": st.booleans(),
@@ -134,6 +134,14 @@ def test_a_field_is_unread_exactly_where_the_mode_does_not_declare_it(mode: str)
         assert Point(sync=mode, **{field: other}).unread_field == unread
 
 
+@pytest.mark.parametrize(
+    ("participation", "workers", "drawn"), [(0.5, 5, 3), (0.5, 3, 2), (0.01, 4, 1), (1, 7, 7)]
+)
+def test_half_a_worker_is_drawn_as_one(participation: float, workers: int, drawn: int) -> None:
+    point = Point(sync="federated", workers=workers, participation=participation)
+    assert point.participants == drawn
+
+
 def test_a_field_is_stored_where_the_mode_reads_it_and_null_elsewhere() -> None:
     stored = {mode: Point(sync=mode).columns() for mode in MODES}
     assert {mode for mode, columns in stored.items() if columns["overlap"] is not None} == {
@@ -176,6 +184,8 @@ def test_a_compressed_point_is_lossy_unless_its_mode_means_less(
         ({"overlap": None}, "overlap=None must be True or False"),
         ({"bucket_bytes": 0}, "bucket_bytes=0 must be at least 1, or None"),
         ({"node_size": 0}, "node_size=0 must be at least 1, or None"),
+        ({"slow_rank": 1}, "slow_rank=1.0 must be above 1, or None"),
+        ({"outer_momentum": 1}, "outer_momentum=1.0 must be below 1"),
         ({"learning_rate": float("nan")}, "learning_rate=nan must be a finite number"),
         ({"learning_rate": -0.1}, "learning_rate=-0.1 must be at least 0"),
         ({"sync": "DDP"}, "sync='DDP' is unknown; did you mean 'ddp'?"),

@@ -100,6 +100,18 @@ class Looked(nn.Module):
         return out
 
 
+class Table(nn.Module):
+    """An embedding alone, whose gradients are sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, WIDTH, sparse=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.table((x[:, 0].abs() * 100).long() % 9)
+        return out
+
+
 class Answer:
     """An object that no sharding mode looks into."""
 
@@ -207,6 +219,24 @@ class Workload:
         return answer
 
 
+@dataclass(frozen=True)
+class BySparseAdam(Workload):
+    """Trains it by an optimizer that takes sparse gradients alone."""
+
+    def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.SparseAdam(list(parameters), lr=learning_rate)
+
+
+TABLE = BySparseAdam(Table)
+SPARSE: dict[str, dict[str, Any]] = {
+    "ddp": {},
+    "local_sgd": {"sync_period": 2, "local_momentum": "reset"},
+    "diloco": {"sync_period": 2},
+    "gossip": {},
+    "federated": {"sync_period": 2},
+}
+"""Modes that leave sparse gradients as they are, with fields of the point."""
+
 SAME = {
     "zero1 with frozen parameters of other types": ("zero1", Frozen, {}),
     "fsdp with a transposed parameter": ("fsdp", transposed, {}),
@@ -245,6 +275,12 @@ REFUSED: dict[str, tuple[Any, ...]] = {
         functools.partial(Stack, one_less),
     ),
     "ddp_options = {'find_unused_parameters': True}": ("ddp", Unused),
+    "SparseAdam takes sparse gradients alone, and ring makes": ("ring", Table, {"workload": TABLE}),
+    "local_momentum=average or synchronous_steps makes them dense; use Adam": (
+        "local_sgd",
+        Table,
+        {"workload": TABLE, "synchronous_steps": 2},
+    ),
     "the buffer places share memory": ("ddp", Expanded),
     "elements of the buffer places": ("ring", Expanded),
 }
@@ -259,8 +295,7 @@ def trained(rank: int, mode_name: str, make: Callable[[], nn.Module], **fields: 
         sync=mode_name,
         optimizer="sgd",
         learning_rate=0.05,
-        workload=Workload(make),
-        **fields,
+        **{"workload": Workload(make), **fields},
     )
     job = Job(point=point, rank=rank, device=torch.device("cpu"), loss=point.workload.loss)
     torch.manual_seed(0)
@@ -293,6 +328,8 @@ def on_rank(rank: int, folder: Path) -> None:
     for words, (mode, make, *rest) in REFUSED.items():
         fields = rest[0] if rest else {}
         results[words] = trained(rank, mode, make, **fields)
+    for mode, fields in SPARSE.items():
+        results[f"sparse {mode}"] = trained(rank, mode, Table, workload=TABLE, **fields)
     torch.save(results, folder / f"{rank}.pt")
 
 
@@ -330,6 +367,18 @@ def test_a_mode_trains_it_as_ddp_does(of_ranks: list[dict[str, Any]], name: str)
         is_compressed = "compression" in SAME[name][2]
         allowed = 0.2 if is_compressed else 1e-5
         assert float((one - wanted).norm()) <= allowed * moved + 1e-7
+
+
+@pytest.mark.parametrize("mode", SPARSE)
+def test_an_optimizer_of_sparse_gradients_trains_where_they_stay_sparse(
+    of_ranks: list[dict[str, Any]], mode: str
+) -> None:
+    torch.manual_seed(0)
+    start = Table().table.weight.detach()
+    for results in of_ranks:
+        found = results[f"sparse {mode}"]
+        assert not isinstance(found, str), found
+        assert float((found[0] - start).norm()) > 0.01
 
 
 def _model(name: str) -> nn.Module:

@@ -616,7 +616,7 @@ def test_a_workload_with_prepare_is_trained_by_it_unless_the_sweep_says_otherwis
         (Point(sync="own"), "NoneType has no prepare(model, job), which sync=own needs"),
         (
             Point(sync="own", workers=3, workload=Layers("tensors")),
-            "model_parallel=2 does not divide workers=3",
+            "model_parallel=2 does not divide workers=3; use a multiple of it",
         ),
         (
             Point(sync="ddp", workload=StepAlone()),
