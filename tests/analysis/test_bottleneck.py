@@ -261,7 +261,7 @@ def test_pushes_of_an_asynchronous_worker_are_its_exchange() -> None:
         0.7,
         0.0,
     )
-    assert axes(found) == ["accumulation", "compression", "shards"]
+    assert axes(found) == ["push_period", "shards", "accumulation"]
     # Late updates that all workers make together have a wait of their own.
     together_late = together(0.3, 0.4) | {"semantics": "stale", "global_batch": 8}
     assert judged(together_late)["waiting_share"] > 0
@@ -288,6 +288,20 @@ def test_numbers_that_contradict_each_other_have_no_bound() -> None:
 def test_the_axes_of_an_exchange_fit_its_mode(row: dict[str, Any], expected: list[str]) -> None:
     found = judged(together(0.6, 0.0, **row))
     assert axes(found)[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({}, ["balance", "workers", "sync"]),
+        ({"balance": "static"}, ["workers", "sync"]),
+        ({"sync": "parameter_server", "staleness": 0}, ["drop_slowest", "workers", "staleness"]),
+        ({"sync": "local_sgd", "semantics": "local", "sync_period": 8}, ["workers", "sync_period"]),
+    ],
+)
+def test_the_axes_of_a_straggler_fit_its_mode(row: dict[str, Any], expected: list[str]) -> None:
+    found = judged(together(0.0, 0.6, straggler="rank 1 on b", **{"overlap": None, **row}))
+    assert (found["bound"], axes(found)) == ("straggler", expected)
 
 
 @pytest.mark.parametrize("mode", MODES)
