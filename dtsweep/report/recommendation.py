@@ -261,7 +261,7 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
     }
     measured = [name for name in names if pd.notna(point[name])]
     step = "a median step "
-    latency = latency_column(point["semantics"], period=period_of(point.dropna()))
+    latency = latency_column(point["semantics"], period=period_of(point.dropna().to_dict()))
     if latency == "step_mean_s" or pd.isna(point["step_p50_s"]):
         step = "a mean step "
     words = {"latency_s": step, "memory_peak_bytes": "memory "}
