@@ -284,8 +284,8 @@ def test_the_axes_of_an_exchange_fit_its_mode(row: dict[str, Any], expected: lis
     ],
 )
 def test_the_axes_of_a_straggler_fit_its_mode(row: dict[str, Any], expected: list[str]) -> None:
-    settings: dict[str, Any] = {"straggler": "rank 1 on b", "overlap": None, **row}
-    found = judged(together(0.05, 0.45, **settings))
+    row = {"straggler": "rank 1 on b", "overlap": None, **row}
+    found = judged(together(0.05, 0.45, **row))
     assert (found["bound"], axes(found)) == ("straggler", expected)
 
 
