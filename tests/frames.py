@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from dtsweep.results.schema import FLOAT, INT, TRIALS
-from dtsweep.sweep.modes import latency_column
+from dtsweep.sweep.modes import latency_column, period_of
 
 
 def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:
@@ -31,7 +31,7 @@ def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:
 
 def _with_latency(row: dict[str, Any]) -> dict[str, Any]:
     """The row with `latency_s` and its interval, by its semantics."""
-    column = latency_column(row["semantics"])
+    column = latency_column(row["semantics"], period=period_of(row))
     ends = ("", "_low", "_high", "_error")
     return {
         f"latency_s{end}": row[f"{column}{end}"] for end in ends if f"{column}{end}" in row

@@ -95,7 +95,7 @@ class MemoryModel:
 
         Args:
             points: with their workloads.
-            capacity_bytes: memory for each worker; by default that of the trials' devices.
+            capacity_bytes: memory for each worker; by default the memory of the trials' devices.
 
         Returns:
             (points,), nan where the need or the device's memory is unknown.

@@ -82,6 +82,10 @@ def _of_exchange(row: Row) -> Iterator[NextAxis]:
         yield NextAxis(
             "sync_period", share, "exchange after more steps; workers drift further apart"
         )
+    if "push_period" in mode.reads and row.get("staleness") != 0:
+        yield NextAxis("push_period", share, "push the gradients of more steps at once")
+    if "shards" in mode.reads:
+        yield NextAxis("shards", share, "more servers share the parameters")
     if mode.exchanges_each_pass:
         yield NextAxis("micro_batch", share, "more work for each exchange, where memory allows")
         yield NextAxis("sync", share, "ddp exchanges once a step, where the whole model fits")
@@ -95,8 +99,6 @@ def _of_exchange(row: Row) -> Iterator[NextAxis]:
 def _of_what_travels(row: Row, mode: ModeInfo, share: float) -> Iterator[NextAxis]:
     if mode.carries and row["compression"] is None:
         yield NextAxis("compression", share, "send fewer bytes; updates become lossy")
-    if "shards" in mode.reads:
-        yield NextAxis("shards", share, "more servers share the parameters")
     if "bucket_bytes" in mode.reads:
         yield NextAxis(
             "bucket_bytes", share, "pieces of another size may hide better behind backward"
@@ -109,18 +111,26 @@ def _of_what_travels(row: Row, mode: ModeInfo, share: float) -> Iterator[NextAxi
 
 def _of_straggler(row: Row) -> Iterator[NextAxis]:
     share = row["waiting_share"]
-    if "balance" in mode_in_results(row["sync"]).reads and row.get("balance") is None:
+    reads = mode_in_results(row["sync"]).reads
+    if "balance" in reads and row.get("balance") is None:
         yield NextAxis(
             "balance", share, f"deal fewer samples to {row['straggler']}, by measured speed"
+        )
+    waits_for_all = "staleness" in reads and row.get("staleness") == 0
+    if waits_for_all and not row.get("drop_slowest"):
+        yield NextAxis(
+            "drop_slowest", share, "go on without the last gradients; updates become lossy"
         )
     yield NextAxis("workers", share, f"without {row['straggler']} the others don't wait")
     if (row["hosts"] or 1) > 1:
         yield NextAxis("placement", share, "other nodes, without the slow one")
-    if row["semantics"] == "local":
+    if "sync_period" in reads:
         yield NextAxis(
             "sync_period", share, "wait after more steps: it helps where the slow one changes"
         )
-    else:
+    elif waits_for_all:
+        yield NextAxis("staleness", share, "let the others go on; updates become stale")
+    elif "staleness" not in reads:
         yield NextAxis(
             "sync", share, "parameter_server lets the others go on; updates become stale"
         )

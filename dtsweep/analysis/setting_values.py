@@ -90,7 +90,7 @@ def compression_name(settings: Settings) -> str:
 def slowness_of(settings: Settings) -> float:
     """Factor of the slowest worker's pass by `slow_rank`; with `balance` what is left of it.
 
-    Of n workers of which one has passes of f times the length, shares by speed leave
+    With n workers, one of them with passes of f times the length, shares by speed leave
     n ÷ (n − 1 + 1/f); the others' share of samples grows by the same factor.
 
     >>> slowness_of({"workers": 2}), slowness_of({"workers": 2, "slow_rank": 2.0})

@@ -94,7 +94,7 @@ class Row:
     """(seeds,) samples to the loss that `ddp` ends with, in those of `ddp`; None: not reached."""
 
     loss_differences: Sequence[float | None]
-    """(seeds,) held-out loss above that of `ddp`, after equal samples; None: it diverged."""
+    """(seeds,) held-out loss minus `ddp`'s, after equal samples; None: it diverged."""
 
     staleness: float | None
     """Mean staleness of an update, in updates; None in modes that do not count it."""

@@ -80,7 +80,7 @@ class Study:
 
     @cached_property
     def question(self) -> Question | None:
-        """Question to answer: that of the newest measured trial; None of a plain grid."""
+        """Question to answer, of the newest measured trial; None of a plain grid."""
         if self._question is not None:
             return self._question
         questions = self.trials.loc[self.trials["harness"] != IMPORTED, "question"]

@@ -18,6 +18,7 @@ from dtsweep.plan.plan import Plan
 from dtsweep.results.certificate import Certificate
 from dtsweep.results.run_record import RunningTrial
 from dtsweep.results.statuses import FINE
+from dtsweep.sweep.modes import latency_column
 from dtsweep.sweep.point import CHOSEN_FIELDS, Point, is_left_out
 from dtsweep.sweep.values import value_of_axis
 from dtsweep.text import count_of, duration, format_number, format_rate, plain
@@ -225,7 +226,7 @@ class Progress:
         doubt = row.get("implausible")
         if row["status"] == "ok":
             statistic = "median"
-            if row["semantics"] == "local":
+            if latency_column(row["semantics"], period=point.period) == "step_mean_s":
                 statistic = "mean"
             outcome = f"{statistic} {format_number(row['latency_s'] * 1e3)} ms/step"
             self._product = (row["semantics"], point.update_kind, row["model_digest"])

@@ -15,7 +15,7 @@ from dtsweep.foreign_tables.map_file import RATES, SKIP, TIMES, TOKENS, BoundMap
 from dtsweep.foreign_tables.table import Record
 from dtsweep.results.schema import BOOL, FLOAT, INT, TRIALS
 from dtsweep.sweep.mode_info import SEMANTICS
-from dtsweep.sweep.modes import latency_column, mode_in_results
+from dtsweep.sweep.modes import latency_column, mode_in_results, period_of
 from dtsweep.sweep.point import DEFAULTS
 
 UNKNOWN_MODE = "unknown"
@@ -231,7 +231,7 @@ def _derived(values: Mapping[str, Any], tokens: float | None) -> dict[str, Any]:
         derive("step_mean_s", batch / rate)
     if tokens and known.get("samples_per_s") is not None:
         derive("tokens_per_s", known["samples_per_s"] * tokens)
-    latency = known.get(latency_column(values["semantics"]))
+    latency = known.get(latency_column(values["semantics"], period=period_of(values)))
     if latency is None:
         latency = known.get("step_mean_s", median)
     derive("latency_s", latency)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from dtsweep.metrics.breakdown import Row
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.arguments import command_line
-from dtsweep.sweep.modes import latency_column
+from dtsweep.sweep.modes import latency_column, period_of
 from dtsweep.sweep.point import Point
 
 SET_BY_WORKLOADS = (
@@ -54,7 +54,7 @@ def counted_columns(ranks: Sequence[Measured], row: Row) -> Row:
     counts = [rank.samples_per_step for rank in ranks]
     known = [count for count in counts if count is not None]
     semantics = measured_semantics(ranks[0], workers=len(ranks))
-    latency = latency_column(semantics)
+    latency = latency_column(semantics, period=period_of(row))
     columns: Row = {
         f"latency_s{end}": row.get(f"{latency}{end}") for end in ("", "_low", "_high", "_error")
     }

@@ -40,8 +40,8 @@ def kind_of(point: PlotPoint) -> str:
 def symbol_of(frontier: Frontier, frontiers: Sequence[Frontier]) -> str:
     """Symbol of a frontier: the kind of update gives its form, the model its fill."""
     models = list(dict.fromkeys(other.model_digest for other in frontiers))
-    alike = [other for other in frontiers if other.semantics == frontier.semantics]
-    kinds = list(dict.fromkeys(other.update_kind for other in alike))
+    same = [other for other in frontiers if other.semantics == frontier.semantics]
+    kinds = list(dict.fromkeys(other.update_kind for other in same))
     form, _ = FORMS.get(frontier.semantics, FORMS["unknown"])
     forms: tuple[str, ...] = (form, *MORE_FORMS.get(frontier.semantics, ()))
     form = forms[kinds.index(frontier.update_kind) % len(forms)]

@@ -21,6 +21,7 @@ from dtsweep.report.records import records_of
 from dtsweep.report.shell import shell_command
 from dtsweep.results.schema import IMPORTED
 from dtsweep.results.statuses import CANARY_DRIFT
+from dtsweep.sweep.modes import PERIODS, latency_column, period_of
 from dtsweep.text import (
     count_of,
     format_ends,
@@ -260,7 +261,9 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
     }
     measured = [name for name in names if pd.notna(point[name])]
     step = "a median step "
-    if point["semantics"] == "local" or pd.isna(point["step_p50_s"]):
+    periods = {name: point[name] for name in PERIODS if pd.notna(point.get(name))}
+    latency = latency_column(point["semantics"], period=period_of(periods))
+    if latency == "step_mean_s" or pd.isna(point["step_p50_s"]):
         step = "a mean step "
     words = {"latency_s": step, "memory_peak_bytes": "memory "}
     return [

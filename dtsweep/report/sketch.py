@@ -23,7 +23,7 @@ _ROWS = 12
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 """Keeps a marker and its meaning in one line."""
 _INDENT = "    "
-"""Of further lines of the legend: a stored text that is broken there looks like no line of its own."""
+"""Begins further lines of the legend, so that a part of a stored text is no line of its own."""
 _WIDEST = 100
 
 

@@ -43,6 +43,13 @@ def installed_mode(name: str, mode_fields: tuple[str, ...]) -> ModeInfo:
     _check_words(one, "agree", [info.agree], AGREEMENTS)
     _check_words(one, "can_leave_out", info.can_leave_out, EXCHANGE_PARTS)
     _check_words(one, "carries", info.carries, EXCHANGES)
+    if info.participants and info.can_leave_out:
+        # Steps without the exchange are timed without the workers being drawn.
+        raise DeclarationError(
+            f"{one} has participants and can_leave_out; leave can_leave_out empty, and mark the "
+            f"exchange as sync ({one.again})",
+            word=one.name,
+        )
     functions: dict[str, Any] = {
         field: _guarded(one, field, function)
         for field in OF_A_POINT

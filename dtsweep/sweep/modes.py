@@ -5,6 +5,7 @@ Each mode is a file in `dtsweep.sync`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -16,15 +17,30 @@ from dtsweep.sweep.compressions import EXCHANGES
 from dtsweep.sweep.declared_modes import installed_mode
 from dtsweep.sweep.mode_info import EXCHANGE_PARTS, Fields, Grid, ModeInfo, OwnMode
 
+PERIODS = ("sync_period", "push_period", "pull_period")
+"""Fields of a point that are a number of steps from one exchange to the next."""
 
-def latency_column(semantics: str, *, period: int = 1) -> str:
+
+def period_of(fields: Fields) -> int:
+    """Steps after which the pattern of work repeats; a period of None counts as 1.
+
+    >>> period_of({"push_period": 2, "pull_period": 3}), period_of({"sync_period": None})
+    (6, 1)
+    """
+    periods = (fields.get(name) for name in PERIODS)
+    return math.lcm(*(int(steps) for steps in periods if steps is not None))
+
+
+def latency_column(semantics: str, *, period: int) -> str:
     """Name the step time that is the frontier's latency, `latency_s`: the one definition of it.
 
     The median step; where updates are local, or not every step exchanges, the mean: the exchange
     falls on one step of a period, which a median would not see.
 
-    >>> latency_column("exact"), latency_column("local"), latency_column("stale", period=4)
-    ('step_p50_s', 'step_mean_s', 'step_mean_s')
+    >>> latency_column("exact", period=1), latency_column("stale", period=4)
+    ('step_p50_s', 'step_mean_s')
+    >>> latency_column("local", period=1)
+    'step_mean_s'
     """
     if semantics == "local" or period > 1:
         return "step_mean_s"

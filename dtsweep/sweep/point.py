@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
@@ -27,6 +26,7 @@ from dtsweep.sweep.modes import (
     declaration_of,
     mode_for,
     modes_reading,
+    period_of,
     update_kind,
 )
 from dtsweep.sweep.precision import PRECISIONS
@@ -488,7 +488,7 @@ class Point:
         >>> Point(sync="parameter_server", push_period=2, pull_period=3).period
         6
         """
-        return math.lcm(self.sync_period or 1, self.push_period, self.pull_period)
+        return period_of(vars(self))
 
     @property
     def first_steps(self) -> int:

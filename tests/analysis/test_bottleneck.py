@@ -173,22 +173,6 @@ def test_the_slow_worker_of_four_is_measured_against_the_others() -> None:
     assert found["work_share"] == pytest.approx(1 / 3 - 0.02)
 
 
-@pytest.mark.parametrize(
-    ("settings", "first"),
-    [
-        ({}, "balance"),
-        ({"balance": "static"}, "workers"),
-        # A mode without it.
-        ({"sync": "local_sgd", "semantics": "local"}, "workers"),
-    ],
-)
-def test_balancing_is_the_first_axis_against_a_straggler(
-    settings: dict[str, Any], first: str
-) -> None:
-    found = judged(together(0.05, 0.45, straggler="rank 1 on b", slow_rank=2.0, **settings))
-    assert (found["bound"], axes(found)[0]) == ("straggler", first)
-
-
 def test_where_workers_take_turns_in_being_slowest_nobody_is_blamed() -> None:
     found = judged(together(0.02, 0.7, straggler=None))
     assert found["bound"] is None
@@ -261,7 +245,7 @@ def test_pushes_of_an_asynchronous_worker_are_its_exchange() -> None:
         0.7,
         0.0,
     )
-    assert axes(found) == ["accumulation", "compression", "shards"]
+    assert axes(found) == ["push_period", "shards", "accumulation"]
     # Late updates that all workers make together have a wait of their own.
     together_late = together(0.3, 0.4) | {"semantics": "stale", "global_batch": 8}
     assert judged(together_late)["waiting_share"] > 0
@@ -288,6 +272,21 @@ def test_numbers_that_contradict_each_other_have_no_bound() -> None:
 def test_the_axes_of_an_exchange_fit_its_mode(row: dict[str, Any], expected: list[str]) -> None:
     found = judged(together(0.6, 0.0, **row))
     assert axes(found)[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({}, ["balance", "workers", "sync"]),
+        ({"balance": "static"}, ["workers", "sync"]),
+        ({"sync": "parameter_server", "staleness": 0}, ["drop_slowest", "workers", "staleness"]),
+        ({"sync": "local_sgd", "semantics": "local", "sync_period": 8}, ["workers", "sync_period"]),
+    ],
+)
+def test_the_axes_of_a_straggler_fit_its_mode(row: dict[str, Any], expected: list[str]) -> None:
+    row = {"straggler": "rank 1 on b", "overlap": None, **row}
+    found = judged(together(0.05, 0.45, **row))
+    assert (found["bound"], axes(found)) == ("straggler", expected)
 
 
 @pytest.mark.parametrize("mode", MODES)

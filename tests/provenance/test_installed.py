@@ -106,6 +106,11 @@ def test_a_name_near_that_of_a_package_is_told(tmp_path: Path) -> None:
             "bad:INFO",
             "has shares=[1]; give a list of 2 numbers of samples",
         ),
+        (
+            GOOD.replace("reads", "participants=lambda p: 1, can_leave_out=('gradients',), reads"),
+            "bad:INFO",
+            "has participants and can_leave_out; leave can_leave_out empty",
+        ),
         ("import torch\n" + GOOD, "bad:INFO", "imports torch with its declaration bad:INFO"),
     ],
 )
