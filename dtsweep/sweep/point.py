@@ -275,7 +275,7 @@ class Point:
         None,
         "Factor by which each pass of the last worker takes longer, as on a slower device; None is "
         "none.",
-        least=1,
+        above=1,
         is_quiet=True,
     )
     balance: str | None = axis(

@@ -65,8 +65,8 @@ def pass_time_of(point: Point, rank: int, device: torch.device) -> PassTime:
 class CpuPassTime:
     """Times of the thread on its core, which stand still while it waits for other ranks.
 
-    Both parts of a pass last longer by the factor: forward by its own time, backward by that of the
-    backward before it, because its wait comes first.
+    Both parts of a pass last longer by the factor: forward by its own time, backward by the time of
+    the backward before it, because its wait comes first.
     """
 
     def __init__(self, *, factor: float, now: Callable[[], float] = time.thread_time) -> None:
