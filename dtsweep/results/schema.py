@@ -267,7 +267,8 @@ TRIALS: tuple[Column, ...] = (
         "latency_s",
         FLOAT,
         "s",
-        "the frontier's: step_p50_s, or step_mean_s where not every step exchanges",
+        "the frontier's: step_p50_s, or step_mean_s where semantics is local or not every step "
+        "exchanges",
     ),
     *_interval("latency_s", "s"),
     Column(
