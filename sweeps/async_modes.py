@@ -1,10 +1,11 @@
 """What does asynchrony buy with one slow worker?
 
-One of two workers takes twice as long for its passes (`slow_rank`), or none does. In `ddp` and with
-`staleness=0` all wait for it. With `drop_slowest=1` the servers go on without its gradient. With
-`staleness=2` it may be two steps behind, with None any number. With `push_period=4` workers push
-the sum of four steps' gradients. The report gives each semantics a frontier of its own: a faster
-step is not a better one.
+One of two workers takes twice as long for its passes (`slow_rank`). In `ddp` and with `staleness=0`
+all wait for it. With `drop_slowest=1` the servers go on without its gradient. With `staleness=4` it
+may be four steps behind, with None any number. With `push_period=4` workers push the sum of four
+steps' gradients. The report says how many samples per second each semantics reaches: a faster step
+is not a better one. `dtsweep report results/async_modes --all` lists the points of all of them.
+Without a slow worker: `--set slow_rank=none`.
 """
 
 from dtsweep import Measure, Sweep, workloads
@@ -15,8 +16,8 @@ sweep = Sweep(
         "workers": [2],
         "micro_batch": [8],
         "sync": ["ddp", "parameter_server"],
-        "slow_rank": [None, 2],
-        "staleness": [None, 0, 2],
+        "slow_rank": [2],
+        "staleness": [None, 0, 4],
         "drop_slowest": [0, 1],
         "push_period": [1, 4],
     },

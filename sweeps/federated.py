@@ -2,9 +2,9 @@
 
 `federated` draws a share `participation` of the workers for each `sync_period` steps; the others
 wait. So a step has fewer samples, and a worker sends less on average. With `participation=1` all
-train, as in `local_sgd`. The rate of samples is measured here, not how fast the loss falls by
-sample. On a cluster, go on with `--set workers=16 --set participation=0.1,0.25,0.5,1` and your own
-`workload`.
+train: without weights that is the training of `local_sgd` with `local_momentum="reset"`. The rate
+of samples is measured here, not how fast the loss falls by sample. On a cluster, go on with
+`--set workers=16 --set participation=0.1,0.25,0.5,1` and your own `workload`.
 """
 
 from dtsweep import Measure, Sweep, workloads

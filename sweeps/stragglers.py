@@ -2,7 +2,13 @@
 
 `slow_rank=2` makes each pass of the last worker take twice as long. With equal shares of samples
 the other worker waits for it. `balance` deals the samples of a pass by measured speed; a step still
-trains on the same samples. On a cluster of different nodes, go on without `slow_rank`:
+trains on the same samples. The report takes the fastest point, which has no slow worker. What it
+costs, and what balancing wins back, say
+
+    dtsweep difference results/stragglers "slow_rank=none balance=none" "slow_rank=2 balance=none"
+    dtsweep difference results/stragglers "slow_rank=2 balance=none" "slow_rank=2 balance=dynamic"
+
+On a cluster of different nodes, go on without `slow_rank`:
 `--set slow_rank=none --set workers=4,8`.
 """
 

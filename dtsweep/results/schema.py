@@ -251,7 +251,7 @@ TRIALS: tuple[Column, ...] = (
         "global_batch",
         INT,
         "samples",
-        "per step over all workers; null where a step is one worker's push",
+        "per step over all workers; null where steps are each worker's own",
     ),
     Column("samples_per_update", INT, "samples", "behind one update of the parameters"),
     Column(
@@ -267,7 +267,8 @@ TRIALS: tuple[Column, ...] = (
         "latency_s",
         FLOAT,
         "s",
-        "the frontier's: step_p50_s, or step_mean_s where semantics is local",
+        "the frontier's: step_p50_s, or step_mean_s where semantics is local or not every step "
+        "exchanges",
     ),
     *_interval("latency_s", "s"),
     Column(

@@ -113,7 +113,7 @@ class Job:
     def deal(self, shares: Sequence[int]) -> None:
         """Change the samples per pass of each data-parallel group, from the next step on.
 
-        Called on all ranks, between runs of steps; their sum stays as it is.
+        Called on all ranks with the same shares, between runs of steps; their sum stays as it is.
         """
         self.shares[:] = shares
 

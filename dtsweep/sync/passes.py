@@ -36,7 +36,7 @@ def passes(
 ) -> Loss:
     """Run a forward and backward pass on each of a step's batches, adding up gradients.
 
-    Passes count alike, or as the workload's `weight` says.
+    Passes count equally, or as the workload's `weight` says.
 
     Args:
         job: the trial.

@@ -74,7 +74,7 @@ def room_for(parameters: Sequence[nn.Parameter], workers: int) -> int:
 
 
 def update_counts(memory: SharedMemory, workers: int) -> NDArray[np.int64]:
-    """(workers,) number of updates; each worker writes its own alone, so no update is lost."""
+    """(workers,) number of updates; each worker writes its own alone, so that no count is lost."""
     counts = np.frombuffer(memory.mapped, np.int64, count=workers * LINE // 8, offset=LINE)
     return counts[:: LINE // 8]
 

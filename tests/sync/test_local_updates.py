@@ -72,8 +72,11 @@ CASES: dict[str, dict[str, Any]] = {
         "sync_period": 2,
         "workload": Weighted(),
     },
+    "all": {"sync": "federated", "participation": 1.0, "sync_period": 2},
+    "periodic averaging": {"sync": "local_sgd", "local_momentum": "reset", "sync_period": 2},
 }
-PAIRS = [(case, workers) for case in CASES for workers in WORLDS]
+OF_PAPERS = [case for case in CASES if case != "periodic averaging"]
+PAIRS = [(case, workers) for case in OF_PAPERS for workers in WORLDS]
 
 
 def point_of(case: str, workers: int) -> Point:
@@ -269,6 +272,18 @@ def test_bytes_sent_are_the_formula_and_none_of_a_worker_that_is_not_drawn(
         assert {rank for rank, count in enumerate(sent) if count != (0, 0)} <= {*drawn}
         counted = [outcome[case]["counted"][period] for outcome in outcomes[workers]]
         assert counted == [{"bytes_sent": b, "messages_sent": m} for b, m in sent]
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+def test_federated_averaging_of_all_workers_is_local_sgd_with_new_optimizers(
+    outcomes: dict[int, list[dict[str, Any]]], workers: int
+) -> None:
+    start = values_of(Fit().build())
+    for outcome in outcomes[workers]:
+        both = [outcome[case]["trained"] for case in ("all", "periodic averaging")]
+        for (values, losses), (others, other_losses) in zip(*both, strict=True):
+            assert np.linalg.norm(values - others) < NEAR * np.linalg.norm(others - start)
+            assert losses == pytest.approx(other_losses, rel=NEAR)
 
 
 def test_the_one_peer_graph_of_four_workers_has_the_exact_mean_after_two_rounds(
