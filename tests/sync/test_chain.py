@@ -66,15 +66,19 @@ class Process:
             @staticmethod
             def remote(*given: Any, **named: Any) -> asyncio.Future[Any]:
                 copied = pickle.loads(pickle.dumps(given))
-                # A message goes on when its sender has died.
-                message = self._deliver(name, copied, named)
+                # A message may go on when its sender has died.
+                message = self._deliver(name, copied, named, sender=OWNER.get())
                 return asyncio.shield(asyncio.create_task(message, context=Context()))
 
         return Call()
 
-    async def _deliver(self, name: str, given: Sequence[Any], named: dict[str, Any]) -> Any:
+    async def _deliver(
+        self, name: str, given: Sequence[Any], named: dict[str, Any], *, sender: Process | None
+    ) -> Any:
         await self._turns()
         self._check()
+        if sender is not None and sender.is_dead and self.random.random() < 0.5:
+            raise ConnectionError("not sent any more")
         context = Context()
         context.run(OWNER.set, self)
         work = asyncio.create_task(getattr(self.shard, name)(*given, **named), context=context)
@@ -89,8 +93,8 @@ class Process:
         return answer
 
     async def _turns(self) -> None:
-        # Few take long, so that others overtake them.
-        await turns(int(self.random.exponential(6)))
+        # Some take long, so that others overtake them.
+        await turns(int(self.random.exponential(4) * self.random.choice([1, 1, 1, 1, 12])))
 
     def _check(self) -> None:
         if self.is_dead:
@@ -161,7 +165,7 @@ async def work(of: Point, trained: Trained, rank: int) -> None:
     random = np.random.default_rng(rank)
     x, versions = [START] * len(chains), [0] * len(chains)
     for step in range(STEPS):
-        await turns(5 * rank)
+        await turns(60 * rank)
         if of.staleness is not None:
             assert step - min(trained.steps.values()) <= of.staleness
         trained.steps[rank] = step + 1
@@ -190,7 +194,7 @@ def train(of: Point, *, seed: int = 0, killed: Sequence[int] = (), lost: float =
 
     async def strike(replicas: list[Process]) -> None:
         for position in killed:
-            await turns(int(random.integers(10, 250)))
+            await turns(int(random.integers(10, 500)))
             replicas[position].kill()
 
     async def test() -> Trained:
