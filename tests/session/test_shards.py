@@ -199,10 +199,10 @@ def train(of: Point, replicas: list[Any], *, killed: int | None = None) -> list[
     return modes
 
 
-def state(shard: Any) -> tuple[list[float], dict[int, int], NDArray[np.float64]]:
-    """Gradients, number of each worker's last push, and values of a replica."""
+def state(shard: Any) -> tuple[list[float], dict[int, int], bool, NDArray[np.float64]]:
+    """Gradients, number of each worker's last push, whether it was pulled from, and values."""
     numbers = {rank: number for rank, (number, _) in shard._last_pushes.items()}
-    return shard._optimizer.seen, numbers, shard._values.numpy().copy()
+    return shard._optimizer.seen, numbers, shard._kept[0] > 0, shard._values.numpy().copy()
 
 
 @pytest.fixture(scope="module")
@@ -240,9 +240,11 @@ def test_a_killed_replica_costs_no_update_and_none_is_made_twice(
         assert counted["bytes_sent"] == STEPS * ELEMENTS * 8
         assert (counted["messages_sent"], len(counted["staleness"])) == (STEPS, STEPS)
     states = [of_process(one, state) for place, one in enumerate(actors) if place != killed]
-    (seen, pushes, values), (others_seen, others_pushes, others_values) = states
+    (seen, pushes, has_replied, values), others = states
+    others_seen, others_pushes, others_replied, others_values = others
     assert np.array_equal(seen, others_seen)
     assert np.array_equal(values, others_values)
+    assert (has_replied, others_replied) == (False, True), "the tail alone is pulled from"
     assert pushes == others_pushes == dict.fromkeys(range(of.workers), STEPS)
     # All have another value.
     assert len(seen) == len(set(seen)) == of.workers * STEPS

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from dtsweep.sweep.point import Point
-from dtsweep.sync.chain import Chain
+from dtsweep.sync.chain import Chain, Update
 from dtsweep.sync.pushes import Pushes
 from dtsweep.sync.server_shard import Shard
 
@@ -282,6 +282,52 @@ def test_in_step_replicas_change_no_bit_whichever_are_killed(
             first = trained.living(shard)[0]
             assert len(first.seen) == STEPS
             assert np.array_equal(first.values, alone.chains[shard][0].values)
+
+
+async def replica_of(of: Point) -> Process:
+    one = Process(np.random.default_rng(0))
+    await one.shard.reset([torch.from_numpy(START)], Recorded, of)
+    return one
+
+
+def test_a_new_head_takes_no_update_that_the_old_one_had_sent() -> None:
+    gradients = [np.full(SIZE, 1.0 + rank) for rank in range(2)]
+
+    async def test() -> None:
+        of = point(staleness=None)
+        one = await replica_of(of)
+        await one.shard.exchange(1, gradients[1], 0, pulls=False, number=1)
+        # The old head had worker 0's push first, and worker 1's has come to both.
+        for version, rank in ((1, 0), (2, 1)):
+            await one.shard.apply(update(version, gradients[rank] / WORKERS, {rank: (1, 0)}))
+        await one.shard.exchange(0, gradients[0], 0, pulls=False, number=1)
+        assert np.array_equal(one.seen, [gradients[1] / WORKERS, gradients[0] / WORKERS])
+
+    asyncio.run(test())
+
+
+def test_a_replica_answers_with_the_norm_that_its_head_had() -> None:
+    async def test() -> None:
+        one = await replica_of(point(staleness=0, clip_norm=1.0))
+        await one.shard.apply(update(1, np.ones(SIZE), {}, squared_norm=2.5))
+        assert await asyncio.wait_for(one.shard.squared_norm(1), 5) == 2.5
+
+    asyncio.run(test())
+
+
+def update(
+    version: int,
+    gradient: Vector,
+    pushes: dict[int, tuple[int, int]],
+    squared_norm: float | None = None,
+) -> Update:
+    return Update(
+        version=version,
+        gradient=gradient,
+        damping=1.0,
+        pushes=pushes,
+        squared_norm=squared_norm,
+    )
 
 
 def test_payloads_that_depend_on_their_number_are_read_by_a_new_head() -> None:
