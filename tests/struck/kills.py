@@ -6,14 +6,15 @@ from struck import Struck
 
 from dtsweep import Measure, Resources, Sweep
 
-KILLED = ("Slot", "ResourceTrainable", "TrainController", "Shard")
+KILLED = ("Slot", "ResourceTrainable", "TrainController", "Shard", "Shard, a replica")
 
 sweep = Sweep(
     workload=Struck(),
     axes={
         "workers": [1],
         "workload.by": [*KILLED, "nothing"],
-        "sync": lambda p: "parameter_server" if p.workload.by == "Shard" else "ddp",
+        "sync": lambda p: "parameter_server" if p.workload.by.startswith("Shard") else "ddp",
+        "replicas": lambda p: 2 if p.workload.by == "Shard, a replica" else 1,
     },
     measure=Measure(
         repeats=1, half_width=None, min_seconds=2, min_steps=5, max_steps=10**6, canary=False

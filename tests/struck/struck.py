@@ -25,8 +25,9 @@ class Struck:
                 strikes.give_notice(self.by, 120)
             else:
                 # "Slot, frozen" stops the process of the slot, and "Slot" kills it.
-                process, _, is_frozen = self.by.partition(", ")
-                strikes.send(signal.SIGSTOP if is_frozen else signal.SIGKILL, process)
+                process, _, how = self.by.partition(", ")
+                number = signal.SIGSTOP if how == "frozen" else signal.SIGKILL
+                strikes.send(number, process, of=2 if how == "a replica" else 1)
         return torch.ones(len(samples), 4, device=device)
 
     def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from dtsweep.sweep.point import Point
-from dtsweep.sync.chain import Chain
+from dtsweep.sync.chain import Chain, Update
 from dtsweep.sync.pushes import Pushes
 from dtsweep.sync.server_shard import Shard
 
@@ -66,15 +66,19 @@ class Process:
             @staticmethod
             def remote(*given: Any, **named: Any) -> asyncio.Future[Any]:
                 copied = pickle.loads(pickle.dumps(given))
-                # A message goes on when its sender has died.
-                message = self._deliver(name, copied, named)
+                # A message may go on when its sender has died.
+                message = self._deliver(name, copied, named, sender=OWNER.get())
                 return asyncio.shield(asyncio.create_task(message, context=Context()))
 
         return Call()
 
-    async def _deliver(self, name: str, given: Sequence[Any], named: dict[str, Any]) -> Any:
+    async def _deliver(
+        self, name: str, given: Sequence[Any], named: dict[str, Any], *, sender: Process | None
+    ) -> Any:
         await self._turns()
         self._check()
+        if sender is not None and sender.is_dead and self.random.random() < 0.5:
+            raise ConnectionError("not sent any more")
         context = Context()
         context.run(OWNER.set, self)
         work = asyncio.create_task(getattr(self.shard, name)(*given, **named), context=context)
@@ -89,8 +93,8 @@ class Process:
         return answer
 
     async def _turns(self) -> None:
-        # Few take long, so that others overtake them.
-        await turns(int(self.random.exponential(6)))
+        # Some take long, so that others overtake them.
+        await turns(int(self.random.exponential(4) * self.random.choice([1, 1, 1, 1, 12])))
 
     def _check(self) -> None:
         if self.is_dead:
@@ -161,7 +165,7 @@ async def work(of: Point, trained: Trained, rank: int) -> None:
     random = np.random.default_rng(rank)
     x, versions = [START] * len(chains), [0] * len(chains)
     for step in range(STEPS):
-        await turns(5 * rank)
+        await turns(60 * rank)
         if of.staleness is not None:
             assert step - min(trained.steps.values()) <= of.staleness
         trained.steps[rank] = step + 1
@@ -190,7 +194,7 @@ def train(of: Point, *, seed: int = 0, killed: Sequence[int] = (), lost: float =
 
     async def strike(replicas: list[Process]) -> None:
         for position in killed:
-            await turns(int(random.integers(10, 250)))
+            await turns(int(random.integers(10, 500)))
             replicas[position].kill()
 
     async def test() -> Trained:
@@ -278,6 +282,52 @@ def test_in_step_replicas_change_no_bit_whichever_are_killed(
             first = trained.living(shard)[0]
             assert len(first.seen) == STEPS
             assert np.array_equal(first.values, alone.chains[shard][0].values)
+
+
+async def replica_of(of: Point) -> Process:
+    one = Process(np.random.default_rng(0))
+    await one.shard.reset([torch.from_numpy(START)], Recorded, of)
+    return one
+
+
+def test_a_new_head_takes_no_update_that_the_old_one_had_sent() -> None:
+    gradients = [np.full(SIZE, 1.0 + rank) for rank in range(2)]
+
+    async def test() -> None:
+        of = point(staleness=None)
+        one = await replica_of(of)
+        await one.shard.exchange(1, gradients[1], 0, pulls=False, number=1)
+        # The old head had worker 0's push first, and worker 1's has come to both.
+        for version, rank in ((1, 0), (2, 1)):
+            await one.shard.apply(update(version, gradients[rank] / WORKERS, {rank: (1, 0)}))
+        await one.shard.exchange(0, gradients[0], 0, pulls=False, number=1)
+        assert np.array_equal(one.seen, [gradients[1] / WORKERS, gradients[0] / WORKERS])
+
+    asyncio.run(test())
+
+
+def test_a_replica_answers_with_the_norm_that_its_head_had() -> None:
+    async def test() -> None:
+        one = await replica_of(point(staleness=0, clip_norm=1.0))
+        await one.shard.apply(update(1, np.ones(SIZE), {}, squared_norm=2.5))
+        assert await asyncio.wait_for(one.shard.squared_norm(1), 5) == 2.5
+
+    asyncio.run(test())
+
+
+def update(
+    version: int,
+    gradient: Vector,
+    pushes: dict[int, tuple[int, int]],
+    squared_norm: float | None = None,
+) -> Update:
+    return Update(
+        version=version,
+        gradient=gradient,
+        damping=1.0,
+        pushes=pushes,
+        squared_norm=squared_norm,
+    )
 
 
 def test_payloads_that_depend_on_their_number_are_read_by_a_new_head() -> None:
