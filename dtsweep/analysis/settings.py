@@ -107,7 +107,8 @@ def plain_training_in(points: pd.DataFrame) -> pd.Series[bool]:
 
     columns = points[[name for name in AXES if name in points]]
     values = columns.astype(object).where(columns.notna(), None)
-    is_plain = [is_plain_training(row) for row in values.to_dict("records")]
+    rows = ({str(name): value for name, value in row.items()} for row in values.to_dict("records"))
+    is_plain = [is_plain_training(row) for row in rows]
     return pd.Series(is_plain, index=points.index, dtype="bool")
 
 

@@ -17,7 +17,8 @@ def efficiency_words(point: pd.Series[Any]) -> str:
 
     One worker exchanges with nobody: empty too, if its mode lets it train like plain PyTorch.
     """
-    if point["semantics"] == "exact" or is_plain_training(point):
+    settings = {str(name): value for name, value in point.items()}
+    if point["semantics"] == "exact" or is_plain_training(settings):
         return ""
     row = efficiency_of(point)
     if row is None:

@@ -93,8 +93,10 @@ class LocalSgd(LocalStepsMode):
     def expected_bytes(self) -> float | None:
         """An all-reduce of what is trained every period, and of state that is averaged."""
         ranks = self._job.point.workers
-        exchanged = [*self._by_type, *self._averaged_state()]
-        whole_bytes = sum(tensor.nbytes for tensors in exchanged for tensor in tensors)
+        whole_bytes = sum(parameter.nbytes for parameter in self._trained)
+        whole_bytes += sum(
+            moment.nbytes for moments in self._averaged_state() for moment in moments
+        )
         return 2 * (ranks - 1) / ranks * whole_bytes / self._job.point.period
 
     def _exchange(self, mark: Mark) -> None:

@@ -251,9 +251,9 @@ class SyncMode:
     def counters(self) -> Mapping[str, Any]:
         """Counters since the last call, fields of `Measured` by name.
 
-        `bytes_sent`, `messages_sent`, `staleness` of each push, `dropped` of each step, and names of
-        `dead_replicas`. A mode counts what it sends if torch's process groups don't see it, or if
-        sync periods differ in it.
+        `bytes_sent`, `messages_sent`, `staleness` of each push, `dropped` of each step, and names
+        of `dead_replicas`. A mode counts what it sends if torch's process groups don't see it, or
+        if sync periods differ in it.
         """
         return {}
 
