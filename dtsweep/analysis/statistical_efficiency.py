@@ -38,17 +38,7 @@ Rows hold for all their values. A field that is not here must be equal.
 
 NOT_MEASURED: Mapping[str, str] = {
     "parameter_server": "not run yet",
-    "diloco": "not run yet",
-    "gossip": "not run yet",
-    "federated": "not run yet",
     "hogwild": "not run yet",
-    "fp16": "not run yet",
-    "bf16": "not run yet",
-    "int4": "not run yet",
-    "sign": "not run yet",
-    "topk": "not run yet",
-    "randomk": "not run yet",
-    "powersgd": "not run yet",
 }
 """Modes and compressions that change the update and have no row, with the reason."""
 
@@ -94,7 +84,7 @@ class Row:
     """(seeds,) samples to the loss that `ddp` ends with, in those of `ddp`; None: not reached."""
 
     loss_differences: Sequence[float | None]
-    """(seeds,) held-out loss above that of `ddp`, after equal samples; None: it diverged."""
+    """(seeds,) held-out loss above `ddp`'s, after equal samples; None: it diverged."""
 
     staleness: float | None
     """Mean staleness of an update, in updates; None in modes that do not count it."""
