@@ -36,10 +36,7 @@ Rows hold for all their values. A field that is not here must be equal.
 """
 
 
-NOT_MEASURED: Mapping[str, str] = {
-    "parameter_server": "not run yet",
-    "hogwild": "not run yet",
-}
+NOT_MEASURED: Mapping[str, str] = {}
 """Modes and compressions that change the update and have no row, with the reason."""
 
 
