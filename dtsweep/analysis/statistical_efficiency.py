@@ -36,20 +36,7 @@ Rows hold for all their values. A field that is not here must be equal.
 """
 
 
-NOT_MEASURED: Mapping[str, str] = {
-    "parameter_server": "not run yet",
-    "diloco": "not run yet",
-    "gossip": "not run yet",
-    "federated": "not run yet",
-    "hogwild": "not run yet",
-    "fp16": "not run yet",
-    "bf16": "not run yet",
-    "int4": "not run yet",
-    "sign": "not run yet",
-    "topk": "not run yet",
-    "randomk": "not run yet",
-    "powersgd": "not run yet",
-}
+NOT_MEASURED: Mapping[str, str] = {}
 """Modes and compressions that change the update and have no row, with the reason."""
 
 
