@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def read_only(values: NDArray[Any]) -> Tensor:
-    """A tensor of an array's memory, which nobody writes to: that of Ray's object store."""
+    """A tensor of an array's memory, which nobody writes to, as in Ray's object store."""
     with warnings.catch_warnings():
         # torch has no read-only tensors, and says so.
         warnings.simplefilter("ignore", UserWarning)
