@@ -67,7 +67,7 @@ def test_a_killed_replica_is_named_in_the_row_and_costs_no_attempt(attempts: pd.
     assert row["status"] == "ok"
     assert [*row["dead_replicas"]] in (["shard 0, replica 0"], ["shard 0, replica 1"])
     assert "replica_lost" in row["flags"]
-    # Later trials have all of theirs.
+    # Without replicas nothing is named.
     assert attempts.drop("Shard, a replica")["dead_replicas"].isna().all()
 
 
