@@ -218,7 +218,7 @@ def _counts(mode: SyncMode, point: Point, *, drawn: int) -> tuple[float | None, 
     """
     counted: list[Any] = [None] * point.workers
     distributed.all_gather_object(counted, dict(mode.counters()))
-    dropped = sum(one.get("dropped_steps", 0) for one in counted) * point.samples_per_worker_step
+    dropped = sum(sum(one.get("dropped", ())) for one in counted) * point.samples_per_worker_step
     late = [count for one in counted for count in one.get("staleness", ())]
     return float(np.mean(late)) if late else None, dropped / drawn
 

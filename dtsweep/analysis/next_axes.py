@@ -117,7 +117,8 @@ def _of_straggler(row: Row) -> Iterator[NextAxis]:
             "balance", share, f"deal fewer samples to {row['straggler']}, by measured speed"
         )
     waits_for_all = "staleness" in reads and row.get("staleness") == 0
-    if waits_for_all and not row.get("drop_slowest"):
+    has_replicas = (row.get("replicas") or 1) > 1
+    if waits_for_all and not row.get("drop_slowest") and not has_replicas:
         yield NextAxis(
             "drop_slowest", share, "go on without the last gradients; updates become lossy"
         )

@@ -24,13 +24,10 @@ from dtsweep.analysis.setting_values import (
 )
 from dtsweep.analysis.settings import NODES, Settings, participants_of, settings_of_rows
 from dtsweep.model.setups import Measured, Setups
-from dtsweep.sweep.modes import mode_in_results
+from dtsweep.sweep.modes import PERIODS, mode_in_results
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PERIODS = ("sync_period", "push_period", "pull_period")
-"""Settings that say after how many steps there is an exchange, or a half of one."""
 
 SIZES = ("workers", NODES, "micro_batch", "accumulation", *PERIODS, "slow_rank")
 """Settings with arrays of their own, whose limits the model of the step time knows."""

@@ -28,7 +28,7 @@ TABLE = "statistical_efficiency.json"
 
 SAME_UPDATE = frozenset(
     {"overlap", "bucket_bytes", "node_size", "shards", "reshard", "offload", "compression_coding"}
-    | {"server_device", "balance"}
+    | {"server_device", "replicas", "balance"}
 )
 """Fields of modes and compressions that don't change an update, or hardly do.
 

@@ -93,23 +93,25 @@ class ShardPool:
 def ranks_of_shards(facts: Mapping[int, RankFacts], point: Point) -> list[int]:
     """Ranks next to which a point's shards run, a shard's replicas one after the other.
 
-    The head of shard i is on the node of rank i mod workers, each successor on the next node.
+    The head of shard i is next to rank i mod workers, each successor next to a rank of the next
+    node: on GPUs, each next to another rank as long as there are some.
 
     Args:
         facts: of the ranks of its world.
         point: with `servers` shards, each with `replicas`.
     """
-    first_ranks: dict[str | None, int] = {}
+    ranks_of_nodes: dict[str | None, list[int]] = {}
     for rank in sorted(facts):
-        first_ranks.setdefault(facts[rank].node_id, rank)
-    nodes = list(first_ranks)
+        ranks_of_nodes.setdefault(facts[rank].node_id, []).append(rank)
+    nodes = list(ranks_of_nodes.values())
     ranks = []
     for shard in range(point.servers):
         head = shard % point.workers
-        place = nodes.index(facts[head].node_id)
-        ranks.append(head)
-        following = (nodes[(place + step) % len(nodes)] for step in range(1, point.replicas))
-        ranks += [first_ranks[node] for node in following]
+        (node,) = (number for number, there in enumerate(nodes) if head in there)
+        place = nodes[node].index(head)
+        for step in range(point.replicas):
+            there = nodes[(node + step) % len(nodes)]
+            ranks.append(there[(place + step // len(nodes)) % len(there)])
     return ranks
 
 

@@ -154,10 +154,6 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="{point.compression} needs whole matrices, {point.sync} exchanges pieces of them",
     ),
     Constraint(
-        applies=lambda point, _: point.topology == "exponential" and point.workers < 3,
-        reason="workers={point.workers} have the same neighbours with topology=ring; use that",
-    ),
-    Constraint(
         applies=lambda point, _: (
             point.local_momentum != DEFAULTS["local_momentum"]
             and point.optimizer == "sgd"

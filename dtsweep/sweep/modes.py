@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 from typing import Any
 
@@ -22,13 +23,14 @@ PERIODS = ("sync_period", "push_period", "pull_period")
 
 
 def period_of(fields: Fields) -> int:
-    """Steps after which the pattern of work repeats; a period of None counts as 1.
+    """Steps after which the pattern of work repeats; a period of None, or NaN, counts as 1.
 
     >>> period_of({"push_period": 2, "pull_period": 3}), period_of({"sync_period": None})
     (6, 1)
     """
     periods = (fields.get(name) for name in PERIODS)
-    return math.lcm(*(int(steps) for steps in periods if steps is not None))
+    known = (steps for steps in periods if steps is not None and not math.isnan(steps))
+    return math.lcm(*(int(steps) for steps in known))
 
 
 def latency_column(semantics: str, *, period: int) -> str:
@@ -62,7 +64,9 @@ def _is_asynchronous_server(fields: Fields) -> bool:
 
 def _drawn_workers(fields: Fields) -> int:
     """The nearest whole number; not `round`, which rounds halves to even numbers."""
-    return max(1, int(fields["participation"] * fields["workers"] + 0.5))
+    # By decimal digits: 0.29 × 50 is below 14.5 in binary ones.
+    drawn = Decimal(str(fields["participation"])) * int(fields["workers"])
+    return max(1, int(drawn.quantize(Decimal(1), ROUND_HALF_UP)))
 
 
 def _steps_per_server_update(fields: Fields) -> int:

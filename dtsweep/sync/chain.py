@@ -47,7 +47,7 @@ class Chain:
         """Take the handles in the order of the chain; `first` is the position of the first one."""
         self._living = dict(enumerate(replicas, first))
         self.has_several = len(replicas) > 1
-        """True if it had at the beginning; with one replica no call is repeated."""
+        """True if the chain began with several replicas; with one no call is repeated."""
         self.dead: set[int] = set()
         """Positions of dead replicas; 0 was the head at the beginning."""
 
@@ -65,7 +65,7 @@ class Chain:
             try:
                 return await getattr(head, method).remote(*given, **named)
             except RayActorError as error:
-                self.has_failed(position, error)
+                self.note_failure(position, error)
 
     async def pass_on(self, method: str, *given: Any) -> Any:
         """Do the same for the successors of a replica; None if no successor is left."""
@@ -90,7 +90,7 @@ class Chain:
         position = max(self._living) if of_tail else min(self._living)
         return position, self._living[position]
 
-    def has_failed(self, position: int, error: RayActorError) -> None:
+    def note_failure(self, position: int, error: RayActorError) -> None:
         """Note that a call of a replica has failed, which can then be repeated.
 
         Raises:
@@ -101,9 +101,9 @@ class Chain:
         # One that is unavailable may live, and has perhaps got the call: it gets the same again.
         if isinstance(error, ActorDiedError):
             self._death = error
-            self.bury([position])
+            self.leave_out([position])
 
-    def bury(self, positions: Iterable[int]) -> None:
+    def leave_out(self, positions: Iterable[int]) -> None:
         """Leave out replicas that somebody found dead."""
         for position in positions:
             self._living.pop(position, None)
@@ -128,7 +128,7 @@ class Call:
         if not self.chain.has_several:
             self.given = ()
 
-    def is_repeated(self) -> bool:
+    def repeat_if_dead(self) -> bool:
         """Repeat a call that has ended if its replica has died.
 
         Raises:
@@ -139,7 +139,7 @@ class Call:
         except RayActorError as error:
             if not self.chain.has_several:
                 raise
-            self.chain.has_failed(self._position, error)
+            self.chain.note_failure(self._position, error)
             self._send()
             return True
         return False
@@ -162,6 +162,6 @@ def answers_of(calls: Sequence[Call]) -> list[Any]:
         # In the order in which they end: one may wait for another one that has to be repeated.
         (ended,), _ = ray.wait([*under_way], num_returns=1)
         call = under_way.pop(ended)
-        if call.is_repeated():
+        if call.repeat_if_dead():
             under_way[call.answer] = call
     return list(ray.get([call.answer for call in calls]))

@@ -310,7 +310,7 @@ class ParameterServer(SyncMode):
         """Leave, so that nobody waits for a worker that has ended its window."""
         answers = answers_of([chain.call("leave", self._job.rank) for chain in self._chains])
         for chain, found_dead in zip(self._chains, answers, strict=True):
-            chain.bury(found_dead)
+            chain.leave_out(found_dead)
 
     def counters(self) -> Mapping[str, Any]:
         """Return bytes and number of pushes, each one's staleness, and which were dropped.

@@ -141,9 +141,11 @@ class Shard:
         # A worker calls only the first living replica.
         self._is_head = True
         last_number, last_push = self._last_pushes[rank]
-        if number != last_number:
+        number = number or last_number + 1
+        # A copy of an earlier push, of whose answer the worker has given up, may come late.
+        if number > last_number:
             last_push = asyncio.ensure_future(self._use(rank, pushed, pulled, factor))
-            self._last_pushes[rank] = (last_number + 1, last_push)
+            self._last_pushes[rank] = (number, last_push)
         version, late = await asyncio.shield(last_push)
         await self._reach_tail(version)
         bound = self._point.staleness
@@ -215,9 +217,8 @@ class Shard:
         late = self._version - pulled
         torch.mul(gradient, factor / self._point.workers, out=self._gradient)
         damping = 1 / max(1, late) if self._point.staleness_damping else 1.0
-        self._update(damping)
+        self._update_of({rank: late}, damping=damping)
         self._count(rank)
-        self._pass_on_own({rank: late}, damping=damping)
         version = self._version
         await self._notify()
         return version, late
@@ -253,7 +254,7 @@ class Shard:
         self._chosen.pop(self._begun, None)
         followers = self._peers if self._leads and self._point.drop_slowest else ()
         # Shards that drop gradients have no replicas: these calls need not be repeated.
-        told = [peer.call("choose", self._begun, ranks).answer for peer in followers]
+        choices = [peer.call("choose", self._begun, ranks).answer for peer in followers]
         self._gradient.zero_()
         # In the order of ranks: sums of floats depend on it, results should not.
         for rank in sorted(ranks):
@@ -261,12 +262,11 @@ class Shard:
         self._gradient.div_(len(ranks))
         if self._point.clip_norm is not None:
             self._gradient.mul_(await self._clip_factor(self._point.clip_norm))
-        self._update()
-        self._pass_on_own(dict.fromkeys(ranks, 0))
+        self._update_of(dict.fromkeys(ranks, 0))
         for rank, (_, used) in waiting.items():
             used.set_result(rank in ranks)
         await self._notify()
-        await asyncio.gather(*told)
+        await asyncio.gather(*choices)
 
     async def _clip_factor(self, limit: float) -> float:
         """Factor that clips the mean gradient by its norm over all shards."""
@@ -286,16 +286,19 @@ class Shard:
         if rank in self._clocks:
             self._clocks[rank] += self._point.push_period
 
-    def _pass_on_own(self, late: Mapping[int, int], *, damping: float = 1.0) -> None:
-        """Pass on the update that was just made of pushes of these workers."""
+    def _update_of(self, late: Mapping[int, int], *, damping: float = 1.0) -> None:
+        """Make the update of pushes of these workers, and pass it on."""
         if self._successors.is_empty:
+            self._update(damping)
             return
+        # A copy: the next update needs the tensor, and an optimizer may write to its gradients.
+        gradient = self._gradient.to("cpu", copy=True).numpy()
+        self._update(damping)
         pushes = {rank: (self._last_pushes[rank][0], late[rank]) for rank in late}
         self._pass_on(
             Update(
                 version=self._version,
-                # The next update needs the tensor.
-                gradient=np.array(self._gradient.cpu().numpy()),
+                gradient=gradient,
                 damping=damping,
                 pushes=pushes,
                 squared_norm=self._squared_norms.get(self._version),

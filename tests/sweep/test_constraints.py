@@ -99,15 +99,6 @@ def test_a_mode_carries_a_compression_or_has_its_reason_not_to(mode: str, name: 
     assert impossible(Point(sync=mode, compression=name)) == reason
 
 
-def test_two_workers_have_the_same_neighbours_in_both_topologies() -> None:
-    exponential = Point(workers=2, sync="gossip", topology="exponential")
-    assert impossible(exponential) == (
-        "workers=2 have the same neighbours with topology=ring; use that"
-    )
-    assert impossible(replace(exponential, workers=3)) is None
-    assert impossible(replace(exponential, topology="ring")) is None
-
-
 def test_momentum_of_an_optimizer_without_state() -> None:
     averaged = Point(sync="local_sgd", local_momentum="average")
     assert (
@@ -354,7 +345,6 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="fsdp", compression="topk"), Harness()),
     (Point(sync="tree", compression="int8", compression_coding="zstd"), Harness()),
     (Point(sync="hierarchical", compression="powersgd"), Harness()),
-    (Point(workers=2, sync="gossip", topology="exponential"), Harness()),
     (Point(sync="local_sgd", local_momentum="reset"), Harness()),
     (Point(sync="gossip", workers=2, topology="exponential"), Harness()),
     (Point(overlap=False, bucket_bytes=1), Harness()),

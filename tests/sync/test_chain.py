@@ -34,7 +34,7 @@ OWNER: ContextVar[Process | None] = ContextVar("OWNER", default=None)
 
 
 class Recorded(torch.optim.SGD):
-    """SGD with momentum that keeps each gradient."""
+    """SGD with momentum that keeps a copy of each gradient and overwrites it."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, lr=RATE, momentum=MOMENTUM)
@@ -44,6 +44,8 @@ class Recorded(torch.optim.SGD):
         (parameter,) = self.param_groups[0]["params"]
         self.seen.append(parameter.grad.numpy().copy())
         super().step(closure)
+        # Some optimizers write to their gradients.
+        parameter.grad.zero_()
 
 
 @dataclass(eq=False)
@@ -52,7 +54,7 @@ class Process:
 
     random: np.random.Generator
     unavailable: float = 0.0
-    """Share of the calls whose answers are lost although the replica lives."""
+    """Share of the calls whose connection breaks; they come all the same, perhaps much later."""
 
     shard: Shard = field(default_factory=Shard)
     is_dead: bool = False
@@ -75,6 +77,27 @@ class Process:
     async def _deliver(
         self, name: str, given: Sequence[Any], named: dict[str, Any], *, sender: Process | None
     ) -> Any:
+        is_broken = self.random.random() < self.unavailable
+        late = int(self.random.integers(400)) if is_broken else 0
+        handled = asyncio.create_task(
+            self._handle(name, given, named, sender=sender, late=late), context=Context()
+        )
+        if is_broken:
+            handled.add_done_callback(lambda task: task.cancelled() or task.exception())
+            await self._turns()
+            raise ActorUnavailableError("lost", None)
+        return await handled
+
+    async def _handle(
+        self,
+        name: str,
+        given: Sequence[Any],
+        named: dict[str, Any],
+        *,
+        sender: Process | None,
+        late: int,
+    ) -> Any:
+        await turns(late)
         await self._turns()
         self._check()
         if sender is not None and sender.is_dead and self.random.random() < 0.5:
@@ -88,8 +111,6 @@ class Process:
             self._check()
             raise
         await self._turns()
-        if self.random.random() < self.unavailable:
-            raise ActorUnavailableError("lost", None)
         return answer
 
     async def _turns(self) -> None:
@@ -154,7 +175,7 @@ async def pull(chain: Chain) -> tuple[Vector, int]:
         try:
             values, version = await tail.pull.remote()
         except (ActorDiedError, ActorUnavailableError) as error:
-            chain.has_failed(position, error)
+            chain.note_failure(position, error)
         else:
             return values, version
 
