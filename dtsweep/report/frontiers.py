@@ -123,9 +123,9 @@ class Frontier:
 
     @property
     def short_name(self) -> str:
-        """The name without the meaning of its semantics."""
+        """The name with the semantics alone in place of their title: `local · local_sgd`."""
         title = _FRONTIER_TITLES.get(self.semantics, self.semantics)
-        return title.partition(",")[0] + self.name.removeprefix(title)
+        return self.semantics + self.name.removeprefix(title)
 
     @property
     def alone(self) -> str:

@@ -261,7 +261,7 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
     }
     measured = [name for name in names if pd.notna(point[name])]
     step = "a median step "
-    periods = {name: point.get(name) for name in PERIODS}
+    periods = {name: point[name] for name in PERIODS if pd.notna(point.get(name))}
     latency = latency_column(point["semantics"], period=period_of(periods))
     if latency == "step_mean_s" or pd.isna(point["step_p50_s"]):
         step = "a mean step "

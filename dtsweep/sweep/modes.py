@@ -23,14 +23,13 @@ PERIODS = ("sync_period", "push_period", "pull_period")
 
 
 def period_of(fields: Fields) -> int:
-    """Steps after which the pattern of work repeats; a period of None, or NaN, counts as 1.
+    """Steps after which the pattern of work repeats; a period of None counts as 1.
 
     >>> period_of({"push_period": 2, "pull_period": 3}), period_of({"sync_period": None})
     (6, 1)
     """
     periods = (fields.get(name) for name in PERIODS)
-    known = (steps for steps in periods if steps is not None and not math.isnan(steps))
-    return math.lcm(*(int(steps) for steps in known))
+    return math.lcm(*(int(steps) for steps in periods if steps is not None))
 
 
 def latency_column(semantics: str, *, period: int) -> str:

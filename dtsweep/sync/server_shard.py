@@ -75,22 +75,7 @@ class Shard:
                 it takes sparse gradients alone.
         """
         device = device_of(point)
-        everyone = [
-            nn.Parameter(
-                value if value.is_meta else value.to(device, copy=True),
-                requires_grad=value.requires_grad or not value.is_meta,
-            )
-            for value in parameters
-        ]
-        self._optimizer = make_optimizer(everyone)
-        refuse_sparse_adam(self._optimizer, point.sync)
-        _keep_own(self._optimizer, everyone)
-        if point.staleness_damping and not hasattr(self._optimizer, "param_groups"):
-            raise ValueError(
-                f"{type(self._optimizer).__name__} has no param_groups, so its learning rate can't "
-                "be damped; use staleness_damping=None"
-            )
-        self._parameters = [parameter for parameter in everyone if not parameter.is_meta]
+        self._optimizer, self._parameters = _divided(parameters, make_optimizer, point, device)
         self._make_room(device)
         self._point = point
         shapes = [real_view(parameter).shape for parameter in self._parameters]
@@ -387,6 +372,35 @@ def _done(result: tuple[int, int]) -> asyncio.Future[tuple[int, int]]:
 def device_of(point: Point) -> torch.device:
     """Device of a server's parameters: its process sees one GPU at most."""
     return torch.device("cuda" if point.server_device == "gpu" else "cpu")
+
+
+def _divided(
+    parameters: Sequence[Tensor], make_optimizer: MakeOptimizer, point: Point, device: torch.device
+) -> tuple[Any, list[nn.Parameter]]:
+    """Make the optimizer of a shard; return it with the shard's parameters.
+
+    Args:
+        parameters: as `Shard.reset` has them.
+        make_optimizer: from all parameters of the model.
+        point: of the trial.
+        device: of the shard.
+    """
+    everyone = [
+        nn.Parameter(
+            value if value.is_meta else value.to(device, copy=True),
+            requires_grad=value.requires_grad or not value.is_meta,
+        )
+        for value in parameters
+    ]
+    optimizer = make_optimizer(everyone)
+    refuse_sparse_adam(optimizer, point.sync)
+    _keep_own(optimizer, everyone)
+    if point.staleness_damping and not hasattr(optimizer, "param_groups"):
+        raise ValueError(
+            f"{type(optimizer).__name__} has no param_groups, so its learning rate can't be "
+            "damped; use staleness_damping=None"
+        )
+    return optimizer, [parameter for parameter in everyone if not parameter.is_meta]
 
 
 def _step_at(optimizer: Any, damping: float) -> None:
