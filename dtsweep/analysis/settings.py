@@ -73,6 +73,8 @@ def participants_of(settings: Settings) -> int:
 
     >>> participants_of({"sync": "federated", "workers": 4, "participation": 0.5})
     2
+    >>> participants_of({"sync": "federated", "workers": 4, "participation": None})
+    4
     """
     workers = int(settings["workers"])
     participants = mode_in_results(settings["sync"]).participants

@@ -123,9 +123,9 @@ class Frontier:
 
     @property
     def short_name(self) -> str:
-        """The name with the semantics alone in place of their title: `local · local_sgd`."""
+        """The name without what all titles of semantics say, for example `local · local_sgd`."""
         title = _FRONTIER_TITLES.get(self.semantics, self.semantics)
-        return self.semantics + self.name.removeprefix(title)
+        return title.partition(",")[0].removesuffix(" updates") + self.name.removeprefix(title)
 
     @property
     def alone(self) -> str:

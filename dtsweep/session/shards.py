@@ -6,6 +6,7 @@ A failed shard is named.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,8 +94,8 @@ class ShardPool:
 def ranks_of_shards(facts: Mapping[int, RankFacts], point: Point) -> list[int]:
     """Ranks next to which a point's shards run, a shard's replicas one after the other.
 
-    The head of shard i is next to rank i mod workers, each successor next to a rank of the next
-    node: on GPUs, each next to another rank as long as there are some.
+    The head of shard i is next to rank i mod workers, each successor on the next node, next to the
+    rank there with the fewest replicas so far, if possible not one that has this shard already.
 
     Args:
         facts: of the ranks of its world.
@@ -104,14 +105,19 @@ def ranks_of_shards(facts: Mapping[int, RankFacts], point: Point) -> list[int]:
     for rank in sorted(facts):
         ranks_of_nodes.setdefault(facts[rank].node_id, []).append(rank)
     nodes = list(ranks_of_nodes.values())
+    heads = [shard % point.workers for shard in range(point.servers)]
+    replicas_of_ranks = Counter(heads)
     ranks = []
-    for shard in range(point.servers):
-        head = shard % point.workers
-        (node,) = (number for number, there in enumerate(nodes) if head in there)
-        place = nodes[node].index(head)
-        for step in range(point.replicas):
-            there = nodes[(node + step) % len(nodes)]
-            ranks.append(there[(place + step // len(nodes)) % len(there)])
+    for head in heads:
+        chain = [head]
+        (first,) = (number for number, node in enumerate(nodes) if head in node)
+        for step in range(1, point.replicas):
+            node = nodes[(first + step) % len(nodes)]
+            others = [rank for rank in node if rank not in chain] or node
+            rank = min(others, key=replicas_of_ranks.__getitem__)
+            replicas_of_ranks[rank] += 1
+            chain.append(rank)
+        ranks += chain
     return ranks
 
 

@@ -64,7 +64,7 @@ def _is_asynchronous_server(fields: Fields) -> bool:
 def _drawn_workers(fields: Fields) -> int:
     """The nearest whole number; not `round`, which rounds halves to even numbers."""
     # By decimal digits: 0.29 × 50 is below 14.5 in binary ones.
-    drawn = Decimal(str(fields["participation"])) * int(fields["workers"])
+    drawn = Decimal(str(float(fields["participation"]))) * int(fields["workers"])
     return max(1, int(drawn.quantize(Decimal(1), ROUND_HALF_UP)))
 
 

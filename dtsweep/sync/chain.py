@@ -128,8 +128,8 @@ class Call:
         if not self.chain.has_several:
             self.given = ()
 
-    def repeat_if_dead(self) -> bool:
-        """Repeat a call that has ended if its replica has died.
+    def repeat_if_failed(self) -> bool:
+        """Repeat a call that failed because its replica died or was unavailable; True if so.
 
         Raises:
             RayActorError: the chain has no other replica.
@@ -162,6 +162,6 @@ def answers_of(calls: Sequence[Call]) -> list[Any]:
         # In the order in which they end: one may wait for another one that has to be repeated.
         (ended,), _ = ray.wait([*under_way], num_returns=1)
         call = under_way.pop(ended)
-        if call.repeat_if_dead():
+        if call.repeat_if_failed():
             under_way[call.answer] = call
     return list(ray.get([call.answer for call in calls]))

@@ -75,7 +75,9 @@ class Shard:
                 it takes sparse gradients alone.
         """
         device = device_of(point)
-        self._optimizer, self._parameters = _divided(parameters, make_optimizer, point, device)
+        self._optimizer, self._parameters = _make_optimizer(
+            parameters, make_optimizer=make_optimizer, point=point, device=device
+        )
         self._make_room(device)
         self._point = point
         shapes = [real_view(parameter).shape for parameter in self._parameters]
@@ -127,8 +129,8 @@ class Shard:
         self._is_head = True
         last_number, last_push = self._last_pushes[rank]
         number = number or last_number + 1
-        # A copy of an earlier push, of whose answer the worker has given up, may come late.
-        if number > last_number:
+        # A push that is not the next one is a copy that comes late; nobody waits for its answer.
+        if number == last_number + 1:
             last_push = asyncio.ensure_future(self._use(rank, pushed, pulled, factor))
             self._last_pushes[rank] = (number, last_push)
         version, late = await asyncio.shield(last_push)
@@ -202,7 +204,7 @@ class Shard:
         late = self._version - pulled
         torch.mul(gradient, factor / self._point.workers, out=self._gradient)
         damping = 1 / max(1, late) if self._point.staleness_damping else 1.0
-        self._update_of({rank: late}, damping=damping)
+        self._make_update({rank: late}, damping=damping)
         self._count(rank)
         version = self._version
         await self._notify()
@@ -247,7 +249,7 @@ class Shard:
         self._gradient.div_(len(ranks))
         if self._point.clip_norm is not None:
             self._gradient.mul_(await self._clip_factor(self._point.clip_norm))
-        self._update_of(dict.fromkeys(ranks, 0))
+        self._make_update(dict.fromkeys(ranks, 0))
         for rank, (_, used) in waiting.items():
             used.set_result(rank in ranks)
         await self._notify()
@@ -271,8 +273,13 @@ class Shard:
         if rank in self._clocks:
             self._clocks[rank] += self._point.push_period
 
-    def _update_of(self, late: Mapping[int, int], *, damping: float = 1.0) -> None:
-        """Make the update of pushes of these workers, and pass it on."""
+    def _make_update(self, late: Mapping[int, int], *, damping: float = 1.0) -> None:
+        """Make the update of some pushes, and pass it on.
+
+        Args:
+            late: by worker of a push, how many updates of others it came late.
+            damping: factor of the learning rate.
+        """
         if self._successors.is_empty:
             self._update(damping)
             return
@@ -374,8 +381,12 @@ def device_of(point: Point) -> torch.device:
     return torch.device("cuda" if point.server_device == "gpu" else "cpu")
 
 
-def _divided(
-    parameters: Sequence[Tensor], make_optimizer: MakeOptimizer, point: Point, device: torch.device
+def _make_optimizer(
+    parameters: Sequence[Tensor],
+    *,
+    make_optimizer: MakeOptimizer,
+    point: Point,
+    device: torch.device,
 ) -> tuple[Any, list[nn.Parameter]]:
     """Make the optimizer of a shard; return it with the shard's parameters.
 
@@ -384,6 +395,9 @@ def _divided(
         make_optimizer: from all parameters of the model.
         point: of the trial.
         device: of the shard.
+
+    Raises:
+        ValueError: as `Shard.reset` says.
     """
     everyone = [
         nn.Parameter(

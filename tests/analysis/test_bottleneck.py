@@ -280,6 +280,10 @@ def test_the_axes_of_an_exchange_fit_its_mode(row: dict[str, Any], expected: lis
         ({}, ["balance", "workers", "sync"]),
         ({"balance": "static"}, ["workers", "sync"]),
         ({"sync": "parameter_server", "staleness": 0}, ["drop_slowest", "workers", "staleness"]),
+        (
+            {"sync": "parameter_server", "staleness": 0, "replicas": 2},
+            ["workers", "staleness"],
+        ),
         ({"sync": "local_sgd", "semantics": "local", "sync_period": 8}, ["workers", "sync_period"]),
     ],
 )

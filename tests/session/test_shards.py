@@ -285,6 +285,6 @@ def test_replicas_are_spread_over_the_nodes() -> None:
 
     of = Point(sync="parameter_server", workers=4, shards=2, replicas=3)
     assert ranks_of_shards(on("aabb"), of) == [0, 2, 1, 1, 3, 0]
-    assert ranks_of_shards(on("abca"), of) == [0, 1, 2, 1, 2, 0]
-    assert ranks_of_shards(on("aaaa"), of) == [0, 1, 2, 1, 2, 3]
+    assert ranks_of_shards(on("abca"), of) == [0, 1, 2, 1, 2, 3]
+    assert ranks_of_shards(on("aaaa"), of) == [0, 2, 3, 1, 0, 2]
     assert ranks_of_shards(on("aabb"), replace(of, replicas=1)) == [0, 1]

@@ -135,7 +135,8 @@ def test_a_field_is_unread_exactly_where_the_mode_does_not_declare_it(mode: str)
 
 
 @pytest.mark.parametrize(
-    ("participation", "workers", "drawn"), [(0.5, 5, 3), (0.5, 3, 2), (0.01, 4, 1), (1, 7, 7)]
+    ("participation", "workers", "drawn"),
+    [(0.5, 5, 3), (0.5, 3, 2), (0.01, 4, 1), (1, 7, 7), (0.29, 50, 15)],
 )
 def test_half_a_worker_is_drawn_as_one(participation: float, workers: int, drawn: int) -> None:
     point = Point(sync="federated", workers=workers, participation=participation)

@@ -327,6 +327,17 @@ def test_a_new_head_takes_no_update_that_the_old_one_had_sent() -> None:
     asyncio.run(test())
 
 
+def test_a_late_copy_of_a_push_before_the_reset_takes_no_number_of_a_new_one() -> None:
+    async def test() -> None:
+        one = await replica_of(point(staleness=None))
+        await one.shard.exchange(0, np.ones(SIZE), 0, pulls=False, number=8)
+        for number in range(1, 9):
+            await one.shard.exchange(0, np.full(SIZE, float(number)), 0, pulls=False, number=number)
+        assert np.array_equal(one.seen, [np.full(SIZE, n) / WORKERS for n in range(1, 9)])
+
+    asyncio.run(test())
+
+
 def test_a_replica_answers_with_the_norm_that_its_head_had() -> None:
     async def test() -> None:
         one = await replica_of(point(staleness=0, clip_norm=1.0))
