@@ -12,7 +12,6 @@ answered at once. In order:
     serve           `serve`: the report as a page in a browser
     status          `status`: how far the runs on some results are
     export          `export`: trials for other tools
-    log_to          the process of `run --log-to`
     measure         `run`, `plan` and `doctor`
     script_sweep    the sweep that the options of `script` stand for
     script_file     the sweep file that says the same

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -72,7 +71,6 @@ def carry_out(
     *,
     results: str | None,
     as_json: bool,
-    html: str | None,
     try_all: bool,
     **options: Any,
 ) -> NoReturn:
@@ -83,7 +81,6 @@ def carry_out(
         candidates: its points.
         results: where they are stored; None is the default folder.
         as_json: print the report as JSON values.
-        html: file of a page that is kept fresh; None for none.
         try_all: measure what is expected to run out of device memory, too.
         options: the other fields of `dtsweep.driver.planned.Options`.
     """
@@ -97,8 +94,7 @@ def carry_out(
         results = results_of(sweep, in_process=options["in_process"])
     place = absolute_place(results)
     try:
-        with _page(html, place):
-            tally = execute(sweep, candidates, Options(results=place, **options))
+        tally = execute(sweep, candidates, Options(results=place, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
         _say_interrupted(options["rerun"])
         sys.exit(130)
@@ -130,15 +126,6 @@ def carry_out(
             question = None
         print_results(place, as_json=as_json, question=question)
     sys.exit(tally.exit_code)
-
-
-def _page(html: str | None, results: str) -> AbstractContextManager[None]:
-    """Keep a page fresh while the context lasts, if there is to be one."""
-    if html is None:
-        return nullcontext()
-    from dtsweep.page.live import page_kept_fresh
-
-    return page_kept_fresh(results, Path(html), tell)
 
 
 @click.command()

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dtsweep.plan.prices import Prices
-    from dtsweep.trackers.destinations import Destination
 
 
 class FiniteRange(click.FloatRange):
@@ -54,20 +53,6 @@ class Share(click.ParamType[float]):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a share, such as 3% or 0.03", param, ctx)
         return number
-
-
-class TrackerPlace(click.ParamType["Destination"]):
-    """A tracker and a place in it, such as mlflow:URI."""
-
-    name = "tracker"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Destination:
-        """Read a destination."""
-        from dtsweep.trackers.destinations import destination_of
-
-        return destination_of(str(super().convert(value, param, ctx)))
 
 
 sweep_argument = click.argument("sweep", metavar="SWEEP.py")
@@ -188,18 +173,9 @@ _RUN_OPTIONS = (
         "--profile", is_flag=True, help="Store a trace of some steps of each world's first trial."
     ),
     click.option(
-        "--html", metavar="FILE", help="Keep the report in this HTML page, while it runs and after."
-    ),
-    click.option(
         "--in-process",
         is_flag=True,
         help="One worker in this process, without Ray: for a debugger.",
-    ),
-    click.option(
-        "--log-to",
-        type=TrackerPlace(),
-        metavar="TRACKER:PLACE",
-        help="Also send each trial to mlflow:URI, wandb:FOLDER or tensorboard:FOLDER.",
     ),
     json_option,
 )

@@ -125,7 +125,7 @@ def script(
 def _refuse_options_of_a_run(options: dict[str, Any]) -> None:
     """Take the options that a plan has no use for out of these; refuse them if they were given."""
     del options["node_timeout_s"]
-    for name in ("in_process", "profile", "max_hours", "max_cost_usd", "log_to", "html"):
+    for name in ("in_process", "profile", "max_hours", "max_cost_usd"):
         if options.pop(name) not in (None, False):
             option = name.removesuffix("_usd").replace("_", "-")
             raise SweepError(f"--plan is the plan of a run on Ray; leave --{option} out")

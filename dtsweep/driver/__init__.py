@@ -14,8 +14,6 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     budget          limits of time and money, and what is spent of them
     cost_words      what the nodes of a run cost, in lines for the user
     run_writer      the record of a run in its results, written while the run lives
-    python_process  processes of Python next to a run
-    tracker_feed    a process that sends trials to a tracker while they are measured
     planned         a run that is planned: options, results so far, its recorder, its time
     supply          batches of trials for the queue, as the policy asks for more
     signals         signals that end a run

@@ -20,7 +20,6 @@ from dtsweep.plan.policy import Rows, Spent
 from dtsweep.plan.prices import Prices
 from dtsweep.results.outbox import Outbox
 from dtsweep.sweep.settings import Sweep
-from dtsweep.trackers.destinations import Destination
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +40,6 @@ class Options:
 
     max_cost_usd: float | None = None
     """USD of all runs of the results after which the run ends; None: unlimited."""
-
-    log_to: Destination | None = None
-    """Tracker to which trials are sent while the run measures; None: none."""
 
     @property
     def harness(self) -> str:

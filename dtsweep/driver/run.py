@@ -16,7 +16,6 @@ from dtsweep.driver.progress import Progress
 from dtsweep.driver.run_folders import remove_left_folders
 from dtsweep.driver.run_writer import RunWriter
 from dtsweep.driver.tally import RunTally
-from dtsweep.driver.tracker_feed import TrackerFeed
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.plan.batches import Batches, columns_read
 from dtsweep.plan.prices import prices_of
@@ -28,7 +27,6 @@ from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.settings import Sweep, of_one_launch
 from dtsweep.text import count_of, usd
-from dtsweep.trackers.destinations import destination_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +82,6 @@ def run(  # noqa: PLR0913  # options of the command line, by keyword
     prices: str | Path | None = None,
     price: float | None = None,
     max_cost: float | None = None,
-    log_to: str | None = None,
 ) -> pd.DataFrame:
     """Run what is not yet in the results and return one row per trial, as `dtsweep.load` does.
 
@@ -102,8 +99,6 @@ def run(  # noqa: PLR0913  # options of the command line, by keyword
         price: USD of every node for an hour, in place of `prices`.
         max_cost: USD of all runs of these results after which the run ends; the same call with more
             goes on.
-        log_to: a tracker that also gets each trial: `mlflow:URI`, `wandb:FOLDER` or
-            `tensorboard:FOLDER`. Where it fails, the run goes on without it.
 
     Raises:
         SweepError: the sweep or the results can't be used.
@@ -122,7 +117,6 @@ def run(  # noqa: PLR0913  # options of the command line, by keyword
         max_hours=max_hours,
         prices=prices_of(prices, price),
         max_cost_usd=max_cost,
-        log_to=None if log_to is None else destination_of(log_to),
     )
     tally = execute(sweep, candidates(sweep), options)
     if tally.storage_error is not None:
@@ -154,8 +148,6 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
                 "the goal asks for a cost, and nodes have no price: add --prices FILE, or "
                 "--price USD for a node for an hour"
             )
-    if options.log_to is not None:
-        options.log_to.check()
     remove_left_folders()
     results = Results(options.results)
     progress = Progress(axes=sweep.axes)
@@ -189,7 +181,7 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
             return _nothing_run(planned)
         planned = replace(planned, record=record)
         record.node_account = planned.record_of_nodes
-        return _logged(planned, record)
+        return _carried_out(planned, record)
 
 
 def _planned(
@@ -242,29 +234,10 @@ def _earlier_cost(results: Results, options: Options, progress: Progress) -> flo
 
 def _nothing_run(planned: PlannedRun) -> RunTally:
     """Store what is skipped, where all else is done."""
-    if planned.options.log_to is not None:
-        planned.progress.say(
-            "nothing runs, so nothing is sent; dtsweep export sends what is stored"
-        )
     if planned.options.profile:
         planned.progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
     tally = planned.recorder(planned.sweep).tally
     planned.outbox.close()
-    return tally
-
-
-def _logged(planned: PlannedRun, record: RunWriter) -> RunTally:
-    """Have the plan measured, and its trials sent to a tracker if there is one."""
-    options = planned.options
-    if options.log_to is None:
-        return _carried_out(planned, record)
-    feed = TrackerFeed(options.log_to, options.results, planned.progress.say)
-    feed.start(planned.sweep.axes)
-    tally = None
-    try:
-        tally = _carried_out(planned, record)
-    finally:
-        feed.end(tally)
     return tally
 
 

@@ -9,7 +9,6 @@ Readers; opens no connection but that of `serve`. In reading order:
     markup          parts of a page as HTML
     document        the whole HTML text: template, style, scripts, data, policy
     page            the page of some results, redacted and written whole
-    live            keeps the page fresh while a run measures, in a process of its own
     serve           serves the page to browsers of this machine
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
@@ -12,7 +12,6 @@ from typing import Protocol
 from dtsweep.errors import (
     StorageError,
     SweepError,
-    did_you_mean,
     error_line,
     without_credentials,
 )
@@ -113,35 +112,12 @@ class Destination:
         return tracker
 
 
-def destination_of(text: str) -> Destination:
-    """Read a destination of `--log-to`.
-
-    >>> destination_of("mlflow:http://localhost:5000")
-    Destination(tracker='mlflow', out='http://localhost:5000')
-
-    Raises:
-        SweepError: it names no tracker.
-    """
-    name, _, out = text.partition(":")
-    if name not in TRACKERS:
-        raise SweepError(
-            f"--log-to {text!r} names no tracker; {did_you_mean(name, TRACKERS)}, such as "
-            "mlflow:http://HOST:5000, wandb:FOLDER or tensorboard:FOLDER"
-        )
-    if not out and not TRACKERS[name].has_default:
-        raise SweepError(f"--log-to {text!r} needs a place: --log-to {name}:{TRACKERS[name].place}")
-    return Destination(tracker=name, out=out or None)
-
-
-def send_trials(
-    export: Export, tracker: Tracker, *, sent: Callable[[ExportedTrial], object] | None = None
-) -> int:
+def send_trials(export: Export, tracker: Tracker) -> int:
     """Send the trials that the tracker does not have; return how many were sent.
 
     Args:
         export: the trials.
         tracker: where they go.
-        sent: called after each trial.
 
     Raises:
         StorageError: the tracker fails; trials before that are sent.
@@ -152,11 +128,8 @@ def send_trials(
         tracker.describe(export)
         for trial in new:
             tracker.send(trial)
-            if not tracker.has(trial):
-                continue
-            count += 1
-            if sent is not None:
-                sent(trial)
+            if tracker.has(trial):
+                count += 1
     except Exception as error:
         raise StorageError(f"{tracker.place} fails: {error_line(error)}") from error
     return count
