@@ -23,6 +23,7 @@ from dtsweep.report.tables import (
     mark_columns,
     measured_columns,
     objective_columns,
+    plain_headers,
     reason_columns,
     recommendation_columns,
     scaling_columns,
@@ -51,6 +52,8 @@ _COLOURS = ("blue", "red", "green", "magenta", "cyan", "yellow")
 """Of the markers of frontiers, in turn."""
 _FRONTIERS_SHOWN = 5
 _REASONS_SHOWN = 8
+_NEEDED = ("step\nms", "samples\n/s", "mark")
+"""Columns of a table of points for which there is room at any width."""
 _ADVICE_SHOWN = 2
 
 
@@ -73,7 +76,7 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
         if content.frontier_answer:
             say(console, content.frontier_answer, style="bold green")
         _print_advice(content, console=console, show_all=show_all)
-    for doubt in content.doubts:
+    for doubt in (*content.unsound, *content.doubts):
         say(console, doubt, style="yellow")
     _print_sketch(content, console=console)
     if show_all:
@@ -216,12 +219,19 @@ def _print_frontiers(
     tables = []
     if with_points:
         tables = _tables_of(with_points, content, console=console, show_all=show_all)
+    narrow = ""
+    if tables and not show_all:
+        left_out = {name: [] for table in tables[1:] for name in table if name not in tables[0]}
+        narrow = ", ".join(plain_headers(left_out))
+        tables = tables[:1]
     for frontier in frontiers:
         say(console, f"\n{frontier.title}", style="bold")
         if frontier in with_points:
             _print_frontier(frontier, tables, console=console, show_all=show_all)
         else:
             say(console, frontier.empty_because)
+    if narrow:
+        say(console, f"Without room here: {narrow}.", style="dim")
 
 
 def _print_frontier(
@@ -290,7 +300,8 @@ def _tables_of(
     tables of their own.
 
     Returns:
-        tables of header to cell, a row for each point, with the index of the points.
+        tables of header to cell, a row for each point, with the index of the points; without
+        `show_all` the first is shown.
     """
     import pandas as pd
 
@@ -312,11 +323,10 @@ def _tables_of(
     columns |= mark_columns(rows, recommended) | limit_columns(bounds) | amount_columns(rows)
     columns |= share_columns(rows)
     doubt = caution_columns(rows["caution"].to_list())
-    tables = tables_that_fit(keys, columns, doubt, console=console)
+    needed = {*_NEEDED, *objective_columns(rows, content.objectives)}
+    tables = tables_that_fit(keys, columns, doubt, console=console, needed=needed)
     if show_all:
         tables.append({**keys, **reason_columns(bounds), **doubt})
-    else:
-        tables = tables[:1]
     return [pd.DataFrame(table, index=rows.index) for table in tables]
 
 

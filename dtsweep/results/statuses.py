@@ -66,6 +66,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "deal other shares, and no window could follow",
         "replica_lost": "a replica of a shard died, and its chain went on without it: "
         "`dead_replicas` says which",
+        "same_samples": "all workers load the same samples, so a step has fewer than are counted: "
+        "`gradients_reason` names the remedy",
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
         "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ "
         "in their samples",
@@ -103,11 +105,20 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """Flags with the doubt that each casts on a row's numbers: a closed set."""
 
-CAUTIONS = ("implausible", "drift", "unstable", "stalled", "slow_start")
+ABOVE_LINEAR = "above_linear"
+"""Caution, not a flag: a speed-up that is more than the number of workers explains."""
+
+CAUTIONS = (
+    *("implausible", "same_samples", ABOVE_LINEAR),
+    *("drift", "unstable", "stalled", "slow_start"),
+)
 """Flags of numbers that can't be true, and of a window unlike the rest of the job.
 
 A report shows them next to the numbers.
 """
+
+UNSOUND = ("implausible", "same_samples")
+"""Cautions with which a point is never recommended."""
 
 PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
     {

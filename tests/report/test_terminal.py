@@ -91,6 +91,24 @@ def test_a_row_of_the_frontier_has_all_its_figures() -> None:
     assert lines[header - 1].split() == ["global", "step", "samples", "memory", "tokens"]
 
 
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_the_rate_and_the_mark_have_room_at_any_width_and_what_has_none_is_named(
+    width: int,
+) -> None:
+    names = ("gradient_accumulation_steps", "per_device_train_batch_size")
+    rows = [
+        {"point_id": str(size), "samples_per_s": 80 + size, "step_p50_s": size / 90}
+        | {f"workload_args.{name}": size for name in names}
+        | {"micro_batch": size, "global_batch": size, "memory_peak_bytes": 2**30}
+        for size in (1, 2)
+    ]
+    table = printed(trials(*rows, flags=["drift"]), width=width, show_all=False).split("Frontier")[1]
+    head = [line for line in table.splitlines() if "/s" in line]
+    assert head[0].split()[-3:] == ["/s", "mark", "caution"] or width == 140
+    assert ("Without room here: " in table) is (width < 140)
+    assert ("gradient_accumulation_steps" in table.split("Without room")[-1]) is (width == 60)
+
+
 def test_lossy_points_have_a_column_of_their_error_at_80_columns() -> None:
     lossy = {"semantics": "lossy", "samples_per_s": 80, "step_p50_s": 0.05, "compression": "topk"}
     rows = [
