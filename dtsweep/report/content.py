@@ -26,7 +26,7 @@ from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.advice import advice_on, frontier_answer, limits_on, recommended_in
 from dtsweep.report.doubts import conditions_on, doubts_on, unsound_doubts
 from dtsweep.report.frontiers import Frontier, frontiers_of
-from dtsweep.report.labels import model_columns, point_label, varying_columns
+from dtsweep.report.labels import model_columns, point_key, point_label, varying_columns
 from dtsweep.report.notes import notes_on
 from dtsweep.report.scaling_words import scaling_sentences
 from dtsweep.text import count_of
@@ -259,6 +259,8 @@ def content_of(
     )
     selected = study.where(where)
     ladders = _scaling(selected, label_columns)
+    worth = _worth(selected, ladders)
+    bounds = _without_workers(bounds, ladders, worth)
     recommended, why_none = recommended_in(study, where=where, compare_models=compare_models)
     return Content(
         study=study,
@@ -275,7 +277,7 @@ def content_of(
         frontiers=frontiers,
         hypervolume=hypervolume(points, minimize=minimize, maximize=maximize),
         scaling=ladders,
-        worth=_worth(selected, ladders),
+        worth=worth,
         unsound=unsound_doubts(study),
         doubts=[*conditions, *doubts_on(study, points, varying=varying)],
         notes=notes_on(study, points, compare_models=compare_models),
@@ -371,11 +373,30 @@ def _worth(study: Study, scaling: Sequence[Scaling]) -> Worth:
         sentence = (
             f"Not asked of {groups:,} groups; dtsweep.analysis.worthwhile and laws answer for each."
         )
-        nothing = pd.DataFrame(columns=["verdict", "reason"])
+        nothing = pd.DataFrame(columns=["group", "verdict", "pays_to", "reason"])
         return Worth(worthwhile=nothing, laws=nothing, sentences=[sentence])
     pays = worthwhile(study)
     fits = laws(study)
     return Worth(worthwhile=pays, laws=fits, sentences=scaling_sentences(pays, fits))
+
+
+def _without_workers(
+    bounds: pd.DataFrame, ladders: Sequence[Scaling], worth: Worth
+) -> pd.DataFrame:
+    """Leave the advice to try more workers out, at points from where on one more doesn't pay."""
+    import pandas as pd
+
+    known = worth.worthwhile.dropna(subset=["pays_to"])
+    steps = [part.rows for part in ladders if part.per == "worker"]
+    if known.empty or not steps:
+        return bounds
+    rows = pd.concat(steps).merge(known[["group", "pays_to"]], on="group")
+    names = {point_key(row) for row in rows[rows["workers"] >= rows["pays_to"]].to_dict("records")}
+    kept = [
+        [axis for axis in row["next_axes"] if axis.axis != "workers" or point_key(row) not in names]
+        for row in bounds.to_dict("records")
+    ]
+    return bounds.assign(next_axes=pd.Series(kept, index=bounds.index, dtype=object))
 
 
 def _unmeasured(trials: pd.DataFrame) -> pd.DataFrame:

@@ -309,7 +309,7 @@ def _implausible_doubt(trials: pd.DataFrame, varying: Sequence[str]) -> str:
     if hidden:
         lines.append(f"  {count_of(hidden, 'more trial')}: the column implausible has them")
     count = count_of(len(implausible), "trial")
-    first = f"Implausible: numbers of {count} can't all be true; --all shows what they beat."
+    first = f"Implausible: numbers of {count} can't all be true."
     return "\n".join([first, *lines])
 
 

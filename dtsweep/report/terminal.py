@@ -227,17 +227,23 @@ def _print_frontiers(
     for frontier in frontiers:
         say(console, f"\n{frontier.title}", style="bold")
         if frontier in with_points:
-            _print_frontier(frontier, tables, console=console, show_all=show_all)
+            _print_frontier(frontier, tables, narrow=narrow, console=console, show_all=show_all)
         else:
             say(console, frontier.empty_because)
-    if narrow:
-        say(console, f"Without room here: {narrow}.", style="dim")
 
 
 def _print_frontier(
-    frontier: Frontier, tables: Sequence[pd.DataFrame], *, console: Console, show_all: bool
+    frontier: Frontier,
+    tables: Sequence[pd.DataFrame],
+    *,
+    narrow: str,
+    console: Console,
+    show_all: bool,
 ) -> None:
-    """Print one frontier; `show_all` also prints its dominated points."""
+    """Print one frontier; `show_all` also prints its dominated points.
+
+    `narrow` names the columns that the terminal has no room for.
+    """
     best = _best_of(frontier, show_all=show_all)
     dominated = frontier.dominated
     _print_points(frontier, best, tables, console=console)
@@ -247,10 +253,12 @@ def _print_frontier(
     sentences = []
     if named:
         sentences.append(f"{', '.join(named)}.")
-    if not show_all:
-        sentences.append(frontier.alone)
+    if frontier.alone and not show_all:
+        sentences.append(f"{frontier.alone}: --all shows them.")
     if len(dominated) and not show_all:
         sentences.append(f"{frontier.dominated_count} not shown: --all shows them.")
+    if narrow:
+        sentences.append(f"Without room here: {narrow}.")
     if any(sentences):
         say(console, " ".join(filter(None, sentences)))
     if len(dominated) and show_all:

@@ -246,7 +246,7 @@ def test_points_with_one_worker_of_a_mode_that_changes_the_update_are_not_shown_
     assert found.shown["point_id"].to_list() == ["large"]
     assert (
         found.alone
-        == "1 point with one worker, where exact updates cost no exchange: --all shows them"
+        == "1 point with one worker, where exact updates cost no exchange"
     )
     (lonely,) = content_of(trials(alone)).frontiers
     assert (lonely.shown["point_id"].to_list(), lonely.alone) == (["fast"], "")
