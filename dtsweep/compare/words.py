@@ -39,8 +39,8 @@ def comparison_json(compared: RunComparison, *, threshold: float) -> dict[str, A
     """Give a comparison as JSON values; unknown is None.
 
     Returns:
-        `verdict` (a code of `RunVerdict`), `words` (the verdict in a sentence), `grew` (the parts of
-        the step that grew in slower points, a sentence each), `threshold`, `unit`
+        `verdict` (a code of `RunVerdict`), `words` (the verdict in a sentence), `grew` (a sentence
+        for each part of the step that grew in slower points), `threshold`, `unit`
         (what counts as one draw: launch or run), `comparisons` (how many could be tested: the size
         of the family), `rows` (of `dtsweep.compare.regressions`, each with `label`), `broken`
         (points that ran and don't: `point_id`, `label`, `status`, `reason`), `only_base` and

@@ -60,6 +60,7 @@ def bar_trace(
         **more,
     }
 
+
 _FEW = 8
 """Rows that are lower than the title of their axis is long."""
 

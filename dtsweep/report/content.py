@@ -29,6 +29,7 @@ from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import model_columns, point_key, point_label, varying_columns
 from dtsweep.report.notes import notes_on
 from dtsweep.report.scaling_words import scaling_sentences
+from dtsweep.sweep.goal import Goal
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -261,7 +262,10 @@ def content_of(
     ladders = _scaling(selected, label_columns)
     worth = _worth(selected, ladders)
     bounds = _without_workers(bounds, ladders, worth)
-    recommended, why_none = recommended_in(study, where=where, compare_models=compare_models)
+    goal = study.goal
+    if len((*minimize, *maximize)) == 1:
+        goal = Goal(minimize=next(iter(minimize), None), maximize=next(iter(maximize), None))
+    recommended, why_none = recommended_in(study, goal, where=where, compare_models=compare_models)
     return Content(
         study=study,
         varying=varying,

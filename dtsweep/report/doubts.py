@@ -122,12 +122,12 @@ def unsound_doubts(study: Study) -> list[str]:
             f"Same samples: each step of {_names(rows, varying)} has fewer samples than are "
             f"counted{_because(reason)}. Not recommended."
         )
-    for row in far_above_linear(points).to_dict("records"):
-        doubts.append(
-            f"Too fast: {trial_label(row, varying)} has {row['times']:.3g} times the samples/s of "
-            f"workers={row['base']}, far above {row['workers'] / row['base']:g} times. One of the "
-            "two is wrong: check both before you use either."
-        )
+    doubts += [
+        f"Too fast: {trial_label(row, varying)} has {row['times']:.3g} times the samples/s of "
+        f"workers={row['base']}, far above {row['workers'] / row['base']:g} times. One of the two "
+        "is wrong: check both before you use either."
+        for row in far_above_linear(points).to_dict("records")
+    ]
     doubts += _unlike_repeats(study.trials, varying)
     unknown = points[points["samples_per_s"].isna() & points["samples_reason"].notna()]
     for reason, rows in unknown.groupby("samples_reason", sort=False):

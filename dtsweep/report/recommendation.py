@@ -45,9 +45,7 @@ _SHOWN = 3
 """Number of points to name, of several."""
 
 
-def print_all(
-    recommendations: Sequence[Recommendation], *, study: Study, console: Console
-) -> None:
+def print_all(recommendations: Sequence[Recommendation], *, study: Study, console: Console) -> None:
     """Print recommendations, each with the code to use it.
 
     Args:
@@ -198,8 +196,8 @@ def as_json(recommendation: Recommendation, *, unsound: Sequence[str] = ()) -> d
         `dtsweep.inference.verdicts.Answer`), `is_decided`, `zone`, `confidence`, `others` and
         `alternatives` (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible`
         (counts of points left out), `undecided` (rows of points at a limit of the condition),
-        `unmeasured` (what the unknown ones lack), `drift`, and `unsound`: texts on the points of the
-        results that are not recommended as sound.
+        `unmeasured` (what the unknown ones lack), `drift`, and `unsound`: texts on the points of
+        the results that are not recommended as sound.
     """
     code = _code_of(recommendation.point)
     goal = {

@@ -81,9 +81,9 @@ def narrow(sweep: Sweep, settings: Mapping[str, list[Scalar]]) -> Sweep:
 def parse_setting(text: str, *, option: str = "--set") -> tuple[str, list[Scalar]]:
     """Read `axis=v1,v2`: numbers, true, false and none are what they look like, the rest is text.
 
-    A comma between brackets, braces, parentheses or quotes is part of a value; quotes around a whole
-    value are left out. Values of environment variables are text as it stands, and `none` as the
-    value of an argument is.
+    A comma between brackets, braces, parentheses or quotes is part of a value. Quotes around a
+    whole value are left out. Values of environment variables are text as it stands, and `none` as
+    the value of an argument is.
 
     >>> parse_setting("staleness=0,none"), parse_setting("env.OMP_DYNAMIC=true")
     (('staleness', [0, None]), ('env.OMP_DYNAMIC', ['true']))

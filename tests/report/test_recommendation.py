@@ -351,7 +351,9 @@ def test_samples_that_all_workers_load_are_counted_twice_and_not_recommended() -
 
 def test_a_rate_far_above_linear_is_doubted_before_the_answer_and_in_it() -> None:
     first, second = said(launches("a", 1, workers=1), launches("b", 47, workers=4)).splitlines()[:2]
-    assert first.startswith("Too fast: ddp workers=4 has 46.9 times the samples/s of workers=1, far")
+    assert first.startswith(
+        "Too fast: ddp workers=4 has 46.9 times the samples/s of workers=1, far"
+    )
     assert second.startswith("Doubtful, its rate is far above linear: take ddp workers=4: ")
     superlinear = said(launches("a", 10, workers=1), launches("b", 50, workers=4))
     assert superlinear.startswith("Take ddp workers=4: ")

@@ -102,7 +102,9 @@ def test_the_rate_and_the_mark_have_room_at_any_width_and_what_has_none_is_named
         | {"micro_batch": size, "global_batch": size, "memory_peak_bytes": 2**30}
         for size in (1, 2)
     ]
-    table = printed(trials(*rows, flags=["drift"]), width=width, show_all=False).split("Frontier")[1]
+    table = printed(trials(*rows, flags=["drift"]), width=width, show_all=False).split("Frontier")[
+        1
+    ]
     (head,) = [line.split() for line in table.splitlines() if "/s" in line]
     assert {"/s", "mark", "caution"} <= set(head)
     assert [line.split()[-2:] for line in table.splitlines()][5] == ["R", "drift"] or width > 60
@@ -299,7 +301,9 @@ def test_intervals_within_one_launch_are_called_so() -> None:
         "how far launches differ." in said
     )
     assert "within one launch for 1 of 2 points" in printed(trials(one, again, other))
-    assert "half of the 95 % interval over launches, in brackets are its ends." in printed(trials(one, again))
+    assert "half of the 95 % interval over launches, in brackets are its ends." in printed(
+        trials(one, again)
+    )
 
 
 def test_one_launch_that_borrows_the_spread_of_others_is_called_so() -> None:
@@ -383,10 +387,7 @@ def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_
     assert set(last) == {"implausible"}
     assert "Highest throughput (implausible): 1.9" in table
     said = " ".join(table.split())
-    assert (
-        "Implausible: numbers of 1 trial can't all be true. "
-        f"ddp workers=2: {words}" in said
-    )
+    assert f"Implausible: numbers of 1 trial can't all be true. ddp workers=2: {words}" in said
     assert (
         next(line for line in scaling.splitlines() if "1 → 2" in line).split()[-1] == "implausible"
     )
