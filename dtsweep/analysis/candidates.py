@@ -67,9 +67,9 @@ def with_candidates(
     Returns:
         The points with `is_allowed`, by semantics; `is_implausible`, whether their numbers
         contradict each other or count samples twice; `is_unknown`, whether what is asked for was
-        not measured; `condition_verdict`, one of `ConditionVerdict`; `is_at_limit`, whether they meet the
-        condition only because the zone loosens its limits; `is_met`, whether they meet it by that
-        verdict or by their means; `is_candidate`. A point that misses the condition by its interval
+        not measured; `condition_verdict`, one of `ConditionVerdict`; `is_at_limit`, whether they
+        meet the condition only because the zone loosens its limits; `is_met`, whether they meet it
+        by that verdict or by their means; `is_candidate`. A point that misses the condition by its interval
         is not a candidate; one that may meet it is.
     """
     met = condition.holds(points)

@@ -26,8 +26,8 @@ def report_json(content: Content) -> dict[str, Any]:
         (settings that all points share), `recommendations` (those of
         `dtsweep.report.recommendation`, for the highest throughput) with `advice` (the sentences of
         each, or why there is none), `unsound`, `doubts`, `limits`, `worth` and `notes` (texts),
-        `bottlenecks` (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`, `update_kind`,
-        `model_digest`, and the words of each: `words`, `undecided`, `alone`, `dominated`,
+        `bottlenecks` (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`,
+        `update_kind`, `model_digest`, and the words of each: `words`, `undecided`, `alone`, `dominated`,
         `efficiency`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `laws` and
         `canaries` (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it),
         `differences` (rows of `difference` between the highest throughput of each frontier,
