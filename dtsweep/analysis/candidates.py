@@ -69,8 +69,8 @@ def with_candidates(
         contradict each other or count samples twice; `is_unknown`, whether what is asked for was
         not measured; `condition_verdict`, one of `ConditionVerdict`; `is_at_limit`, whether they
         meet the condition only because the zone loosens its limits; `is_met`, whether they meet it
-        by that verdict or by their means; `is_candidate`. A point that misses the condition by its interval
-        is not a candidate; one that may meet it is.
+        by that verdict or by their means; `is_candidate`. A point that misses the condition by its
+        interval is not a candidate; one that may meet it is.
     """
     met = condition.holds(points)
     is_known = met.notna() & points[objective.name].notna()

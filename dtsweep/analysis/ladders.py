@@ -82,7 +82,9 @@ def far_above_linear(points: pd.DataFrame) -> pd.DataFrame:
     known = points.dropna(subset=["samples_per_s", "workers"])
     same = [name for name in setting_columns(points) if name not in _BATCH_SHAPE]
     rows = _grouped_points(known, same=[*same, "model_digest", "env_id"], size="workers")
-    bases = rows.groupby("group")[[f"samples_per_s{end}" for end in ENDS]].transform("first")
+    # Not `transform("first")`, which takes the first value that is not null.
+    bases = rows.drop_duplicates("group").set_index("group").loc[rows["group"]]
+    bases = bases.set_axis(rows.index)
     least = rows["samples_per_s_low"].fillna(rows["samples_per_s"])
     most = bases["samples_per_s_high"].fillna(bases["samples_per_s"])
     is_far = least / most > FAR_ABOVE_LINEAR * rows["workers"] / rows["base"]

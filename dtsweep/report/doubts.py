@@ -116,7 +116,7 @@ def unsound_doubts(study: Study) -> list[str]:
             f"{_because(reason)}. Start the process group in the script, and wrap the model "
             "(docs/own-loops.md). They are not recommended."
         )
-    same = points[has_caution(points, ["same_samples"])]
+    same = points[has_caution(points, ["same_batches"])]
     for reason, rows in same.groupby("gradients_reason", dropna=False, sort=False):
         doubts.append(
             f"Same samples: each step of {_names(rows, varying)} has fewer samples than are "

@@ -66,8 +66,6 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "deal other shares, and no window could follow",
         "replica_lost": "a replica of a shard died, and its chain went on without it: "
         "`dead_replicas` says which",
-        "same_samples": "all workers load the same samples, so a step has fewer than are counted: "
-        "`gradients_reason` names the remedy",
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
         "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ "
         "in their samples",
@@ -77,6 +75,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "limits it",
         "bf16_emulated": "the GPU has no bf16 in hardware (compute capability below 8.0), "
         "so times are those of an emulation",
+        "same_batches": "workers that exchange their gradients loaded the same batches: the "
+        "DataLoader needs a DistributedSampler",
         "shared_gpu": "other processes used the device",
         "power_limit_left": "the device may still have the power limit of a trial that was killed: "
         "see the log",
@@ -109,7 +109,7 @@ ABOVE_LINEAR = "above_linear"
 """Caution, not a flag: a speed-up that is more than the number of workers explains."""
 
 CAUTIONS = (
-    *("implausible", "same_samples", ABOVE_LINEAR),
+    *("implausible", "same_batches", ABOVE_LINEAR),
     *("drift", "unstable", "stalled", "slow_start"),
 )
 """Flags of numbers that can't be true, and of a window unlike the rest of the job.
@@ -117,7 +117,7 @@ CAUTIONS = (
 A report shows them next to the numbers.
 """
 
-UNSOUND = ("implausible", "same_samples")
+UNSOUND = ("implausible", "same_batches")
 """Cautions with which a point is never recommended."""
 
 PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(

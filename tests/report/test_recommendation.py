@@ -339,7 +339,7 @@ def test_workers_that_exchange_nothing_are_named_with_a_remedy_and_not_offered()
 
 def test_samples_that_all_workers_load_are_counted_twice_and_not_recommended() -> None:
     reason = "all workers loaded the same batches; give the DataLoader a DistributedSampler"
-    same = launches("b", 198, workers=2, flags=["same_samples"], gradients_reason=reason)
+    same = launches("b", 198, workers=2, flags=["same_batches"], gradients_reason=reason)
     text = said(launches("a", 100, workers=1), same)
     assert text.startswith(
         "Same samples: each step of ddp workers=2 has fewer samples than are counted: "
