@@ -80,6 +80,8 @@ def far_above_linear(points: pd.DataFrame) -> pd.DataFrame:
         other settings) and `times` (their rate over the rate of that).
     """
     known = points.dropna(subset=["samples_per_s", "workers"])
+    if not _may_be_far(known):
+        return known.iloc[:0].assign(base=0, times=0.0)
     same = [name for name in setting_columns(points) if name not in _BATCH_SHAPE]
     rows = _grouped_points(known, same=[*same, "model_digest", "env_id"], size="workers")
     # Not `transform("first")`, which takes the first value that is not null.
@@ -90,6 +92,16 @@ def far_above_linear(points: pd.DataFrame) -> pd.DataFrame:
     is_far = least / most > FAR_ABOVE_LINEAR * rows["workers"] / rows["base"]
     times = rows["samples_per_s"] / bases["samples_per_s"]
     return rows.assign(times=times)[is_far].drop_duplicates(list(POINT))
+
+
+def _may_be_far(points: pd.DataFrame) -> bool:
+    """True if rates per worker differ by so much among points of one shape: a quick look."""
+    per_worker = points["samples_per_s"] / points["workers"]
+    for keys in (["micro_batch", "accumulation"], ["global_batch"]):
+        groups = per_worker.groupby([points[key] for key in keys], dropna=False)
+        if (groups.max() > FAR_ABOVE_LINEAR * groups.min()).any():
+            return True
+    return False
 
 
 def compared_sizes(rows: pd.DataFrame, launches: Callable[[Any], Launches]) -> dict[Any, Contrasts]:
