@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def goal_asked(study: Study, *, minimize: Sequence[str], maximize: Sequence[str]) -> Goal:
+    """Goal of a report: its one objective; that of the results where it has several."""
+    if len((*minimize, *maximize)) != 1:
+        return study.goal
+    return Goal(minimize=next(iter(minimize), None), maximize=next(iter(maximize), None))
+
+
 def recommended_in(
     study: Study, goal: Goal, *, where: str, compare_models: bool
 ) -> tuple[list[Recommendation], str]:

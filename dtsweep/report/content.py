@@ -23,13 +23,18 @@ from dtsweep.analysis.setting_values import axis_name
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.verdicts import KneeVerdict
-from dtsweep.report.advice import advice_on, frontier_answer, limits_on, recommended_in
+from dtsweep.report.advice import (
+    advice_on,
+    frontier_answer,
+    goal_asked,
+    limits_on,
+    recommended_in,
+)
 from dtsweep.report.doubts import conditions_on, doubts_on, unsound_doubts
 from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import model_columns, point_key, point_label, varying_columns
 from dtsweep.report.notes import notes_on
 from dtsweep.report.scaling_words import scaling_sentences
-from dtsweep.sweep.goal import Goal
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -262,9 +267,7 @@ def content_of(
     ladders = _scaling(selected, label_columns)
     worth = _worth(selected, ladders)
     bounds = _without_workers(bounds, ladders, worth)
-    goal = study.goal
-    if len((*minimize, *maximize)) == 1:
-        goal = Goal(minimize=next(iter(minimize), None), maximize=next(iter(maximize), None))
+    goal = goal_asked(study, minimize=minimize, maximize=maximize)
     recommended, why_none = recommended_in(study, goal, where=where, compare_models=compare_models)
     return Content(
         study=study,
