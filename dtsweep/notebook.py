@@ -164,7 +164,7 @@ def content_html(content: Content) -> str:
 
     content = redacted(content, redactor_of_trials(content.study.frame))
     advice = [line for lines in content.advice for line in lines]
-    lines = [content.headline, *content.doubts, *advice, *content.limits]
+    lines = [content.headline, *content.unsound, *content.doubts, *advice, *content.limits]
     answer = _block(lines, {})
     return answer + "".join(map(frontier_html, content.frontiers))
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from dtsweep.errors import one_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import pandas as pd
     from rich.console import Console
@@ -82,33 +82,48 @@ def tables_that_fit(
     last: Mapping[str, Sequence[str]],
     *,
     console: Console,
+    needed: Collection[str] = (),
 ) -> list[dict[str, Sequence[str]]]:
     """Divide columns into tables that `print_table` breaks between words at most.
 
     Args:
-        keys: columns that each table begins with.
+        keys: columns that each table begins with. Where the needed ones leave no room, the first
+            table has fewer of them.
         columns: the others, in order; each table has at least one.
         last: columns that each table ends with.
         console: whose width counts.
+        needed: headers of columns that the first table has in any case.
     """
-    parts: list[dict[str, Sequence[str]]] = [{}]
+    first = {header: column for header, column in columns.items() if header in needed}
+    narrow = dict(keys)
+    while narrow and not _fits({**narrow, **first, **last}, console=console):
+        del narrow[max(narrow, key=lambda header: _width(header, narrow[header]))]
+    parts: list[dict[str, Sequence[str]]] = [first]
     for header, column in columns.items():
+        if header in first:
+            continue
         wider = parts[-1] | {header: column}
-        if not parts[-1] or _fits({**keys, **wider, **last}, console=console):
+        begin = keys if len(parts) > 1 else narrow
+        if not parts[-1] or _fits({**begin, **wider, **last}, console=console):
             parts[-1] = wider
         else:
             parts.append({header: column})
-    return [{**keys, **part, **last} for part in parts]
+    in_order = {header: columns[header] for header in columns if header in parts[0]}
+    return [{**narrow, **in_order, **last}, *({**keys, **part, **last} for part in parts[1:])]
 
 
 def _fits(columns: Mapping[str, Sequence[str]], *, console: Console) -> bool:
     """True if `print_table` breaks these columns between words at most."""
-    parts = {header: str.split if header in TEXT_COLUMNS else str.splitlines for header in columns}
-    widths = [
-        max(len(part) for text in (header, *column) for part in parts[header](text))
-        for header, column in columns.items()
-    ]
+    widths = [_width(header, column) for header, column in columns.items()]
     return sum(widths) + (len(widths) - 1) * (2 * _gap(console) + 1) <= console.width
+
+
+def _width(header: str, column: Sequence[str]) -> int:
+    """Least width of a column; words may wrap, numbers don't."""
+    parts = str.splitlines
+    if header in TEXT_COLUMNS:
+        parts = str.split
+    return max(len(part) for text in (header, *column) for part in parts(text))
 
 
 def _gap(console: Console) -> int:

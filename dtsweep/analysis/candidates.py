@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from dtsweep.analysis.launches import PER_SAMPLES, setting_columns
+from dtsweep.analysis.launches import PER_SAMPLES, has_caution, setting_columns
 from dtsweep.analysis.objectives import Objective, read_objectives
 from dtsweep.analysis.settings import plain_training_in
 from dtsweep.analysis.where import Condition
@@ -14,6 +14,7 @@ from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import ConditionVerdict
 from dtsweep.inference.windows import NORMAL_95
 from dtsweep.metrics.summary import P99_FROM
+from dtsweep.results.statuses import UNSOUND
 from dtsweep.sweep.goal import Goal
 from dtsweep.sweep.mode_info import SEMANTICS
 from dtsweep.sweep.modes import AS_WRITTEN
@@ -65,11 +66,11 @@ def with_candidates(
 
     Returns:
         The points with `is_allowed`, by semantics; `is_implausible`, whether their numbers
-        contradict each other; `is_unknown`, whether what is asked for was not measured;
-        `condition_verdict`, one of `ConditionVerdict`; `is_at_limit`, whether they meet the
-        condition only because the zone loosens its limits; `is_met`, whether they meet it by that
-        verdict or by their means; `is_candidate`. A point that misses the condition by its interval
-        is not a candidate; one that may meet it is.
+        contradict each other or count samples twice; `is_unknown`, whether what is asked for was
+        not measured; `condition_verdict`, one of `ConditionVerdict`; `is_at_limit`, whether they
+        meet the condition only because the zone loosens its limits; `is_met`, whether they meet it
+        by that verdict or by their means; `is_candidate`. A point that misses the condition by its
+        interval is not a candidate; one that may meet it is.
     """
     met = condition.holds(points)
     is_known = met.notna() & points[objective.name].notna()
@@ -79,7 +80,7 @@ def with_candidates(
     is_open = is_meeting | (verdicts == ConditionVerdict.UNDECIDED)
     is_met = is_known & is_open & (is_meeting | met.fillna(value=False).astype("bool"))
     is_allowed = points["semantics"].isin(["exact", *goal.allow])
-    is_implausible = points["caution"].str.contains("implausible", regex=False).astype("bool")
+    is_implausible = has_caution(points, UNSOUND)
     return points.assign(
         is_allowed=is_allowed,
         is_implausible=is_implausible,

@@ -22,6 +22,9 @@ ENDS = ("", "_low", "_high")
 COMPARED = [f"{name}{end}" for name in ("speed_up", "efficiency", "gain") for end in ENDS]
 """Columns that compare a size with the smallest one of its group."""
 
+FAR_ABOVE_LINEAR = 2.0
+"""Speed-up over the number of times more workers, above which one of the two rates is wrong."""
+
 _SIZES = {"worker": "workers", "node": "hosts"}
 _BATCH_SHAPE = ["workers", "micro_batch", "accumulation"]
 
@@ -64,6 +67,41 @@ def ladders_of(points: pd.DataFrame, launches: Callable[[Any], Launches], *, per
         same.append("workers_per_node")
     rows = _grouped_points(points, same=same, size=size)
     return Ladders(rows, size, compared_sizes(rows, launches))
+
+
+def far_above_linear(points: pd.DataFrame) -> pd.DataFrame:
+    """Select points whose rate is far above what their workers explain, whatever noise there is.
+
+    Args:
+        points: rows of `over_launches`.
+
+    Returns:
+        Rows of them once each, with `base` (the smallest number of workers that is equal in all
+        other settings) and `times` (their rate over the rate of that).
+    """
+    known = points.dropna(subset=["samples_per_s", "workers"])
+    if not _may_be_far(known):
+        return known.iloc[:0].assign(base=0, times=0.0)
+    same = [name for name in setting_columns(points) if name not in _BATCH_SHAPE]
+    rows = _grouped_points(known, same=[*same, "model_digest", "env_id"], size="workers")
+    # Not `transform("first")`, which takes the first value that is not null.
+    bases = rows.drop_duplicates("group").set_index("group").loc[rows["group"]]
+    bases = bases.set_axis(rows.index)
+    least = rows["samples_per_s_low"].fillna(rows["samples_per_s"])
+    most = bases["samples_per_s_high"].fillna(bases["samples_per_s"])
+    is_far = least / most > FAR_ABOVE_LINEAR * rows["workers"] / rows["base"]
+    times = rows["samples_per_s"] / bases["samples_per_s"]
+    return rows.assign(times=times)[is_far].drop_duplicates(list(POINT))
+
+
+def _may_be_far(points: pd.DataFrame) -> bool:
+    """True if rates per worker differ by so much among points of one shape: a quick look."""
+    per_worker = points["samples_per_s"] / points["workers"]
+    for keys in (["micro_batch", "accumulation"], ["global_batch"]):
+        groups = per_worker.groupby([points[key] for key in keys], dropna=False)
+        if (groups.max() > FAR_ABOVE_LINEAR * groups.min()).any():
+            return True
+    return False
 
 
 def compared_sizes(rows: pd.DataFrame, launches: Callable[[Any], Launches]) -> dict[Any, Contrasts]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,8 @@ PER_SAMPLES = "usd_per_million_samples"
 _MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED, *_MONEY, PER_SAMPLES)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")
 _HOW = ("devices", "backend", "harness", "cpus_per_worker", "command")
-_FACTS = ("semantics", "global_batch", *_HOW, *_MODEL)
+_REASONS = ("gradients_reason", "samples_reason")
+_FACTS = ("semantics", "global_batch", *_HOW, *_MODEL, *_REASONS)
 _WITH_INTERVAL = {
     **dict.fromkeys(("latency_s", "samples_per_s", *ASKED[2:]), True),
     PER_SAMPLES: True,
@@ -194,6 +195,12 @@ def joined_cautions(words: Iterable[str]) -> str:
     return " ".join(flag for flag in CAUTIONS if flag in flags)
 
 
+def has_caution(rows: pd.DataFrame, cautions: Collection[str]) -> pd.Series[bool]:
+    """True for rows with one of some cautions."""
+    words = rows["caution"].map(lambda words: not set(words.split()).isdisjoint(cautions))
+    return words.astype("bool")
+
+
 def _intervals(
     trials: pd.DataFrame, numbers: pd.Series[int], name: str, *, relative: bool
 ) -> pd.DataFrame:
@@ -213,21 +220,21 @@ def _intervals(
         half_widths = _half_widths(launches_of(env_trials, name, relative=relative))
         places = numbers[env_trials.index].unique()
         rows.loc[places, ["half", "beyond", "pooled", "agrees"]] = half_widths
-    half = rows["half"]
-    beyond = rows["beyond"]
+    ends = rows[["mean", "low", "high"]]
     if relative:
-        half, beyond = half * rows["mean"], beyond * rows["mean"]
-    else:
+        # On the scale of the half-widths, on which no end of a rate or a time is below 0.
+        ends = np.log(ends.where(ends > 0))
+    mean, half, beyond = ends["mean"], rows["half"], rows["beyond"]
+    below, above = mean - ends["low"], ends["high"] - mean
+    if not relative:
         # Student's t of two or three launches would say less of a share than one launch does.
-        of_window = np.maximum(rows["mean"] - rows["low"], rows["high"] - rows["mean"])
-        half = half.mask(rows["agrees"] == 1, np.fmin(half, of_window))
+        half = half.mask(rows["agrees"] == 1, np.fmin(half, np.maximum(below, above)))
     several = groups["launch"].nunique() > 1
-    low = (rows["mean"] - np.hypot(rows["mean"] - rows["low"], beyond)).mask(
-        several, rows["mean"] - half
-    )
-    high = (rows["mean"] + np.hypot(rows["high"] - rows["mean"], beyond)).mask(
-        several, rows["mean"] + half
-    )
+    low = (mean - np.hypot(below, beyond)).mask(several, mean - half)
+    high = (mean + np.hypot(above, beyond)).mask(several, mean + half)
+    if relative:
+        is_own = ~several & ~(beyond > 0)
+        low, high = np.exp(low).mask(is_own, rows["low"]), np.exp(high).mask(is_own, rows["high"])
     kinds = (
         several.map({True: "launches", False: "launch"})
         .mask(rows["pooled"] == 1, "pooled")

@@ -44,14 +44,25 @@ def find_point(points: pd.DataFrame, text: str) -> str:
         )
         raise SweepError(f"no measured point has {text!r}: {settings}")
     if (count := matches["point_id"].nunique()) > 1:
-        counts = matches[setting_columns(matches)].nunique(dropna=False)
-        differing = counts.index[counts > 1]
+        differing = _telling_apart(matches)
         hint = " and ".join(f"{_name(column)} ({_values(matches[column])})" for column in differing)
         raise SweepError(
             f"{count} points have {text!r}; add what tells them apart: "
             f"{hint or 'their point_id alone'}"
         )
     return str(matches["point_id"].iloc[0])
+
+
+def _telling_apart(points: pd.DataFrame) -> list[str]:
+    """Name the settings that tell points apart; one that follows from earlier ones is left out."""
+    columns: list[str] = []
+    groups = 1
+    for column in setting_columns(points):
+        count = points.groupby([*columns, column], dropna=False).ngroups
+        if count > groups:
+            columns.append(column)
+            groups = count
+    return columns
 
 
 def _by_name(names: list[str], text: str) -> str:

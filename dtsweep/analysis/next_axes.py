@@ -159,7 +159,10 @@ def _of_compute(row: Row) -> Iterator[NextAxis]:
             "micro_batch", work - arithmetic, "larger products come nearer the device's peak"
         )
     yield from _fewer_updates(row)
-    yield NextAxis("workers", work, "share the samples out, as long as the exchange stays small")
+    if not _shares_cores(row):
+        yield NextAxis(
+            "workers", work, "share the samples out, as long as the exchange stays small"
+        )
 
 
 def _of_memory(row: Row) -> Iterator[NextAxis]:
@@ -167,11 +170,12 @@ def _of_memory(row: Row) -> Iterator[NextAxis]:
     yield from _fewer_updates(row)
     yield from _lower_precision(row, share)
     yield NextAxis("workload", share, "fuse operations, as torch.compile does")
-    yield NextAxis(
-        "workers",
-        row["work_share"],
-        "share the samples out, where workers have memory of their own",
-    )
+    if not _shares_cores(row):
+        yield NextAxis(
+            "workers",
+            row["work_share"],
+            "share the samples out, where workers have memory of their own",
+        )
 
 
 def _of_host(row: Row) -> Iterator[NextAxis]:
@@ -181,8 +185,18 @@ def _of_host(row: Row) -> Iterator[NextAxis]:
     yield from _fewer_updates(row)
 
 
+def _is_on_cpus(row: Row) -> bool:
+    return row.get("backend") == "gloo"
+
+
+def _shares_cores(row: Row) -> bool:
+    """True if another worker would share the cores of the ones there are: CPUs of one host."""
+    return _is_on_cpus(row) and (row["hosts"] or 1) == 1
+
+
 def _lower_precision(row: Row, share: float) -> Iterator[NextAxis]:
-    if row["precision"] != "bf16":
+    # Few CPUs have units for bf16: on the others it is many times as slow as fp32.
+    if row["precision"] != "bf16" and not _is_on_cpus(row):
         yield NextAxis(
             "precision", share, "bf16, where the device has units for it; numbers are rounded more"
         )

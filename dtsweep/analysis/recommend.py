@@ -377,7 +377,9 @@ def _alternatives(
     """Points that are significantly better in some objective than the recommended one."""
     import pandas as pd
 
-    would_do = points["is_allowed"] | (points["is_met"] & ~points["is_slow"])
+    # Workers that exchange nothing train a model each: their rate is no faster training.
+    is_training = points["semantics"] != "not_exchanged"
+    would_do = points["is_allowed"] | (points["is_met"] & ~points["is_slow"] & is_training)
     pool = points[would_do & ~points["is_alone"] & ~points["is_implausible"]]
     pool = pool.dropna(subset=["latency_s", "samples_per_s"])
     objectives = read_objectives(points)

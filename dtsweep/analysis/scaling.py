@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtsweep.analysis.ladders import COMPARED, ENDS, Per
-from dtsweep.analysis.launches import joined_cautions
+from dtsweep.analysis.launches import has_caution, joined_cautions
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.variance import Numbers
+from dtsweep.results.statuses import ABOVE_LINEAR
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +22,7 @@ _OF_A_SIZE = {
     *(f"samples_per_s{end}" for end in ENDS),
 }
 """Columns of one size that a group does not share; by kind, the columns in which sizes differ."""
-ABOVE_LINEAR = 1.02
+LINEAR_AT_MOST = 1.02
 """Speed-up over the number of times more workers, above which it is doubtful."""
 
 _DIFFERING = {"weak": ["global_batch"], "strong": ["micro_batch", "accumulation"]}
@@ -86,9 +87,10 @@ def _with_window_intervals(rows: pd.DataFrame, *, size: str, drifts: Numbers) ->
         for end, sign in (("_low", -1), ("_high", 1)):
             filled = rows[name] * np.exp(sign * half_width)
             columns[f"{name}{end}"] = rows[f"{name}{end}"].where(~is_filled, filled)
-    is_above = rows["speed_up"] > ABOVE_LINEAR * rows[size] / rows["base"]
+    is_above = rows["speed_up"] > LINEAR_AT_MOST * rows[size] / rows["base"]
+    is_above &= ~has_caution(rows, [ABOVE_LINEAR])
     is_drift = is_filled & (np.log1p(drifts) > by_window)
-    above = np.where(is_above, " above_linear", "")
+    above = np.where(is_above, f" {ABOVE_LINEAR}", "")
     drifted = np.where(is_drift, " machine_drift", "")
     columns["caution"] = (rows["caution"].astype(object) + above + drifted).str.strip()
     rows = rows.assign(**columns)

@@ -8,13 +8,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dtsweep.analysis.canaries import canaries_of, drift_of
-from dtsweep.analysis.ladders import Ladders, Per, ladders_of
-from dtsweep.analysis.launches import check_asked, measured, points_of
+from dtsweep.analysis.ladders import Ladders, Per, far_above_linear, ladders_of
+from dtsweep.analysis.launches import check_asked, joined_cautions, measured, points_of
 from dtsweep.analysis.where import Condition, parse_condition
 from dtsweep.inference.contrasts import logarithms_of
 from dtsweep.inference.looks import look_level
 from dtsweep.inference.spread import POINT, Launches, of_environment, spread_of
 from dtsweep.results.schema import IMPORTED
+from dtsweep.results.statuses import ABOVE_LINEAR
 from dtsweep.sweep.goal import GOALS, Goal, Question
 from dtsweep.text import count_of
 
@@ -76,7 +77,11 @@ class Study:
     @cached_property
     def points(self) -> pd.DataFrame:
         """Rows of `over_launches`."""
-        return points_of(self.trials)
+        points = points_of(self.trials)
+        doubted = far_above_linear(points)[list(POINT)].assign(doubt=ABOVE_LINEAR)
+        doubts = points[list(POINT)].merge(doubted, how="left", on=list(POINT))["doubt"].fillna("")
+        cautions = [joined_cautions(pair) for pair in zip(points["caution"], doubts, strict=True)]
+        return points.assign(caution=cautions)
 
     @cached_property
     def question(self) -> Question | None:
@@ -247,7 +252,8 @@ def over_launches(frame: Frame) -> pd.DataFrame:
         samples_per_s ÷ latency_s; the highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or
         `step_mean_s` where semantics is local); the intervals; `interval`, null where there is
         none; `caution`, what puts these numbers in doubt: the flags of
-        `dtsweep.results.statuses.CAUTIONS` that a launch has, mostly empty.
+        `dtsweep.results.statuses.CAUTIONS` that a launch has, and `above_linear` where the rate is
+        over twice what the workers explain; mostly empty.
     """
     return study_of(frame).points
 

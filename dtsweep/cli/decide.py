@@ -132,6 +132,7 @@ def recommend(
     from dtsweep.analysis import recommend as recommended
     from dtsweep.analysis.unmeasured import best_unmeasured
     from dtsweep.report import recommendation
+    from dtsweep.report.doubts import unsound_doubts
     from dtsweep.report.predicted_point import print_unmeasured, unmeasured_json
     from dtsweep.results.links import read_links
 
@@ -145,14 +146,15 @@ def recommend(
         study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
     )
     if as_json:
-        values = [recommendation.as_json(one) for one in recommendations]
+        unsound = unsound_doubts(study)
+        values = [recommendation.as_json(one, unsound=unsound) for one in recommendations]
         if predicted:
             for value, one in zip(values, recommendations, strict=True):
                 value["predicted"] = unmeasured_json(best_unmeasured(study, one))
         print_json(values)
         return
     # A fit of predictions takes seconds, and may fail.
-    recommendation.print_all(recommendations, points=study.points, console=console())
+    recommendation.print_all(recommendations, study=study, console=console())
     if predicted:
         for one in recommendations:
             print_unmeasured(best_unmeasured(study, one), one, console=console())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from dtsweep.sweep.axes import Candidate
     from dtsweep.sweep.settings import Sweep
 
+MOST_IN_USE = 0.25
+"""Share of a machine's cores in use by other processes, above which answers may stay open."""
+
 
 @click.command()
 @sweep_argument
@@ -51,6 +55,20 @@ def run(sweep: str, settings: tuple[str, ...], in_process: bool, **options: Any)
     asked, candidates = read(sweep, settings, take_question(options))
     options["prices"] = prices
     carry_out(asked, candidates, in_process=in_process, **options)
+
+
+def warn_if_busy(address: str | None) -> None:
+    """Say that other processes use this machine, unless trials run on a Ray of another address."""
+    from dtsweep.hardware.host import cores_in_use
+
+    if address or os.environ.get("RAY_ADDRESS"):
+        return
+    busy, cores = cores_in_use()
+    if busy > MOST_IN_USE * cores:
+        tell(
+            f"dtsweep: other processes use {busy:.1f} of {cores} cores of this machine: expect "
+            "undecided answers; end them, or measure elsewhere"
+        )
 
 
 def refuse_contradiction(*, in_process: bool, address: str | None) -> None:
@@ -94,6 +112,7 @@ def carry_out(
         results = results_of(sweep, in_process=options["in_process"])
     place = absolute_place(results)
     try:
+        warn_if_busy(options["address"])
         tally = execute(sweep, candidates, Options(results=place, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
         _say_interrupted(options["rerun"])
@@ -195,6 +214,7 @@ def show_plan(
     misfits, cost = _misfits_and_cost(sweep, planned, **asked)
     for name, reason in store.quarantined:
         tell(f"left out {store}/{name}: {reason}")
+    warn_if_busy(asked["address"])
     if as_json:
         print_json(plan_json(planned, misfits) | cost_json(cost))
     else:
@@ -228,6 +248,7 @@ def doctor(address: str | None, results: str | None, as_json: bool) -> None:
     from dtsweep.doctor.diagnose import diagnose
     from dtsweep.doctor.nodes_table import print_diagnosis
 
+    warn_if_busy(address)
     try:
         diagnosis = diagnose(address, tell=tell, results=results)
     except KeyboardInterrupt:

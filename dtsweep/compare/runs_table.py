@@ -43,6 +43,8 @@ def print_comparison(
         show_all: also comparisons without a result, and every point of one run alone.
     """
     say(console, compared["words"], style="bold")
+    for sentence in compared["grew"]:
+        say(console, sentence)
     for row in compared["broken"]:
         say(
             console,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.compare.compared_runs import RUNS_FROM, RunComparison
@@ -15,14 +15,32 @@ from dtsweep.report.difference_view import drift_notes
 from dtsweep.report.labels import trial_label
 from dtsweep.report.records import records_of
 from dtsweep.report.verdict_words import LONG_REASON_WORDS
-from dtsweep.text import count_of, in_percent, percent_up
+from dtsweep.text import count_of, format_number, in_percent, percent_up
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PARTS = {
+    "data_s": "Loading batches",
+    "forward_s": "The forward passes",
+    "backward_s": "The backward passes",
+    "compress_s": "The compression",
+    "sync_s": "The exchange between workers",
+    "optimizer_s": "The optimizer",
+    "loop_s": "The training loop without its loader",
+}
+"""Parts of a step, by their column."""
+
+_MOST_OF_IT, _ALL_OF_IT = 0.5, 0.8
+"""Least shares of what a step grew by, for a part that is most of it, or all but noise."""
 
 
 def comparison_json(compared: RunComparison, *, threshold: float) -> dict[str, Any]:
     """Give a comparison as JSON values; unknown is None.
 
     Returns:
-        `verdict` (a code of `RunVerdict`), `words` (the verdict in a sentence), `threshold`, `unit`
+        `verdict` (a code of `RunVerdict`), `words` (the verdict in a sentence), `grew` (a sentence
+        for each part of the step that grew in slower points), `threshold`, `unit`
         (what counts as one draw: launch or run), `comparisons` (how many could be tested: the size
         of the family), `rows` (of `dtsweep.compare.regressions`, each with `label`), `broken`
         (points that ran and don't: `point_id`, `label`, `status`, `reason`), `only_base` and
@@ -40,6 +58,7 @@ def comparison_json(compared: RunComparison, *, threshold: float) -> dict[str, A
         "words": _verdict(
             rows, broken, threshold=threshold, way=_way_to_tell([*compared.base, compared.new])
         ),
+        "grew": _grew(compared, rows),
         "threshold": threshold,
         "comparisons": tested,
         "unit": "run" if compared.is_by_run else "launch",
@@ -69,6 +88,7 @@ def _code(compared: RunComparison, *, tested: int) -> RunVerdict:
 def first_json(new: Run, *, threshold: float, words: str) -> dict[str, Any]:
     """Give the values of `comparison_json` for a run without an earlier one."""
     empty = (
+        "grew",
         "rows",
         "broken",
         "only_base",
@@ -87,6 +107,49 @@ def first_json(new: Run, *, threshold: float, words: str) -> dict[str, Any]:
         "unit": "launch",
     }
     return facts | {name: [] for name in empty} | {"new": _facts(new)}
+
+
+def _grew(compared: RunComparison, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name the part of the step that grew most in slower points, by the point where it grew most.
+
+    A part is named if it is at least half of what the step grew by.
+    """
+    then, now = (_parts_of(runs) for runs in (compared.base, [compared.new]))
+    named: dict[str, list[tuple[float, float, Mapping[str, Any]]]] = {}
+    slower = {row["point_id"]: row for row in rows if row["is_regression"]}
+    for point, row in slower.items():
+        growth = now.loc[point] - then.loc[point]
+        part = growth[list(_PARTS)].fillna(0).idxmax()
+        share = growth[part] / growth["step_mean_s"]
+        if growth["step_mean_s"] > 0 and share >= _MOST_OF_IT:
+            named.setdefault(str(part), []).append((growth[part], share, row))
+    sentences = []
+    for part, points in named.items():
+        _, share, row = max(points, key=lambda point: point[0])
+        before, after = (
+            format_number(means.loc[row["point_id"], part] * 1e3, digits=2) for means in (then, now)
+        )
+        extent = "most of "
+        if share >= _ALL_OF_IT:
+            extent = ""
+        others = ""
+        if len(points) > 1:
+            others = f" and {count_of(len(points) - 1, 'more point')}"
+        sentences.append(
+            f"{_PARTS[part]} grew from {before} to {after} ms a step: that is {extent}the "
+            f"difference ({row['label']}{others})."
+        )
+    return sentences
+
+
+def _parts_of(runs: Sequence[Run]) -> pd.DataFrame:
+    """Mean seconds of a step and of its parts by point; null where they were not measured."""
+    import pandas as pd
+
+    columns = ["step_mean_s", *_PARTS]
+    launches = [run.launches.reindex(columns=["point_id", *columns]) for run in runs]
+    rows = pd.concat(launches).astype(dict.fromkeys(columns, "float64"))
+    return rows.groupby("point_id")[columns].mean()
 
 
 def _labels(runs: Sequence[Run]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Counters of a rank's host: bytes through its network devices, energy of its CPUs."""
+"""Counters of a host: bytes through its network devices, energy of its CPUs, cores in use."""
 
 from __future__ import annotations
 
@@ -74,6 +74,16 @@ def cpu_energy_j(
     if first is None or last is None or first.keys() != last.keys():
         return None
     return sum((now - first[name][0]) % wraps_at for name, (now, wraps_at) in last.items()) / 1e6
+
+
+def cores_in_use(seconds: float = 0.2) -> tuple[float, int]:
+    """Count the cores that other processes use now, and all cores of the host.
+
+    Args:
+        seconds: to look; this process waits, so its own work does not count.
+    """
+    cores = psutil.cpu_count() or 1
+    return psutil.cpu_percent(interval=seconds) / 100 * cores, cores
 
 
 def _number(file: Path) -> int:

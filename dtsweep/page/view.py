@@ -84,7 +84,7 @@ def view_of(
         "answers_table": _answers_table(content),
         "frontier_answer": content.frontier_answer,
         "none": _why_no_answer(content),
-        "doubts": list(content.doubts),
+        "doubts": [*content.unsound, *content.doubts],
         "plots": [plot_values(plot) for plot in plots_of(content, ranks=ranks)],
         "traces": list(traces),
         "table": table_of(content),

@@ -61,6 +61,10 @@ def bar_trace(
     }
 
 
+_FEW = 8
+"""Rows that are lower than the title of their axis is long."""
+
+
 def bar_layout(points: Sequence[PlotPoint], *, x: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Layout of rows: labels are short, and hover has the whole names.
 
@@ -70,9 +74,13 @@ def bar_layout(points: Sequence[PlotPoint], *, x: dict[str, Any], **more: Any) -
         more: of this plot.
     """
     varying: Sequence[str] = points[0].varying if points else ()
+    names = shape_title(varying)
+    if len(points) < _FEW:
+        # Next to few rows a long title would be cut.
+        names = names.replace(" × ", " ×<br>")
     y = {
         # Else it overlaps the labels: Plotly does not count the room between them and the axis.
-        "title": {**title(shape_title(varying)), "standoff": 16},
+        "title": {**title(names), "standoff": 16},
         "tickvals": list(range(len(points))),
         "ticktext": [point.tick for point in points],
         "ticklabelstandoff": 6,

@@ -14,23 +14,31 @@ from dtsweep.inference.spread import POINT
 from dtsweep.report.bounds import bounds_sentence, next_words
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.recommendation import in_words, names_of
+from dtsweep.sweep.goal import Goal
 from dtsweep.text import count_of, percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+def goal_asked(study: Study, *, minimize: Sequence[str], maximize: Sequence[str]) -> Goal:
+    """Goal of a report: its one objective; that of the results where it has several."""
+    if len((*minimize, *maximize)) != 1:
+        return study.goal
+    return Goal(minimize=next(iter(minimize), None), maximize=next(iter(maximize), None))
+
+
 def recommended_in(
-    study: Study, *, where: str, compare_models: bool
+    study: Study, goal: Goal, *, where: str, compare_models: bool
 ) -> tuple[list[Recommendation], str]:
-    """Recommend a configuration for the results' own goal, or say why there is none.
+    """Recommend a configuration for a goal, or say why there is none.
 
     Args:
         study: of the results.
+        goal: that of the results, or what a report is asked for.
         where: a condition that points have to meet in addition to that of the goal.
         compare_models: compare all models with each other.
     """
-    goal = study.goal
     conditions = [condition for condition in (goal.where, where) if condition]
     if len(conditions) > 1:
         conditions = [f"({condition})" for condition in conditions]

@@ -25,15 +25,15 @@ def report_json(content: Content) -> dict[str, Any]:
         `headline` (text), `trials` (count), `statuses` and `flags` (count of each), `constants`
         (settings that all points share), `recommendations` (those of
         `dtsweep.report.recommendation`, for the highest throughput) with `advice` (the sentences of
-        each, or why there is none), `doubts`, `limits`, `worth` and `notes` (texts), `bottlenecks`
-        (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`, `update_kind`,
-        `model_digest`, and the words of each: `words`, `undecided`, `alone`, `dominated`,
-        `efficiency`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `laws` and
-        `canaries` (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it),
+        each, or why there is none), `unsound`, `doubts`, `limits`, `worth` and `notes` (texts),
+        `bottlenecks` (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`,
+        `update_kind`, `model_digest`, and the words of each: `words`, `undecided`, `alone`,
+        `dominated`, `efficiency`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `laws`
+        and `canaries` (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it),
         `differences` (rows of `difference` between the highest throughput of each frontier,
         `point_a`, and the highest of its other points, `point_b`), `implausible` (trials whose
-        numbers can't all be true, and why), `unmeasured`
-        (count, status, reason, log of trials that are not ok), and the keys of sections.
+        numbers can't all be true, and why), `unmeasured` (count, status, reason, log of trials that
+        are not ok), and the keys of sections.
     """
     frontiers = content.frontiers
     values = {
@@ -42,8 +42,12 @@ def report_json(content: Content) -> dict[str, Any]:
         "statuses": dict(content.statuses),
         "flags": dict(content.flags),
         "constants": {name: _plain(value) for name, value in content.constants.items()},
-        "recommendations": [recommendation.as_json(item) for item in content.recommendations],
+        "recommendations": [
+            recommendation.as_json(item, unsound=content.unsound)
+            for item in content.recommendations
+        ],
         "advice": [list(sentences) for sentences in content.advice],
+        "unsound": list(content.unsound),
         "doubts": list(content.doubts),
         "limits": list(content.limits),
         "worth": list(content.worth.sentences),

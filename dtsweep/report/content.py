@@ -23,13 +23,18 @@ from dtsweep.analysis.setting_values import axis_name
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.verdicts import KneeVerdict
-from dtsweep.report.advice import advice_on, frontier_answer, limits_on, recommended_in
-from dtsweep.report.doubts import conditions_on, doubts_on
+from dtsweep.report.advice import (
+    advice_on,
+    frontier_answer,
+    goal_asked,
+    limits_on,
+    recommended_in,
+)
+from dtsweep.report.doubts import conditions_on, doubts_on, unsound_doubts
 from dtsweep.report.frontiers import Frontier, frontiers_of
-from dtsweep.report.labels import model_columns, point_label
+from dtsweep.report.labels import model_columns, point_key, point_label, varying_columns
 from dtsweep.report.notes import notes_on
 from dtsweep.report.scaling_words import scaling_sentences
-from dtsweep.results.schema import IMPORTED
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -154,6 +159,11 @@ class Content:
     """
     worth: Worth
     """From how many workers on one more doesn't pay, for the groups of `scaling`."""
+    unsound: Sequence[str]
+    """Points that are not recommended as sound, with the reason and the remedy, a text per reason.
+
+    They stand next to the answer. Empty if there are no such points.
+    """
     doubts: Sequence[str]
     """Warnings on what to ignore and what not to compare, shown before any table.
 
@@ -249,13 +259,16 @@ def content_of(
         study, minimize=minimize, maximize=maximize, where=where, compare_models=compare_models
     )
     conditions = conditions_on(points, where, minimize=minimize, maximize=maximize)
-    varying, label_columns = _varying(points)
+    varying, label_columns = varying_columns(points), _label_columns(points)
     frontiers = frontiers_of(
         study, points, varying, compare_models=compare_models, of_rate="samples_per_s" in maximize
     )
     selected = study.where(where)
     ladders = _scaling(selected, label_columns)
-    recommended, why_none = recommended_in(study, where=where, compare_models=compare_models)
+    worth = _worth(selected, ladders)
+    bounds = _without_workers(bounds, ladders, worth)
+    goal = goal_asked(study, minimize=minimize, maximize=maximize)
+    recommended, why_none = recommended_in(study, goal, where=where, compare_models=compare_models)
     return Content(
         study=study,
         varying=varying,
@@ -271,7 +284,8 @@ def content_of(
         frontiers=frontiers,
         hypervolume=hypervolume(points, minimize=minimize, maximize=maximize),
         scaling=ladders,
-        worth=_worth(selected, ladders),
+        worth=worth,
+        unsound=unsound_doubts(study),
         doubts=[*conditions, *doubts_on(study, points, varying=varying)],
         notes=notes_on(study, points, compare_models=compare_models),
         sections=[make(selected) for make in sections],
@@ -285,30 +299,17 @@ def content_of(
     )
 
 
-def _varying(points: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Name the columns that vary between points, and the columns that label groups of scaling.
+def _label_columns(points: pd.DataFrame) -> list[str]:
+    """Name the columns that label groups of scaling: those that vary, of models and machines, too.
 
-    The second list adds `model_digest` and `env_id` if they vary. `model_digest` is left out if
-    settings of the workload identify the models.
+    `model_digest` is left out if settings of the workload identify the models.
     """
-    is_imported = points["harness"] == IMPORTED
-    kinds = [points[is_imported], points[~is_imported]]
-    are_compared = bool(set(kinds[0]["env_id"]) & set(kinds[1]["env_id"]))
-    # An imported row lacks most settings: null there does not differ from a measured value.
-    varying = [
-        name
-        for name in setting_columns(points)
-        if max(kind[name].nunique(dropna=False) for kind in kinds) > 1
-        or (are_compared and points[name].nunique() > 1)
-    ]
-    if points.duplicated(["point_id", "env_id"]).any():
-        varying.append("hosts")
-    label_columns = list(varying)
+    label_columns = varying_columns(points)
     if points["model_digest"].nunique(dropna=False) > 1 and not model_columns(points):
         label_columns.append("model_digest")
     if points["env_id"].nunique(dropna=False) > 1:
         label_columns.append("env_id")
-    return varying, label_columns
+    return label_columns
 
 
 def _headline(trials: pd.DataFrame) -> str:
@@ -379,11 +380,30 @@ def _worth(study: Study, scaling: Sequence[Scaling]) -> Worth:
         sentence = (
             f"Not asked of {groups:,} groups; dtsweep.analysis.worthwhile and laws answer for each."
         )
-        nothing = pd.DataFrame(columns=["verdict", "reason"])
+        nothing = pd.DataFrame(columns=["group", "verdict", "pays_to", "reason"])
         return Worth(worthwhile=nothing, laws=nothing, sentences=[sentence])
     pays = worthwhile(study)
     fits = laws(study)
     return Worth(worthwhile=pays, laws=fits, sentences=scaling_sentences(pays, fits))
+
+
+def _without_workers(
+    bounds: pd.DataFrame, ladders: Sequence[Scaling], worth: Worth
+) -> pd.DataFrame:
+    """Leave the advice to try more workers out, at points from where on one more doesn't pay."""
+    import pandas as pd
+
+    known = worth.worthwhile.dropna(subset=["pays_to"])
+    steps = [part.rows for part in ladders if part.per == "worker"]
+    if known.empty or not steps:
+        return bounds
+    rows = pd.concat(steps).merge(known[["group", "pays_to"]], on="group")
+    names = {point_key(row) for row in rows[rows["workers"] >= rows["pays_to"]].to_dict("records")}
+    kept = [
+        [axis for axis in row["next_axes"] if axis.axis != "workers" or point_key(row) not in names]
+        for row in bounds.to_dict("records")
+    ]
+    return bounds.assign(next_axes=pd.Series(kept, index=bounds.index, dtype=object))
 
 
 def _unmeasured(trials: pd.DataFrame) -> pd.DataFrame:

@@ -11,15 +11,24 @@ from dtsweep.analysis.interference import (
     Interference,
     interference_over,
 )
-from dtsweep.analysis.launches import without_canaries
+from dtsweep.analysis.ladders import far_above_linear
+from dtsweep.analysis.launches import has_caution, without_canaries
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.study import Study, launch_sigma
 from dtsweep.inference.power import MOST_LAUNCHES, launches_for, sigma_interval
 from dtsweep.inference.selection import ASSUMED_SIGMA
-from dtsweep.report.labels import trial_label
+from dtsweep.inference.spread import POINT
+from dtsweep.report.labels import trial_label, varying_columns
 from dtsweep.report.next_step import run_with_launches
 from dtsweep.results.schema import IMPORTED
-from dtsweep.text import count_of, format_integers, format_number, in_percent, percent_up
+from dtsweep.text import (
+    count_of,
+    format_integers,
+    format_number,
+    in_percent,
+    listed,
+    percent_up,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +46,12 @@ _MACHINE_COLUMNS = (
 """Columns of trials in which two environments may differ."""
 
 _IMPLAUSIBLE_SHOWN = 8
+
+_NAMED = 3
+"""Points that a doubt names; others are counted."""
+
+UNLIKE = 1.5
+"""Factor between imported rows of one point, above which they may be of several machines."""
 
 _DIFFERENCES = (0.02, 0.05, 0.10)
 """Differences of two points for which the needed launches are named."""
@@ -81,6 +96,74 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
         _interference_doubt(study.frame, zone=study.zone),
     )
     return [*filter(None, doubts)]
+
+
+def unsound_doubts(study: Study) -> list[str]:
+    """Name the points that can't be recommended as sound, with the reason and what to do.
+
+    Returns:
+        One text per reason: workers that exchange nothing, workers that load the same samples,
+        rates far above linear, imported rows that differ too much, and rates that are unknown.
+    """
+    points = study.points
+    varying = varying_columns(points)
+    doubts = []
+    separate = points[points["semantics"] == "not_exchanged"]
+    for reason, rows in separate.groupby("gradients_reason", dropna=False, sort=False):
+        workers = _alternatives(sorted(rows["workers"].unique()))
+        doubts.append(
+            f"Nothing exchanged: the {workers}-worker runs train a separate model in each worker"
+            f"{_because(reason)}. Start the process group in the script, and wrap the model "
+            "(docs/own-loops.md). They are not recommended."
+        )
+    same = points[has_caution(points, ["same_batches"])]
+    for reason, rows in same.groupby("gradients_reason", dropna=False, sort=False):
+        doubts.append(
+            f"Same samples: each step of {_names(rows, varying)} has fewer samples than are "
+            f"counted{_because(reason)}. Not recommended."
+        )
+    doubts += [
+        f"Too fast: {trial_label(row, varying)} has {row['times']:.3g} times the samples/s of "
+        f"workers={row['base']}, far above {row['workers'] / row['base']:g} times. One of the two "
+        "is wrong: check both before you use either."
+        for row in far_above_linear(points).to_dict("records")
+    ]
+    doubts += _unlike_repeats(study.trials, varying)
+    unknown = points[points["samples_per_s"].isna() & points["samples_reason"].notna()]
+    for reason, rows in unknown.groupby("samples_reason", sort=False):
+        doubts.append(f"samples/s is unknown of {_names(rows, varying)}{_because(reason)}.")
+    return doubts
+
+
+def _unlike_repeats(trials: pd.DataFrame, varying: Sequence[str]) -> list[str]:
+    """Name imported rows of one point that differ by more than repeats on one machine do."""
+    imported = trials[trials["harness"] == IMPORTED].dropna(subset=["samples_per_s"])
+    doubts = []
+    for _, rows in imported.groupby(list(POINT), dropna=False, sort=False):
+        factor = rows["samples_per_s"].max() / rows["samples_per_s"].min()
+        if factor > UNLIKE:
+            doubts.append(
+                f"Rows of {trial_label(rows.iloc[0], varying)} differ by {factor:.2g} times: are "
+                "they of the same machine? If not, give the table a column that tells them apart."
+            )
+    return doubts
+
+
+def _because(reason: object) -> str:
+    """Give a stored reason as the end of a clause; empty without one."""
+    if not isinstance(reason, str) or not reason:
+        return ""
+    return f": {reason.rstrip('.')}"
+
+
+def _alternatives(sizes: Sequence[int]) -> str:
+    """Write sizes as one word: "2- and 4"."""
+    return "- and ".join(map(str, sizes))
+
+
+def _names(rows: pd.DataFrame, varying: Sequence[str]) -> str:
+    labels = [trial_label(row, varying) for row in rows.to_dict("records")]
+    return listed(labels, most=_NAMED)
 
 
 def _interference_doubt(rows: pd.DataFrame, *, zone: float) -> str:
@@ -226,7 +309,7 @@ def _implausible_doubt(trials: pd.DataFrame, varying: Sequence[str]) -> str:
     if hidden:
         lines.append(f"  {count_of(hidden, 'more trial')}: the column implausible has them")
     count = count_of(len(implausible), "trial")
-    first = f"Implausible: numbers of {count} can't all be true; --all shows what they beat."
+    first = f"Implausible: numbers of {count} can't all be true."
     return "\n".join([first, *lines])
 
 

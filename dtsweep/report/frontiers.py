@@ -137,7 +137,7 @@ class Frontier:
         where = "with one worker, where exact updates cost no exchange"
         if not count:
             return ""
-        return f"{count_of(count, 'point')} {where}: --all shows them"
+        return f"{count_of(count, 'point')} {where}"
 
     @cached_property
     def dominated(self) -> pd.DataFrame:

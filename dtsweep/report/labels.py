@@ -9,6 +9,7 @@ from dtsweep.analysis import setting_columns
 from dtsweep.analysis.setting_values import axis_name
 from dtsweep.errors import LABEL_SHOWN, one_line, shortened
 from dtsweep.inference.spread import POINT
+from dtsweep.results.schema import IMPORTED
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS, OWN, UNDECLARED, mode_in_results
 from dtsweep.sweep.point import AXES, is_left_out
@@ -19,6 +20,28 @@ if TYPE_CHECKING:
 
 BATCH_SHAPE = ("workers", "micro_batch", "accumulation")
 """Settings that a table of points gives a column each; a label leaves them out."""
+
+
+def varying_columns(points: pd.DataFrame) -> list[str]:
+    """Name the columns that tell points apart: settings with several values, and `hosts`.
+
+    Args:
+        points: rows of `over_launches`; `hosts` is named if one point ran on several numbers of
+            them.
+    """
+    is_imported = points["harness"] == IMPORTED
+    kinds = [points[is_imported], points[~is_imported]]
+    are_compared = bool(set(kinds[0]["env_id"]) & set(kinds[1]["env_id"]))
+    # An imported row lacks most settings: null there does not differ from a measured value.
+    varying = [
+        name
+        for name in setting_columns(points)
+        if max(kind[name].nunique(dropna=False) for kind in kinds) > 1
+        or (are_compared and points[name].nunique() > 1)
+    ]
+    if points.duplicated(["point_id", "env_id"]).any():
+        varying.append("hosts")
+    return varying
 
 
 def argument_columns(columns: Sequence[str]) -> list[str]:

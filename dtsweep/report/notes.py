@@ -105,12 +105,19 @@ def _interval_note(points: pd.DataFrame, *, way: str) -> str:
     if single_launch != len(with_interval):
         count = count_of(len(with_interval), "point")
         within = f" for {single_launch} of {count}, else over launches"
+    shown = [
+        zip(points[name], *ends_of(points, name), strict=True)
+        for name in ("latency_s", "samples_per_s")
+    ]
+    ends = ""
+    if any(is_lopsided(*row) for rows in shown for row in rows):
+        ends = ", in brackets are its ends"
     advice = ""
     if not within:
         advice = f", and {way} would show how far launches differ"
-    kind = " over launches."
+    kind = f" over launches{ends}."
     if single_launch:
-        kind = f"; intervals are within one launch{within}{advice}."
+        kind = f"{ends}; intervals are within one launch{within}{advice}."
     is_pooled = (with_interval["interval"] == "pooled") & (with_interval["launches"] == 1)
     pooled = int(is_pooled.sum())
     widened = (
@@ -121,14 +128,7 @@ def _interval_note(points: pd.DataFrame, *, way: str) -> str:
     missing = ""
     if unknown:
         missing = f" None on {count_of(unknown, 'point')}: too few steps, or they drift."
-    shown = [
-        zip(points[name], *ends_of(points, name), strict=True)
-        for name in ("latency_s", "samples_per_s")
-    ]
-    ends = ""
-    if any(is_lopsided(*row) for rows in shown for row in rows):
-        ends = ", in brackets are its ends"
-    return f"± is half of the 95 % interval{ends}{kind}" + (widened if pooled else "") + missing
+    return f"± is half of the 95 % interval{kind}" + (widened if pooled else "") + missing
 
 
 def _probability_note(points: pd.DataFrame) -> str:

@@ -7,20 +7,20 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis import setting_columns
 from dtsweep.analysis.candidates import way_to_measure
 from dtsweep.analysis.launches import PER_SAMPLES
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
 from dtsweep.report.answer import evidence, headline
 from dtsweep.report.code import point_code, settings_of
+from dtsweep.report.doubts import unsound_doubts
 from dtsweep.report.efficiency_words import efficiency_json, efficiency_words
-from dtsweep.report.labels import model_columns, model_label, trial_label
+from dtsweep.report.labels import model_columns, model_label, trial_label, varying_columns
 from dtsweep.report.program import training_code, why_no_training
 from dtsweep.report.records import records_of
 from dtsweep.report.shell import shell_command
 from dtsweep.results.schema import IMPORTED
-from dtsweep.results.statuses import CANARY_DRIFT
+from dtsweep.results.statuses import ABOVE_LINEAR, CANARY_DRIFT
 from dtsweep.sweep.modes import PERIODS, latency_column, period_of
 from dtsweep.text import (
     count_of,
@@ -39,23 +39,23 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dtsweep.analysis.recommend import Recommendation
+    from dtsweep.analysis.study import Study
 
 _SHOWN = 3
 """Number of points to name, of several."""
 
 
-def print_all(
-    recommendations: Sequence[Recommendation], *, points: pd.DataFrame, console: Console
-) -> None:
+def print_all(recommendations: Sequence[Recommendation], *, study: Study, console: Console) -> None:
     """Print recommendations, each with the code to use it.
 
     Args:
         recommendations: of one goal.
-        points: all that were measured: settings that vary among them name a point.
+        study: of all trials: settings that vary among its points name a point.
         console: where to.
     """
-    counts = points[setting_columns(points)].nunique(dropna=False)
-    varying = list(counts.index[counts > 1])
+    varying = varying_columns(study.points)
+    for doubt in unsound_doubts(study):
+        say(console, doubt, style="yellow")
     for recommendation, name in zip(recommendations, names_of(recommendations), strict=True):
         first, *lines = in_words(recommendation, varying=varying, name=name)
         say(console, first, style="bold")
@@ -138,8 +138,13 @@ def in_words(
     if point["caution"]:
         doubt = f" Doubtful: {point['caution']}."
     figures = "; ".join(_figures(point, recommendation.objective.name))
+    first = headline(recommendation, varying)
+    if ABOVE_LINEAR in point["caution"].split():
+        first = f"Doubtful, its rate is far above linear: {first[:1].lower()}{first[1:]}"
+    if name:
+        first = f"{name}: {first}"
     lines = [
-        f"{f'{name}: ' if name else ''}{headline(recommendation, varying)}",
+        first,
         evidence(recommendation, varying, named=named),
         f"{figures[:1].upper()}{figures[1:]}.{doubt}",
         *_condition(recommendation, varying),
@@ -173,8 +178,12 @@ def quantity(name: str, value: float, low: float = math.nan, high: float = math.
     return f"{name} {value:.4g}"
 
 
-def as_json(recommendation: Recommendation) -> dict[str, Any]:
+def as_json(recommendation: Recommendation, *, unsound: Sequence[str] = ()) -> dict[str, Any]:
     """Give a recommendation as JSON values; unknown is None.
+
+    Args:
+        recommendation: of one model and environment.
+        unsound: sentences of `unsound_doubts` on the same results.
 
     Returns:
         `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of
@@ -187,7 +196,8 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
         `dtsweep.inference.verdicts.Answer`), `is_decided`, `zone`, `confidence`, `others` and
         `alternatives` (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible`
         (counts of points left out), `undecided` (rows of points at a limit of the condition),
-        `unmeasured` (what the unknown ones lack), `drift`.
+        `unmeasured` (what the unknown ones lack), `drift`, and `unsound`: texts on the points of
+        the results that are not recommended as sound.
     """
     code = _code_of(recommendation.point)
     goal = {
@@ -212,6 +222,7 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
         "implausible": recommendation.implausible,
         "undecided": records_of(recommendation.undecided),
         "drift": recommendation.drift,
+        "unsound": list(unsound),
     }
 
 
@@ -301,7 +312,7 @@ def _left_out(recommendation: Recommendation) -> list[str]:
         lines.append(f"Left out: {count} with {too_slow(recommendation)}.")
     if recommendation.implausible:
         count = count_of(recommendation.implausible, "point")
-        lines.append(f"Left out: {count} whose numbers contradict each other.")
+        lines.append(f"Left out: {count} whose numbers can't be trusted.")
     return lines
 
 

@@ -24,12 +24,10 @@ from dtsweep.text import (
     ends_of,
     format_ends,
     format_integers,
-    format_interval,
     format_number,
     format_rate,
     format_rates,
     format_share,
-    half_of,
 )
 
 if TYPE_CHECKING:
@@ -65,10 +63,20 @@ def batch_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str, li
         if header in (*_BATCH_HEADERS, *_OTHER_HEADERS) or header in names:
             header = axis_name(name)
         names.add(header)
-        # At the first place where a word of it ends.
-        header = re.sub(r"(?<=\w)([-_.])(?=\w)", r"\1\n", header, count=1)
-        columns[header] = [_format_argument(value) for value in rows[name]]
+        columns[_folded(header)] = [_format_argument(value) for value in rows[name]]
     return columns
+
+
+def _folded(header: str) -> str:
+    """Break a header behind the ends of its words, into about three lines at most."""
+    words = re.split(r"(?<=\w[-_.])(?=\w)", header)
+    width = max(len(header) // 3 + 3, *map(len, words))
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(lines[-1] + word) > width:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(lines)
 
 
 def _format_argument(value: Any) -> str:
@@ -259,17 +267,17 @@ def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict
 
 
 def _format_speed_up(row: pd.Series[Any]) -> str:
-    half = half_of(row, "speed_up")
-    if math.isnan(half):
+    low, high = ends_of(row, "speed_up")
+    if math.isnan(high - low):
         return f"{row['speed_up']:.2f}"
-    return format_interval(row["speed_up"], half)
+    return format_ends(row["speed_up"], low, high)
 
 
 def _format_efficiency(row: pd.Series[Any]) -> str:
-    half = half_of(row, "efficiency")
-    if math.isnan(half):
+    low, high = ends_of(row, "efficiency")
+    if math.isnan(high - low):
         return f"{row['efficiency']:.0%}"
-    return format_interval(row["efficiency"] * 100, half * 100) + "%"
+    return format_ends(row["efficiency"] * 100, low * 100, high * 100) + "%"
 
 
 def _format_percent(share: float, *, digits: int = 1) -> str:

@@ -13,7 +13,6 @@ from dtsweep.report.content import Content, Scaling
 from dtsweep.report.efficiency_words import efficiency_words
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.scaling_words import WORTH_RULE
-from dtsweep.report.sketch import MARKERS, sketch
 from dtsweep.report.tables import (
     amount_columns,
     batch_columns,
@@ -23,6 +22,7 @@ from dtsweep.report.tables import (
     mark_columns,
     measured_columns,
     objective_columns,
+    plain_headers,
     reason_columns,
     recommendation_columns,
     scaling_columns,
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 _MORE = "--all shows all frontiers and columns, limits, scaling, and how it was measured."
 
-_COLOURS = ("blue", "red", "green", "magenta", "cyan", "yellow")
-"""Of the markers of frontiers, in turn."""
 _FRONTIERS_SHOWN = 5
 _REASONS_SHOWN = 8
+_NEEDED = ("step\nms", "samples\n/s", "mark")
+"""Columns of a table of points for which there is room at any width."""
 _ADVICE_SHOWN = 2
 
 
@@ -73,9 +73,8 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
         if content.frontier_answer:
             say(console, content.frontier_answer, style="bold green")
         _print_advice(content, console=console, show_all=show_all)
-    for doubt in content.doubts:
+    for doubt in (*content.unsound, *content.doubts):
         say(console, doubt, style="yellow")
-    _print_sketch(content, console=console)
     if show_all:
         _print_all(content, console=console)
     else:
@@ -183,16 +182,6 @@ def _print_advice(content: Content, *, console: Console, show_all: bool) -> None
             say(console, line)
 
 
-def _print_sketch(content: Content, *, console: Console) -> None:
-    recommended = [recommendation.point for recommendation in content.recommendations]
-    if not (lines := sketch(content.frontiers, recommended=recommended, width=console.width)):
-        return
-    text = plain(f"\n{lines}")
-    for markers, colour in zip(MARKERS, _COLOURS, strict=True):
-        text.highlight_words(markers, style=colour)
-    console.print(text)
-
-
 def _print_notes(content: Content, *, console: Console) -> None:
     """Print how the numbers came about."""
     if not content.frontiers:
@@ -216,18 +205,31 @@ def _print_frontiers(
     tables = []
     if with_points:
         tables = _tables_of(with_points, content, console=console, show_all=show_all)
+    narrow = ""
+    if tables and not show_all:
+        left_out = {name: [] for table in tables[1:] for name in table if name not in tables[0]}
+        narrow = ", ".join(plain_headers(left_out))
+        tables = tables[:1]
     for frontier in frontiers:
         say(console, f"\n{frontier.title}", style="bold")
         if frontier in with_points:
-            _print_frontier(frontier, tables, console=console, show_all=show_all)
+            _print_frontier(frontier, tables, narrow=narrow, console=console, show_all=show_all)
         else:
             say(console, frontier.empty_because)
 
 
 def _print_frontier(
-    frontier: Frontier, tables: Sequence[pd.DataFrame], *, console: Console, show_all: bool
+    frontier: Frontier,
+    tables: Sequence[pd.DataFrame],
+    *,
+    narrow: str,
+    console: Console,
+    show_all: bool,
 ) -> None:
-    """Print one frontier; `show_all` also prints its dominated points."""
+    """Print one frontier; `show_all` also prints its dominated points.
+
+    `narrow` names the columns that the terminal has no room for.
+    """
     best = _best_of(frontier, show_all=show_all)
     dominated = frontier.dominated
     _print_points(frontier, best, tables, console=console)
@@ -237,10 +239,12 @@ def _print_frontier(
     sentences = []
     if named:
         sentences.append(f"{', '.join(named)}.")
-    if not show_all:
-        sentences.append(frontier.alone)
+    if frontier.alone and not show_all:
+        sentences.append(f"{frontier.alone}: --all shows them.")
     if len(dominated) and not show_all:
         sentences.append(f"{frontier.dominated_count} not shown: --all shows them.")
+    if narrow:
+        sentences.append(f"Without room here: {narrow}.")
     if any(sentences):
         say(console, " ".join(filter(None, sentences)))
     if len(dominated) and show_all:
@@ -290,7 +294,8 @@ def _tables_of(
     tables of their own.
 
     Returns:
-        tables of header to cell, a row for each point, with the index of the points.
+        tables of header to cell, a row for each point, with the index of the points; without
+        `show_all` the first is shown.
     """
     import pandas as pd
 
@@ -312,11 +317,10 @@ def _tables_of(
     columns |= mark_columns(rows, recommended) | limit_columns(bounds) | amount_columns(rows)
     columns |= share_columns(rows)
     doubt = caution_columns(rows["caution"].to_list())
-    tables = tables_that_fit(keys, columns, doubt, console=console)
+    needed = {*_NEEDED, *objective_columns(rows, content.objectives)}
+    tables = tables_that_fit(keys, columns, doubt, console=console, needed=needed)
     if show_all:
         tables.append({**keys, **reason_columns(bounds), **doubt})
-    else:
-        tables = tables[:1]
     return [pd.DataFrame(table, index=rows.index) for table in tables]
 
 

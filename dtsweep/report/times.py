@@ -23,10 +23,8 @@ from dtsweep.text import (
     ends_of,
     format_ends,
     format_integers,
-    format_interval,
     format_number,
     format_rates,
-    half_of,
     is_lopsided,
     print_table,
     say,
@@ -153,8 +151,8 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
             format_ends(*(value / seconds for value in interval)) for interval in times
         ],
         "samples\n/s": format_rates(table["samples_per_s"], *ends_of(table, "samples_per_s")),
-        "speed-\nup": _with_halves(table, "speed_up", unit=1, digits=2),
-        "effi-\nciency %": _with_halves(table, "efficiency", unit=100, digits=0),
+        "speed-\nup": _with_ends(table, "speed_up", unit=1, digits=2),
+        "effi-\nciency %": _with_ends(table, "efficiency", unit=100, digits=0),
     }
     if "cost" in table:
         columns["cost"] = [format_number(cost, digits=3) for cost in table["cost"]]
@@ -164,14 +162,13 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
     return columns
 
 
-def _with_halves(table: pd.DataFrame, name: str, *, unit: float, digits: int) -> list[str]:
-    """A column of ratios with half of their intervals; those of the base are 1, and have none."""
+def _with_ends(table: pd.DataFrame, name: str, *, unit: float, digits: int) -> list[str]:
+    """A column of ratios with their intervals; those of the base are 1, and have none."""
     is_base = table["workers"] == table["base"]
-    halves = half_of(table, name).mask(is_base) * unit
-    pairs = zip(table[name] * unit, halves, strict=True)
+    low, high = (ends.mask(is_base) * unit for ends in ends_of(table, name))
     return [
-        f"{value:.{digits}f}" if math.isnan(half) else format_interval(value, half)
-        for value, half in pairs
+        f"{value:.{digits}f}" if math.isnan(top - bottom) else format_ends(value, bottom, top)
+        for value, bottom, top in zip(table[name] * unit, low, high, strict=True)
     ]
 
 

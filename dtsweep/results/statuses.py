@@ -75,6 +75,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "limits it",
         "bf16_emulated": "the GPU has no bf16 in hardware (compute capability below 8.0), "
         "so times are those of an emulation",
+        "same_batches": "workers that exchange their gradients loaded the same batches: the "
+        "DataLoader needs a DistributedSampler",
         "shared_gpu": "other processes used the device",
         "power_limit_left": "the device may still have the power limit of a trial that was killed: "
         "see the log",
@@ -103,11 +105,20 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """Flags with the doubt that each casts on a row's numbers: a closed set."""
 
-CAUTIONS = ("implausible", "drift", "unstable", "stalled", "slow_start")
+ABOVE_LINEAR = "above_linear"
+"""Caution, not a flag: a speed-up that is more than the number of workers explains."""
+
+CAUTIONS = (
+    *("implausible", "same_batches", ABOVE_LINEAR),
+    *("drift", "unstable", "stalled", "slow_start"),
+)
 """Flags of numbers that can't be true, and of a window unlike the rest of the job.
 
 A report shows them next to the numbers.
 """
+
+UNSOUND = ("implausible", "same_batches")
+"""Cautions with which a point is never recommended."""
 
 PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
     {

@@ -571,6 +571,9 @@ def nothing_in(store: Results) -> str:
             run_count = f"{runs} runs"
         reader = f"dtsweep compare NEW --against LAST --history {store}"
         return f"{store} is a history ({run_count}), not results; {reader} reads it"
+    below = [str(part.parent) for depth in ("*", "*/*") for part in folder.glob(f"{depth}/trials")]
+    if below:
+        return f"no results in {store}; there are some in {', '.join(sorted(below)[:3])}: name one"
     return f"no results in {store}; make some with: dtsweep run SWEEP.py --results {store}"
 
 

@@ -81,16 +81,19 @@ def narrow(sweep: Sweep, settings: Mapping[str, list[Scalar]]) -> Sweep:
 def parse_setting(text: str, *, option: str = "--set") -> tuple[str, list[Scalar]]:
     """Read `axis=v1,v2`: numbers, true, false and none are what they look like, the rest is text.
 
-    Values of environment variables are text as it stands, and `none` as the value of an argument
-    is.
+    A comma between brackets, braces, parentheses or quotes is part of a value. Quotes around a
+    whole value are left out. Values of environment variables are text as it stands, and `none` as
+    the value of an argument is.
 
     >>> parse_setting("staleness=0,none"), parse_setting("env.OMP_DYNAMIC=true")
     (('staleness', [0, None]), ('env.OMP_DYNAMIC', ['true']))
     >>> parse_setting("args.x=8,1e-3,true,none,007")
     ('args.x', [8, 0.001, True, 'none', '007'])
+    >>> parse_setting("args.widths=[64,64],[256]"), parse_setting("args.name='a,b',c")
+    (('args.widths', ['[64,64]', '[256]']), ('args.name', ['a,b', 'c']))
 
     Raises:
-        SweepError: it has no name, or no values.
+        SweepError: it has no name, or no values; a bracket or a quote is not closed.
     """
     name, equals, values = text.partition("=")
     name = name.strip()
@@ -98,13 +101,51 @@ def parse_setting(text: str, *, option: str = "--set") -> tuple[str, list[Scalar
         raise SweepError(
             f"{option} {quoted(text)} has no values; write axis=value or axis=value,value"
         )
-    texts = [value.strip() for value in values.split(",")]
+    try:
+        texts = _split(values)
+    except ValueError as error:
+        raise SweepError(f"{option} {quoted(text)} {error}", word=name) from error
     parse: Callable[[str], Scalar] = _parse
     if name.startswith("env."):
         parse = str
     elif name.startswith(ARGS):
         parse = _parse_argument
     return name, [parse(value) for value in texts]
+
+
+def _split(values: str) -> list[str]:
+    """Split values at commas that stand outside of brackets and quotes.
+
+    A quote counts at the beginning of a value and inside brackets: `it's` is a word.
+
+    Raises:
+        ValueError: a bracket or a quote is not closed.
+    """
+    texts, opened, quote = [""], 0, ""
+    for letter in values:
+        if letter == "," and not opened and not quote:
+            texts.append("")
+            continue
+        if quote:
+            quote = quote.removesuffix(letter)
+        elif letter in "\"'" and (opened or not texts[-1].strip()):
+            quote = letter
+        elif letter in "[{(":
+            opened += 1
+        elif letter in "]})":
+            opened = max(0, opened - 1)
+        texts[-1] += letter
+    if quote or opened:
+        missing = "a quote" if quote else "a bracket"
+        raise ValueError(f"has {missing} that is not closed; close it, or leave it out")
+    return [_unquoted(text.strip()) for text in texts]
+
+
+def _unquoted(text: str) -> str:
+    """Leave out the quotes around a whole value."""
+    if len(text) > 1 and text[0] in "\"'" and text.find(text[0], 1) == len(text) - 1:
+        return text[1:-1]
+    return text
 
 
 def _parse(text: str) -> Scalar:

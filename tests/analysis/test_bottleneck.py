@@ -323,6 +323,18 @@ def test_an_axis_attacks_no_more_than_its_share_of_the_step() -> None:
     ]
 
 
+def test_cpus_of_one_host_are_offered_neither_bf16_nor_more_workers() -> None:
+    shares = {"compute_share": 0.1, "memory_share": 0.9, "optimizer_s": 0.03}
+    assert axes(judged(alone(backend="nccl", **shares))) == [
+        "accumulation",
+        "precision",
+        "workload",
+    ]
+    assert axes(judged(alone(backend="gloo", **shares))) == ["accumulation", "workload"]
+    several = alone(backend="gloo", hosts=2, **shares)
+    assert axes(judged(several)) == ["accumulation", "workload", "workers"]
+
+
 def test_a_point_far_below_the_peak_is_told_to_make_larger_products() -> None:
     far, near = (judged(alone(compute_share=share, memory_share=0.01)) for share in (0.3, 0.7))
     assert (

@@ -283,15 +283,23 @@ def test_points_of_the_same_launches_say_once_what_the_launches_differ_by() -> N
 def test_one_launch_is_widened_by_what_launches_differ_by() -> None:
     several = [row for point in "abcd" for row in two_launches(point, 99, 101)]
     points = over_launches(trials(*several, rate(200, 3, point_id="one"))).set_index("point_id")
-    # The launches' spread is 1.414 %, Student's t 2.776 with 4 degrees of freedom: ±7.85 of 200,
-    # beside ±3.
-    assert points.loc["one", "samples_per_s_high"] == pytest.approx(
-        200 + (7.851**2 + 3**2) ** 0.5, abs=1e-2
-    )
-    assert points.loc["one", "samples_per_s_low"] == pytest.approx(
-        200 - (7.851**2 + 3**2) ** 0.5, abs=1e-2
-    )
+    # The launches' spread is 1.414 %, Student's t 2.776 with 4 degrees of freedom: 3.93 %, next to
+    # 1.5 % of the window, on the logarithmic scale.
+    for end, window in (("high", np.log(203 / 200)), ("low", np.log(197 / 200))):
+        log = np.sign(window) * np.hypot(0.03926, window)
+        assert points.loc["one", f"samples_per_s_{end}"] == pytest.approx(
+            200 * np.exp(log), abs=1e-2
+        )
     assert points["interval"].tolist() == ["pooled"] * 5
+
+
+def test_no_interval_of_a_rate_or_a_time_reaches_below_zero() -> None:
+    point = over_launches(trials(*two_launches("a", 60_000, 71_000))).iloc[0]
+    assert 0 < point["samples_per_s_low"] < 60_000
+    assert point["samples_per_s_high"] > 71_000
+    assert point["samples_per_s"] ** 2 == pytest.approx(
+        point["samples_per_s_low"] * point["samples_per_s_high"]
+    )
 
 
 def test_one_launch_keeps_its_interval_where_the_sweep_hardly_knows_more() -> None:

@@ -56,13 +56,18 @@ def test_a_point_is_found_by_the_beginning_of_its_name_or_by_enough_of_its_setti
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (
+            "workers=2",
+            "4 points have 'workers=2'; add what tells them apart: micro_batch .4, 16. and "
+            "sync .ddp, local_sgd. and precision .bf16, fp32.$",
+        ),
         ("e", "no ok trial of point 'e'; give a point_id, its beginning, or settings"),
         ("", "no ok trial of point ''"),
         ("a1", "2 points begin with 'a1': a1c9, a1f0; give more of it"),
         ("workers=3", "no measured point has 'workers=3': workers is 1, 2"),
         ("workers=1 sync=local_sgd", "workers is 1, 2; sync is ddp, local_sgd"),
         ("workers=2 sync=ddp", "2 points have .*; add what tells them apart: micro_batch .4, 16.$"),
-        ("sync=local_sgd", "precision .bf16, fp32. and workload.layers .4, 6.$"),
+        ("sync=local_sgd", "what tells them apart: precision .bf16, fp32.$"),
         ("worker=2", "'worker' is not a column of points .*; did you mean 'workers'?"),
         ("sync_period=16", "sync_period is 8, none"),
     ],

@@ -206,6 +206,10 @@ def test_ctrl_c_ends_the_following_and_not_the_run(tmp_path: Path, forked_comman
     ("make", "said"),
     [
         (lambda folder: None, "no results in r; make some with: dtsweep run SWEEP.py --results r"),
+        (
+            lambda folder: (folder / "r" / "sweeps" / "train" / "trials").mkdir(parents=True),
+            "no results in r; there are some in r/sweeps/train: name one",
+        ),
         (lambda folder: (folder / "r").write_text(""), "r is a file; results are a folder"),
     ],
 )

@@ -13,6 +13,7 @@ from dtsweep.compare.compared_runs import RunComparison, compare_runs
 from dtsweep.compare.history import append, entries
 from dtsweep.compare.machines import machine_changes, same_machines
 from dtsweep.compare.runs import Run, entry_for, load_run, of_machine, run_of
+from dtsweep.compare.words import comparison_json
 from dtsweep.errors import SweepError
 from dtsweep.metrics.rows import task_row
 from dtsweep.results.store import Results
@@ -52,6 +53,21 @@ def test_a_point_that_is_slower_is_a_regression_and_the_other_is_not(tmp_path: P
     assert found.is_regression
     assert found.rows["verdict"].tolist() == ["slower", "undecided"]
     assert comparison(new, base).rows["verdict"].tolist() == ["faster", "undecided"]
+
+
+def test_the_part_of_the_step_that_grew_is_named(tmp_path: Path) -> None:
+    # The step grows from 40 to 50 ms.
+    base = load_run(store_run(tmp_path / "b", STEADY, data_s=0.0003, backward_s=0.02))
+    for number, (data_s, words) in enumerate(
+        [
+            (0.0093, ["Loading batches grew from 0.30 to 9.3 ms a step: that is the difference"]),
+            (0.0063, ["Loading batches grew from 0.30 to 6.3 ms a step: that is most of the"]),
+            (0.0004, []),
+        ]
+    ):
+        place = store_run(tmp_path / str(number), SLOWER, data_s=data_s, backward_s=0.02)
+        found = comparison_json(comparison(base, load_run(place)), threshold=0.02)["grew"]
+        assert [text[: len(start)] for text, start in zip(found, words, strict=True)] == words
 
 
 def test_runs_of_other_machines_are_refused_with_what_differs(tmp_path: Path) -> None:

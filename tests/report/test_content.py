@@ -244,10 +244,7 @@ def test_points_with_one_worker_of_a_mode_that_changes_the_update_are_not_shown_
     (found,) = content_of(trials(alone, pair)).frontiers
     assert found.best["point_id"].to_list() == ["fast", "large"]
     assert found.shown["point_id"].to_list() == ["large"]
-    assert (
-        found.alone
-        == "1 point with one worker, where exact updates cost no exchange: --all shows them"
-    )
+    assert found.alone == "1 point with one worker, where exact updates cost no exchange"
     (lonely,) = content_of(trials(alone)).frontiers
     assert (lonely.shown["point_id"].to_list(), lonely.alone) == (["fast"], "")
     # Outer updates change the training of one worker, too.
@@ -419,6 +416,35 @@ def test_a_report_can_be_of_other_objectives_and_of_points_that_meet_a_condition
     (unknown, *_) = content_of(trials(*rows), where="step_p99_s<=1").doubts
     known = "none left out, of 3 points it is not known, neither in nor out"
     assert unknown == f"Only points where step_p99_s<=1: {known}; trials are counted of all."
+
+
+def test_a_recommendation_is_for_the_one_objective_that_is_asked_for() -> None:
+    rows = [FAST | {"tokens_per_s": 900.0}, LARGE | {"tokens_per_s": 80.0}]
+    content = content_of(trials(*rows), minimize=[], maximize=["tokens_per_s"])
+    assert content.advice[0][0].endswith(
+        "micro_batch=4, of 2 configurations for the highest tokens_per_s."
+    )
+    assert content.recommendations[0].point["point_id"] == "fast"
+
+
+def test_more_workers_are_not_advised_where_one_more_does_not_pay() -> None:
+    parts = {"compute_share": 0.6, "memory_share": 0.1, "launch_share": 0.02, "backend": "nccl"}
+    parts |= {"data_share": 0.02, "data_share_low": 0.01, "data_share_high": 0.03}
+    parts |= dict.fromkeys(("comm_share", "exchange_share", "wait_share"), 0.01)
+
+    def advised(rates: tuple[float, float]) -> set[str]:
+        rows = [
+            {"point_id": str(workers), "workers": workers, "session": str(launch)}
+            | {"samples_per_s": rate * (1 + launch / 1000), "samples_per_s_error": rate / 1000}
+            | {"step_p50_s": 0.1, "step_mean_s": 0.1, "optimizer_s": 0.001, **parts}
+            for launch in range(3)
+            for workers, rate in zip((1, 2), rates, strict=True)
+        ]
+        bounds = content_of(trials(*rows)).bounds
+        return {axis.axis for axes in bounds["next_axes"] for axis in axes}
+
+    assert "workers" in advised((100, 190))
+    assert "workers" not in advised((100, 101))
 
 
 def test_of_very_many_ladders_a_report_does_not_ask_what_pays(

@@ -27,7 +27,7 @@ def said(
     common = {"question": question.as_json()} if question else {}
     study = Study(trials(*(row for point in points for row in point), **common))
     found = recommend(study, goal)
-    print_all(found, points=study.points, console=Console(file=out, width=width))
+    print_all(found, study=study, console=Console(file=out, width=width))
     return out.getvalue()
 
 
@@ -262,7 +262,7 @@ def test_what_was_left_out_is_counted_with_the_way_to_measure_it() -> None:
     assert "No other point is known to be a candidate." in text
     assert "Left out: 2 points of which step_p99_s is not known" in text
     assert "Measure(min_steps=100)" in text
-    assert "Left out: 1 point whose numbers contradict each other." in text
+    assert "Left out: 1 point whose numbers can't be trusted." in text
 
 
 def test_a_setting_that_a_mode_leaves_at_its_own_is_named_where_it_is_asked_for() -> None:
@@ -321,3 +321,54 @@ def test_of_points_that_are_set_alike_the_one_of_the_highest_throughput_is_taken
         "workers.",
         "2 other configurations with the same value. It has the highest samples_per_s of these.",
     ]
+
+
+def test_workers_that_exchange_nothing_are_named_with_a_remedy_and_not_offered() -> None:
+    apart = {"semantics": "not_exchanged", "gradients_reason": "no collective was called"}
+    points = [launches("a", 100, workers=1), launches("b", 198, workers=2, **apart)]
+    first, second = said(*points).splitlines()[:2]
+    assert first == (
+        "Nothing exchanged: the 2-worker runs train a separate model in each worker: no collective "
+        "was called. Start the process group in the script, and wrap the model "
+        "(docs/own-loops.md). They are not recommended."
+    )
+    assert second.startswith("Take ddp workers=1:")
+    (found,) = recommended(*points)
+    assert found.alternatives.empty
+
+
+def test_samples_that_all_workers_load_are_counted_twice_and_not_recommended() -> None:
+    reason = "all workers loaded the same batches; give the DataLoader a DistributedSampler"
+    same = launches("b", 198, workers=2, flags=["same_batches"], gradients_reason=reason)
+    text = said(launches("a", 100, workers=1), same)
+    assert text.startswith(
+        "Same samples: each step of ddp workers=2 has fewer samples than are counted: "
+        f"{reason}. Not recommended.\nTake ddp workers=1: "
+    )
+    assert "Left out: 1 point whose numbers can't be trusted." in text
+    assert "times the samples/s" not in text
+
+
+def test_a_rate_far_above_linear_is_doubted_before_the_answer_and_in_it() -> None:
+    first, second = said(launches("a", 1, workers=1), launches("b", 47, workers=4)).splitlines()[:2]
+    assert first.startswith(
+        "Too fast: ddp workers=4 has 46.9 times the samples/s of workers=1, far"
+    )
+    assert second.startswith("Doubtful, its rate is far above linear: take ddp workers=4: ")
+    superlinear = said(launches("a", 10, workers=1), launches("b", 50, workers=4))
+    assert superlinear.startswith("Take ddp workers=4: ")
+
+
+def test_imported_rows_of_one_point_that_differ_by_much_may_be_of_several_machines() -> None:
+    imported = {"harness": "imported", "session": None}
+    rows = [{"point_id": "a", "samples_per_s": rate, **imported} for rate in (6_000, 18_000)]
+    text = said(rows, launches("b", 10, workers=2, **imported))
+    assert text.startswith("Rows of ddp workers=1 differ by 3 times: are they of the same machine?")
+    assert "Rows of" not in said(rows[:1], launches("b", 10, workers=2, **imported))
+
+
+def test_points_that_differ_in_hosts_alone_have_them_in_their_names() -> None:
+    rows = [launches("a", rate, hosts=hosts) for hosts, rate in ((1, 100), (2, 140))]
+    text = said(*rows)
+    assert text.startswith("Take ddp hosts=2: ")
+    assert "Runner-up: ddp hosts=1 " in text

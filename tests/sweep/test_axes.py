@@ -327,6 +327,11 @@ def test_set_narrows_replaces_and_adds_axes_and_a_batch_size_replaces_the_other(
         ("staleness=None,0", ("staleness", [None, 0])),
         ("workload.flag=true,false", ("workload.flag", [True, False])),
         ("env.X=1,none,a=b", ("env.X", ["1", "none", "a=b"])),
+        ("args.widths=[64,64],[256]", ("args.widths", ["[64,64]", "[256]"])),
+        ("args.betas=(0.9,0.999),(0.9,0.95)", ("args.betas", ["(0.9,0.999)", "(0.9,0.95)"])),
+        ("args.nested=[[1,2],[3]],{a:[4,5]}", ("args.nested", ["[[1,2],[3]]", "{a:[4,5]}"])),
+        ("args.name='a,b',\"c,d\",it's", ("args.name", ["a,b", "c,d", "it's"])),
+        ("args.tags=['a,b],',2],x", ("args.tags", ["['a,b],',2]", "x"])),
     ],
 )
 def test_a_setting_reads_numbers_truth_and_none_as_what_they_look_like(
@@ -339,6 +344,14 @@ def test_a_setting_reads_numbers_truth_and_none_as_what_they_look_like(
 def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
     with pytest.raises(SweepError, match="write axis=value or axis=value,value"):
         parse_setting(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"), [("args.x=[1,2", "a bracket"), ("args.x=1,'a,b", "a quote")]
+)
+def test_a_bracket_or_quote_that_is_not_closed_is_refused_in_a_line(text: str, what: str) -> None:
+    with pytest.raises(SweepError, match=f"{what} that is not closed"):
+        parse_setting(text, option="--axis")
 
 
 @pytest.mark.parametrize(
