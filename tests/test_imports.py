@@ -32,6 +32,7 @@ OWNERS = {
     "moocore": "inference",
     "pynvml": "hardware",
     "rich": "text driver report page cli",
+    "plotext": "report.sketch",
     "mlflow": "trackers.to_mlflow",
     "wandb": "trackers.to_wandb",
     "tensorboard": "trackers.to_tensorboard",

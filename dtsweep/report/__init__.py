@@ -28,6 +28,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     content         what the report says, computed once; the renderers below show it
     redacted        the same of redacted trials, for what leaves the machine
     plot_axes       ends and round numbers of a plot's axes
+    sketch          the frontier as a plot of characters
     as_json         the report as JSON values
     terminal        the report in the terminal
     status          state of a campaign: in the terminal, in one line, as JSON values

@@ -13,6 +13,7 @@ from dtsweep.report.content import Content, Scaling
 from dtsweep.report.efficiency_words import efficiency_words
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.scaling_words import WORTH_RULE
+from dtsweep.report.sketch import MARKERS, sketch
 from dtsweep.report.tables import (
     amount_columns,
     batch_columns,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 _MORE = "--all shows all frontiers and columns, limits, scaling, and how it was measured."
 
+_COLOURS = ("blue", "red", "green", "magenta", "cyan", "yellow")
+"""Of the markers of frontiers, in turn."""
 _FRONTIERS_SHOWN = 5
 _REASONS_SHOWN = 8
 _NEEDED = ("step\nms", "samples\n/s", "mark")
@@ -75,6 +78,7 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
         _print_advice(content, console=console, show_all=show_all)
     for doubt in (*content.unsound, *content.doubts):
         say(console, doubt, style="yellow")
+    _print_sketch(content, console=console)
     if show_all:
         _print_all(content, console=console)
     else:
@@ -180,6 +184,16 @@ def _print_advice(content: Content, *, console: Console, show_all: bool) -> None
             say(console, " ".join(lines[:2]))
         for line in lines[2:] if show_all else ():
             say(console, line)
+
+
+def _print_sketch(content: Content, *, console: Console) -> None:
+    recommended = [recommendation.point for recommendation in content.recommendations]
+    if not (lines := sketch(content.frontiers, recommended=recommended, width=console.width)):
+        return
+    text = plain(f"\n{lines}")
+    for markers, colour in zip(MARKERS, _COLOURS, strict=True):
+        text.highlight_words(markers, style=colour)
+    console.print(text)
 
 
 def _print_notes(content: Content, *, console: Console) -> None:

@@ -674,7 +674,7 @@ def first_screen(frame: pd.DataFrame) -> str:
     return "\n".join(printed(frame, width=80, show_all=False).splitlines()[:24])
 
 
-def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_frontier() -> None:
+def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_plot() -> None:
     frame = pd.concat(
         [sweep(session="s"), trials(canary("s", 0.1), canary("s", 0.139))], ignore_index=True
     )
@@ -682,7 +682,8 @@ def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_frontier
     assert "Best of one launch each: ddp workers=2" in screen
     assert "Differences below 39 % may be drift." in " ".join(screen.split())
     assert "Noise: every point was started once; a run with `--goal throughput`" in screen
-    assert "Frontier · exact updates" in screen
+    assert "samples/s  ● exact  ▲ stale  ■ local  ○ hollow: beaten" in screen
+    assert screen.splitlines()[-1].endswith("ms/step")
 
 
 def test_the_steps_and_seconds_of_the_windows_are_said() -> None:
