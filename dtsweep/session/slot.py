@@ -33,6 +33,7 @@ from dtsweep.session.session_settings import Settings
 from dtsweep.session.shards import ShardError, ShardPool, ranks_of_shards
 from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import World
+from dtsweep.sweep.secret import NO_VARIABLES
 from dtsweep.sweep.task import Task
 
 Places = Mapping[str, int]
@@ -244,7 +245,7 @@ class Slot:
         attempt_id: str,
         rank: int,
         result: RankResult,
-        secrets: Mapping[str, str],
+        secrets: Mapping[str, str] = NO_VARIABLES,
     ) -> None:
         """Take the result of the attempt on a rank, and its secret variables by now."""
         named_session = self._named(session)

@@ -68,7 +68,7 @@ class Task:
 
     def log_of(self, process: int) -> str:
         """Name of the log of a process of the session in this attempt."""
-        return f"{self.attempt_id}-{process}"
+        return f"{self.attempt_id[:12]}-{process}"
 
     def point_of(self, workload: Any) -> Point:
         """The point with the sweep's workload, which has the task's fields then."""
