@@ -195,9 +195,7 @@ class Session:
                 reason = f"rank {rank} on {facts.node}: {problem}"
                 raise SessionError("version_mismatch", reason, hopeless_for="world")
 
-    def register(
-        self, rank: int, facts: RankFacts, actor: Any, secrets: Mapping[str, str]
-    ) -> None:
+    def register(self, rank: int, facts: RankFacts, actor: Any, secrets: Mapping[str, str]) -> None:
         """Note that a rank has come up, and the secrets that its log may have."""
         self.secrets.update(secrets)
         self.facts[rank], self._actors[rank] = facts, actor
@@ -392,7 +390,7 @@ class Session:
         return self._by_name(list(self.facts), texts)
 
     async def logs_of(self, task: Task, members: Iterable[int]) -> dict[str, str]:
-        """First and last output of some of its processes in a trial, by `<session>/<log's name>`."""
+        """First and last output of some of its processes in a trial, by `<session>/<name>`."""
         members = sorted(set(members) & self.facts.keys())
         facts = [self.facts[member] for member in members]
         texts = await asyncio.gather(

@@ -11,7 +11,6 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from dtsweep.provenance.versions import package_versions
@@ -84,9 +83,7 @@ def serve(config: Mapping[str, Any]) -> None:
             gc.freeze()
             is_first = False
         ray.get(
-            slot.finished.remote(
-                session, task.attempt_id, assignment.rank, result, context.secrets
-            )
+            slot.finished.remote(session, task.attempt_id, assignment.rank, result, context.secrets)
         )
 
 

@@ -195,7 +195,8 @@ def is_looked_for(name: str, value: str) -> bool:
     """True for a secret variable whose value is no part of many texts: not short, nor a path."""
     if len(value) < TELLING or value.lower() in ORDINARY or not is_secret(name, value):
         return False
-    return not os.path.exists(os.path.expanduser(value))
+    # `Path` raises where a value is no path.
+    return not os.path.exists(os.path.expanduser(value))  # noqa: PTH110, PTH111
 
 
 def print_traceback(error: BaseException) -> None:

@@ -40,7 +40,10 @@ def test_no_link_is_followed_to_where_another_user_wants_the_logs(tmp_path: Path
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "logs").symlink_to(elsewhere)
-    with pytest.raises(SweepError, match=r"is not a folder of this user.*; remove it, or set TMPDIR to a folder of yours"):
+    with pytest.raises(
+        SweepError,
+        match=r"is not a folder of this user.*; remove it, or set TMPDIR to a folder of yours",
+    ):
         open_log("s1", 0, root=tmp_path / "logs")
     root = tmp_path / "own"
     (root / "s1").mkdir(parents=True)
