@@ -16,6 +16,9 @@ from dtsweep import Measure, Resources, Sweep
 
 STEP = 4
 
+TOKEN = "of-no-known-form-1"
+"""A secret that only the name of its variable gives away."""
+
 SLOW_STEP = 11
 """A step of the window, which begins after `warmup_steps`."""
 
@@ -49,7 +52,11 @@ class Faulty:
     def _fail(self) -> None:
         print(f"about to {self.fault}")
         if self.fault == "raise":
-            raise ValueError("wrong on one rank")
+            # As a script reads it from a file: the driver does not know it.
+            token = os.environ["HUB_TOKEN"] = TOKEN
+            print(f"the token is {token}")
+            words = f"401 for {token} at https://me:{token}@hub/x?token={token} --hf-token {token}"
+            raise ValueError(f"wrong on one rank: {words}")
         if self.fault == "kill" and self._is_first():
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == "kernel":

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -36,6 +38,14 @@ class _RunByDefault(click.Group):
                 )
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Click's exit code would be 1, which says that trials have failed.
+            tell("dtsweep: interrupted")
+            sys.exit(128 + signal.SIGINT)
 
 
 @click.group(cls=_RunByDefault)

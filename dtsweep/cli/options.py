@@ -12,6 +12,7 @@ import click
 
 from dtsweep.errors import printable
 from dtsweep.sweep.goal import FRONTIER, GOALS
+from dtsweep.sweep.secret import without_secrets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,7 +216,7 @@ def question_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def tell(text: str) -> None:
     """Print a message for the user on stderr, apart from the data."""
-    click.echo(printable(text), err=True)
+    click.echo(printable(without_secrets(text)), err=True)
 
 
 def console() -> Console:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from dtsweep.results.outbox import Outbox
 from dtsweep.results.pack import as_read, attempt_files, log_file, profile_files, unmeasured_files
 from dtsweep.results.statuses import is_retried
 from dtsweep.sweep.point import packages_of
-from dtsweep.sweep.secret import without_secrets
+from dtsweep.sweep.secret import print_traceback, without_secrets
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import column_types
@@ -83,7 +81,7 @@ class Recorder:
     def say(self, lines: Iterable[str]) -> None:
         """Print lines for the user."""
         for line in lines:
-            self._progress.say(line)
+            self._progress.say(self._open(line))
 
     def store(
         self,
@@ -105,7 +103,6 @@ class Recorder:
             wall_s: how long it took the driver in all; None where it was not run itself.
             charge: columns of the nodes of its workers.
         """
-        result = replace(result, reason=self._open(result.reason))
         try:
             row, tables = self._rows_of(trial, task, result)
             row |= {
@@ -143,9 +140,9 @@ class Recorder:
         for rank in ranks:
             rank["shards_hosted"] = list(result.shard_nodes).count(rank["rank"])
             if rank["log"] is not None:
-                rank["log"] = f"logs/{result.session}/{Path(rank['log']).name}"
+                rank["log"] = _log_of(result, task, int(Path(rank["log"]).stem))
         has_logs = any(rank["log"] is not None for rank in ranks)
-        row["log"] = f"logs/{result.session}/{result.explained_by}.log" if has_logs else None
+        row["log"] = _log_of(result, task, result.explained_by) if has_logs else None
         row["concurrent_trials"] = result.concurrent_trials
         flags = [*row.get("flags", ()), *result.flags, *self.flags]
         nodes = frozenset(facts.node for facts in result.facts.values())
@@ -169,7 +166,7 @@ class Recorder:
         error: Exception,
     ) -> dict[str, Any]:
         """Store an attempt whose row can't be stored: the reason, and its steps where possible."""
-        traceback.print_exception(error)
+        print_traceback(error)
         reason = f"its numbers can't be stored ({error_line(error)}); measured as {result.status}"
         row = {
             **task_row(self._sweep, trial.point, task),
@@ -229,13 +226,17 @@ class Recorder:
                     self._note(entry.trial, row)
 
     def store_logs(self, logs: Mapping[str, str]) -> None:
-        """Store the ends of ranks' logs, by `<session>/<rank>`."""
+        """Store parts of ranks' logs, by name."""
         for name, text in logs.items():
-            self._outbox.put_extra(f"the log {name}", [log_file(name, self._open(text) or "")])
+            self._outbox.put_extra(f"the log {name}", [log_file(name, self._open(text))])
 
-    def _open(self, text: str | None) -> str | None:
-        """Text as others may read it, without the secrets of the workers' environment."""
-        return text and without_secrets(text, self._sweep.resources.environment)
+    def _open(self, text: str) -> str:
+        """Text without secrets, those of the workers' environment among them."""
+        return without_secrets(text, self._sweep.resources.environment)
+
+    def _with_open_reasons(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        texts = {name: value for name, value in row.items() if is_reason(name, value)}
+        return {**row, **{name: self._open(text) for name, text in texts.items()}}
 
     def _interference(self, trial: Trial, row: Mapping[str, Any]) -> Change | None:
         """Change of a canary of the trial's world next to other trials; None if unknown."""
@@ -271,15 +272,17 @@ class Recorder:
             self.rows += as_read(rows, workload_types=self._types)
 
     def _with_run_columns(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row as it is stored: every row passes here."""
         return {
             "role": "trial",
             "row_number": next(self._row_numbers),
-            **row,
+            **self._with_open_reasons(row),
             **self._sources.columns(row, packages_of(row)),
             **self._run_columns,
         }
 
     def _note(self, trial: Trial, row: Mapping[str, Any]) -> None:
+        row = self._with_open_reasons(row)
         self._progress.over(trial.trial_id)
         if trial.is_canary:
             # It is no answer to the question: it counts neither as done nor as failed.
@@ -289,6 +292,19 @@ class Recorder:
         self._progress.ended(
             trial.point, row, again=is_retried(row["status"], attempt=row["attempt"])
         )
+
+
+def _log_of(result: AttemptResult, task: Task, process: int) -> str:
+    """Path of the log of a process: of the attempt where it is kept apart, else of the session."""
+    own = f"{result.session}/{task.log_of(process)}"
+    if own in result.logs:
+        return f"logs/{own}.log"
+    return f"logs/{result.session}/{process}.log"
+
+
+def is_reason(name: str, value: Any) -> bool:
+    """True for a text that a rank, a library or the user's code has worded."""
+    return name.endswith("reason") and isinstance(value, str)
 
 
 def interference_columns(interference: Change) -> dict[str, float]:

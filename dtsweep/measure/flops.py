@@ -24,6 +24,7 @@ from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.measure.operations import Attention, OperationLog
 from dtsweep.measure.work import PassOperations
 from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sweep.secret import without_secrets
 from dtsweep.sweep.values import workload_fields
 
 SAMPLES = (2, 4)
@@ -147,7 +148,7 @@ def _count_once(
             counted = replace(counted, flops=_per_sample(tallies))
         except Exception as error:  # noqa: BLE001  # users' code, on tensors that it was not written for
             message = " ".join(str(error).split())[:300]
-            reason = f"{type(error).__name__}: {message}"
+            reason = without_secrets(f"{type(error).__name__}: {message}")
             print(  # noqa: T201  # the rank's log
                 f"FLOPs of {type(workload).__name__} are not counted: {reason}; a workload can "
                 "give flops_per_sample",

@@ -70,4 +70,7 @@ class AttemptResult:
     """
 
     logs: Mapping[str, str] = field(default_factory=dict)
-    """Ends of the ranks' logs that became known, by `<session>/<rank>`."""
+    """Parts of the ranks' logs that became known, by `<session>/<name>`.
+
+    The name is that of the attempt's own log (`Task.log_of`), or the rank in the session.
+    """

@@ -2,7 +2,6 @@
 
 Any process; imports nothing heavy. In reading order:
 
-    secret_texts    secrets in texts
     redactor        replaces what identifies people and hosts
     trials          the table of trials, redacted before anything is made of it
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.privacy.secret_texts import without_secrets
+from dtsweep.sweep.secret import without_secrets
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from dtsweep.errors import STORED, shortened, without_credentials
+from dtsweep.errors import STORED, shortened
 from dtsweep.results.parquet import LONG, arrow_table, columns_of, encode
 from dtsweep.results.schema import TABLES
 from dtsweep.results.statuses import STATUSES
@@ -80,12 +80,9 @@ def as_read(
 
 
 def log_file(name: str, text: str) -> StoredFile:
-    """Pack the end of a rank's log as logs/<name>.log, without credentials.
-
-    `name` is `<session>/<rank>`.
-    """
+    """Pack a part of a rank's log as logs/<name>.log; `name` is `<session>/<log's name>`."""
     folder, _, rank = f"logs/{name}".rpartition("/")
-    data = without_credentials(text).encode()
+    data = text.encode(errors="backslashreplace")
     return StoredFile(folder, f"{rank}.log", data, is_private=True)
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dtsweep.errors import LABEL_SHOWN, StorageError, one_line, shortened
+from dtsweep.escape import changed_texts
 from dtsweep.results.json_columns import check_json
 from dtsweep.results.local_files import OddFileError
 from dtsweep.results.row_values import check_values
@@ -116,7 +117,15 @@ def _array(values: Any, kind: Any, length: int) -> Any:
     if pa.types.is_integer(kind):
         # With the type given, Arrow would cut 2.5 to 2 without a word; a cast refuses.
         return pa.array(values).cast(kind)
-    return pa.array(values, kind)
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        # A file's name or a program's output may have half a surrogate, which UTF-8 has not.
+        return pa.array(changed_texts(list(values), _encodable), kind)
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 def encode(table: Any, *, stem: str) -> tuple[str, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 from dtsweep.errors import SweepError
@@ -18,9 +19,13 @@ def make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     info = folder.lstat()
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        way_out = "remove it"
+        if folder.is_relative_to(tempfile.gettempdir()):
+            # Nobody can remove what another user has made in /tmp.
+            way_out += ", or set TMPDIR to a folder of yours"
         raise SweepError(
             f"{folder} is not a folder of this user, so others could read or change what is there; "
-            "remove it"
+            f"{way_out}"
         )
     if stat.S_IMODE(info.st_mode) != 0o700:
         folder.chmod(0o700)

@@ -115,8 +115,23 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         status = "collateral"
     return Diagnosis(
         status=status,
-        reason=f"the trainer ended: {next(iter(text.splitlines()), 'no reason given')}",
+        reason=f"the trainer ended: {_beginning(text)}",
     )
+
+
+def _beginning(text: str) -> str:
+    r"""First line of a message, with the lines after it as long as a colon announces them.
+
+    >>> _beginning("Training failed due to controller error:\n\nThe actor died.\nIts logs")
+    'Training failed due to controller error: The actor died.'
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = lines[:1]
+    for line in lines[1:]:
+        if not said[-1].endswith(":"):
+            break
+        said.append(line)
+    return " ".join(said).rstrip(":") or "no reason given"
 
 
 async def _first_of(causes: Mapping[int, BaseException], ranks: Ranks) -> Diagnosis:

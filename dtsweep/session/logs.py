@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -14,16 +16,25 @@ from typing import IO
 from dtsweep.results.private import make_private
 
 LOG_BYTES = 4 * 2**20
-"""A rank's log that has grown beyond this is cut before the next trial."""
+"""Most bytes of a rank's log before a trial; older trials are left out."""
 
 MOST_LOG_BYTES = 16 * 2**20
-"""One that grows beyond this within a trial is cut at once."""
+"""Output of one trial beyond which it is cut at once."""
+
+KEPT_BYTES = 2**16
+"""Of a trial that failed, or was cut, so much of its first and of its last output is kept."""
 
 LOOK_S = 1.0
 """Interval of the checks of a log's size: output within it may exceed the limit."""
 
 KEPT_S = 3600.0
 """Time for which the logs of an ended process stay for its session to read."""
+
+NOTE_BYTES = 64
+"""Most bytes of the line that says what is left out."""
+
+_LEFT_OUT = re.compile("dtsweep: … ([0-9,]+) bytes left out …\n".encode())
+_LINE_END = re.compile(rb"[\r\n]")
 
 
 def open_log(session: str, rank: int, *, root: Path | None = None) -> tuple[Path, IO[bytes]]:
@@ -83,20 +94,91 @@ def _is_held(file: Path) -> bool:
     return False
 
 
-def keep_bounded(
-    log: Path, *, most_bytes: int = MOST_LOG_BYTES, look_s: float = LOOK_S
-) -> threading.Thread:
-    """Cut a log of this process when it is too long, from a thread, while the file exists."""
+class RankLog:
+    """The log of this rank: of a trial with much output, the first and the last of it stay."""
 
-    def watch() -> None:
-        while True:
-            time.sleep(look_s)
-            try:
-                if log.stat().st_size > most_bytes:
-                    os.truncate(log, 0)
-            except FileNotFoundError:  # its last reader has removed it
-                return
+    def __init__(self, path: Path, *, most_bytes: int = MOST_LOG_BYTES) -> None:
+        """Take the file that this process appends to."""
+        self.path = path
+        self._most_bytes = most_bytes
+        self._start = 0
+        """Place in the file at which the output of the trial begins."""
+        self._lock = threading.Lock()
 
-    thread = threading.Thread(target=watch, name="dtsweep-log", daemon=True)
-    thread.start()
-    return thread
+    def begin_trial(self) -> None:
+        """Make room for the output of the next trial."""
+        # A log may be cleaned away while the session lives.
+        with self._lock, contextlib.suppress(FileNotFoundError):
+            if self.path.stat().st_size > LOG_BYTES:
+                self.cut()
+            if self.path.stat().st_size > LOG_BYTES:
+                os.truncate(self.path, 0)
+            self._start = self.path.stat().st_size
+
+    def keep_bounded(self, *, look_s: float = LOOK_S) -> threading.Thread:
+        """Cut the output of a trial when it is too long, from a thread, while the file exists."""
+
+        def watch() -> None:
+            while True:
+                time.sleep(look_s)
+                try:
+                    with self._lock:
+                        if self.path.stat().st_size - self._start > self._most_bytes:
+                            self.cut()
+                except FileNotFoundError:  # its last reader has removed it
+                    return
+
+        thread = threading.Thread(target=watch, name="dtsweep-log", daemon=True)
+        thread.start()
+        return thread
+
+    def cut(self) -> None:
+        """Leave out the middle of the trial's output."""
+        with self.path.open("r+b") as file:
+            text = _first_and_last(file, self._start)
+            file.seek(self._start)
+            file.write(text)
+            file.truncate()
+
+
+def trial_in(log: Path, heading: str) -> str:
+    """First and last output of a trial in a rank's log.
+
+    Args:
+        log: on this node.
+        heading: of the trial. Without one in the log, the trial has all of it.
+    """
+    with log.open("rb") as file:
+        # Before a trial, a log has at most `LOG_BYTES`.
+        begin = file.read(LOG_BYTES + KEPT_BYTES)
+        start = max(0, begin.rfind(heading.encode(errors="backslashreplace")))
+        return _first_and_last(file, start).decode(errors="backslashreplace")
+
+
+def _first_and_last(file: IO[bytes], start: int) -> bytes:
+    """The output from a place on, without its middle if it is long; a line says what is left out.
+
+    It is cut between lines: of a password cut in two nothing would be found.
+    """
+    size = file.seek(0, os.SEEK_END)
+    file.seek(start)
+    if size - start <= 2 * KEPT_BYTES + NOTE_BYTES:
+        return file.read()
+    begin = file.read(KEPT_BYTES + NOTE_BYTES)
+    earlier_cut = _LEFT_OUT.search(begin)
+    if earlier_cut is None:
+        begin = begin[:KEPT_BYTES]
+        first = begin[: max(begin.rfind(b"\n"), begin.rfind(b"\r")) + 1]
+        left_out = -len(first)
+    else:
+        first = begin[: earlier_cut.start()]
+        left_out = int(earlier_cut[1].replace(b",", b"")) - earlier_cut.end()
+    file.seek(size - KEPT_BYTES)
+    end = file.read()
+    left_out += file.tell() - start
+    line_end = _LINE_END.search(end)
+    last = b""
+    if line_end is not None:
+        last = end[line_end.end() :]
+    note = f"dtsweep: … {left_out - len(last):,} bytes left out …\n"
+    return first + note.encode() + last

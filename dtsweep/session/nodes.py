@@ -13,6 +13,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from dtsweep.session.logs import trial_in
+
 TAIL_BYTES = 2**18
 """The end of a rank's log that is kept."""
 
@@ -76,7 +78,7 @@ def read_tail(path: str, is_last: bool = False) -> str:
             if file.tell():
                 # The rest of a line: of a password cut in two nothing is found.
                 file.readline()
-            text = file.read().decode(errors="replace")
+            text = file.read().decode(errors="backslashreplace")
     except FileNotFoundError:
         return NO_LOG
     if is_last:
@@ -84,6 +86,14 @@ def read_tail(path: str, is_last: bool = False) -> str:
         with contextlib.suppress(OSError):  # other ranks' logs are still there
             log.parent.rmdir()
     return text
+
+
+def read_trial(path: str, heading: str) -> str:
+    """First and last output of a trial in a log on this node."""
+    try:
+        return trial_in(Path(path), heading)
+    except FileNotFoundError:
+        return NO_LOG
 
 
 def write_stacks(pid: int) -> str:

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from dtsweep.session.diagnosis import Diagnosis, Ranks, verdict_on, why_silent
 from dtsweep.session.endings import why_not_up
 from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.node_choice import ANY_NODES, SessionNodes
-from dtsweep.session.nodes import answer_in_time, on_node, read_tail
+from dtsweep.session.nodes import answer_in_time, on_node, read_tail, read_trial
 from dtsweep.session.orphans import look_for_orphans
 from dtsweep.session.rank_assignment import RankAssignment, assign_ranks, members_of
 from dtsweep.session.session_settings import Settings
@@ -33,6 +33,7 @@ from dtsweep.session.state import FOLLOWING, SessionState
 from dtsweep.session.trainer import cancel_node_request, train_run_of, trainer_of
 from dtsweep.session.worker_loop import collectives_begun, write_exchanges
 from dtsweep.sweep.point import World
+from dtsweep.sweep.secret import without_values
 from dtsweep.sweep.task import Task
 
 ORPHANS_EVERY_S = 1.0
@@ -116,6 +117,8 @@ class Session:
         """The attempt that its ranks were handed last."""
         self._settings = settings
         self._slot = slot
+        self.secrets: dict[str, str] = {}
+        """Secret variables of its processes so far, by name."""
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._train_run: str | None = None
@@ -192,8 +195,9 @@ class Session:
                 reason = f"rank {rank} on {facts.node}: {problem}"
                 raise SessionError("version_mismatch", reason, hopeless_for="world")
 
-    def register(self, rank: int, facts: RankFacts, actor: Any) -> None:
-        """Note that a rank has come up."""
+    def register(self, rank: int, facts: RankFacts, actor: Any, secrets: Mapping[str, str]) -> None:
+        """Note that a rank has come up, and the secrets that its log may have."""
+        self.secrets.update(secrets)
         self.facts[rank], self._actors[rank] = facts, actor
         self.changed.set()
 
@@ -383,7 +387,23 @@ class Session:
                 for facts in self.facts.values()
             )
         )
-        return {f"{self.name}/{rank}": text for rank, text in zip(self.facts, texts, strict=True)}
+        return self._by_name(list(self.facts), texts)
+
+    async def logs_of(self, task: Task, members: Iterable[int]) -> dict[str, str]:
+        """First and last output of some of its processes in a trial, by `<session>/<name>`."""
+        members = sorted(set(members) & self.facts.keys())
+        facts = [self.facts[member] for member in members]
+        texts = await asyncio.gather(
+            *(on_node(str(fact.node_id), read_trial, fact.log, task.heading) for fact in facts)
+        )
+        return self._by_name([task.log_of(member) for member in members], texts)
+
+    def _by_name(self, names: Iterable[Any], texts: Iterable[str]) -> dict[str, str]:
+        """Texts of logs by `<session>/<name>`, without the secrets of the processes."""
+        return {
+            f"{self.name}/{name}": without_values(text, self.secrets)
+            for name, text in zip(names, texts, strict=True)
+        }
 
     def _fit(self, loop: asyncio.AbstractEventLoop, nodes: SessionNodes) -> None:
         """Run the trainer, on a thread, until the session ends."""

@@ -33,6 +33,7 @@ from dtsweep.session.session_settings import Settings
 from dtsweep.session.shards import ShardError, ShardPool, ranks_of_shards
 from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import World
+from dtsweep.sweep.secret import NO_VARIABLES
 from dtsweep.sweep.task import Task
 
 Places = Mapping[str, int]
@@ -210,11 +211,13 @@ class Slot:
             self._logs |= await session.tails()
         await self._requests.give_back()
 
-    async def register(self, session: str, rank: int, facts: RankFacts, actor: Any) -> None:
+    async def register(
+        self, session: str, rank: int, facts: RankFacts, actor: Any, secrets: Mapping[str, str]
+    ) -> None:
         """Note that a rank has come up."""
         named_session = self._named(session)
         if named_session is not None and not named_session.state.is_given_up:
-            named_session.register(rank, facts, actor)
+            named_session.register(rank, facts, actor, secrets)
 
     async def next_task(
         self, session: str, rank: int, kills: MemoryKills | None = None
@@ -236,9 +239,18 @@ class Slot:
             named_session.warm[rank].append(slowest_s)
             named_session.changed.set()
 
-    async def finished(self, session: str, attempt_id: str, rank: int, result: RankResult) -> None:
-        """Take the result of the attempt on a rank."""
+    async def finished(
+        self,
+        session: str,
+        attempt_id: str,
+        rank: int,
+        result: RankResult,
+        secrets: Mapping[str, str] = NO_VARIABLES,
+    ) -> None:
+        """Take the result of the attempt on a rank, and its secret variables by now."""
         named_session = self._named(session)
+        if named_session is not None:
+            named_session.secrets.update(secrets)
         # In every state: what a rank has measured counts although its session has ended since.
         if named_session is not None and named_session.attempt_id == attempt_id:
             named_session.take(rank, result)
@@ -352,8 +364,12 @@ class Slot:
             trial_s=time.monotonic() - began,
             shard_nodes=ranks_of_shards(session.member_facts(), task.point),
         )
+        if status != "ok":
+            # Before the session ends: its last reader removes a log.
+            members = (session.members[0], result.explained_by)
+            self._logs |= await session.logs_of(task, members)
         if status not in UNBROKEN or session.state is SessionState.DEVICE_LOST:
-            result = await self._after_failure(session, result)
+            result = await self._after_failure(session, task, result)
         elif session.leaves_memory(LEFT_OVER):
             result = replace(result, flags=("memory_left",))
             session.retire()
@@ -391,14 +407,14 @@ class Slot:
             await session.wait(min(progress.give_up_at, hang) - now)
         return None
 
-    async def _after_failure(self, session: Session, result: AttemptResult) -> AttemptResult:
-        """Keep the session only if its ranks are in step; the logs tell why it failed."""
+    async def _after_failure(
+        self, session: Session, task: Task, result: AttemptResult
+    ) -> AttemptResult:
+        """Keep the session only if its ranks are in step; its log tells why a rank ended."""
         self._shards.drop()
-        if session.is_in_step():
-            self._logs |= await session.tails()
-        else:
+        if not session.is_in_step():
             await self._drop()
-        log = self._logs.get(f"{session.name}/{result.explained_by}", "")
+        log = self._logs.get(f"{session.name}/{task.log_of(result.explained_by)}", "")
         last = last_words(log)
         is_silent = result.status in ("rank_died", "node_lost", "preempted", "oom_host")
         if is_silent and last:

@@ -11,13 +11,12 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from dtsweep.provenance.versions import package_versions
 from dtsweep.session.children import close_in_children
 from dtsweep.session.deadlines import collective_timeout_s
-from dtsweep.session.logs import LOG_BYTES, keep_bounded, open_log
+from dtsweep.session.logs import RankLog, open_log
 from dtsweep.session.memory_kills import memory_kills
 from dtsweep.sweep.task import Task
 
@@ -53,7 +52,7 @@ def serve(config: Mapping[str, Any]) -> None:
         packages=settings.code.packages,
         mode_packages=package_versions(settings.code.needed.keys() - settings.code.packages),
         node_id=ray.get_runtime_context().get_node_id(),
-        log=str(log),
+        log=str(log.path),
     )
     context = replace(
         context, watch=watch, start_folder=settings.code.start_folder, is_replaceable=True
@@ -62,7 +61,7 @@ def serve(config: Mapping[str, Any]) -> None:
     close_in_children()
     groups = ProcessGroups()
     itself = ray.get_runtime_context().current_actor
-    ray.get(slot.register.remote(session, rank, context.facts, itself))
+    ray.get(slot.register.remote(session, rank, context.facts, itself, context.secrets))
     while (handed_out := ray.get(slot.next_task.remote(session, rank, memory_kills()))) is not None:
         task, shards, assignment = handed_out
         groups.wait_up_to(collective_timeout_s(task))
@@ -77,15 +76,14 @@ def serve(config: Mapping[str, Any]) -> None:
         result = run_attempt(
             replace(context, rank=assignment.rank), task, servers=shards, on_warm=warmed_up
         )
+        result = replace(result, position=groups.position)
         if is_first:
             # It imports half of torch, which costs 0.1 s to go through. Not after every trial: what
             # is frozen stays.
             gc.freeze()
             is_first = False
         ray.get(
-            slot.finished.remote(
-                session, task.attempt_id, assignment.rank, replace(result, position=groups.position)
-            )
+            slot.finished.remote(session, task.attempt_id, assignment.rank, result, context.secrets)
         )
 
 
@@ -117,7 +115,7 @@ def write_exchanges(_actor: Any) -> None:
         os.write(2, "".join(f"dtsweep: {line}\n" for line in lines).encode())
 
 
-def _redirect_output(session: str, rank: int) -> Path:
+def _redirect_output(session: str, rank: int) -> RankLog:
     """Send all output of this process to a file on its node; a signal writes its stacks there."""
     path, file = open_log(session, rank)
     for stream in (sys.stdout, sys.stderr):
@@ -125,19 +123,18 @@ def _redirect_output(session: str, rank: int) -> Path:
             stream.flush()
     os.dup2(file.fileno(), 1)
     os.dup2(file.fileno(), 2)
-    sys.stdout = os.fdopen(os.dup(1), "w", buffering=1)
-    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    # Half a surrogate can't be encoded; no trial fails by what it prints.
+    sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, errors="backslashreplace")
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     # Not to sys.stderr, which a workload may close.
     faulthandler.enable(file=file)
     faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
-    keep_bounded(path)
-    return path
+    log = RankLog(path)
+    log.keep_bounded()
+    return log
 
 
-def begin_trial(log: Path, task: Task) -> None:
-    """Cut a log that has grown long, and name in it the trial whose output follows."""
-    # A log may be cleaned away while the session lives.
-    with contextlib.suppress(FileNotFoundError):
-        if log.stat().st_size > LOG_BYTES:
-            os.truncate(log, 0)
+def begin_trial(log: RankLog, task: Task) -> None:
+    """Name in a log the trial whose output follows."""
+    log.begin_trial()
     sys.stderr.write(f"{task.heading}\n")

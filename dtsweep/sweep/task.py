@@ -66,6 +66,10 @@ class Task:
         )
         return f"{HEADING}{self.role} {self.trial_id} attempt {self.attempt}: {settings}"
 
+    def log_of(self, process: int) -> str:
+        """Name of the log of a process of the session in this attempt."""
+        return f"{self.attempt_id[:12]}-{process}"
+
     def point_of(self, workload: Any) -> Point:
         """The point with the sweep's workload, which has the task's fields then."""
         return replace(self.point, workload=with_fields(workload, self.workload))

@@ -6,13 +6,13 @@ This module imports no Ray.
 from __future__ import annotations
 
 import bdb
+import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -25,11 +25,12 @@ from dtsweep.hardware.power_limit import PowerLimitError
 from dtsweep.hardware.process_state import ProcessState
 from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.store_group import GaveUpError
-from dtsweep.metrics.rank_result import RankResult
+from dtsweep.metrics.rank_result import Measured, RankResult
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sweep.secret import print_traceback, secrets_in, without_secrets
 from dtsweep.sweep.task import Task
 from dtsweep.worker.given_back import loop_state_kept
 from dtsweep.worker.mode_trial import measure_in_mode
@@ -79,6 +80,8 @@ def run_attempt(
         finally:
             if context.watch is not None:
                 context.watch.end()
+            # The workload may have read some from a file.
+            context.secrets.update(secrets_in(os.environ))
             left = state.restore()
     restored = (*left_by_loop.restored, *left.restored)
     remaining = (*left_by_loop.remaining, *left.remaining)
@@ -138,12 +141,14 @@ def _outcome(
         # has a group of its own, and where it fails alone it can't get the session's back.
         if has_left and task.point.sync != AS_WRITTEN:
             status = "collateral"
-        reason = _reason(error, status)
+        reason = without_secrets(_reason(error, status))
         if status == "user_error" and _may_come_of_an_earlier_loop(error, context, task):
             status = "reused_process"
             has_left = True
         return RankResult(status=status, reason=reason, needs_new_process=has_left)
+    measured = _without_secrets(measured)
     status, reason = verdict_on(measured, task, task.point_of(context.workload))
+    reason = reason and without_secrets(reason)
     if task.point.sync == AS_WRITTEN:
         context.loops.append(task.attempt_id)
     has_left = joined and not distributed.is_initialized()
@@ -192,6 +197,16 @@ def _reason(error: BaseException, status: str) -> str:
     return f"{error_line(error)} ({place})"
 
 
+def _without_secrets(measured: Measured) -> Measured:
+    """What was measured, with its reasons as they may leave this process."""
+    reasons = {
+        field.name: without_secrets(text)
+        for field in fields(measured)
+        if field.name.endswith("reason") and (text := getattr(measured, field.name))
+    }
+    return replace(measured, **reasons)
+
+
 def _print(error: BaseException) -> None:
     """Print an exception with its traceback from the user's code on; all of it where it has none.
 
@@ -201,9 +216,9 @@ def _print(error: BaseException) -> None:
     while part is not None and not in_user_code(part.tb_frame.f_code.co_filename):
         part = part.tb_next
     if part is None and getattr(error, "is_whole_reason", False):
-        print(error_line(error), file=sys.stderr)  # noqa: T201
+        print(without_secrets(error_line(error)), file=sys.stderr)  # noqa: T201
     else:
-        traceback.print_exception(error.with_traceback(part or error.__traceback__))
+        print_traceback(error.with_traceback(part or error.__traceback__))
 
 
 def _clean_up(device: torch.device) -> tuple[int | None, int | None]:
@@ -216,8 +231,8 @@ def _clean_up(device: torch.device) -> tuple[int | None, int | None]:
         # A backward that was broken off leaves parts of its graph to the next one in this thread.
         torch.zeros(1, device=device, requires_grad=True).sum().backward()
         return release_memory(device), total_bytes(device)
-    except RuntimeError:
-        traceback.print_exc()
+    except RuntimeError as error:
+        print_traceback(error)
         return None, None
 
 

@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import math
 import numbers
-import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from dtsweep.errors import error_line
 from dtsweep.hardware.memory import oom_status
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.isolated_exchange import max_over_ranks
+from dtsweep.sweep.secret import print_traceback
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import batches_of_steps
 from dtsweep.sync.weights import weight_of
@@ -150,7 +150,7 @@ def check_late_batch(loop: Loop) -> tuple[tuple[str, str] | None, bool]:
     except bdb.BdbQuit:
         raise  # whoever leaves the debugger ends the run
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's own code may raise anything
-        traceback.print_exc()
+        print_traceback(error)
         fault = oom_status(error) or "user_error", f"{error_line(error)} (after the window)"
     (is_any,) = max_over_ranks(loop.job.device, fault is not None)
     return fault, is_any > 0

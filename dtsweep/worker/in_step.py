@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bdb
-import traceback
 from collections.abc import Callable
 
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store, get_rank
@@ -11,6 +10,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_
 from dtsweep.errors import error_line
 from dtsweep.hardware.memory import oom_status
 from dtsweep.measure.isolated_exchange import failure_anywhere
+from dtsweep.sweep.secret import print_traceback
 from dtsweep.sweep.task import Task
 from dtsweep.sync.block_order import OrderError
 from dtsweep.sync.groups import position
@@ -68,7 +68,7 @@ def together(
         else:
             message = named
     if store is None and error is not None:
-        traceback.print_exception(error)
+        print_traceback(error)
         raise StepError(message)
     if store is not None and (
         failure := failure_anywhere(

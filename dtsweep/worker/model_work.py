@@ -19,6 +19,7 @@ from dtsweep.measure.work import StepWork, step_work
 from dtsweep.metrics.product import model_digest
 from dtsweep.sweep.modes import OWN
 from dtsweep.sweep.point import Point
+from dtsweep.sweep.secret import without_secrets
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import make_optimizer
@@ -126,7 +127,8 @@ def _step_work(job: Job, model: nn.Module, rates: Mapping[str, Any]) -> StepWork
             functools.partial(make_optimizer, point=point), sizes, device=device
         )
     except Exception as error:  # noqa: BLE001  # the workload's own optimizer may want other parameters
-        print(f"operations of the optimizer are not counted: {error_line(error)}", file=sys.stderr)  # noqa: T201
+        reason = without_secrets(error_line(error))
+        print(f"operations of the optimizer are not counted: {reason}", file=sys.stderr)  # noqa: T201
         return None
     if passes is None:
         return None

@@ -7,7 +7,6 @@ by one step, and ends the loop by an exception when it has what it needs.
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -22,6 +21,7 @@ from dtsweep.measure.stopping import Rule
 from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.secret import print_traceback
 from dtsweep.sweep.task import Task
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.loader_watch import LoaderWatch, samples_per_step
@@ -109,7 +109,7 @@ class OwnLoop:
             if self._measured is None:
                 raise
             # The trial is measured: what fails after that must not cost it.
-            traceback.print_exc()
+            print_traceback(error)
             self._give_up(f"a step after the window failed: {error_line(error)}")
         finally:
             self._plan.close()

@@ -51,6 +51,9 @@ class RankContext:
     loops: list[str] = field(default_factory=list)
     """Attempts of training loops of the user that were measured in this process."""
 
+    secrets: dict[str, str] = field(default_factory=dict)
+    """Secret variables of its process by name, to be left out of its log."""
+
     is_replaceable: bool = False
     """True if a later attempt can get new processes, as in a session of Ray."""
 

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import runpy
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -15,6 +14,7 @@ from typing import Any
 
 from dtsweep.errors import in_user_code, is_own_code
 from dtsweep.hardware.variables import variables_set
+from dtsweep.sweep.secret import print_traceback
 from dtsweep.worker.script_exit import exits_noted
 
 SENT = "py_modules_files"
@@ -105,8 +105,8 @@ def _call_at_the_end(call: Callable[[], object]) -> None:
     """Call a function as Python does at the end of a process: its error is printed."""
     try:
         call()
-    except Exception:  # noqa: BLE001  # the function is the user's
-        traceback.print_exc()
+    except Exception as error:  # noqa: BLE001  # the function is the user's
+        print_traceback(error)
 
 
 def _loads_a_library(frame: FrameType | None) -> bool:

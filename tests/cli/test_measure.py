@@ -28,6 +28,14 @@ def test_a_run_prints_its_report_as_json(tmp_path: Path, forked_command: Command
     assert json.loads(again.stdout) == report
 
 
+def test_ctrl_c_while_the_sweep_file_is_read_is_exit_code_130_and_a_line(
+    tmp_path: Path, forked_command: Command
+) -> None:
+    (tmp_path / "mine.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    done = forked_command("run", "mine.py", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "dtsweep: interrupted\n")
+
+
 def test_a_plan_prints_json(tmp_path: Path, forked_command: Command) -> None:
     done = forked_command("plan", ROOT / "sweeps" / "own_model.py", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -18,6 +18,7 @@ import ray
 import dtsweep
 from dtsweep.sweep.task import HEADING
 from tests.conftest import Command, without_ray
+from tests.faulty import TOKEN
 from tests.processes import processes_with
 
 pytestmark = pytest.mark.ray
@@ -32,7 +33,13 @@ def faults(
     """Run all faults in one sweep; by the fault, the first attempt."""
     folder = tmp_path_factory.mktemp("faults")
     arguments = ["run", FAULTY, "--address", ray_address, "--results", folder / "r"]
-    done = dtsweep_command(*arguments, folder=folder, timeout_s=500, DTSWEEP_TEST_MARK=str(folder))
+    done = dtsweep_command(
+        *(*arguments, "--html", "page.html"),
+        folder=folder,
+        timeout_s=500,
+        DTSWEEP_TEST_MARK=str(folder),
+    )
+    (folder / "said.txt").write_text(done.stdout + done.stderr)
     assert done.returncode == 1, done.stderr
     frame = (
         pd.read_parquet(folder / "r" / "trials").sort_values("attempt").drop_duplicates("trial_id")
@@ -87,9 +94,30 @@ def test_a_fault_is_a_row_with_its_status_reason_and_log(
     row = frame.loc[(fault, 1)]
     assert (row["status"], row["reason"][: len(reason)]) == (status, reason)
     text = (results / row["log"]).read_text()
-    # The trials of a session share a log.
+    # A trial that failed has a log of its own.
+    assert text.count(HEADING) == 1
     assert f"{HEADING}trial {row['trial_id']} attempt {row['attempt']}: workers=2 " in text
     assert f" workload.fault='{fault}'" in text
+
+
+def test_the_token_that_a_trial_prints_and_raises_is_nowhere(
+    faults: tuple[pd.DataFrame, Path, str], dtsweep_command: Command
+) -> None:
+    frame, results, _ = faults
+    row = frame.loc[("raise", 1)]
+    shown = re.escape(" at https://hub/x? --hf-token ").join(["hidden:[0-9a-f]{4}"] * 2)
+    assert re.search(rf"wrong on one rank: 401 for {shown}", row["reason"])
+    assert re.search("the token is hidden:", (results / row["log"]).read_text())
+    for kind in ("csv", "json"):
+        done = dtsweep_command(
+            "export", results, "--to", kind, "--out", f"e-{kind}", folder=results.parent
+        )
+        assert done.returncode == 0, done.stderr
+    files = [file for file in results.parent.rglob("*") if file.is_file()]
+    assert {"page.html", "said.txt"} < {file.name for file in files}
+    assert [file for file in files if TOKEN.encode() in file.read_bytes()] == []
+    for table in ("trials", "ranks"):
+        assert TOKEN not in pd.read_parquet(results / table).to_json(default_handler=str)
 
 
 def test_a_step_that_takes_most_of_the_window_is_flagged(
@@ -108,7 +136,7 @@ def test_what_a_trial_leaves_is_named_and_does_not_reach_the_next(
     named = ranks.loc[(row["attempt_id"], 1), "left_state"]
     for change in ("DTSWEEP_TEST_LEFT", "working directory", "umask", "sleep", "_spin"):
         assert change in named
-    others = frame[frame.index.get_level_values(0) != "leave"]
+    others = frame.drop(index=["leave", "raise"], level=0)
     assert not any("left_state" in flags for flags in others["flags"].dropna())
 
 

@@ -150,6 +150,57 @@ def test_neither_a_reason_nor_a_log_has_a_secret_of_the_workers(tmp_path: Path) 
     assert (tmp_path / "logs/launch/0.log").stat().st_mode & 0o077 == 0
 
 
+def test_a_failed_attempt_points_to_the_log_that_is_its_own(kept: Kept) -> None:
+    (trial, *_) = trials_of(workers=2, sync="ddp")
+    task = task_of(TWO_WORLDS, trial.point)
+    own = f"launch/{task.log_of(1)}"
+    ended = AttemptResult(
+        status="user_error",
+        reason="why",
+        facts={rank: facts(log=f"/tmp/{rank}.log") for rank in range(2)},
+        session="launch",
+        explained_by=1,
+        logs={own: "ValueError: of this trial", "launch/1": "of all"},
+    )
+    kept.recorder.store(trial, task, ended, started_at=START)
+    (row,) = kept.results.attempts()
+    assert row["log"] == f"logs/{own}.log"
+    assert (Path(str(kept.results)) / row["log"]).read_text() == "ValueError: of this trial"
+    assert kept.results.table("ranks")["log"].to_pylist() == ["logs/launch/0.log", row["log"]]
+
+
+def test_no_reason_of_a_row_and_no_line_has_a_secret_of_the_drivers_environment(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "of-no-known-form")
+    (trial, *_) = trials_of(workers=1, sync="ddp")
+    said = "401 for of-no-known-form"
+    row = kept.end(
+        trial,
+        ranks=[outcome([0.5] * 20, samples_reason=said, unchecked_reason=said)],
+        notes=[said],
+    )
+    kept.recorder.store_unmeasured([replace(cancelled(TWO_WORLDS, trial), reason=said)])
+    reasons = [row["unchecked_reason"], kept.results.attempts()[-1]["reason"]]
+    for text in (*reasons, *re.findall("401 for .*", capfd.readouterr().err)):
+        assert re.search("401 for hidden:[0-9a-f]{4}", text), text
+
+
+def test_half_a_surrogate_in_a_reason_a_setting_or_a_log_is_stored_as_an_escape(
+    kept: Kept, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (trial, *_) = trials_of(workers=1, sync="ddp")
+    task = task_of(TWO_WORLDS, trial.point)
+    said = "no file caf\udce9"
+    ended = AttemptResult(status="user_error", reason=said, session=said, logs={"launch/0": said})
+    kept.recorder.store(trial, task, ended, started_at=START)
+    (row,) = kept.results.attempts()
+    assert row["status"] == "user_error"
+    assert row["reason"] == row["session"] == "no file caf\\udce9"
+    assert (Path(str(kept.results)) / "logs/launch/0.log").read_text() == "no file caf\\udce9"
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_the_flags_of_a_row_come_from_its_figures_its_session_and_the_run(tmp_path: Path) -> None:
     kept = Kept(tmp_path, flags=("adjacent_launches",))
     (trial, *_) = trials_of(workers=1, sync="ddp")

@@ -204,6 +204,10 @@ def all_pairs(model: Any, batch: Tensor) -> Tensor:
     return cross_entropy(hidden @ hidden.T, torch.arange(len(batch)))
 
 
+def refused(*_: Any) -> Tensor:
+    raise ValueError("401 at https://me:hunter2@hub/x?token=t0ps3cret")
+
+
 def nothing_known(model: Any, batch: Tensor) -> Tensor:
     return (model[0].weight * batch[:, None]).square().mean()
 
@@ -214,6 +218,7 @@ def nothing_known(model: Any, batch: Tensor) -> Tensor:
         (needs_numbers, "DataDependentOutputException: aten._local_scalar_dense"),
         (all_pairs, "don't grow with the samples"),
         (nothing_known, "no matrix product"),
+        (refused, "ValueError: 401 at https://hub/x?; a workload"),
     ],
 )
 def test_what_cannot_be_counted_is_none_and_says_why(

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dtsweep.privacy import Redactor, redactor_for, redactor_of
-from dtsweep.privacy.secret_texts import without_secrets
 from dtsweep.results.store import Results
+from dtsweep.sweep.secret import without_secrets
 from tests.hostile import (
     GIVEN_AWAY,
     JSON_COLUMNS,

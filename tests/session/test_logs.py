@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -12,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from dtsweep import SweepError
-from dtsweep.session.logs import KEPT_S, keep_bounded, open_log, sweep_away_dead
+from dtsweep.session.logs import (
+    KEPT_BYTES,
+    KEPT_S,
+    LOG_BYTES,
+    RankLog,
+    open_log,
+    sweep_away_dead,
+    trial_in,
+)
 
 
 def mode_of(path: Path) -> int:
@@ -31,7 +40,10 @@ def test_no_link_is_followed_to_where_another_user_wants_the_logs(tmp_path: Path
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "logs").symlink_to(elsewhere)
-    with pytest.raises(SweepError, match=r"is not a folder of this user.*; remove it"):
+    with pytest.raises(
+        SweepError,
+        match=r"is not a folder of this user.*; remove it, or set TMPDIR to a folder of yours",
+    ):
         open_log("s1", 0, root=tmp_path / "logs")
     root = tmp_path / "own"
     (root / "s1").mkdir(parents=True)
@@ -87,16 +99,80 @@ def test_the_logs_of_a_dead_session_are_swept_away_and_those_of_a_living_process
     assert list(root.iterdir()) == []
 
 
+def numbered(count: int, *, of: str = "line") -> bytes:
+    return b"".join(b"%s %07d\n" % (of.encode(), number) for number in range(count))
+
+
+def test_of_a_trial_with_much_output_the_first_and_the_last_stay_with_the_bytes_left_out(
+    tmp_path: Path,
+) -> None:
+    """The log is cut twice in the trial, and once more when it is read."""
+    path, file = open_log("s1", 0, root=tmp_path / "logs")
+    log = RankLog(path, most_bytes=4 * KEPT_BYTES)
+    with file:
+        file.write(b"--- dtsweep: one\nof the first\n")
+        log.begin_trial()
+        output = b"--- dtsweep: two\n" + numbered(90_000) + b"Traceback\n"
+        for start in range(0, len(output), 400_000):
+            file.write(output[start : start + 400_000])
+            if path.stat().st_size > 4 * KEPT_BYTES:
+                log.cut()
+                assert path.stat().st_size < 3 * KEPT_BYTES
+    shown = trial_in(path, "--- dtsweep: two")
+    first, left_out, last = re.split(r"dtsweep: … ([0-9,]+) bytes left out …\n", shown)
+    assert output.startswith(first.encode())
+    assert output.endswith(last.encode())
+    assert all(0.9 * KEPT_BYTES < len(part) <= KEPT_BYTES for part in (first, last))
+    assert len(first) + int(left_out.replace(",", "")) + len(last) == len(output)
+    assert path.read_bytes().startswith(b"--- dtsweep: one\nof the first\n--- dtsweep: two\n")
+
+
+def test_a_flood_of_one_trial_does_not_touch_the_output_of_another(tmp_path: Path) -> None:
+    path, file = open_log("s1", 0, root=tmp_path / "logs")
+    log = RankLog(path)
+    with file:
+        file.write(b"--- dtsweep: one\nValueError: of the first\n")
+        log.begin_trial()
+        file.write(b"--- dtsweep: flood\n" + numbered(LOG_BYTES // 10))
+        log.begin_trial()
+        file.write(b"--- dtsweep: three\nof the third\n")
+    assert path.stat().st_size < 3 * KEPT_BYTES
+    assert trial_in(path, "--- dtsweep: three") == "--- dtsweep: three\nof the third\n"
+    assert "ValueError: of the first" in path.read_text()
+
+
+def test_a_log_of_many_trials_has_no_more_than_its_limit_before_the_next(tmp_path: Path) -> None:
+    path, file = open_log("s1", 0, root=tmp_path / "logs")
+    log = RankLog(path)
+    with file:
+        for _ in range(80):
+            log.begin_trial()
+            assert path.stat().st_size <= LOG_BYTES
+            file.write(numbered(8_000))
+
+
+def test_a_line_that_is_cut_is_left_out_whole_as_it_may_hold_a_password(tmp_path: Path) -> None:
+    (tmp_path / "0.log").write_bytes(b"begin\n" + b"hunter2 " * 2**15 + b"\nthe end\n")
+    shown = trial_in(tmp_path / "0.log", "begin")
+    assert shown == f"begin\ndtsweep: … {2**18 + 1:,} bytes left out …\nthe end\n"
+
+
+def test_bytes_that_are_no_text_are_kept_as_escapes(tmp_path: Path) -> None:
+    (tmp_path / "0.log").write_bytes(b"caf\xe9\n")
+    assert trial_in(tmp_path / "0.log", "--- dtsweep: lost") == "caf\\xe9\n"
+
+
 def test_a_log_that_never_ends_is_cut_within_the_trial_and_goes_on(tmp_path: Path) -> None:
     path, file = open_log("s1", 0, root=tmp_path / "logs")
-    watch = keep_bounded(path, most_bytes=4096, look_s=0.01)
+    watch = RankLog(path, most_bytes=4 * KEPT_BYTES).keep_bounded(look_s=0.01)
     with file:
-        file.write(b"x" * 5000)
-        deadline = time.monotonic() + 10
-        while path.stat().st_size and time.monotonic() < deadline:
+        file.write(numbered(80_000))
+        deadline = time.monotonic() + 60
+        while path.stat().st_size > 3 * KEPT_BYTES and time.monotonic() < deadline:
             watch.join(0.01)
         file.write(b"the end")
-        assert path.read_bytes() == b"the end"
+        assert path.stat().st_size < 3 * KEPT_BYTES
+        assert path.read_bytes().endswith(b"the end")
     path.unlink()
     watch.join(10)
     assert not watch.is_alive()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from dtsweep import Sweep
-from dtsweep.session.logs import LOG_BYTES
+from dtsweep.session.logs import RankLog
 from dtsweep.session.worker_loop import begin_trial
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import HEADING, Task, task_of
@@ -28,7 +27,7 @@ def test_a_trial_begins_with_one_line_that_names_it_and_its_settings(
 ) -> None:
     (tmp_path / "0.log").write_text("of the trial before\n")
     given = task(workers=2, sync="local_sgd", environment={"A": "1"})
-    begin_trial(tmp_path / "0.log", given)
+    begin_trial(RankLog(tmp_path / "0.log"), given)
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith(f"{HEADING}trial {given.trial_id} attempt 2: workers=2 micro_batch=32 ")
     assert " sync=local_sgd sync_period=8 " in line
@@ -36,15 +35,8 @@ def test_a_trial_begins_with_one_line_that_names_it_and_its_settings(
     assert (tmp_path / "0.log").read_text() == "of the trial before\n"
 
 
-def test_a_log_that_has_grown_long_is_cut_before_the_next_trial(tmp_path: Path) -> None:
-    (tmp_path / "0.log").touch()
-    os.truncate(tmp_path / "0.log", LOG_BYTES + 1)
-    begin_trial(tmp_path / "0.log", task())
-    assert not (tmp_path / "0.log").stat().st_size
-
-
 def test_a_log_that_was_cleaned_away_costs_no_trial(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    begin_trial(tmp_path / "gone.log", task())
+    begin_trial(RankLog(tmp_path / "gone.log"), task())
     assert capfd.readouterr().err.startswith(HEADING)

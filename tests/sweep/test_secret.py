@@ -17,7 +17,7 @@ from dtsweep.results.schema import TRIALS
 from dtsweep.session.session_settings import Code, Settings
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.secret import hidden, is_secret
+from dtsweep.sweep.secret import hidden, is_secret, secrets_in, without_secrets
 from tests.outcomes import Tokens
 
 CODE = Code(pickled=b"", folder=None)
@@ -272,3 +272,36 @@ def test_a_field_of_a_workload_that_speaks_of_a_secret_is_refused_with_a_value()
     ) as caught:
         candidates(Sweep(workload=Hub(), axes={"workload.api_key": ["hunter2"]}))
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_secret_of_this_process_is_found_as_it_is_in_a_url_and_in_quotes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "a b/c'd\\e")
+    for text in ("a b/c'd\\e", "q=a%20b%2Fc%27d%5Ce", repr("a b/c'd\\e")):
+        shown = without_secrets(f"401 for {text}")
+        assert re.search("hidden:[0-9a-f]{4}", shown), shown
+        assert "b" not in shown.removeprefix("401 for ").partition("hidden:")[0]
+
+
+def test_short_and_ordinary_values_do_not_fill_texts_with_words_for_secrets() -> None:
+    harmless = {
+        **{"KEY": "1", "TOKEN": "true", "AUTH_MODE": "disabled", "SSL_KEY_FILE": "/etc/passwd"},
+        **{"HOME": "/home/marie", "OMP_NUM_THREADS": "12345678"},
+    }
+    assert secrets_in(harmless) == {}
+    text = " ".join(harmless.values())
+    assert without_secrets(text, harmless) == text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "    key = self.project_keys(x)",
+        "    next_token = logits[0].argmax()",
+        "attention(query=self.q(x), key=self.k(x))",
+        "max_tokens=512, tokens per second: 4711",
+    ],
+)
+def test_the_source_lines_of_a_traceback_stay_as_they_are(line: str) -> None:
+    assert without_secrets(line) == line
