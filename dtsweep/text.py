@@ -120,10 +120,10 @@ def _fits(columns: Mapping[str, Sequence[str]], *, console: Console) -> bool:
 
 def _width(header: str, column: Sequence[str]) -> int:
     """Least width of a column; words may wrap, numbers don't."""
-    parts = str.splitlines
+    texts = (header, *column)
     if header in TEXT_COLUMNS:
-        parts = str.split
-    return max(len(part) for text in (header, *column) for part in parts(text))
+        return max(len(word) for text in texts for word in text.split())
+    return max(len(line) for text in texts for line in text.splitlines())
 
 
 def _gap(console: Console) -> int:

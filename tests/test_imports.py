@@ -253,9 +253,10 @@ def test_help_loads_no_heavy_library() -> None:
 
 
 def test_a_plan_loads_no_heavy_library(tmp_path: Path) -> None:
-    # Arrow brings NumPy along.
+    # Arrow brings NumPy along; psutil says how busy the machine is.
     assert heavy_after(command("plan", "sweeps/batchsize.py", "--results", str(tmp_path))) <= {
-        "numpy"
+        "numpy",
+        "psutil",
     }
 
 

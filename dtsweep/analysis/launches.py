@@ -223,7 +223,7 @@ def _intervals(
     ends = rows[["mean", "low", "high"]]
     if relative:
         # On the scale of the half-widths, on which no end of a rate or a time is below 0.
-        ends = np.log(ends.where(ends > 0))
+        ends = ends.where(ends > 0).apply(np.log)
     mean, half, beyond = ends["mean"], rows["half"], rows["beyond"]
     below, above = mean - ends["low"], ends["high"] - mean
     if not relative:

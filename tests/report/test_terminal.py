@@ -107,7 +107,7 @@ def test_the_rate_and_the_mark_have_room_at_any_width_and_what_has_none_is_named
     ]
     (head,) = [line.split() for line in table.splitlines() if "/s" in line]
     assert {"/s", "mark", "caution"} <= set(head)
-    assert [line.split()[-2:] for line in table.splitlines()][5] == ["R", "drift"] or width > 60
+    assert any("R" in line.split() and "drift" in line for line in table.splitlines())
     assert ("Without room here: " in table) is (width < 140)
     assert ("gradient_accumulation_steps" in table) is (width == 40)
 
