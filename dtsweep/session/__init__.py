@@ -3,13 +3,13 @@
 An actor next to the driver (`slot`), and the ranks (`worker_loop`), which ask it for tasks; imports
 Ray Train, and torch in functions alone. In reading order:
 
+    logs            the ranks' log files: private, bounded, swept away
     nodes           small Ray tasks on a given node: its logs, stacks, signs of life
     orphans         placement groups that killed trainers leave behind
     rank_assignment  which ranks of a session make a smaller world
     node_choice     which nodes a session is started on
     session_settings  what every session of a run shares, and the code that travels
     deadlines       until when the ranks of an attempt are waited for
-    logs            the ranks' log files: private, bounded, swept away
     shards          the parameter server's shards on the ranks' nodes
     memory_kills    processes that the kernel has killed for want of memory
     children        connections that children forked by a rank must not keep open

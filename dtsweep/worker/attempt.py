@@ -198,8 +198,8 @@ def _reason(error: BaseException, status: str) -> str:
 
 
 def _without_secrets(measured: Measured) -> Measured:
-    """What was measured, with its reasons as they may leave this process."""
-    reasons = {
+    """Measurements with their reasons as they may leave this process."""
+    reasons: dict[str, Any] = {
         field.name: without_secrets(text)
         for field in fields(measured)
         if field.name.endswith("reason") and (text := getattr(measured, field.name))
