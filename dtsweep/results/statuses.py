@@ -75,6 +75,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "limits it",
         "bf16_emulated": "the GPU has no bf16 in hardware (compute capability below 8.0), "
         "so times are those of an emulation",
+        "same_batches": "workers that exchange their gradients loaded the same batches: the "
+        "DataLoader needs a DistributedSampler",
         "shared_gpu": "other processes used the device",
         "power_limit_left": "the device may still have the power limit of a trial that was killed: "
         "see the log",
