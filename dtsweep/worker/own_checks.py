@@ -225,17 +225,19 @@ class Judge:
         self, ranks: Sequence[dict[str, Any]], gradients: Likeness, after: bool | None
     ) -> dict[str, Any]:
         """Judge equal gradients: they show no exchange where batches are equal, or all is NaN."""
-        if gradients.agree is None:
-            return _verdict("exact", reason=IN_SHARDS)
         batches = {rank["batches"] for rank in ranks}
+        # One model's ranks have to load the same ones.
+        is_loader_wrong = len(batches) == 1 and set(self.sizes) == {1}
+        if gradients.agree is None:
+            reason = SAME_BATCHES if is_loader_wrong else IN_SHARDS
+            return _verdict("exact", reason=reason)
         is_silent = all(rank["collectives"] == 0 for rank in ranks)
         if is_silent and len(batches) == 1:
             return _verdict("not_exchanged", gradients=True, parameters=after, reason=ALONE)
         if after is False:
             return _verdict("unknown", gradients=True, parameters=False, reason=OTHER_START)
-        semantics, reason = "exact", None
-        if len(batches) == 1 and set(self.sizes) == {1}:
-            reason = SAME_BATCHES
+        semantics = "exact"
+        reason = SAME_BATCHES if is_loader_wrong else None
         if not gradients.is_finite:
             reason = NOT_FINITE
             if not _exchanges_other_batches(ranks):
