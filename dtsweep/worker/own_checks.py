@@ -177,9 +177,10 @@ class Judge:
         self.steps += 1
         has_model = all(rank["model"] is not None for rank in ranks)
         if len({rank["shapes"] for rank in ranks}) > 1:
-            return (
-                _of_own_parameters(ranks) if has_model else _verdict("unknown", reason=OTHER_MODELS)
-            )
+            verdict = _verdict("unknown", reason=OTHER_MODELS)
+            if has_model:
+                verdict = _of_own_parameters(ranks)
+            return verdict
         if any(rank[name] is None for rank in ranks for name in ("gradients", "before", "after")):
             return _verdict("unknown", reason=NOT_READ)
         parts = [rank["parts"] for rank in ranks]
