@@ -60,20 +60,40 @@ def counted_columns(ranks: Sequence[Measured], row: Row) -> Row:
     }
     columns |= {
         "semantics": semantics,
+        "model_parallel": _ranks_per_model(ranks),
         "samples_reason": next(
             (rank.samples_reason for rank in ranks if rank.samples_reason), None
         ),
     }
     if len(known) < len(counts):
         return columns | dict.fromkeys((*PER_SECOND, *PER_SAMPLE))
-    samples = sum(known)
-    if samples % 1 == 0:
-        columns |= {"global_batch": int(samples), "samples_per_update": int(samples)}
+    samples = _sum_of_models(ranks, known)
+    usual = [rank.usual_samples for rank in ranks if rank.usual_samples is not None]
+    batch = samples
+    if samples % 1 and len(usual) == len(ranks):
+        # The last batch of an epoch is smaller.
+        batch = _sum_of_models(ranks, usual)
+    if batch % 1 == 0:
+        columns |= {"global_batch": int(batch), "samples_per_update": int(batch)}
     counted = (_equal_count(ranks) or 1) * len(ranks)
     for names, factor in ((PER_SECOND, samples / counted), (PER_SAMPLE, counted / samples)):
         values = {name: row.get(name) for name in names}
         columns |= {name: v if v is None else v * factor for name, v in values.items()}
     return columns
+
+
+def _ranks_per_model(ranks: Sequence[Measured]) -> int | None:
+    """Workers that share a model, if all groups have as many; None if that is unknown."""
+    if len(ranks) == 1:
+        return 1
+    sizes = {rank.model_parallel for rank in ranks}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _sum_of_models(ranks: Sequence[Measured], counts: Sequence[float]) -> float:
+    """Sum over ranks, in which those that share a model count once."""
+    shares = zip(ranks, counts, strict=True)
+    return sum(count / (rank.model_parallel or 1) for rank, count in shares)
 
 
 def _equal_count(ranks: Sequence[Measured]) -> int | None:

@@ -234,6 +234,9 @@ class Measured(RankColumns, TrialColumns):
     samples_reason: str | None = None
     """Reason why they are unknown."""
 
+    model_parallel: int | None = None
+    """Ranks that load the same batches as this one for parts of one model; None if unknown."""
+
     semantics: str | None = None
     """Of such a loop with several ranks: one of `SEMANTICS`, as gradients and parameters show."""
 

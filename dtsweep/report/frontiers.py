@@ -25,10 +25,17 @@ from dtsweep.report.labels import (
     update_labels,
 )
 from dtsweep.report.verdict_words import REASON_WORDS, VERDICT_WORDS
+from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.text import count_of, in_percent, percent
 
 if TYPE_CHECKING:
     import pandas as pd
+
+OWN_EXACT = (
+    "Exact here: all workers applied the same gradients. Their scale, such as a sum in place of "
+    "the mean, is not checked."
+)
+"""Meaning of exact updates of a training loop of the user."""
 
 _FRONTIER_TITLES = {
     "exact": "exact updates",
@@ -149,8 +156,12 @@ class Frontier:
 
     @cached_property
     def efficiency(self) -> list[str]:
-        """Sentences on the samples that updates of `shown` points need, if they are not exact."""
-        return efficiency_lines(self.shown)
+        """Sentences on the samples that updates of `shown` points need, and on what exact means."""
+        lines = efficiency_lines(self.shown)
+        is_own = (self.points["sync"] == AS_WRITTEN) & (self.points["workers"] > 1)
+        if self.semantics == "exact" and is_own.any():
+            lines = [*lines, OWN_EXACT]
+        return lines
 
     @property
     def dominated_count(self) -> str:

@@ -236,7 +236,13 @@ TRIALS: tuple[Column, ...] = (
         "groups of workers that each train on samples of their own; null for training loops of "
         "the user",
     ),
-    Column("model_parallel", INT, "workers", "that share a model: tensor or pipeline parallel"),
+    Column(
+        "model_parallel",
+        INT,
+        "workers",
+        "that share a model: tensor or pipeline parallel. In training loops of the user those that "
+        "load the same batches for parts of one model; null if unknown",
+    ),
     Column(
         "agree",
         TEXT,

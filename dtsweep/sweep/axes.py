@@ -319,6 +319,9 @@ def _reason(sweep: Sweep, point: Point, values: Mapping[str, Scalar]) -> str | N
     if sweep.skip is None:
         return None
     reason = _call(sweep.skip, point, name="skip", values=values)
+    if reason is False:
+        # As `lambda p: condition and "reason"` gives it.
+        return None
     if reason is not None and not (isinstance(reason, str) and reason):
         raise SweepError(
             f"skip returned {quoted(reason)}; return a reason (a string) or None", word="skip"

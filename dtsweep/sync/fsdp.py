@@ -31,6 +31,12 @@ FREED = (
 )
 """Message where a block's parameters are used after they were freed."""
 
+OUTSIDE = (
+    "the loss uses a parameter outside the forward of its module, where FSDP has it in shards, as "
+    "functional_call or a module's method do; call model(...) itself, or use sync=ddp"
+)
+"""Message where a parameter in shards meets a plain tensor."""
+
 
 class Fsdp(SyncMode):
     """Mode on torch's `fully_shard`: a block's parameters are whole only while it computes."""
@@ -115,6 +121,8 @@ class Fsdp(SyncMode):
         except RuntimeError as error:
             if self.reshards and "storage of size 0" in str(error):
                 raise RuntimeError(FREED) from error
+            if "mixed torch.Tensor and DTensor" in str(error):
+                raise RuntimeError(OUTSIDE) from error
             raise
         if not exchange:
             self._give_shards()
@@ -200,6 +208,11 @@ def _refuse_unshardable(model: nn.Module) -> None:
             raise ValueError(
                 f"the parameter {name} has no elements, which FSDP can't shard; leave it out of "
                 "the model, or use sync=ddp"
+            )
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise ValueError(
+                f"the parameter {name} has a hook on its gradient, which FSDP loses with the "
+                "parameter that it replaces; use sync=ddp, or a hook of a module"
             )
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:

@@ -6,17 +6,18 @@ import functools
 import hashlib
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from dtsweep.worker.batch_checks import digest_of
+from dtsweep.worker.batch_checks import digest_of, tensors_in
 
 DISPATCHER = "DataLoaderDispatcher"
 """Loader of Accelerate that is not a `DataLoader`: one rank takes batches from one for all."""
@@ -25,13 +26,23 @@ DISPATCHER = "DataLoaderDispatcher"
 _Key = tuple[int, int | None]
 """Loaders that count together: identity of the dataset, and samples of a batch."""
 
+_ASKED = "_dtsweep_asked"
+"""Attribute of a loader's iterator: samples of each batch that it has asked for, in order."""
+
+OWN_BATCHES = "the dataset makes batches of its own (batch_size=None)"
+NOT_BATCH_SIZE = "the dataset is iterable, and no dimension of a batch is its batch_size of {}"
+"""Reasons why a batch is not counted."""
+
 
 @dataclass
 class LoaderCount:
     """Batches of one data loader."""
 
     sizes: list[int | None] = field(default_factory=list)
-    """Samples of each batch; None where its first dimension is not known."""
+    """Samples of each batch; None where nothing proves their number."""
+
+    reason: str | None = None
+    """Reason for such a batch."""
 
     ends: list[int] = field(default_factory=list)
     """Batches so far at the end of each step."""
@@ -55,6 +66,7 @@ class LoaderWatch:
         kinds: list[Any] = [DataLoader]
         before = [DataLoader.__iter__]
         make = DataLoader.__init__
+        next_index = _BaseDataLoaderIter._next_index
 
         @functools.wraps(make)  # Lightning reads its parameters
         def with_dispatcher(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
@@ -68,9 +80,11 @@ class LoaderWatch:
 
         DataLoader.__init__ = with_dispatcher  # type: ignore[method-assign,assignment]  # given back
         DataLoader.__iter__ = self._watched(DataLoader.__iter__)  # type: ignore[method-assign]
+        _BaseDataLoaderIter._next_index = _noting(next_index)  # type: ignore[attr-defined]
         try:
             yield
         finally:
+            _BaseDataLoaderIter._next_index = next_index  # type: ignore[attr-defined]  # as it was
             DataLoader.__init__ = make  # type: ignore[method-assign]  # as it was
             for kind, make_iterator in zip(kinds, before, strict=True):
                 kind.__iter__ = make_iterator
@@ -82,7 +96,10 @@ class LoaderWatch:
 
     def counts(self) -> list[LoaderCount]:
         """Loaders that gave a batch between the restart and now."""
-        return [LoaderCount([*count.sizes], [*count.ends]) for count in self._counts.values()]
+        return [
+            replace(count, sizes=[*count.sizes], ends=[*count.ends])
+            for count in self._counts.values()
+        ]
 
     def end_step(self) -> None:
         """Note that a step of the loop has ended."""
@@ -108,11 +125,14 @@ class LoaderWatch:
             # Held, so that no other one gets its id.
             self._datasets.append(dataset)
             key = (id(dataset), getattr(loader, "batch_size", None))
-            return _WatchedIterator(self, key, make_iterator(loader))
+            # One whose workers persist is used again, perhaps in the middle of an epoch.
+            if getattr(loader, "_iterator", None) is not None:
+                vars(loader._iterator).pop(_ASKED, None)
+            return _WatchedIterator(self, key, make_iterator(loader), _Sizes(loader))
 
         return watched
 
-    def take(self, loader: _Key, iterator: Iterator[Any]) -> Any:
+    def take(self, loader: _Key, iterator: Iterator[Any], sizes: _Sizes) -> Any:
         """Take a batch of a loader; what that takes from another loader is in it already."""
         if getattr(self._inside, "loader", False):
             return next(iterator)
@@ -125,9 +145,13 @@ class LoaderWatch:
         finally:
             self._inside.loader = False
             mark("data")
+        size = sizes.of(batch, iterator)
         # Without gradients it is a batch of an evaluation.
         if torch.is_grad_enabled():
-            self._counts.setdefault(loader, LoaderCount()).sizes.append(samples_in(batch))
+            count = self._counts.setdefault(loader, LoaderCount())
+            count.sizes.append(size)
+            if size is None:
+                count.reason = sizes.reason
             if self._digest is not None:
                 self._digest.update(digest_of(batch))
         return batch
@@ -140,14 +164,16 @@ def _no_mark(_: str) -> None:
 class _WatchedIterator:
     """An iterator of a loader, with the attributes of the loader's own one."""
 
-    def __init__(self, watch: LoaderWatch, loader: _Key, iterator: Iterator[Any]) -> None:
-        self._watch, self._loader, self._iterator = watch, loader, iterator
+    def __init__(
+        self, watch: LoaderWatch, loader: _Key, iterator: Iterator[Any], sizes: _Sizes
+    ) -> None:
+        self._watch, self._loader, self._iterator, self._sizes = watch, loader, iterator, sizes
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        return self._watch.take(self._loader, self._iterator)
+        return self._watch.take(self._loader, self._iterator, self._sizes)
 
     def __len__(self) -> int:
         return len(self._iterator)  # type: ignore[arg-type]  # a loader's has a length
@@ -156,24 +182,80 @@ class _WatchedIterator:
         return getattr(self._iterator, name)
 
 
-def samples_in(batch: Any) -> int | None:
-    """Number of samples of a batch: the first dimension of the first tensor in it, or None.
+def _noting(next_index: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`_next_index` of a loader's iterator, which notes how many samples it asks for."""
 
-    >>> samples_in({"input_ids": torch.zeros(8, 128), "labels": torch.zeros(8)})
-    8
+    @functools.wraps(next_index)
+    def noting(iterator: Any) -> Any:
+        index = next_index(iterator)
+        size = None
+        # Without collation a sampler may give lists, too: those of a batch.
+        if isinstance(index, list) or (iterator._auto_collation and isinstance(index, Sized)):
+            size = len(index)
+        vars(iterator).setdefault(_ASKED, deque()).append(size)
+        return index
+
+    return noting
+
+
+class _Sizes:
+    """Numbers of samples of the batches of one loader, in one epoch."""
+
+    def __init__(self, loader: Any) -> None:
+        self._batch_size = getattr(loader, "batch_size", None)
+        self._is_iterable = isinstance(getattr(loader, "dataset", None), IterableDataset)
+        self._is_dispatched = not isinstance(loader, DataLoader)
+        self._place: int | None = None
+        """Index in `_dimensions` of the one that is the batch size."""
+
+    @property
+    def reason(self) -> str:
+        """Reason why a batch is not counted."""
+        if self._batch_size is None:
+            return OWN_BATCHES
+        return NOT_BATCH_SIZE.format(self._batch_size)
+
+    def of(self, batch: Any, iterator: Iterator[Any]) -> int | None:
+        """Samples of a batch: those that the loader asked for; None if nothing proves them."""
+        asked = getattr(iterator, _ASKED, None)
+        size: int | None = None
+        if asked:
+            size = asked.popleft()
+        if self._is_dispatched:
+            # It has cut batches of all ranks along their first dimension.
+            return _dimensions(batch)[0]
+        if self._is_iterable:
+            return self._of_iterable(batch)
+        return size
+
+    def _of_iterable(self, batch: Any) -> int | None:
+        """The dimension that is `batch_size`, or was in an earlier batch of this epoch."""
+        dimensions = _dimensions(batch)
+        if self._batch_size is None:
+            return None
+        if self._batch_size in dimensions:
+            self._place = dimensions.index(self._batch_size)
+        if self._place is None:
+            return None
+        size = dimensions[self._place]
+        # The last one of an epoch may be smaller.
+        if size is None or size > self._batch_size:
+            return None
+        return size
+
+
+def _dimensions(batch: Any) -> tuple[int | None, int | None]:
+    """First dimension of all tensors in a batch, and length of a list; None where it has none.
+
+    >>> _dimensions([torch.zeros(8, 128), torch.zeros(8)])
+    (8, 2)
+    >>> _dimensions({"boxes": torch.zeros(93, 6), "pictures": torch.zeros(16, 3, 8, 8)})
+    (None, None)
     """
-    if isinstance(batch, torch.Tensor):
-        return batch.shape[0] if batch.ndim else None
-    parts: Any = ()
-    if isinstance(batch, Mapping):
-        parts = batch.values()
-    elif isinstance(batch, (list, tuple)):
-        parts = batch
-    for part in parts:
-        size = samples_in(part)
-        if size is not None:
-            return size
-    return None
+    sizes = {tensor.shape[0] for tensor in tensors_in(batch) if tensor.ndim}
+    first = sizes.pop() if len(sizes) == 1 else None
+    length = len(batch) if isinstance(batch, (list, tuple)) else None
+    return first, length
 
 
 MANY_BATCHES = 40
@@ -231,7 +313,7 @@ def samples_per_step(counts: list[LoaderCount], *, steps: int, ahead: int = 2) -
     sizes = training[0].sizes
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
-        return SampleCount(reason=f"batches have no first dimension to count; {_GIVE}")
+        return SampleCount(reason=f"{training[0].reason}; {_GIVE}")
     passes = round(len(sizes) / steps)
     usual = Counter(known).most_common(1)[0][0] * _usual_passes(training[0], passes)
     if abs(len(sizes) - passes * steps) > ahead:

@@ -20,12 +20,16 @@ from torch.optim.optimizer import (
 OnStep = Callable[[Optimizer, bool], None]
 """Called with the optimizer, and whether its step was left out."""
 
+MOST_REPEATS = 8
+"""Steps of the same parameters without a backward, after which backward is taken for not seen."""
+
 
 class OptimizerSteps:
     """Follows the optimizer that steps first; a step of it inside another one counts once.
 
     Where several optimizers step in turn, as in adversarial training, a step of the loop is one of
-    the first of them.
+    the first of them. Its steps without a backward between them count once: DeepSpeed calls one
+    optimizer for each group of parameters.
     """
 
     def __init__(self, on_step: OnStep) -> None:
@@ -42,6 +46,12 @@ class OptimizerSteps:
         self.on_end: Callable[[Optimizer], None] | None = None
         """Called after each of these steps, and before `on_step`."""
         self._last_ended: Optimizer | None = None
+        self._has_backward = True
+        """True if a backward has begun since the step that counted last."""
+        self._updated: set[int] = set()
+        """First parameters of the steps since then, by identity."""
+        self._repeats = 0
+        """Steps of the same ones since then."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -51,9 +61,13 @@ class OptimizerSteps:
         after = register_optimizer_step_post_hook(torch.compiler.disable(self._ends))
         scaler_step = torch.amp.GradScaler.step
         torch.amp.GradScaler.step = self._with_skips(scaler_step)  # type: ignore[method-assign]  # given back below
+        # Both `backward` and `grad` call it, even if a loop imported them before.
+        run_backward = torch.autograd._engine_run_backward
+        torch.autograd._engine_run_backward = self._with_note(run_backward)
         try:
             yield
         finally:
+            torch.autograd._engine_run_backward = run_backward
             torch.amp.GradScaler.step = scaler_step  # type: ignore[method-assign]  # as it was
             before.remove()
             after.remove()
@@ -83,8 +97,34 @@ class OptimizerSteps:
     def _note(self, optimizer: Optimizer, *, is_skipped: bool) -> None:
         if self.followed is None or _have_same_parameters(self.followed, optimizer):
             self.followed = optimizer
-        if self.follows_all or optimizer is self.followed:
+        if self.follows_all or (optimizer is self.followed and self._is_another(optimizer)):
             self._on_step(optimizer, is_skipped)
+
+    def _is_another(self, optimizer: Optimizer) -> bool:
+        """False if an optimizer's step belongs to the one that counted last.
+
+        Backward is not seen where a CUDA graph has it, or gradients are set by hand. The same
+        parameters are then updated again and again without one.
+        """
+        if self._repeats >= MOST_REPEATS:
+            return True
+        first = id(next(_parameters(optimizer), None))
+        if self._has_backward:
+            self._has_backward, self._repeats, self._updated = False, 0, {first}
+            return True
+        self._repeats += first in self._updated
+        self._updated.add(first)
+        return False
+
+    def _with_note(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The start of autograd's engine, which notes that a backward has begun."""
+
+        @functools.wraps(run)
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            self._has_backward = True
+            return run(*args, **kwargs)
+
+        return noting
 
     def _with_skips(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """`GradScaler.step`, which leaves the optimizer's step out where gradients overflow."""

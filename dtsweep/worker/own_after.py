@@ -23,12 +23,12 @@ from dtsweep.worker.after_window import PROFILED_STEPS
 from dtsweep.worker.exchange_cost import NO_ROOM, WindowTime, room_bytes
 from dtsweep.worker.loader_watch import LoaderWatch
 from dtsweep.worker.optimizer_steps import OptimizerSteps
-from dtsweep.worker.own_checks import Judge
+from dtsweep.worker.own_checks import OTHER_PARTS, SAME_BATCHES, Judge
 from dtsweep.worker.own_exchange import ExchangeTurns
-from dtsweep.worker.own_facts import ForwardWatch, hooks_of
+from dtsweep.worker.own_facts import ForwardWatch, data_ranks, hooks_of
 from dtsweep.worker.own_parts import TimedParts
 from dtsweep.worker.own_silence import FsdpSilence, Silence, silence_of
-from dtsweep.worker.own_sums import StepSums
+from dtsweep.worker.own_sums import StepSums, sums_of
 
 LEAST_CHECKED, MOST_CHECKED = 4, 256
 """Steps in which ranks that have different gradients are looked at, at least and at most."""
@@ -72,6 +72,7 @@ class AfterWindow:
         self._forwards = ForwardWatch()
         self._optimizers: dict[int, Optimizer] = {}
         self._has_others = self.watched.group.workers > 1
+        self.flags: list[str] = []
 
     def run(self) -> Generator[None, None, None]:
         """Do all of it; the loop goes on at each `yield`."""
@@ -126,12 +127,29 @@ class AfterWindow:
             has_time = spent_s < max(CHECKED_S, QUICK_SHARE * self.window.window_s)
             checked = judge.steps + 1
             judge.may_go_on = checked < LEAST_CHECKED or (has_time and checked < MOST_CHECKED)
-            others = {"collectives": self.collectives, "batches": batches}
+            others = {"collectives": self.collectives, "batches": batches, **self._of_model()}
             verdict = group.decided({**sums.as_json(), **others}, judge)
             goes_on = verdict.pop("goes_on")
-        self.fields |= verdict
+            sizes = verdict.pop("ranks_per_model")
+        self.fields |= {**verdict, "model_parallel": sizes[group.rank]}
+        if verdict["gradients_reason"] == OTHER_PARTS:
+            self.fields |= {"samples_per_step": None, "samples_reason": OTHER_PARTS}
+        if verdict["gradients_reason"] == SAME_BATCHES:
+            self.flags.append("same_batches")
         if verdict["semantics"] == "exact" and hooks_of(self._forwards.wrapped()):
             self.fields["semantics"] = "lossy"
+
+    def _of_model(self) -> dict[str, Any]:
+        """Ranks that exchange gradients, and sums of the model if an optimizer has none of it."""
+        model = self._forwards.parameters()
+        sums = None
+        optimizers = self._stepped()
+        of_optimizers = (
+            p for one in optimizers for group in one.param_groups for p in group["params"]
+        )
+        if model and not any(id(p) in model for p in of_optimizers):
+            sums = sums_of(model.values())
+        return {"model": sums, "data_ranks": data_ranks(self._forwards.wrapped())}
 
     def _step(self, sums: StepSums) -> Generator[None, None, None]:
         """Note one step that updates parameters."""

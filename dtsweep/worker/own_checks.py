@@ -15,12 +15,24 @@ from dtsweep.worker.own_sums import Sums
 EQUAL = 1e-9
 """Tolerance where parameters are the same numbers, as after their mean was taken."""
 
+LARGE = 1e300
+"""Stands for what is not finite: equal to itself, and far from all other numbers."""
+
 OTHER_MODELS = (
     "workers' optimizers have different parameters, as with pipeline or tensor parallelism: there "
     "is nothing to compare"
 )
 NOT_READ = "a worker's gradients or parameters can't be read"
 NO_GRADIENTS = "the optimizer has no gradients after its step: parameters alone are compared"
+NO_STEP = (
+    "the optimizer made no step after the window, as where a GradScaler leaves all of them out"
+)
+ZEROS = "all gradients are zeros, which are equal with and without an exchange"
+NOT_FINITE = "gradients are not finite on all workers: training has diverged"
+OWN_PARAMETERS = (
+    "the optimizer has parameters that are in no module, as shards of DeepSpeed's ZeRO; the "
+    "model's own are {} after its steps"
+)
 OPTIMIZER_EXCHANGES = (
     "gradients differ between workers, and parameters don't: the optimizer exchanges inside its "
     "step, its learning rate is 0, or gradients have other forms"
@@ -34,8 +46,16 @@ OTHER_START = (
     "gradients are equal, and parameters differ between workers: they did not begin with the same "
     "ones, or something other than the optimizer changes them"
 )
-SAME_GRADIENTS = "all workers have the same gradients, as of the same batches"
+OTHER_PARTS = (
+    "workers load the same batches, and their gradients and parameters differ, as with tensor "
+    "parallelism: how many workers share a model is unknown"
+)
 NO_COLLECTIVE = "no collective was called in the window"
+ALONE = (
+    f"each worker trains a model of its own: {NO_COLLECTIVE}. Make a process group and wrap the "
+    "model in DistributedDataParallel; on CPUs Transformers needs --use_cpu (use_cpu=True), "
+    "Accelerate cpu=True"
+)
 DIFFERENT = (
     "gradients and parameters differ between workers in {steps} steps after the window ({calls})"
 )
@@ -56,6 +76,9 @@ class Likeness:
     is_empty: bool = True
     """True if all tensors are zeros, or there are none."""
 
+    is_finite: bool = True
+    """False if some tensor has NaN or infinity."""
+
     @property
     def agree(self) -> bool | None:
         """True if all copies are the same; None without any."""
@@ -74,7 +97,9 @@ def likeness(of_ranks: Sequence[Sums], parts: Sequence[Sequence[str]], *, most: 
     """
     if not of_ranks[0]:
         return Likeness()
-    values = np.nan_to_num(np.array(of_ranks))
+    values = np.array(of_ranks)
+    is_finite = np.isfinite(values)
+    values = np.where(is_finite, values, LARGE)
     names = np.array(parts)
     compared = np.zeros(names.shape[1], dtype=bool)
     different = np.zeros_like(compared)
@@ -90,7 +115,31 @@ def likeness(of_ranks: Sequence[Sums], parts: Sequence[Sequence[str]], *, most: 
         compared=int(compared.sum()),
         different=int((different & compared).sum()),
         is_empty=not values[..., 1].any(),
+        is_finite=bool(is_finite.all()),
     )
+
+
+def ranks_per_model(ranks: Sequence[dict[str, Any]]) -> list[int | None]:
+    """Ranks that load the same batches for parts of one model, of each rank.
+
+    Ranks with equal batches are one model's unless they exchange gradients: those of a wrapper that
+    is known, or all of them if each has all parameters whole. Then their loader is wrong.
+
+    Returns:
+        None for a rank without a `DataLoader`.
+    """
+    sizes: list[int | None] = []
+    for number, rank in enumerate(ranks):
+        if rank["batches"] is None:
+            sizes.append(None)
+            continue
+        same = [other for other, one in enumerate(ranks) if one["batches"] == rank["batches"]]
+        exchanging = rank["data_ranks"]
+        if exchanging is None:
+            is_part = any(rank["parts"]) or len({ranks[other]["shapes"] for other in same}) > 1
+            exchanging = [number] if is_part else same
+        sizes.append(len(same) // len({number} | set(same).intersection(exchanging)))
+    return sizes
 
 
 @dataclass
@@ -104,21 +153,34 @@ class Judge:
     were_equal: bool = False
     """True if parameters were equal before or after the update of some step."""
     were_different: bool = False
+    sizes: Sequence[int | None] = ()
+    """`ranks_per_model` of the first step."""
 
     def __call__(self, ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Judge one step.
 
         Args:
-            ranks: what each sent: `StepSums.as_json`, `collectives` of the window and `batches`,
-                a digest of those that it loaded.
+            ranks: what each sent: `StepSums.as_json`, `collectives` of the window; `batches`, a
+                digest of those that it loaded; `model`, sums of the model's parameters where the
+                optimizer has none of them; `data_ranks`, those with which a known wrapper exchanges
+                gradients.
 
         Returns:
             `goes_on`, true if another step is needed; else `gradients_agree`, `parameters_agree`,
-            `gradients_reason` and `semantics` of `Measured`.
+            `gradients_reason` and `semantics` of `Measured`, and `ranks_per_model`.
         """
+        if not self.steps:
+            self.sizes = ranks_per_model(ranks)
+        return {**self._judged(ranks), "ranks_per_model": self.sizes}
+
+    def _judged(self, ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         self.steps += 1
+        has_model = all(rank["model"] is not None for rank in ranks)
         if len({rank["shapes"] for rank in ranks}) > 1:
-            return _verdict("unknown", reason=OTHER_MODELS)
+            verdict = _verdict("unknown", reason=OTHER_MODELS)
+            if has_model:
+                verdict = _of_own_parameters(ranks)
+            return verdict
         if any(rank[name] is None for rank in ranks for name in ("gradients", "before", "after")):
             return _verdict("unknown", reason=NOT_READ)
         parts = [rank["parts"] for rank in ranks]
@@ -133,19 +195,55 @@ class Judge:
         self.were_equal = self.were_equal or before is True or after is True
         self.were_different = self.were_different or before is False or after is False
         if gradients.is_empty:
-            return self._without_gradients(after)
+            return self._without_gradients(ranks, after)
+        if gradients.agree is False and has_model:
+            return _of_own_parameters(ranks)
         if gradients.agree is False:
             return self._of_different(ranks, gradients, after)
-        if gradients.agree is None:
-            return _verdict("exact", reason=IN_SHARDS)
-        return _equal(ranks, parameters_agree=after)
+        return self._of_equal(ranks, gradients, after)
 
-    def _without_gradients(self, after: bool | None) -> dict[str, Any]:
+    def _without_gradients(
+        self, ranks: Sequence[dict[str, Any]], after: bool | None
+    ) -> dict[str, Any]:
+        """Judge gradients of zeros, or none: equal parameters show an update of all workers."""
         if self.were_different and self.were_equal:
             return _verdict("local", parameters=True, reason=LOCAL)
         if self.may_go_on and self.were_different:
             return {"goes_on": True}
-        return _verdict("unknown", parameters=after, reason=NO_GRADIENTS)
+        reason, gradients_agree = NO_GRADIENTS, None
+        if not any(rank["parts"] for rank in ranks):
+            reason = NO_STEP
+        elif any(rank["given"] for rank in ranks):
+            reason, gradients_agree = ZEROS, True
+        # Without gradients parameters may also be those that no step changes.
+        shows_update = gradients_agree or any(rank["before"] != rank["after"] for rank in ranks)
+        semantics = "unknown"
+        if shows_update and not self.were_different and _exchanges_other_batches(ranks):
+            semantics = "exact"
+        return _verdict(semantics, gradients=gradients_agree, parameters=after, reason=reason)
+
+    def _of_equal(
+        self, ranks: Sequence[dict[str, Any]], gradients: Likeness, after: bool | None
+    ) -> dict[str, Any]:
+        """Judge equal gradients: they show no exchange where batches are equal, or all is NaN."""
+        batches = {rank["batches"] for rank in ranks}
+        # One model's ranks have to load the same ones.
+        is_loader_wrong = len(batches) == 1 and set(self.sizes) == {1}
+        if gradients.agree is None:
+            reason = SAME_BATCHES if is_loader_wrong else IN_SHARDS
+            return _verdict("exact", reason=reason)
+        is_silent = all(rank["collectives"] == 0 for rank in ranks)
+        if is_silent and len(batches) == 1:
+            return _verdict("not_exchanged", gradients=True, parameters=after, reason=ALONE)
+        if after is False:
+            return _verdict("unknown", gradients=True, parameters=False, reason=OTHER_START)
+        semantics = "exact"
+        reason = SAME_BATCHES if is_loader_wrong else None
+        if not gradients.is_finite:
+            reason = NOT_FINITE
+            if not _exchanges_other_batches(ranks):
+                semantics = "unknown"
+        return _verdict(semantics, gradients=True, parameters=after, reason=reason)
 
     def _of_different(
         self, ranks: Sequence[dict[str, Any]], gradients: Likeness, after: bool | None
@@ -156,37 +254,41 @@ class Judge:
             return _verdict("unknown", gradients=False, parameters=after, reason=reason)
         calls = [rank["collectives"] for rank in ranks]
         if not any(calls) and None not in calls and not self.were_equal:
-            reason = DIFFERENT.format(steps=self.steps, calls=NO_COLLECTIVE)
-            return _verdict("not_exchanged", gradients=False, parameters=False, reason=reason)
+            return _verdict("not_exchanged", gradients=False, parameters=False, reason=ALONE)
         if self.were_equal and self.were_different:
             return _verdict("local", gradients=False, parameters=True, reason=LOCAL)
         if self.may_go_on:
             return {"goes_on": True}
         if self.were_equal:
             return _verdict("unknown", gradients=False, parameters=True, reason=OPTIMIZER_EXCHANGES)
+        semantics = "not_exchanged"
         reason = DIFFERENT.format(steps=self.steps, calls=f"collectives in it: {calls[0]}")
-        return _verdict("not_exchanged", gradients=False, parameters=False, reason=reason)
+        batches = {rank["batches"] for rank in ranks}
+        if len(batches) == 1 and None not in batches:
+            self.sizes = [None] * len(ranks)
+            semantics, reason = "unknown", OTHER_PARTS
+        return _verdict(semantics, gradients=False, parameters=False, reason=reason)
 
 
-def _equal(ranks: Sequence[dict[str, Any]], *, parameters_agree: bool | None) -> dict[str, Any]:
-    """Judge equal gradients: they are no sign of an exchange where batches are equal."""
+def _exchanges_other_batches(ranks: Sequence[dict[str, Any]]) -> bool:
+    """True if all ranks called collectives in the window, and not all loaded the same batches."""
     batches = {rank["batches"] for rank in ranks}
-    is_silent = all(rank["collectives"] == 0 for rank in ranks)
-    same_batches = len(batches) == 1
-    if is_silent and same_batches:
-        cause = SAME_GRADIENTS if None in batches else SAME_BATCHES
-        return _verdict(
-            "not_exchanged",
-            gradients=True,
-            parameters=parameters_agree,
-            reason=f"{cause}; {NO_COLLECTIVE}",
-        )
-    if parameters_agree is False:
-        return _verdict("unknown", gradients=True, parameters=False, reason=OTHER_START)
-    reason = None
-    if same_batches and None not in batches:
-        reason = SAME_BATCHES
-    return _verdict("exact", gradients=True, parameters=parameters_agree, reason=reason)
+    return all(rank["collectives"] for rank in ranks) and len(batches) > 1
+
+
+def _of_own_parameters(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Judge an optimizer of which no parameter is the model's, by the model's parameters."""
+    sums = [rank["model"] for rank in ranks]
+    if all(elements == 0 for rank in sums for _, _, elements in rank):
+        # ZeRO-3 gathers them when they are used.
+        return _verdict("exact", reason=IN_SHARDS)
+    agree = None
+    if len({len(rank) for rank in sums}) == 1:
+        agree = likeness(sums, [[""] * len(rank) for rank in sums], most=EQUAL).agree
+    if agree and _exchanges_other_batches(ranks):
+        return _verdict("exact", parameters=True, reason=OWN_PARAMETERS.format("equal"))
+    words = {True: "equal", False: "different", None: "not comparable"}[agree]
+    return _verdict("unknown", parameters=agree, reason=OWN_PARAMETERS.format(words))
 
 
 def _verdict(

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed import get_process_group_ranks
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -95,6 +96,11 @@ class ForwardWatch:
                 model, most = module, count
         return model
 
+    def parameters(self) -> dict[int, nn.Parameter]:
+        """Parameters of the modules that were called, by identity."""
+        modules = self._called.values()
+        return {id(p): p for module in modules for p in module.parameters()}
+
     def has_called(self, module: nn.Module) -> bool:
         """True if a module was called where that can be seen."""
         return id(module) in self._called
@@ -154,6 +160,27 @@ class ForwardWatch:
     def clear(self) -> None:
         """Hold no module any more."""
         self._called.clear()
+
+
+def data_ranks(wrapped: Iterable[nn.Module]) -> list[int] | None:
+    """Ranks with which this one exchanges gradients, by known wrappers; None without one."""
+    ranks: set[int] = set()
+    for module in wrapped:
+        if isinstance(module, FSDPModule):
+            for group in parameter_groups(module):
+                ranks.update(group.mesh_info.mesh.mesh.flatten().tolist())
+        else:
+            ranks.update(get_process_group_ranks(module.process_group))
+    return sorted(ranks) or None
+
+
+def parameter_groups(module: FSDPModule) -> list[Any]:
+    """The groups in which `fully_shard` gathers a module's parameters."""
+    state = module._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):
+        return list(state._fsdp_param_groups)
+    # Before torch 2.12 there was one at most.
+    return [state._fsdp_param_group] if state._fsdp_param_group else []
 
 
 def flat_parameters(model: nn.Module) -> list[torch.Tensor]:

@@ -133,6 +133,7 @@ class OwnLoop:
             self._measured,
             build_s=self._first_step_at - began,
             steps=self._parts.columns(),
+            flags=[*self._measured.flags, *self._after.flags],
             **self._after.fields,
         )
 

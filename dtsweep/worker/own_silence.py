@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from dtsweep.worker.own_facts import ForwardWatch
+from dtsweep.worker.own_facts import ForwardWatch, parameter_groups
 
 NOT_WRAPPED = (
     "steps without the exchange need a model in DistributedDataParallel or fully_shard; a profile "
@@ -95,7 +95,7 @@ class FsdpSilence:
         """Take these modules."""
         self._modules = modules
         self._exchanges = True
-        self._groups = [group for module in modules for group in _parameter_groups(module)]
+        self._groups = [group for module in modules for group in parameter_groups(module)]
         self._settings = [_settings_of(group) for group in self._groups]
         self._set = FSDPModule.set_requires_gradient_sync
         sizes = [_whole_bytes(group) for group in self._groups]
@@ -148,15 +148,6 @@ class FsdpSilence:
 
 def _nothing(*_: Any, **__: Any) -> None:
     """Stands for a setter while the exchange is off."""
-
-
-def _parameter_groups(module: FSDPModule) -> list[Any]:
-    """The groups in which `fully_shard` gathers a module's parameters."""
-    state = module._get_fsdp_state()
-    if hasattr(state, "_fsdp_param_groups"):
-        return list(state._fsdp_param_groups)
-    # Before torch 2.12 there was one at most.
-    return [state._fsdp_param_group] if state._fsdp_param_group else []
 
 
 def _settings_of(group: Any) -> dict[str, Any]:

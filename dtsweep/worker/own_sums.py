@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,8 @@ class StepSums:
     """Of each parameter the name of the part that this rank has; empty of a whole one."""
     shapes: list[str] = field(default_factory=list)
     gradients: Sums | None = field(default_factory=list)
+    given: int = 0
+    """Parameters that have a gradient, of zeros or not."""
     before: Sums | None = field(default_factory=list)
     """Parameters before the update; None if they can't be read."""
     after: Sums | None = field(default_factory=list)
@@ -64,6 +66,7 @@ class StepSums:
         self.parts += [part_of(p, rank=self.rank) for p in parameters]
         self.shapes += [_shape(p) for p in parameters]
         self.gradients = _joined(self.gradients, [own_part(p.grad) for p in parameters], parameters)
+        self.given += sum(p.grad is not None for p in parameters)
         self.after = _joined(self.after, [own_part(p) for p in parameters])
 
     def as_json(self) -> dict[str, Any]:
@@ -73,9 +76,15 @@ class StepSums:
             "parts": self.parts,
             "shapes": shapes,
             "gradients": self.gradients,
+            "given": self.given,
             "before": self.before,
             "after": self.after,
         }
+
+
+def sums_of(tensors: Iterable[torch.Tensor]) -> Sums | None:
+    """Sums of this rank's parts of tensors; None if some can't be read."""
+    return _joined([], [own_part(tensor) for tensor in tensors])
 
 
 def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:

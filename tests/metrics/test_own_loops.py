@@ -79,7 +79,8 @@ def of_ranks(*counts: float | None) -> list[Measured]:
     ranks = []
     for count in counts:
         rank = object.__new__(Measured)
-        for name in ("samples_reason", "gradients_agree", "parameters_agree"):
+        names = ("samples_reason", "gradients_agree", "parameters_agree", "model_parallel")
+        for name in (*names, "usual_samples"):
             object.__setattr__(rank, name, None)
         object.__setattr__(rank, "samples_per_step", count)
         ranks.append(rank)
@@ -109,3 +110,23 @@ def test_equal_counts_are_those_of_the_point_and_unknown_ones_have_no_rate() -> 
     unknown = counted_columns(of_ranks(4.0, None), {"samples_per_s": 10.0})
     assert unknown["samples_per_s"] is None
     assert "global_batch" not in unknown
+
+
+def test_workers_that_share_a_model_count_once() -> None:
+    ranks = of_ranks(8.0, 8.0, 8.0, 8.0)
+    for rank in ranks:
+        object.__setattr__(rank, "model_parallel", 2)
+    columns = counted_columns(ranks, {"samples_per_s": 32.0, "energy_j_per_sample": 1.0})
+    assert (columns["model_parallel"], columns["global_batch"]) == (2, 16)
+    assert (columns["samples_per_s"], columns["energy_j_per_sample"]) == (16, 2)
+    # Of one worker there is nothing to compare.
+    assert counted_columns(of_ranks(8.0), {})["model_parallel"] == 1
+
+
+def test_the_global_batch_is_that_of_usual_steps_where_an_epoch_ends_with_a_smaller_one() -> None:
+    ranks = of_ranks(45.2, 45.2)
+    for rank in ranks:
+        object.__setattr__(rank, "usual_samples", 48)
+    columns = counted_columns(ranks, {"samples_per_s": 2.0})
+    assert columns["global_batch"] == 96
+    assert columns["samples_per_s"] == pytest.approx(90.4)

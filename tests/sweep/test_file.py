@@ -305,6 +305,12 @@ def test_a_wrong_set_blames_the_option_and_no_line_of_the_file(tmp_path: Path) -
     )
 
 
+def test_a_skip_that_returns_false_keeps_the_point(tmp_path: Path) -> None:
+    path = written(tmp_path, rest("skip=lambda p: p.workers > 9 and 'too many'"))
+    _, listed = read_sweep(path)
+    assert {candidate.reason for candidate in listed} == {None}
+
+
 def test_a_path_that_is_no_sweep_file_is_answered_with_one_that_is(
     tmp_path: Path, monkeypatch: Any
 ) -> None:

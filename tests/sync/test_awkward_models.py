@@ -100,6 +100,13 @@ class Looked(nn.Module):
         return out
 
 
+def hooked(method: str) -> nn.Module:
+    """A model with a hook on the gradient of a parameter."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2))
+    getattr(model[0].weight, method)(lambda gradient: None)
+    return model
+
+
 class Table(nn.Module):
     """An embedding alone, whose gradients are sparse."""
 
@@ -259,6 +266,14 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "zero1 needs trained parameters of one type": ("zero1", Mixed),
     "the parameter rest has no elements": ("fsdp", Empty),
     "scale (torch.float32) are in one FSDP block": ("fsdp", Complex),
+    "0.weight has a hook on its gradient": (
+        "fsdp",
+        functools.partial(hooked, "register_hook"),
+    ),
+    "has a hook on its gradient, which FSDP loses": (
+        "fsdp_grad",
+        functools.partial(hooked, "register_post_accumulate_grad_hook"),
+    ),
     "table has sparse gradients": ("fsdp", functools.partial(Looked, sparse=True)),
     "table rewrites its parameters in forward": ("fsdp", functools.partial(Looked, max_norm=1.0)),
     "use sync=fsdp_grad": ("fsdp", Answering),

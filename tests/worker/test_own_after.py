@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,13 @@ import torch
 from torch import distributed, nn
 from torch.distributed import distributed_c10d
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -29,7 +36,7 @@ from dtsweep.metrics.summary import columns_of_steps
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.exchange_cost import room_bytes
-from dtsweep.worker.own_checks import Judge, likeness
+from dtsweep.worker.own_checks import Judge, likeness, ranks_per_model
 from dtsweep.worker.own_facts import COMPILED, NO_MODEL, ForwardWatch
 from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.own_sums import collectives
@@ -41,6 +48,7 @@ STEPS = 30
 MEASURE = Measure(half_width=None, warmup_steps=3, min_steps=STEPS, min_seconds=0, max_seconds=60)
 WORKLOAD = workloads.Gpt(layers=1, width=16, sequence=8)
 SAME = TensorDataset(torch.ones(64, 4))
+DATA = TensorDataset(torch.randn(64, 4, generator=torch.Generator().manual_seed(0)))
 CALLS: list[int | None] = []
 """Collectives before each batch of the loop under way."""
 
@@ -53,9 +61,7 @@ def task(workers: int = 2, **settings: Any) -> Task:
 
 def batches(*, same: bool = False) -> Iterator[torch.Tensor]:
     """Batches of this rank without end, with a loader as people write it."""
-    data = SAME
-    if not same:
-        data = TensorDataset(torch.randn(64, 4, generator=torch.Generator().manual_seed(0)))
+    data = SAME if same else DATA
     sampler = None if same else DistributedSampler(data)
     loader = DataLoader(data, batch_size=4, sampler=sampler)
     while True:
@@ -179,6 +185,50 @@ def of_two_stages() -> None:
     train(nn.Linear(4, 1 + distributed.get_rank()))
 
 
+def in_tensor_parallel() -> None:
+    """Both ranks load the same batches, for parts of one model."""
+    model = model_of_layers()
+    plan: Any = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    parallelize_module(model, init_device_mesh("cpu", (2,)), plan)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for (batch,) in itertools.chain.from_iterable(itertools.repeat(DataLoader(DATA, 4))):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+
+
+def in_own_shards() -> None:
+    """As DeepSpeed's ZeRO: the optimizer has a shard of each group, and steps once for each."""
+    model = DistributedDataParallel(model_of_layers())
+    rank = distributed.get_rank()
+    parameters = [p for p in model.parameters() if p.numel() % 2 == 0]
+    shards = [nn.Parameter(p.detach().reshape(2, -1)[rank].clone()) for p in parameters]
+    optimizer = torch.optim.SGD([{"params": [shard]} for shard in shards], lr=0.01)
+    groups = optimizer.param_groups
+    for batch in batches():
+        model.zero_grad()
+        model(batch).square().mean().backward()
+        for group, shard, parameter in zip(groups, shards, parameters, strict=True):
+            assert parameter.grad is not None
+            shard.grad = parameter.grad.reshape(2, -1)[rank].clone()
+            optimizer.param_groups = [group]
+            optimizer.step()
+            parts = [torch.empty_like(shard) for _ in range(2)]
+            distributed.all_gather(parts, shard.detach())
+            parameter.data = torch.stack(parts).reshape(parameter.shape)
+        optimizer.param_groups = groups
+
+
+def not_finite() -> None:
+    model = DistributedDataParallel(model_of_layers())
+    train(model, before=lambda _: [p.grad.fill_(torch.nan) for p in model.parameters()])  # type: ignore[union-attr]  # they have one
+
+
+def of_zeros() -> None:
+    model = DistributedDataParallel(model_of_layers())
+    train(model, before=lambda _: [p.grad.zero_() for p in model.parameters()])  # type: ignore[union-attr]  # they have one
+
+
 def cleared() -> None:
     """Gradients are gone when the optimizer has stepped."""
     model = DistributedDataParallel(model_of_layers())
@@ -204,6 +254,7 @@ LOOPS: dict[str, Callable[[], None]] = {
     for loop in (
         *(ddp, ddp_of_same_batches, same_batches_alone, ddp_compressed, accumulating, sharded),
         *(zero1, local_sgd, alone, alone_with_a_mean_loss, of_two_stages, cleared),
+        *(in_tensor_parallel, in_own_shards, not_finite, of_zeros),
     )
 }
 LOOPS["adversarial"] = functools.partial(adversarial, is_second_wrapped=True)
@@ -269,13 +320,17 @@ def row_of(ranks: list[Measured]) -> dict[str, Any]:
         ("sharded", "exact", None, "each worker has a share of every gradient"),
         ("ddp_compressed", "lossy", True, None),
         ("ddp_of_same_batches", "exact", True, "all workers loaded the same batches"),
-        ("same_batches_alone", "not_exchanged", True, "all workers loaded the same batches"),
+        ("same_batches_alone", "not_exchanged", True, "needs --use_cpu"),
+        ("in_tensor_parallel", "exact", True, None),
+        ("in_own_shards", "exact", None, "the model's own are equal"),
+        ("not_finite", "exact", True, "gradients are not finite"),
+        ("of_zeros", "exact", True, "all gradients are zeros"),
         ("local_sgd", "local", False, "gradients differ between workers, and parameters are equal"),
         ("alone", "not_exchanged", False, "no collective was called"),
         ("alone_with_a_mean_loss", "not_exchanged", False, "collectives in it: "),
         ("half adversarial", "unknown", False, "gradients of 4 of 8 parameters differ"),
         ("of_two_stages", "unknown", None, "workers' optimizers have different parameters"),
-        ("cleared", "unknown", None, "the optimizer has no gradients after its step"),
+        ("cleared", "exact", None, "the optimizer has no gradients after its step"),
     ],
 )
 def test_semantics_are_what_gradients_and_parameters_show(
@@ -292,6 +347,52 @@ def test_semantics_are_what_gradients_and_parameters_show(
             assert measured.gradients_reason is None
         else:
             assert reason in str(measured.gradients_reason)
+
+
+def test_ranks_that_load_the_same_batches_share_a_model_or_are_flagged(
+    sent: list[dict[str, Measured]],
+) -> None:
+    for case, size, flags in (
+        ("ddp", 1, []),
+        ("ddp_of_same_batches", 1, ["same_batches"]),
+        ("in_tensor_parallel", 2, []),
+        ("sharded", 1, []),
+    ):
+        for of_rank in sent:
+            assert (of_rank[case].model_parallel, of_rank[case].flags) == (size, flags), case
+
+
+def test_a_step_of_an_optimizer_for_each_group_is_one_step(
+    sent: list[dict[str, Measured]],
+) -> None:
+    assert [of_rank["in_own_shards"].samples_per_step for of_rank in sent] == [4, 4]
+
+
+def rank_of(batches: str | None, *, data_ranks: list[int] | None = None, part: str = "") -> Any:
+    return {"batches": batches, "data_ranks": data_ranks, "parts": [part], "shapes": ""}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sizes"),
+    [
+        ([rank_of("a"), rank_of("b")], [1, 1]),
+        # All parameters are whole: the loader is wrong.
+        ([rank_of("a"), rank_of("a")], [1, 1]),
+        ([rank_of("a", part="0"), rank_of("a", part="1")], [2, 2]),
+        ([rank_of("a", part=str(rank), data_ranks=[0, 1]) for rank in range(2)], [1, 1]),
+        (
+            [rank_of("aabb"[rank], data_ranks=[rank % 2, rank % 2 + 2]) for rank in range(4)],
+            [2] * 4,
+        ),
+        # Tensor parallel, and the two replicas load the same as well.
+        ([rank_of("a", data_ranks=[rank % 2, rank % 2 + 2]) for rank in range(4)], [2] * 4),
+        ([rank_of(None), rank_of("a", part="1")], [None, 1]),
+    ],
+)
+def test_equal_batches_are_one_models_unless_their_ranks_exchange_gradients(
+    ranks: list[Any], sizes: list[int | None]
+) -> None:
+    assert ranks_per_model(ranks) == sizes
 
 
 @pytest.mark.parametrize(
@@ -492,6 +593,9 @@ def test_equal_gradients_are_exact_unless_parameters_or_batches_tell_otherwise(
             "after": [[value, value, 1.0]],
             "collectives": collectives,
             "batches": digest,
+            "data_ranks": None,
+            "model": None,
+            "given": 1,
         }
         for value, digest in zip((2.0, rank_1), batches, strict=True)
     ]

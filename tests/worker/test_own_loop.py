@@ -8,7 +8,7 @@ import itertools
 import os
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ import torch
 from torch import distributed, nn
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.task import Task, task_of
+from dtsweep.worker.loader_watch import LoaderWatch
 from dtsweep.worker.own_loop import LoopTooShortError, OwnLoop
 from dtsweep.worker.rank import become_rank
 from dtsweep.worker.script import run_script
@@ -317,6 +318,86 @@ def test_samples_of_no_loader_are_unknown_with_the_reason() -> None:
     result = measured(lambda: train(batches))
     assert result.samples_per_step is None
     assert str(result.samples_reason).startswith("no DataLoader gave a batch")
+
+
+def test_steps_of_one_optimizer_without_a_backward_between_them_count_once() -> None:
+    def by_groups() -> None:
+        """As DeepSpeed's ZeRO: the optimizer has one group of parameters after the other."""
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD([{"params": [p]} for p in model.parameters()], lr=0.01)
+        groups = optimizer.param_groups
+        for inputs, _targets in itertools.chain.from_iterable(itertools.repeat(batches)):
+            model(inputs).square().mean().backward()
+            for group in groups:
+                optimizer.param_groups = [group]
+                optimizer.step()
+
+    batches = loader(64, 8)
+    assert measured(by_groups).samples_per_step == 8
+
+
+def test_steps_whose_backward_is_not_seen_count_each() -> None:
+    def by_hand() -> None:
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for inputs, _targets in itertools.chain.from_iterable(itertools.repeat(batches)):
+            model.weight.grad = inputs.mean(0, keepdim=True)
+            optimizer.step()
+
+    batches = loader(64, 8)
+    assert measured(by_hand).samples_per_step == 8
+
+
+class Numbers(IterableDataset[torch.Tensor]):
+    """Samples of 4 values; or batches of its own."""
+
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (torch.ones(*self.shape) for _ in range(20))
+
+
+def with_boxes(samples: list[Any]) -> Any:
+    """A batch whose first tensor has as many rows as there are boxes in its pictures."""
+    return torch.ones(3 * len(samples), 6), torch.stack([sample[0] for sample in samples])
+
+
+@pytest.mark.parametrize(
+    ("batches", "sizes"),
+    [
+        (loader(40, 16), [16, 16, 8]),
+        (loader(40, 16, collate_fn=with_boxes), [16, 16, 8]),
+        # As many pairs as samples, each with 4 values.
+        (loader(40, 16, collate_fn=list), [16, 16, 8]),
+        (loader(40, 16, collate_fn=list, num_workers=1), [16, 16, 8]),
+        (DataLoader(Numbers(4), batch_size=8), [8, 8, 4]),
+        (DataLoader(Numbers(4), batch_size=8, collate_fn=list), [8, 8, 4]),
+        (DataLoader(Numbers(4), batch_size=8, collate_fn=torch.cat), [None] * 3),
+        # Packed tokens look like samples.
+        (DataLoader(Numbers(4096), batch_size=None), [None] * 20),
+    ],
+)
+def test_samples_are_those_that_a_loader_was_asked_for(
+    batches: DataLoader[Any], sizes: list[int | None]
+) -> None:
+    watch = LoaderWatch(lambda _: None)
+    with watch.watched():
+        for _ in range(2):
+            list(batches)
+    (count,) = watch.counts()
+    assert count.sizes == sizes * 2
+    assert (count.reason is None) is (None not in sizes)
+
+
+def test_a_loader_whose_workers_persist_begins_each_epoch_with_its_own_batches() -> None:
+    watch = LoaderWatch(lambda _: None)
+    batches = loader(40, 16, num_workers=1, persistent_workers=True)
+    with watch.watched():
+        next(iter(batches))
+        list(batches)
+    (count,) = watch.counts()
+    assert count.sizes == [16, 16, 16, 8]
 
 
 def test_a_smaller_last_batch_counts_as_what_it_is() -> None:
