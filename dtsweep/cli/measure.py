@@ -228,7 +228,7 @@ def show_plan(
 @click.option(
     "--results",
     metavar="DIR-or-URI",
-    help="Also try this place, and store there how fast links are.",
+    help="Also try this place: write, list and delete a file.",
 )
 @json_option
 def doctor(address: str | None, results: str | None, as_json: bool) -> None:
