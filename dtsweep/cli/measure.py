@@ -206,8 +206,8 @@ def show_plan(
     if (running := store.holder()) is not None:
         tell(f"{store} is in use: {running.description}")
     misfits, cost = _misfits_and_cost(sweep, planned, **asked)
-    for name, reason in store.quarantined:
-        tell(f"left out {store}/{name}: {reason}")
+    for line in store.left_out():
+        tell(line)
     if as_json:
         print_json(plan_json(planned, misfits) | cost_json(cost))
     else:

@@ -156,6 +156,8 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
             wanted = [n for n in names if n in columns or _is_always_read(n, table)]
         _check_size(file, data, names if wanted is None else wanted)
         rows = file.read(columns=wanted, use_threads=len(data) > THREADS_FROM)
+        # Metadata stands twice in a file: what was checked counts.
+        rows = rows.replace_schema_metadata(file.schema_arrow.metadata)
         _check_rows(rows, table)
         return _with_names_in_one_line(rows, table)
 
@@ -265,11 +267,14 @@ def _in_one_line(column: Any) -> Any:
         texts = pc.list_flatten(column)
     if not pa.types.is_string(texts.type) or not any(map(_has_newline, texts.chunks)):
         return None
-    shown = [
-        [one_line(text) for text in value] if isinstance(value, list) else value and one_line(value)
-        for value in column.to_pylist()
-    ]
-    return pa.chunked_array([pa.array(shown, column.type)])
+    # Rows share their texts, which may be long.
+    shown = {text: text and one_line(text) for text in pc.unique(texts).to_pylist()}
+    values = column.to_pylist()
+    if pa.types.is_list(column.type):
+        lines = [value and [shown[text] for text in value] for value in values]
+    else:
+        lines = [shown[value] for value in values]
+    return pa.chunked_array([pa.array(lines, column.type)])
 
 
 def _has_newline(texts: Any) -> bool:
