@@ -71,7 +71,8 @@ def compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool)
         return (is_null if sign != "!=" else ~is_null).astype("boolean")
     values = column[~is_null]
     kind = _kind_of(values)
-    if len(values) and type(value) is not kind:
+    # Without values, a column of words may be one of any type.
+    if type(value) is not kind and (len(values) or kind is not str):
         raise SweepError(
             f"{column.name} is compared with {shortened(repr(value), LABEL_SHOWN)}, but has "
             f"{_KINDS[kind]}"

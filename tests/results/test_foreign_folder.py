@@ -345,14 +345,9 @@ def test_metadata_that_contradicts_itself_is_not_believed(tmp_path: Path) -> Non
 
 
 def test_equal_names_with_a_newline_are_shown_in_a_line_each(tmp_path: Path) -> None:
+    common = {"trial_id": "t", "status": "ok", "env_id": "//:x\n"}
     rows = [
-        {
-            "attempt_id": f"a{number}",
-            "trial_id": "t",
-            "status": "ok",
-            "env_id": "//:x\n",
-            "flags": flags,
-        }
+        common | {"attempt_id": f"a{number}", "flags": flags}
         for number, flags in enumerate((None, [], ["a\nb", "c"]))
     ]
     write_rows(tmp_path, "trials", rows)

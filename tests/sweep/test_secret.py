@@ -281,7 +281,7 @@ def test_an_address_that_never_ends_is_read_about_as_fast_as_a_plain_text() -> N
         assert without_credentials(text) == text
         return time.process_time() - began
 
-    plain = min(seconds("a plain text @" * 75_000) for _ in range(3))
+    plain = min(seconds("a plain text @" * 20_000) for _ in range(3))
     for part in ("//:x", "//a:b", "//a:b c@"):
         # Each of these addresses once cost a search of 2,048 characters.
-        assert min(seconds(part * 250_000) for _ in range(3)) < 100 * plain
+        assert min(seconds(part * 60_000) for _ in range(3)) < 50 * plain
