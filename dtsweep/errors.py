@@ -10,18 +10,24 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-CREDENTIALS = re.compile(
-    r"(?<=//)[^\s/:\[\"]*:(?!\d{1,5}[/?#])(?:(?!://)[^\s@\"]){0,2048}@(?:[^\s/@\"]*@)*"
-    r"|(?:(?<=http://)|(?<=https://)|(?<=s3://)|(?<=gs://))[^\s/@:\"]+@"
+_USER = re.compile(r"(?<=//)[^\s/:\[\"]*:(?!\d{1,5}[/?#])")
+"""User of a URL, up to the colon before the password; `http://host:3128/a@b` has a port there."""
+
+_PASSWORD_END = re.compile(r"[\s@\"]|://")
+
+_NEXT_USER = re.compile(r"(?:[^\s/@\"]*@)*")
+
+_CREDENTIALS = re.compile(
+    r"(?:(?<=http://)|(?<=https://)|(?<=s3://)|(?<=gs://))[^\s/@:\"]+@"
     r"|(?<=[?&])(?:[\w.-]*(?:key|secret|token|password|credential|signature)|sig|pwd|pass|auth)=[^\s&\"']+",
     re.IGNORECASE,
 )
-"""Parts of a URL that grant access: user with password, token, or an option.
+"""Token or option of a URL that grants access.
 
-`ssh://git@host` and `abfs://container@account` have a name there, `http://host:3128/a@b` has a
-port. Unlike the standard has it, a password may hold slashes: secret keys of S3 do. It ends where
-another URL begins, and somewhere, so that a long log is read through in a second.
+`ssh://git@host` and `abfs://container@account` have a name there.
 """
+
+_LONGEST_PASSWORD = 2048
 
 
 def without_credentials(text: str) -> str:
@@ -32,7 +38,31 @@ def without_credentials(text: str) -> str:
     >>> without_credentials("postgres://me@corp.com:p4ss@db/runs")
     'postgres://db/runs'
     """
-    return CREDENTIALS.sub("", text)
+    return _CREDENTIALS.sub("", _without_passwords(text))
+
+
+def _without_passwords(text: str) -> str:
+    """Text without the users and passwords of its URLs, in a time linear in its length.
+
+    Unlike the standard has it, a password may hold slashes: secret keys of S3 do. It ends where
+    another URL begins.
+    """
+    if "@" not in text:
+        return text
+    parts = []
+    kept_to = 0
+    end = _PASSWORD_END.search(text)
+    for user in _USER.finditer(text):
+        # Users before the same end share one search for it.
+        while end is not None and end.start() < user.end():
+            end = _PASSWORD_END.search(text, user.end())
+        if end is None:
+            break
+        is_password = end[0] == "@" and end.start() - user.end() <= _LONGEST_PASSWORD
+        if is_password and user.start() >= kept_to:
+            parts.append(text[kept_to : user.start()])
+            kept_to = _NEXT_USER.match(text, end.end()).end()  # type: ignore[union-attr]
+    return "".join([*parts, text[kept_to:]])
 
 
 class SweepError(Exception):
@@ -211,7 +241,11 @@ def quoted(value: object) -> str:
     >>> quoted("ddp"), len(quoted(list(range(1000))))
     ("'ddp'", 60)
     """
-    text = without_credentials(" ".join(repr(value).split()))
+    try:
+        shown = repr(value)
+    except ValueError:  # Python does not write an integer of more than some thousand digits
+        shown = "an integer of very many digits"
+    text = without_credentials(" ".join(shown.split()))
     if len(text) <= 60:
         return text
     return f"{text[:59]}…"

@@ -44,7 +44,6 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     carried         ratios of measured quantities, carried over to other configurations
     reach           settings that predictions can have
     model_words     parameters of the step time, in sentences
-    links           links that doctor measured, as the performance model takes them
     model           performance of configurations that were not measured
     swept           swept axes, with their measured values
     importance      importance of the swept axes for the step time

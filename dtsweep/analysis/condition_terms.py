@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.errors import SweepError, did_you_mean
+from dtsweep.errors import LABEL_SHOWN, SweepError, did_you_mean, shortened
 from dtsweep.sweep.point import AXES
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ Truth = Any
 
 `&`, `|` and `~` as Kleene has them.
 """
+
+_KINDS = {bool: "true and false", float: "numbers", str: "words"}
+"""Types of values, in words."""
 
 SIGNS = ("<=", ">=", "<", ">", "=", "==", "!=")
 
@@ -61,24 +64,51 @@ def compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool)
     Raises:
         SweepError: the column can't hold such a value.
     """
-    import pandas as pd
-
     is_null = column.isna()
     if value is None:
         if sign not in ("=", "==", "!="):
             raise SweepError(f"{column.name} can't be {sign} null; use = or !=")
         return (is_null if sign != "!=" else ~is_null).astype("boolean")
     values = column[~is_null]
-    is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
-    if is_number != (isinstance(value, float)) and len(values):
+    kind = _kind_of(values)
+    # Without values, a column of words may be one of any type.
+    if type(value) is not kind and (len(values) or kind is not str):
         raise SweepError(
-            f"{column.name} is compared with {value!r}, but has "
-            f"{'numbers' if is_number else 'words'}"
+            f"{column.name} is compared with {shortened(repr(value), LABEL_SHOWN)}, but has "
+            f"{_KINDS[kind]}"
         )
     if isinstance(value, str) and column.name in AXES:
         measured = sorted(values.unique())
         if value not in (*measured, *AXES[str(column.name)].choices):
-            raise SweepError(f"no point has {column.name}={value}; {did_you_mean(value, measured)}")
+            raise SweepError(
+                f"no point has {column.name}={shortened(value, LABEL_SHOWN)}; "
+                f"{did_you_mean(value, measured)}"
+            )
+    truth = _ordered(values, sign, value).reindex(column.index)
+    # A setting that is null is none of the values; which number the mode has in its place is not
+    # known.
+    if is_setting and sign in ("=", "==", "!="):
+        return truth.fillna(sign == "!=")
+    return truth
+
+
+def _kind_of(values: pd.Series[Any]) -> type:
+    """Type that a condition has for the values of a column: bool, float or str."""
+    import pandas as pd
+
+    values = values.infer_objects()
+    if pd.api.types.is_bool_dtype(values):
+        return bool
+    if pd.api.types.is_numeric_dtype(values):
+        return float
+    return str
+
+
+def _ordered(values: pd.Series[Any], sign: str, value: Any) -> Truth:
+    """Compare values, all known and of the type of `value`."""
+    if values.empty:
+        # A column of nulls may have any type.
+        return values.astype("boolean")
     match sign:
         case "<=":
             is_true = values <= value
@@ -92,9 +122,4 @@ def compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool)
             is_true = values != value
         case _:
             is_true = values == value
-    truth = is_true.astype("boolean").reindex(column.index)
-    # A setting that is null is none of the values; which number the mode has in its place is not
-    # known.
-    if is_setting and sign in ("=", "==", "!="):
-        return truth.fillna(sign == "!=")
-    return truth
+    return is_true.astype("boolean")

@@ -11,7 +11,6 @@ import numpy as np
 
 from dtsweep.analysis.carried import carried_over
 from dtsweep.analysis.launches import PER_SAMPLES, setting_columns, without_canaries
-from dtsweep.analysis.links import all_reduces_of, link_words, links_of_trials
 from dtsweep.analysis.memory import PARAMETER_BYTES, MemoryModel, memory_model
 from dtsweep.analysis.model_words import model_words
 from dtsweep.analysis.reach import Reach, reach_of
@@ -32,8 +31,6 @@ from dtsweep.sweep.point import Point
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from dtsweep.results.links import Link
 
 MOST_TRIALS = 200
 """Trials that a model is fitted to by default: the time of a fit grows with their third power."""
@@ -70,9 +67,6 @@ class PerformanceModel:
     frame: pd.DataFrame
     """All trials of the environment, those that ran out of memory among them."""
 
-    links: Sequence[Link] = ()
-    """Links that `doctor` has measured, with the backend and the devices of the trials."""
-
     def __repr__(self) -> str:
         """Count the points, and name the model and the environment."""
         return (
@@ -88,9 +82,7 @@ class PerformanceModel:
     @cached_property
     def step_time(self) -> StepTimeModel:
         """Model of the step time."""
-        return fit_step_time(
-            *self._measured, links=all_reduces_of(self.links, self._gradient_bytes)
-        )
+        return fit_step_time(*self._measured)
 
     @cached_property
     def _gradient_bytes(self) -> float | None:
@@ -121,9 +113,8 @@ class PerformanceModel:
 
     @property
     def words(self) -> list[str]:
-        """Parameters of the step time in at most eight sentences, then the links."""
-        lines = model_words(self.step_time.posterior, gradient_bytes=self._gradient_bytes)
-        return [*lines, *link_words(self.links)]
+        """Parameters of the step time in at most eight sentences."""
+        return model_words(self.step_time.posterior, gradient_bytes=self._gradient_bytes)
 
     def predict(self, asked: Sequence[Settings] | Sequence[Point]) -> pd.DataFrame:
         """Predict configurations.
@@ -278,7 +269,6 @@ def performance_model(frame: Frame, *, most_trials: int = MOST_TRIALS) -> list[P
                 all_trials=rows.reset_index(drop=True),
                 points=points.reset_index(drop=True),
                 frame=_of_model(of_environment(study.frame, env_id), model_digest),
-                links=links_of_trials(study.links, rows),
             )
         )
     return models

@@ -344,7 +344,8 @@ def _prices(rows: pd.DataFrame, objective: Objective) -> Numbers:
 def _as_share(gains: Numbers, test: PairTest) -> Numbers:
     """Gains as shares, where they are differences of logarithms."""
     if test.objective.is_relative:
-        return np.expm1(gains)
+        with np.errstate(over="ignore"):  # a gain without a bound is infinite
+            return np.expm1(gains)
     return gains
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,8 +22,6 @@ from dtsweep.text import count_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtsweep.results.links import Link
-
 GRID_LEVEL = 0.05
 """Two-sided significance level of a comparison in a plain grid, which is looked at once."""
 
@@ -42,7 +40,6 @@ class Study:
         *,
         question: Question | None = None,
         conditions: Mapping[str, Condition] = MappingProxyType({}),
-        links: Sequence[Link] = (),
     ) -> None:
         """Take the trials.
 
@@ -50,11 +47,8 @@ class Study:
             frame: one row per trial, as `dtsweep.load` gives it, canaries included.
             question: that the trials are to answer; None is the one that they were measured for.
             conditions: that are read already, by their text.
-            links: that `doctor` has measured, as `dtsweep.results.links.read_links` gives them;
-                predictions begin with their times.
         """
         self.frame = frame
-        self.links = links
         self._question = question
         self._launches: dict[tuple[Any, str], Launches] = {}
         self._drifts: dict[Any, float | None] = {}
@@ -176,7 +170,6 @@ class Study:
                 self.frame[is_kept],
                 question=self._question,
                 conditions=self._given_conditions,
-                links=self.links,
             )
         return self._narrowed[text]
 

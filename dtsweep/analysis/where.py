@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dtsweep.analysis.condition_terms import SIGNS, Truth, compared, compared_interval
 from dtsweep.analysis.launches import setting_columns
-from dtsweep.errors import SweepError, nearest
+from dtsweep.errors import LABEL_SHOWN, SHOWN, SweepError, nearest, shortened
 from dtsweep.inference.verdicts import ConditionVerdict
+from dtsweep.sweep.goal import check_condition
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,10 +144,11 @@ def parse_condition(text: str, points: pd.DataFrame) -> Condition:
             `workload.<field>`, and some columns by `SHORT_NAMES`.
 
     Raises:
-        SweepError: it can't be read, or asks for what is not a column.
+        SweepError: it can't be read, is too long, or asks for what is not a column.
     """
     if not text:
         return Condition("", (), _always)
+    check_condition(text)
     parser = _Parser(text, points)
     evaluate = parser.disjunction()
     parser.expect("end")
@@ -167,7 +169,8 @@ class _Parser:
         self._text = text
         self._columns = [str(name) for name in points.columns]
         self._settings = {*setting_columns(points), "global_batch"}
-        self._tokens = list(self._split())
+        self._tokens = self._split()
+        self._index = 0
 
     def disjunction(self) -> Evaluate:
         """Read conditions joined by `or`, which binds least."""
@@ -183,14 +186,17 @@ class _Parser:
         return _join(parts, operator.and_)
 
     def _single(self) -> Evaluate:
-        if self._takes("not"):
-            inner = self._single()
-            return lambda points, slack: ~inner(points, slack if slack is None else -slack)
+        is_negated = False
+        while self._takes("not"):
+            is_negated = not is_negated
         if self._takes("("):
-            inside = self.disjunction()
+            inner = self.disjunction()
             self.expect(")")
-            return inside
-        return self._comparison()
+        else:
+            inner = self._comparison()
+        if is_negated:
+            return lambda points, slack: ~inner(points, slack if slack is None else -slack)
+        return inner
 
     def _comparison(self) -> Evaluate:
         column = self._column()
@@ -215,7 +221,8 @@ class _Parser:
             if suggestion := nearest(name, self._columns):
                 hint = f"did you mean {suggestion!r}?"
             raise SweepError(
-                f"{token.value!r} is not a column of points (in {self._text!r}); {hint}"
+                f"{shortened(token.value, LABEL_SHOWN)!r} is not a column of points (in "
+                f"{shortened(self._text, SHOWN)!r}); {hint}"
             )
         self.asked_columns.append(name)
         return name
@@ -258,25 +265,25 @@ class _Parser:
             self._refuse(token, "`and`, `or` or the end" if what == "end" else f"`{what}`")
 
     def _takes(self, word: str) -> bool:
-        token = self._tokens[0]
+        token = self._tokens[self._index]
         is_next = token.kind in ("word", "sign") and token.value == word
         if is_next:
             self._next()
         return is_next
 
     def _next(self) -> _Token:
-        if len(self._tokens) > 1:
-            return self._tokens.pop(0)
-        return self._tokens[0]
+        token = self._tokens[self._index]
+        self._index = min(self._index + 1, len(self._tokens) - 1)
+        return token
 
     def _refuse(self, token: _Token, wanted: str) -> None:
         remainder = self._text[token.place :].strip()
         where = "at the end"
         if remainder:
-            where = f"before {remainder!r}"
+            where = f"before {shortened(remainder, SHOWN)!r}"
         raise SweepError(
-            f"in {self._text!r}, {where}: {wanted} is expected, as in 'step_p99_s <= 200ms and "
-            "workers < 8'"
+            f"in {shortened(self._text, SHOWN)!r}, {where}: {wanted} is expected, as in "
+            "'step_p99_s <= 200ms and workers < 8'"
         )
 
     def _split(self) -> Sequence[_Token]:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dtsweep.analysis import Study
     from dtsweep.privacy import Redactor
     from dtsweep.report.content import Content, Section
-    from dtsweep.results.links import Link
 
 
 @click.command()
@@ -134,14 +133,9 @@ def recommend(
     from dtsweep.report import recommendation
     from dtsweep.report.doubts import unsound_doubts
     from dtsweep.report.predicted_point import print_unmeasured, unmeasured_json
-    from dtsweep.results.links import read_links
 
     frame = load_results(results, prices=prices, with_imported=with_imported)
-    links: tuple[Link, ...] = ()
-    if predicted:
-        with telling_warnings():
-            links = read_links(results)
-    study = Study(frame, links=links)
+    study = Study(frame)
     recommendations = recommended(
         study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
     )

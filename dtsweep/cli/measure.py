@@ -212,8 +212,8 @@ def show_plan(
     if (running := store.holder()) is not None:
         tell(f"{store} is in use: {running.description}")
     misfits, cost = _misfits_and_cost(sweep, planned, **asked)
-    for name, reason in store.quarantined:
-        tell(f"left out {store}/{name}: {reason}")
+    for line in store.left_out():
+        tell(line)
     warn_if_busy(asked["address"])
     if as_json:
         print_json(plan_json(planned, misfits) | cost_json(cost))
@@ -235,7 +235,7 @@ def show_plan(
 @click.option(
     "--results",
     metavar="DIR-or-URI",
-    help="Also try this place, and store there how fast links are.",
+    help="Also try this place: write, list and delete a file.",
 )
 @json_option
 def doctor(address: str | None, results: str | None, as_json: bool) -> None:

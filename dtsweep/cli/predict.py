@@ -10,7 +10,6 @@ from dtsweep.cli.options import (
     load_results,
     prices_option,
     print_json,
-    telling_warnings,
     with_imported_option,
 )
 from dtsweep.errors import SweepError
@@ -46,7 +45,6 @@ def predict(
     """
     from dtsweep.analysis import Study
     from dtsweep.report.predictions import predictions_json, predictions_of, print_predictions
-    from dtsweep.results.links import read_links
 
     shared = [f"{name}={options[name]}" for name in _SHARED if options[name] is not None]
     if not settings and not shared:
@@ -54,10 +52,7 @@ def predict(
             "predict needs settings: add 'workers=8 micro_batch=16' in quotes, or --workers 8,16"
         )
     frame = load_results(results, prices=prices, with_imported=with_imported)
-    with telling_warnings():
-        links = read_links(results)
-    study = Study(frame, links=links)
-    predictions = predictions_of(study, settings, shared=shared)
+    predictions = predictions_of(Study(frame), settings, shared=shared)
     if as_json:
         print_json(predictions_json(predictions))
     else:

@@ -78,11 +78,10 @@ def _read(store: Results, rows: int) -> Campaign:
     """Read how the campaign stands; say which files are left out, each once."""
     from dtsweep.analysis.campaign import read_campaign
 
-    before = set(store.quarantined)
+    known = set(store.quarantined)
     campaign = read_campaign(store, last=rows)
-    for name, reason in store.quarantined:
-        if (name, reason) not in before:
-            tell(f"left out {store}/{name}: {reason}")
+    for line in store.left_out(known=known):
+        tell(line)
     return campaign
 
 

@@ -19,10 +19,10 @@ from dtsweep.doctor.problems import find_declaration_problems, find_problems
 from dtsweep.driver.cluster import Node
 from dtsweep.driver.connect import connected
 from dtsweep.driver.visit import answers_of, for_ranks
-from dtsweep.errors import StorageError, error_line
+from dtsweep.errors import error_line
 from dtsweep.provenance.installed import declaring_packages
 from dtsweep.provenance.versions import all_versions, slow_import
-from dtsweep.results.links import store_links, try_place
+from dtsweep.results.place import try_place
 from dtsweep.session.nodes import pinned_to
 
 
@@ -50,7 +50,7 @@ def diagnose(
     Args:
         address: `local`, `auto`, HOST:PORT or None.
         tell: takes lines about the progress.
-        results: a place where results are to lie: tried, and given the times of the links.
+        results: a place where results are to lie: tried.
 
     Raises:
         SweepError: the address names no running Ray, or the place is none of results.
@@ -73,8 +73,6 @@ def diagnose(
         dashboard = dashboard_answers(ray._private.worker.get_dashboard_url())
     hosts, nodes = (_with_unique_names(rows, hosts) for rows in (hosts, nodes))
     links = [_named(link, nodes) for link in links]
-    if results is not None and links and not place:
-        place = _store(results, links, tell=tell)
     can_grow = cluster.autoscaler is not None
     judged = [
         *find_declaration_problems(),
@@ -91,18 +89,6 @@ def diagnose(
     return Diagnosis(
         nodes=nodes, hosts=hosts, links=links, dashboard=dashboard, problems=[*problems]
     )
-
-
-def _store(results: str, links: Sequence[Row], *, tell: Callable[[str], None]) -> list[str]:
-    """Store measured links; list the problem if that fails.
-
-    A failure does not end the diagnosis.
-    """
-    try:
-        tell(f"times of all-reduces stored: {results}/links/{store_links(results, links)}")
-    except StorageError as error:
-        return [f"results: {error}"]
-    return []
 
 
 def _look_around(nodes: Sequence[Node]) -> list[Row]:

@@ -198,8 +198,8 @@ def _planned(
         raise StorageError(damage)
     batches = Batches(sweep, candidates, stored, rerun=options.rerun, harness=options.harness)
     plan = batches.next()
-    for name, reason in results.quarantined:
-        progress.say(f"left out {results}/{name}: {reason}")
+    for line in results.left_out():
+        progress.say(line)
     progress.say(
         f"{count_of(len(plan.to_run), 'trial')} to run, {len(plan.done)} done, "
         f"{len(plan.skipped)} skipped: {results}"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dtsweep.errors import STORED, SweepError, printable, shortened
-from dtsweep.foreign_tables.table import Record, flat, json_object, lines_of
+from dtsweep.foreign_tables.table import MOST_CHARACTERS, Record, flat, json_object, lines_of
+from dtsweep.results.local_files import OddFileError, read_file
 
 ERROR = "error.txt"
 """File of a trial that failed; its last line says why."""
@@ -49,9 +50,12 @@ def rows_of_experiment(folder: Path) -> Iterator[Record]:
 
 def _trial(folder: Path) -> dict[str, Any]:
     """Columns of one trial."""
-    configuration = json_object(
-        (folder / CONFIGURATION).read_text("utf-8"), f"{folder.name}/{CONFIGURATION}"
-    )
+    place = f"{folder.name}/{CONFIGURATION}"
+    try:
+        text = read_file(str(folder / CONFIGURATION), most_bytes=MOST_CHARACTERS).decode()
+    except (OddFileError, UnicodeDecodeError) as error:
+        raise SweepError(f"{place}: {error}; leave the folder of this trial out") from None
+    configuration = json_object(text, place)
     last: dict[str, Any] = {}
     seconds = []
     if (folder / REPORTS).is_file():

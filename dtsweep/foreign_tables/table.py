@@ -16,7 +16,10 @@ MOST_ROWS = 100_000
 """Most rows of all tables of one import, which are held in memory."""
 
 MOST_TEXT = 1 << 28
-"""Most characters in the cells of all tables of one import."""
+"""Most characters in the cells of all tables of one import, and bytes of a Parquet file.
+
+The bytes are those of the file, and those of the rows that it unpacks to.
+"""
 
 MOST_CHARACTERS = 1 << 20
 """Longest line of a table."""
@@ -199,13 +202,27 @@ def _parquet_rows(file: Path) -> Iterator[Record]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from dtsweep.results.unpacked import unpacked_bytes
+
     number = 0
     try:
-        with pq.ParquetFile(file) as parquet:
+        if file.stat().st_size > MOST_TEXT:
+            raise _too_large(file)
+        data = file.read_bytes()
+        with pq.ParquetFile(pa.BufferReader(data)) as parquet:
+            schema = parquet.schema_arrow
+            if unpacked_bytes(data, schema, schema.names, most=MOST_TEXT) > MOST_TEXT:
+                raise _too_large(file)
             for batch in parquet.iter_batches(_BATCH):
                 for values in batch.to_pylist():
                     number += 1
                     place = f"{file.name}: row {number}"
                     yield Record(place, _flat_row(values, place))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowException, ValueError) as error:
         raise SweepError(f"table {str(file)!r} is not Parquet: {error}") from error
+
+
+def _too_large(file: Path) -> SweepError:
+    return SweepError(
+        f"table {str(file)!r} takes more than {MOST_TEXT >> 20} MiB; divide it, or write it as CSV"
+    )

@@ -8,7 +8,6 @@ turned into them by `dtsweep.analysis`. In reading order:
     memory          need of memory: that arithmetic, activations, and deviations of modes
     memory_fit      fit of the need to measured peaks, and to trials that ran out of memory
     formula         step time by a formula with few parameters, and its derivatives
-    links           priors of the exchange by timed all-reduces
     offsets         categories and numbers of users as factors of compute and exchange
     physics         the most probable parameters of the formula
     residual        Gaussian process of the residual

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.model.formula import COUNT, PRIORS, Terms, hidden_share, log_times, slopes, terms_of
-from dtsweep.model.links import AllReduce, with_links
 from dtsweep.model.offsets import Offset, design, deviations, offsets_of
 from dtsweep.model.setups import Flags, Measured, Numbers, Setups
 
@@ -113,21 +111,19 @@ class Frame:
         return matrix @ logs[COUNT:middle], matrix @ logs[middle:]
 
 
-def frame_of(setups: Setups, measured: Measured, links: Sequence[AllReduce] = ()) -> Frame:
-    """Choose units and columns by the measured configurations; priors by links, where known."""
+def frame_of(setups: Setups, measured: Measured) -> Frame:
+    """Choose units and columns by the measured configurations."""
     passes = np.where(
         np.isfinite(measured.pass_s), measured.pass_s, measured.step_s / setups.accumulation
     )
     offsets = offsets_of(setups)
     zeros = np.zeros(2 * len(offsets))
-    log_pass = float(np.mean(np.log(passes)))
-    priors = with_links(PRIORS, links, log_pass=log_pass)
     return Frame(
-        log_pass=log_pass,
+        log_pass=float(np.mean(np.log(passes))),
         typical_batch=float(np.exp(np.mean(np.log(setups.micro_batch)))),
         offsets=offsets,
-        means=np.concatenate([[prior.mean for prior in priors], zeros]),
-        deviations=np.concatenate([[prior.deviation for prior in priors], *deviations(offsets)]),
+        means=np.concatenate([[prior.mean for prior in PRIORS], zeros]),
+        deviations=np.concatenate([[prior.deviation for prior in PRIORS], *deviations(offsets)]),
     )
 
 

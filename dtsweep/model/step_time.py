@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from dtsweep.model.limits import reasons_of
-from dtsweep.model.links import AllReduce
 from dtsweep.model.parameters import Parameter, parameters_of
 from dtsweep.model.physics import fit_formula, frame_of, observed_of
 from dtsweep.model.posterior import Linear, Posterior, condition, evidence_of
@@ -95,16 +93,12 @@ def _joined(first: Setups, second: Setups) -> Setups:
     return Setups(**columns)
 
 
-def fit_step_time(
-    setups: Setups, measured: Measured, *, links: Sequence[AllReduce] = ()
-) -> StepTimeModel:
+def fit_step_time(setups: Setups, measured: Measured) -> StepTimeModel:
     """Fit the model to measurements; with few of them, priors decide.
 
     Args:
         setups: n ≥ 1 measured configurations; one that was measured twice has two rows.
         measured: their step times.
-        links: all-reduces that were timed without a training; priors of the exchange follow from
-            them.
 
     Raises:
         ValueError: nothing was measured, or a time is not positive and finite.
@@ -112,7 +106,7 @@ def fit_step_time(
     times = measured.step_s
     if len(times) == 0 or not np.all(np.isfinite(times) & (times > 0)):
         raise ValueError("the model of step times needs at least one, all positive and finite")
-    frame = frame_of(setups, measured, links)
+    frame = frame_of(setups, measured)
     best = fit_formula(frame, setups, observed_of(measured))
     linear, axes = Linear(frame=frame, best=best), axes_of(setups)
     evidence = evidence_of(linear, axes, setups, measured)

@@ -17,7 +17,7 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     row_values      values that decide how a row is read
     parquet         one Parquet file, believed only if its digest agrees
     merge           files joined, for readers and into larger files
-    links           link measurements of doctor, in a folder of their own
+    place           a place of results, tried before a run
     pack            what an attempt, a log or a profile is stored as, in memory
     lease           one run per place of results at a time
     certificate     what a search left out, and how likely that beats its answer

@@ -61,6 +61,9 @@ ORDER = ["row_number", "started_at"]
 READERS = 8
 """Threads that wait for storage."""
 
+MOST_NAMED = 10
+"""Files left out that are named; further ones are counted."""
+
 MEMORY_PARTS = 4
 """The rows of a table take at most such a part of the memory; frames of them are copies."""
 
@@ -153,6 +156,20 @@ class Results:
     def quarantined(self) -> list[tuple[str, str]]:
         """Files that were left out of what was read so far, each with the reason."""
         return sorted({**self._folder.odd, **self._quarantined}.items())
+
+    def left_out(self, *, known: Collection[tuple[str, str]] = ()) -> list[str]:
+        """Describe the files of `quarantined`, a line each; of many the last line has the count.
+
+        Args:
+            known: files of `quarantined` that were described before.
+        """
+        files = [file for file in self.quarantined if file not in known]
+        lines = [
+            f"{self}/{one_line(name)} is left out: {reason}" for name, reason in files[:MOST_NAMED]
+        ]
+        if len(files) > MOST_NAMED:
+            lines.append(f"{len(files) - MOST_NAMED:,} more files of {self} are left out")
+        return lines
 
     def commit(
         self,
@@ -540,8 +557,8 @@ def _stored(results: Results | str | Path, table: str) -> Any:
     else:
         store = Results(results)
     rows = store.table(table)
-    for name, reason in store.quarantined:
-        warnings.warn(f"{store}/{one_line(name)} is left out: {reason}", stacklevel=3)
+    for line in store.left_out():
+        warnings.warn(line, stacklevel=3)
     if not rows.num_rows and not store.attempts():
         if (damage := damage_of(store)) is not None:
             raise StorageError(damage)

@@ -30,6 +30,9 @@ MOST_PAGES = 100_000
 _DICTIONARY_PAGE = 2
 """Of the format's `PageType`."""
 
+_BYTES, _FIXED_BYTES = 6, 7
+"""Of the format's `Type`: values of any length, and of one length."""
+
 _TAIL = 8
 """Bytes at the end of a file: the footer's length and `PAR1`."""
 
@@ -73,9 +76,11 @@ def unpacked_bytes(data: bytes, schema: Any, columns: Collection[str], *, most: 
             total += sum(page.unpacked_bytes for page in pages) + VALUE_BYTES * values
             dictionaries = [page.unpacked_bytes for page in pages if page.is_dictionary]
             kind = schema.field(name).type
-            if dictionaries and pa.types.is_string(kind):
+            if dictionaries and _is_text(kind):
                 texts.add(name)
-            elif dictionaries and pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
+            elif dictionaries and chunk[1] == _FIXED_BYTES and not pa.types.is_nested(kind):
+                total += values * kind.byte_width
+            elif dictionaries and chunk[1] in (_BYTES, _FIXED_BYTES):
                 # No value is longer than all of them.
                 total += values * max(dictionaries)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -83,6 +88,14 @@ def unpacked_bytes(data: bytes, schema: Any, columns: Collection[str], *, most: 
     if total > most:
         return total
     return total + _text_bytes(data, sorted(texts))
+
+
+def _is_text(kind: Any) -> bool:
+    """True for an Arrow type whose values Arrow can read as indices of a dictionary."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    is_kind = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
+    return any(is_of(kind) for is_of in (*is_kind, pa.types.is_large_binary))
 
 
 def _text_bytes(data: bytes, columns: Sequence[str]) -> int:

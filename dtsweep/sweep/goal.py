@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
@@ -10,6 +11,12 @@ from dtsweep.sweep.mode_info import SEMANTICS
 
 FRONTIER = "frontier"
 """Name of the question which points are on the frontier, in place of a goal."""
+
+MOST_CHARACTERS, MOST_LEVELS = 2_000, 50
+"""Longest condition, and most brackets in brackets of one."""
+
+_BRACKETS = re.compile(r"'[^']*'|\"[^\"]*\"|[()]")
+"""Brackets of a condition, or a text in quotes, whose brackets are not counted."""
 
 LAUNCHES, FRONTIER_LAUNCHES = 8, 3
 """Launches of a point, at most, where a sweep does not set `max_launches`."""
@@ -118,8 +125,36 @@ def goal_of(asked: Goal | str | None) -> Goal | None:
     return asked
 
 
+def check_condition(text: str) -> None:
+    """Refuse a condition that is too long or nested too deeply.
+
+    Raises:
+        SweepError: it is, or it is not a text.
+    """
+    if not isinstance(text, str):
+        raise SweepError(
+            f"where={quoted(text)} must be a text, such as 'workers <= 8'", word="where"
+        )
+    if len(text) > MOST_CHARACTERS:
+        raise SweepError(
+            f"the condition {quoted(text)} has {len(text):,} characters, over "
+            f"{MOST_CHARACTERS:,}; `in (1, 2, 4)` replaces several `or`",
+            word="where",
+        )
+    level = 0
+    for mark in _BRACKETS.findall(text):
+        level += {"(": 1, ")": -1}.get(mark, 0)
+        if level > MOST_LEVELS:
+            raise SweepError(
+                f"the condition {quoted(text)} has more than {MOST_LEVELS} brackets in brackets; "
+                "leave those out that nothing needs",
+                word="where",
+            )
+
+
 def _check(goal: Goal) -> None:
     """Refuse a goal without an objective, with two, or with unknown semantics."""
+    check_condition(goal.where)
     if (goal.maximize is None) == (goal.minimize is None):
         raise SweepError(
             "a goal has either maximize or minimize: one column, such as "

@@ -168,6 +168,8 @@ def coerced(name: str, value: Any, hint: Any) -> Any:
     kinds = _kinds(hint)
     if not kinds <= _KINDS.keys():
         return value
+    if type(value) is int and abs(value) >= 1 << 63:
+        raise SweepError(f"{name}={quoted(value)} must be a number of 64 bits", word=name)
     converted = _as_kind(value, kinds)
     is_infinite = isinstance(converted, float) and not math.isfinite(converted)
     if type(converted) not in kinds or is_infinite:

@@ -11,8 +11,6 @@ import pytest
 
 from dtsweep.analysis.model import PREDICTED, PerformanceModel, performance_model
 from dtsweep.analysis.settings import settings_of_rows
-from dtsweep.analysis.study import Study
-from dtsweep.results.links import Link
 from dtsweep.sweep.point import Point
 from tests import frames
 
@@ -240,26 +238,3 @@ def test_words_of_servers_have_the_factor_of_their_mode() -> None:
     value, unit = line.removeprefix("exchange with servers: ").split()[:2]
     assert unit == "ms"
     assert 7 < float(value) < 14
-
-
-def test_links_of_the_trials_backend_and_device_are_where_the_model_begins() -> None:
-    sizes = {"latency_s": 1e-5, "bandwidth_bytes_per_s": 2e8, "ranks": 2, "nodes": 1}
-    links = [
-        Link(device=device, backend=backend, **sizes)
-        for device, backend in (("CPU", "gloo"), ("H100", "nccl"))
-    ]
-    trials = frames.trials(*ROWS[:4], backend="gloo", devices="CPU")
-    (model,) = performance_model(Study(trials, links=links))
-    (plain,) = performance_model(trials)
-    assert model.links == (links[0],)
-    assert model.words[-1] == (
-        "doctor's all-reduce of 2 ranks within a node: 10 µs + size / 0.2 GB/s (gloo)"
-    )
-    # 4 MB take the 20 ms of the made-up job.
-    asked = Point(workers=4, micro_batch=4)
-    truth = row(4, 4)["samples_per_s"]
-    errors = [
-        abs(np.log(one.predict([asked])["samples_per_s"].item() / truth)) for one in (model, plain)
-    ]
-    # Compute may hide some of the exchange.
-    assert errors[0] < 0.6 * errors[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pandas as pd
@@ -19,6 +20,7 @@ POINTS = pd.DataFrame(
     {
         "workers": pd.array([1, 2, 4, 8], dtype="Int64"),
         "step_p99_s": [0.1, 0.2, float("nan"), 0.4],
+        "unknown_s": [float("nan")] * 4,
         "sync": ["ddp", "local_sgd", "ddp", None],
         "compression": [None, "int8", None, "topk"],
         "overlap": pd.array([True, False, True, None], dtype="boolean"),
@@ -79,6 +81,9 @@ def test_a_condition_names_the_columns_that_it_asks_for() -> None:
         ("workers <= 2 && sync = ddp", "before '&& sync = ddp'"),
         ("workers <= two", "workers is compared with 'two', but has numbers"),
         ("sync = 2", "sync is compared with 2.0, but has words"),
+        ("sync < true", "sync is compared with True, but has words"),
+        ("unknown_s > ddp", "unknown_s is compared with 'ddp', but has numbers"),
+        ("overlap = ddp", "overlap is compared with 'ddp', but has true and false"),
         ("workers < null", "use = or !="),
         ("sync = dpp", "no point has sync=dpp; did you mean 'ddp'?"),
         (
@@ -164,3 +169,58 @@ def test_trials_of_points_that_are_not_known_to_meet_a_condition_are_left_out() 
     ]
     assert Study(frame).where("workers > 2").frame["role"].to_list() == ["canary"]
     assert Study(frame).where("").frame is frame
+
+
+LIMITS = [
+    "(" * 2_000,
+    "(" * 51 + "workers = 1" + ")" * 51,
+    " or ".join(["workers = 1"] * 150_000),
+    "not " * 3_000 + "workers = 1",
+    "x" * 1_900 + " = 1",
+    f"workers = 1 {'y' * 1_900}",
+]
+
+
+@pytest.mark.parametrize("text", LIMITS, ids=range(len(LIMITS)))
+def test_a_condition_without_end_is_refused_in_a_line(text: str) -> None:
+    with pytest.raises(SweepError) as refused:
+        holds(text)
+    assert len(str(refused.value)) < 1_500
+
+
+def test_brackets_and_nots_up_to_the_limit_are_read() -> None:
+    inside = "workers in (1, 2) and sync = ddp"
+    assert holds("(" * 49 + inside + ")" * 49) == holds(inside) == [True, False, False, False]
+    assert holds("not " * 401 + f"({inside})") == holds(f"not ({inside})")
+    frame = pd.DataFrame({"devices": ["(" * 60, "H100"]})
+    assert [*parse_condition(f"devices = '{'(' * 60}'", frame).holds(frame)] == [True, False]
+
+
+def random_condition(draw: random.Random, names: list[str]) -> str:
+    signs = ["<", "<=", ">", ">=", "=", "!="]
+    values = ["ddp", "2", "-0.5ms", "true", "null", "'2026-01-01'", "int8"]
+    parts = []
+    for _ in range(draw.randint(1, 3)):
+        compared = f"{draw.choice(signs)} {draw.choice(values)}"
+        if draw.random() < 0.2:
+            compared = f"in ({', '.join(draw.sample(values, 3))})"
+        parts.append(f"{draw.choice(['', 'not '])}{draw.choice(names)} {compared}")
+    return draw.choice([" and ", " or "]).join(parts)
+
+
+def test_any_comparison_is_judged_or_refused_in_a_line() -> None:
+    draw = random.Random(20261128)
+    points = Study(trials(*({"workers": n, "micro_batch": 4} for n in (1, 2)))).points
+    outcomes = set()
+    for frame in (points, POINTS):
+        for _ in range(100):
+            text = random_condition(draw, [*frame.columns])
+            try:
+                verdicts = parse_condition(text, frame).verdicts(frame)
+            except SweepError as error:
+                outcomes.add("refused")
+                assert "\n" not in str(error)
+            else:
+                outcomes.add("judged")
+                assert len(verdicts) == len(frame)
+    assert outcomes == {"refused", "judged"}

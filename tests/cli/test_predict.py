@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,7 +14,6 @@ from dtsweep.analysis import Study
 from dtsweep.cli import cli
 from dtsweep.errors import SweepError
 from dtsweep.report.predictions import predictions_of, print_predictions
-from dtsweep.results.links import store_links
 from tests import frames
 from tests.pages import ROOT
 
@@ -49,44 +46,6 @@ def test_rows_have_intervals_and_a_distance() -> None:
         ) in said
         assert "Settings that were not given are those of ddp workers=2 micro_batch=16 (" in said
         assert "The model pass: " in said
-
-
-@pytest.fixture
-def with_link(tmp_path: Path) -> Path:
-    """The sample with a link that doctor has timed, and a damaged file of links."""
-    shutil.copytree(SAMPLE, tmp_path / "r")
-    trials = load(SAMPLE)
-    timed = {
-        "is_within": True,
-        "nodes": "a",
-        "ranks": 2,
-        "device": trials["devices"].iloc[0],
-        "backend": trials["backend"].iloc[0],
-        "latency_s": 336e-6,
-        "bandwidth_bytes_per_s": 1.03e9,
-        "all_reduces": [{"size_bytes": 8, "time_s": 336e-6, "times": 5}],
-    }
-    store_links(tmp_path / "r", [timed])
-    (tmp_path / "r" / "links" / "links-0.parquet").write_bytes(b"PAR1")
-    return tmp_path / "r"
-
-
-def test_the_model_begins_with_the_links_of_doctor(with_link: Path) -> None:
-    done = predict(str(with_link), "workers=4 micro_batch=8 sync=ddp")
-    assert done.exit_code == 0, done.output
-    said = " ".join(done.output.split())
-    line = "doctor's all-reduce of 2 ranks within a node: 340 µs + size / 1 GB/s (gloo)"
-    assert line in said
-    assert "links/links-0.parquet is left out: " in said
-    assert line not in " ".join(predict(SAMPLE, "workers=4 micro_batch=8 sync=ddp").output.split())
-
-
-def test_a_recommendation_reads_links_only_for_what_it_predicts(with_link: Path) -> None:
-    warning = "links/links-0.parquet is left out"
-    for options, is_read in (([], False), (["--predicted"], True)):
-        done = CliRunner().invoke(cli, ["recommend", str(with_link), *options])
-        assert done.exit_code == 0, done.output
-        assert (warning in " ".join(done.output.split())) is is_read
 
 
 def test_nodes_are_a_setting_and_a_column_where_they_vary() -> None:

@@ -229,7 +229,7 @@ def test_a_foreign_file_among_the_records_is_named(tmp_path: Path, forked_comman
     (tmp_path / "r" / "runs" / "other.json").write_text('{"run_id": "x", "running": []}')
     done = forked_command("status", "r", folder=tmp_path)
     assert done.returncode == 0
-    assert "left out r/runs/other.json: not the record of a run" in done.stderr
+    assert "r/runs/other.json is left out: not the record of a run" in done.stderr
     assert "all planned trials have ended" in done.stdout
 
 

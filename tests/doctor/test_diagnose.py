@@ -6,25 +6,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from dtsweep.doctor.diagnose import _store
 from dtsweep.doctor.link_tests import SIZES
 from dtsweep.provenance.versions import all_versions
-from dtsweep.results.links import SCHEMA
 from tests.conftest import Command
 from tests.pages import ROOT
-
-
-def test_links_that_cannot_be_stored_are_a_problem_and_no_reason_to_forget_the_rest(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "file").touch()
-    told: list[str] = []
-    (problem,) = _store(str(tmp_path / "file" / "below"), [], tell=told.append)
-    assert problem.startswith("results: can't write results in ")
-    assert told == []
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +66,7 @@ def test_the_command_looks_at_every_node_and_between_them(
     page = (ROOT / "docs/doctor.md").read_text()
     for row in (found, found["nodes"][0], found["hosts"][0], inside, inside["all_reduces"][0]):
         assert [key for key in row if f"`{key}`" not in page] == []
-    (file,) = (tmp_path / "kept/links").iterdir()
-    stored = pq.read_table(file)
-    assert stored.schema == SCHEMA
-    assert stored["size_bytes"].to_pylist() == [*SIZES, *SIZES]
-    assert set(stored["is_within"].to_pylist()) == {True, False}
+    assert [path for path in (tmp_path / "kept").rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.ray

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,29 @@ def test_the_text_of_an_import_is_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(import_rows, "MOST_TEXT", 10)
     with pytest.raises(SweepError, match="at most 10 characters"):
         stored(tmp_path, {**ROW, "x": "12345678901"})
+
+
+TYPES = [
+    (pa.string(), None),
+    (pa.large_string(), None),
+    (pa.binary(), None),
+    (pa.binary(1_000_000), None),
+    (pa.list_(pa.string()), lambda text: [text]),
+    (pa.struct([("a", pa.string())]), lambda text: {"a": text}),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), TYPES, ids=[str(kind) for kind, _ in TYPES])
+def test_a_small_table_that_unpacks_to_gigabytes_is_refused(
+    kind: pa.DataType, value: Callable[[str], Any] | None, tmp_path: Path
+) -> None:
+    text = "x" * 1_000_000
+    many = pa.array([value(text) if value else text], kind).take(pa.array([0] * 300))
+    pq.write_table(pa.table({"note": many}), tmp_path / "bomb.parquet", compression="zstd")
+    assert (tmp_path / "bomb.parquet").stat().st_size < 300_000
+    table_map = read_map(str(write_map(tmp_path, MAP)))
+    with pytest.raises(SweepError, match="takes more than 256 MiB; divide it"):
+        import_tables([tmp_path / "bomb.parquet"], table_map, results=tmp_path / "r")
 
 
 @pytest.mark.parametrize("row", [{**ROW, "rate": float("inf")}, {**ROW, "step_s": 1e-310}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dtsweep.analysis import Study
 from dtsweep.errors import SweepError
 from dtsweep.foreign_tables import import_tables
 from dtsweep.foreign_tables.map_file import read_map
+from dtsweep.foreign_tables.table import MOST_CHARACTERS
 from tests.conftest import Command
 from tests.pages import ROOT
 
@@ -97,6 +99,23 @@ def test_a_configuration_without_workers_or_accumulation_is_refused(
     table_map = read_map("ray-tune").with_constants([f"{given}=1"])
     with pytest.raises(SweepError, match=r"no column of the table gives .*; add --set .*=1"):
         import_tables([folder], table_map, results=tmp_path / "results")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "size"])
+def test_a_configuration_that_is_not_a_small_file_is_refused(kind: str, tmp_path: Path) -> None:
+    folder = experiment(tmp_path, {"num_workers": 2}, REPORTS)
+    (file,) = folder.rglob("params.json")
+    if kind == "size":
+        file.write_text(" " * (MOST_CHARACTERS + 1))
+    else:
+        file.unlink()
+    if kind == "pipe":
+        os.mkfifo(file)
+    if kind == "link":
+        (tmp_path / "own.json").write_text("{}")
+        file.symlink_to(tmp_path / "own.json")
+    with pytest.raises(SweepError, match=r"params\.json: it (is a|has) .*; leave the folder of"):
+        import_tables([folder], RAY_TUNE, results=tmp_path / "results")
 
 
 def test_a_report_that_a_killed_trial_cut_is_left_out(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -23,11 +24,12 @@ from dtsweep.analysis.load import load
 from dtsweep.errors import STORED, StorageError
 from dtsweep.results.json_columns import check_json
 from dtsweep.results.lease import holder
-from dtsweep.results.parquet import LONG_TEXT_BYTES, TEXT_BYTES
+from dtsweep.results.parquet import FORMAT, LONG_TEXT_BYTES, REPLACES, TEXT_BYTES, named
 from dtsweep.results.schema import table_schema
 from dtsweep.results.storage import RECORD_BYTES, Storage
 from dtsweep.results.store import Results
 from dtsweep.results.unpacked import unpacked_bytes
+from dtsweep.sweep.goal import Goal, Question
 from tests.hostile import write_rows
 from tests.results.test_store import commit, sealed
 
@@ -318,7 +320,48 @@ def test_a_name_with_a_newline_is_one_line_of_a_warning(tmp_path: Path) -> None:
     assert r"a\nb\x1b[2J\u202e.parquet is left out" in str(warning.message)
 
 
+def test_of_many_files_that_are_left_out_ten_are_named(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    for number in range(25):
+        (tmp_path / "trials" / f"{number:02}.parquet").write_bytes(b"")
+    with pytest.warns(UserWarning, match="left out") as caught:
+        load(tmp_path)
+    lines = [str(warning.message) for warning in caught]
+    assert len(lines) == 11
+    assert "/trials/09.parquet is left out: " in lines[9]
+    assert lines[10] == f"15 more files of {tmp_path} are left out"
+
+
+def test_metadata_that_contradicts_itself_is_not_believed(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    schema = table_schema("trials")
+    hidden = schema.with_metadata({**schema.metadata, REPLACES: b"\xff"}).serialize()
+    metadata = {**schema.metadata, b"ARROW:schema": base64.b64encode(hidden.to_pybytes())}
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.with_metadata(metadata).empty_table(), sink, **FORMAT, store_schema=False)
+    name, data = named("compacted", sink.getvalue().to_pybytes())
+    (tmp_path / "trials" / name).write_bytes(data)
+    assert len(Results(tmp_path).attempts()) == 1
+
+
+def test_equal_names_with_a_newline_are_shown_in_a_line_each(tmp_path: Path) -> None:
+    common = {"trial_id": "t", "status": "ok", "env_id": "//:x\n"}
+    rows = [
+        common | {"attempt_id": f"a{number}", "flags": flags}
+        for number, flags in enumerate((None, [], ["a\nb", "c"]))
+    ]
+    write_rows(tmp_path, "trials", rows)
+    read = Results(tmp_path).attempts()
+    assert [row["env_id"] for row in read] == ["//:x\\n"] * 3
+    assert [row["flags"] for row in read] == [None, [], ["a\\nb", "c"]]
+
+
 # JSON
+
+
+def with_condition(text: str) -> str:
+    """A question as it is stored, with any condition."""
+    return Question(goal=Goal(maximize="samples_per_s", where=text)).as_json()
 
 
 @pytest.mark.parametrize(
@@ -331,6 +374,8 @@ def test_a_name_with_a_newline_is_one_line_of_a_warning(tmp_path: Path) -> None:
         ("trials", "measure", "7"),
         ("trials", "question", "{}"),
         ("trials", "question", '{"goal": {"maximize": 7, "allow": []}}'),
+        ("trials", "question", with_condition("(" * 51)),
+        ("trials", "question", with_condition("workers = 1 or " * 150)),
         ("trials", "command", "[]"),
         ("ranks", "machine", "null"),
         ("ranks", "throttle_shares", '{"a": "b"}'),

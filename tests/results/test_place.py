@@ -1,0 +1,50 @@
+"""The place of results, tried before it is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dtsweep.errors import SweepError
+from dtsweep.results.place import try_place
+from dtsweep.results.storage import Storage
+
+
+def test_a_place_is_written_to_listed_and_left_as_it_was(tmp_path: Path) -> None:
+    assert try_place(tmp_path / "kept") == []
+    assert [path for path in (tmp_path / "kept").rglob("*") if path.is_file()] == []
+
+
+def test_a_place_that_cannot_be_written_to_is_a_problem_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (problem,) = try_place(tmp_path / "file" / "below")
+    assert problem.startswith("results: can't write results in ")
+
+
+@pytest.mark.parametrize("secret", ["hunter2", "hun%2Fter2"])
+def test_an_address_is_shown_without_its_credentials(secret: str) -> None:
+    assert (
+        Storage(f"s3://AKIA:{secret}@bucket/x?region=us-east-1").shown
+        == "s3://bucket/x?region=us-east-1"
+    )
+
+
+def test_a_slash_in_a_secret_key_is_refused_with_the_way_to_write_it() -> None:
+    with pytest.raises(
+        SweepError, match=r"results 's3://bucket/x' can't be opened: a slash .* is written %2F"
+    ):
+        try_place("s3://AKIA:hun/ter2@bucket/x")
+
+
+def test_an_address_that_lacks_a_slash_is_no_folder() -> None:
+    with pytest.raises(
+        SweepError, match=r"results 's3:/bucket/x' is not a folder; did you mean s3://bucket/x\?"
+    ):
+        try_place("s3:/bucket/x")
+
+
+@pytest.mark.parametrize("place", ["gs://", "s3:///x"])
+def test_an_address_without_a_bucket_is_refused(place: str) -> None:
+    with pytest.raises(SweepError, match=r"name no bucket; give (gs|s3)://bucket/folder"):
+        try_place(place)
