@@ -51,6 +51,9 @@ class RankContext:
     loops: list[str] = field(default_factory=list)
     """Attempts of training loops of the user that were measured in this process."""
 
+    changed_files: list[str] = field(default_factory=list)
+    """Files of the user that have changed while the last script ran in this process."""
+
     is_replaceable: bool = False
     """True if a later attempt can get new processes, as in a session of Ray."""
 

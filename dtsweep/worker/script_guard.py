@@ -1,0 +1,219 @@
+"""Copy on write for links in a script's folder: what Python writes there is the trial's own."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import functools
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FICLONE = 0x40049409
+"""Request of Linux that makes two files share their blocks until one of them is written."""
+
+MOST_LINKS = 100_000
+"""Entries of a linked folder that becomes a folder of the trial at most."""
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
+
+EVENTS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "os.rename": ((), (0, 1)),
+    "os.link": ((0,), (1,)),
+    "os.symlink": ((), (1,)),
+    "os.remove": ((), (0,)),
+    "os.rmdir": ((), (0,)),
+    "os.mkdir": ((), (0,)),
+    "os.truncate": ((0,), ()),
+    "os.chmod": ((0,), ()),
+    "os.chown": ((0,), ()),
+    "os.utime": ((0,), ()),
+    "os.setxattr": ((0,), ()),
+    "os.removexattr": ((0,), ()),
+    "os.chdir": ((0,), ()),
+    "shutil.rmtree": ((0,), ()),
+    "sqlite3.connect": ((0,), ()),
+}
+"""Audit events: positions of paths whose file is changed, and of those whose folder is."""
+
+_guards: list[Guard] = []
+"""Guards of this process that are in use: a hook can't be removed."""
+
+_has_hook = False
+_is_copying = threading.local()
+
+
+class Guard:
+    """Replaces links of a folder that lead out of it by copies, just before they are written."""
+
+    def __init__(self, root: Path) -> None:
+        """Guard a folder and all below it."""
+        self._root = str(root)
+
+    def make_own(self, path: Any, *, is_file: bool = True, keeps: bool = True) -> None:
+        """Make what lies at a path of the folder the trial's own.
+
+        Args:
+            path: of any kind; paths outside of the folder are left alone.
+            is_file: False if only the folder in which it lies is changed.
+            keeps: False if the content of the file is dropped.
+
+        Raises:
+            OSError: there is no room for a copy.
+        """
+        if isinstance(path, int):
+            return
+        whole = os.path.join(os.getcwd(), os.fsdecode(path))
+        while (link := self._link_on(whole, is_file=is_file)) is not None:
+            self._replace(link, keeps=keeps)
+
+    def _link_on(self, path: str, *, is_file: bool) -> str | None:
+        """First link on a path that lies in the folder and leads out of it."""
+        here, links = "/", 0
+        names = deque(path.split("/"))
+        while names:
+            name = names.popleft()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                here = os.path.dirname(here)
+                continue
+            entry = os.path.join(here, name)
+            if not os.path.islink(entry) or (not names and not is_file):
+                here = entry
+                continue
+            if self._has(entry) and not self._has(os.path.realpath(entry)):
+                return entry
+            links += 1
+            if links > 40:  # as the kernel counts
+                return None
+            target = os.readlink(entry)
+            names.extendleft(reversed(target.split("/")))
+            if target.startswith("/"):
+                here = "/"
+        return None
+
+    def _has(self, path: str) -> bool:
+        return path.startswith(self._root + "/")
+
+    def _replace(self, link: str, *, keeps: bool) -> None:
+        lock = os.open(f"{self._root}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # The ranks of a node share the folder.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.path.islink(link):
+                self._replace_now(link, keeps=keeps)
+        finally:
+            os.close(lock)
+
+    def _replace_now(self, link: str, *, keeps: bool) -> None:
+        target = os.path.realpath(link)
+        if not os.path.isdir(target):
+            if not keeps or not os.path.exists(target):
+                os.unlink(link)
+                return
+            copy = f"{self._root}/copy-{os.getpid()}-{threading.get_ident()}"
+            self._need_room(link, os.path.getsize(target))
+            copy_file(target, copy)
+            os.replace(copy, link)
+            return
+        folder = tempfile.mkdtemp(dir=self._root)
+        for number, entry in enumerate(os.scandir(target)):
+            if number == MOST_LINKS:
+                raise OSError(
+                    errno.ENOSPC,
+                    f"the trial's folder only links to {target}, which has more than "
+                    f"{MOST_LINKS:,} entries; write elsewhere",
+                )
+            os.symlink(entry.path, os.path.join(folder, entry.name))
+        os.chmod(folder, 0o700)
+        os.unlink(link)
+        os.rename(folder, link)
+
+    def _need_room(self, link: str, size: int) -> None:
+        if size > shutil.disk_usage(self._root).free // 2:
+            raise OSError(
+                errno.ENOSPC,
+                f"the script writes to {os.path.basename(link)}, which is only linked, and its "
+                f"{size / 2**30:.1f} GiB don't fit twice into {self._root}; set TMPDIR to a larger "
+                "disk, or write elsewhere",
+            )
+
+
+def copy_file(source: str, copy: str) -> None:
+    """Copy a file with its times and permissions, by shared blocks where the file system can."""
+    with open(source, "rb") as read, open(copy, "xb") as written:
+        try:
+            fcntl.ioctl(written.fileno(), FICLONE, read.fileno())
+        except OSError:
+            shutil.copyfileobj(read, written, 2**20)
+        info = os.fstat(read.fileno())
+        os.fchmod(written.fileno(), (info.st_mode & 0o777) | 0o600)
+    os.utime(copy, ns=(info.st_atime_ns, info.st_mtime_ns))
+
+
+@contextmanager
+def guarded(root: Path) -> Iterator[Guard]:
+    """Guard the links of a folder in this context, in this process and those that it forks."""
+    global _has_hook
+    guard = Guard(root)
+    if not _has_hook:
+        sys.addaudithook(_on_event)
+        _has_hook = True
+    # Its writer is in C++ and raises no event.
+    save = torch.save
+    torch.save = _saving(guard, save)
+    _guards.append(guard)
+    try:
+        yield guard
+    finally:
+        _guards.remove(guard)
+        torch.save = save
+
+
+def _saving(guard: Guard, save: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.save`, which makes its file the trial's own before."""
+
+    @functools.wraps(save)
+    def saving(obj: object, f: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(f, (str, os.PathLike)):
+            guard.make_own(f, keeps=False)
+        return save(obj, f, *args, **kwargs)
+
+    return saving
+
+
+def _on_event(event: str, args: tuple[Any, ...]) -> None:  # a callback, also of every `id()`
+    """Make own what an event of Python is about to change."""
+    if not _guards or (event != "open" and event not in EVENTS):
+        return
+    if getattr(_is_copying, "now", False):
+        return
+    if event == "open" and not (isinstance(args[2], int) and args[2] & WRITES):
+        return
+    _is_copying.now = True
+    try:
+        for guard in _guards:
+            _make_own(guard, event, args)
+    finally:
+        _is_copying.now = False
+
+
+def _make_own(guard: Guard, event: str, args: tuple[Any, ...]) -> None:
+    if event == "open":
+        guard.make_own(args[0], keeps=not args[2] & os.O_TRUNC)
+        return
+    files, entries = EVENTS[event]
+    for index in files:
+        guard.make_own(args[index])
+    for index in entries:
+        guard.make_own(args[index], is_file=False)
