@@ -27,6 +27,7 @@ from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.charge import NO_CHARGE
+from dtsweep.metrics.own_loops import TOO_SHORT
 from dtsweep.metrics.rows import memory_facts
 from dtsweep.plan.trial import Trial
 from dtsweep.session.deadlines import attempt_bound_s
@@ -305,6 +306,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             wall_s=wall_s,
             charge=charge,
         )
+        if ended.trial.is_canary and self._is_too_short(result):
+            raise SweepError(f"{result.reason}; nothing else was run, as all points would end so")
         pruned = self._queue.prune(ended.trial, status, memory_facts(result.facts, result.results))
         skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
         self._recorder.store_unmeasured(skipped)
@@ -332,6 +335,11 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
                 for trial, task in given_up
             ]
         )
+
+    def _is_too_short(self, result: AttemptResult) -> bool:
+        """True if a training loop has ended before it was measured, and none was measured yet."""
+        is_first = not self._recorder.tally.statuses["ok"]
+        return is_first and result.status == "user_error" and TOO_SHORT in (result.reason or "")
 
     def _note_ok(self, ended: Running, result: AttemptResult, *, wall_s: float) -> None:
         if result.startup_s is not None:
