@@ -25,7 +25,8 @@ PER_SAMPLE = ("energy_j_per_sample", "cpu_energy_j_per_sample")
 """Columns that shrink with them."""
 
 TOO_SHORT = "before it was measured"
-"""Part of the reason of a training loop that has ended with too few steps."""
+NO_STEP = "no step of a torch.optim.Optimizer has ended in"
+"""Parts of the reasons of a training loop with too few steps, and without any that is seen."""
 
 
 def columns_of_loop(point: Point) -> Row:

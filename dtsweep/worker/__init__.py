@@ -27,6 +27,7 @@ Each worker process; imports torch and never Ray. In reading order:
     script_folder   the working directory of a script
     script          a script of the user, run as the main program
     past_handlers   how a loop ends that catches every exception
+    no_steps        training without steps that can be seen
     interpreter     settings of Python and torch that such a loop changes
     patches         functions of libraries that it replaces
     library_state   what libraries know of a process

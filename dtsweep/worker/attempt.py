@@ -34,6 +34,7 @@ from dtsweep.sweep.task import Task
 from dtsweep.text import listed
 from dtsweep.worker.given_back import loop_state_kept
 from dtsweep.worker.mode_trial import measure_in_mode
+from dtsweep.worker.no_steps import NoStepsError
 from dtsweep.worker.own_loop import LoopTooShortError
 from dtsweep.worker.own_trial import measure_own
 from dtsweep.worker.rank import RankContext
@@ -171,7 +172,7 @@ def _may_come_of_an_earlier_loop(error: BaseException, context: RankContext, tas
     """
     if task.point.sync != AS_WRITTEN or not context.loops or not context.is_replaceable:
         return False
-    return not isinstance(error, (LoopTooShortError, ScriptExitError))
+    return not isinstance(error, (LoopTooShortError, NoStepsError, ScriptExitError))
 
 
 def _impossible_here(context: RankContext, point: Point) -> str | None:

@@ -30,6 +30,7 @@ from dtsweep.text import count_of
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.loader_watch import LoaderWatch, samples_per_step
 from dtsweep.worker.loop import without_collector
+from dtsweep.worker.no_steps import NoSteps, NoStepsError
 from dtsweep.worker.optimizer_steps import OptimizerSteps
 from dtsweep.worker.own_after import AfterWindow, Watched
 from dtsweep.worker.own_checks import Judge
@@ -112,14 +113,17 @@ class OwnLoop:
         next(self._plan)
         if self._context.watch is not None:
             self._context.watch.follow(self)
+        no_steps = NoSteps(lambda: self._taken)
         try:
-            with self._steps.watched(), self._loaders.watched(), tracing_kept():
+            with self._steps.watched(), self._loaders.watched(), tracing_kept(), no_steps.watched():
                 train()
             if self._measured is None and self._gave_up is None:
                 self._measure_what_ran()
         except LoopEnded:
             pass
         except Exception as error:
+            if no_steps.reason is not None:
+                raise NoStepsError(no_steps.reason) from error
             if self._measured is None:
                 raise
             # The trial is measured: what fails after that must not cost it.
