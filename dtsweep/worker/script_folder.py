@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dtsweep.results.private import make_private
+from dtsweep.text import listed
 from dtsweep.worker.script_guard import copy_file, guarded
 
 MOST_ENTRIES = 5000
@@ -256,6 +257,22 @@ def absolute_files(arguments: Iterable[str]) -> list[Path]:
     """Files and folders that arguments of a script name by absolute paths, and that are there."""
     words = (word.partition("=")[2] or word for word in arguments)
     return [Path(word) for word in words if word.startswith("/") and Path(word).exists()]
+
+
+def notes_for(start: Path, arguments: Iterable[str]) -> list[str]:
+    """Lines for the user, before the first trial, on files that a script could still change."""
+    notes = []
+    if large := [str(path.relative_to(start)) for path in layout(start).large]:
+        notes.append(
+            f"too large to be copied for each trial: {listed(large, most=3)}; Python writes to "
+            "copies of them, programs that the script starts write to yours"
+        )
+    if named := sorted({str(path) for path in absolute_files(arguments)}):
+        notes.append(
+            f"arguments name absolute paths: {listed(named, most=3)}; what the script writes there "
+            "stays"
+        )
+    return notes
 
 
 def _states(paths: Iterable[Path]) -> dict[str, tuple[int, int, int]]:

@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 FICLONE = 0x40049409
 """Request of Linux that makes two files share their blocks until one of them is written."""
 
@@ -165,6 +163,8 @@ def copy_file(source: str, copy: str) -> None:
 def guarded(root: Path) -> Iterator[Guard]:
     """Guard the links of a folder in this context, in this process and those that it forks."""
     global _has_hook
+    import torch  # a driver needs none
+
     guard = Guard(root)
     if not _has_hook:
         sys.addaudithook(_on_event)

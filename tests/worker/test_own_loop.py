@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import multiprocessing
 import os
 import pickle
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +26,8 @@ from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.task import Task, task_of
+from dtsweep.worker import no_steps
+from dtsweep.worker.no_steps import FEW_PASSES, NoStepsError
 from dtsweep.worker.own_loop import ENDED, LEAST_STEPS, LoopTooShortError, OwnLoop
 from dtsweep.worker.rank import become_rank
 from dtsweep.worker.script import run_script
@@ -120,6 +124,37 @@ def test_a_loop_that_ends_in_its_window_is_measured_by_what_ran() -> None:
     of_window = result.steps["step_s"][result.steps["part"] == "window"]
     assert len(of_window) == result.window_steps
     assert result.window_s == pytest.approx(of_window.sum())
+
+
+def by_hand() -> None:
+    weight = torch.zeros(4, requires_grad=True)
+    for _ in range(10 * FEW_PASSES):
+        weight.sum().backward()
+        with torch.no_grad():
+            weight -= 0.1
+
+
+def wait_for_ranks() -> None:
+    torch.multiprocessing.spawn(sleep_as_rank, nprocs=1)
+
+
+def sleep_as_rank(_: int) -> None:
+    signal.pause()
+
+
+@pytest.mark.parametrize(
+    ("loop", "words"),
+    [(by_hand, "by hand"), (wait_for_ranks, "1 processes that it has started")],
+)
+def test_a_loop_that_trains_without_steps_is_ended_with_what_was_seen(
+    loop: Callable[[], object], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(no_steps, "SOON_S", 0)
+    monkeypatch.setattr(no_steps, "LOOK_EVERY_S", 0.01)
+    with pytest.raises(NoStepsError, match=f"no step of a torch.optim.Optimizer .*{words}"):
+        measured(loop)
+    assert not multiprocessing.active_children()
+    train(loader(64, 8), epochs=1)
 
 
 def test_an_error_of_the_loop_is_its_own() -> None:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from dtsweep.worker import script_folder
-from dtsweep.worker.script_folder import own_folder
+from dtsweep.worker.script_folder import notes_for, own_folder
 
 Write = Callable[[], object]
 
@@ -143,6 +143,8 @@ def test_a_subprocess_writes_to_the_copy_and_an_absolute_path_is_reported(
         (start / "config.yaml").write_text("new")
         other.write_text("new")
     assert folder.changes == [str(other), str(start / "config.yaml")]
+    (note,) = notes_for(start, [f"--log={other}"])
+    assert note.startswith(f"arguments name absolute paths: {other}; ")
     assert tree(start) == {**users, "config.yaml": b"new"}
 
 
@@ -158,6 +160,8 @@ def test_a_folder_of_many_files_is_a_link_until_a_file_is_made_in_it(
         assert not Path("out").is_symlink()
         Path("data/train/new.txt").write_text("new")
         assert not Path("data").is_symlink()
+        (note,) = notes_for(start, [])
+        assert note.startswith("too large to be copied for each trial: data; ")
         assert Path("data/train/0.txt").read_text() == "data/train/0.txt"
     assert tree(start) == users
 
