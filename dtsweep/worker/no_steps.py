@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from dtsweep.metrics.own_loops import NO_STEP
+from dtsweep.text import count_of
 from dtsweep.worker.past_handlers import raise_past_handlers
 
 FEW_PASSES = 200
@@ -29,12 +30,12 @@ SPAWN = "torch/multiprocessing/spawn.py"
 """File in which a script waits for the processes that it has started as ranks."""
 
 OWN_UPDATES = (
-    f"{NO_STEP} {{passes}} backward passes and {{seconds:.0f}} s: the loop updates its parameters by "
-    "an optimizer that is not a subclass of torch.optim.Optimizer, or by hand; derive the optimizer "
-    "from it"
+    f"{NO_STEP} {{passes}} backward passes and {{seconds:.0f}} s: the loop updates its parameters "
+    "by hand, or by an optimizer that is not a subclass of torch.optim.Optimizer; derive the "
+    "optimizer from it"
 )
 OWN_PROCESSES = (
-    f"{NO_STEP} {{seconds:.0f}} s: the script waits for {{count}} processes that it has started by "
+    f"{NO_STEP} {{seconds:.0f}} s: the script waits for {{processes}} that it has started by "
     "torch.multiprocessing.spawn, and trains in them; let it train in its own process when "
     "torchrun's variable RANK is set"
 )
@@ -54,7 +55,9 @@ class LoopWithoutSteps(BaseException):  # no error: training code swallows those
 class NoSteps:
     """Ends a loop that trains before its first step is seen."""
 
-    def __init__(self, steps: Callable[[], int], *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, steps: Callable[[], int], *, now: Callable[[], float] = time.monotonic
+    ) -> None:
         """Count nothing yet.
 
         Args:
@@ -77,7 +80,10 @@ class NoSteps:
         ended = threading.Event()
         here = threading.get_ident()
         looks = threading.Thread(
-            target=self._look_for_processes, args=(here, ended), name="dtsweep-no-steps", daemon=True
+            target=self._look_for_processes,
+            args=(here, ended),
+            name="dtsweep-no-steps",
+            daemon=True,
         )
         backward = torch.autograd.backward
         torch.autograd.backward = self._counted(backward)
@@ -120,7 +126,8 @@ class NoSteps:
             children = multiprocessing.active_children()
             seconds = self._now() - waits_since
             if seconds >= SOON_S and children:
-                self.reason = OWN_PROCESSES.format(seconds=seconds, count=len(children))
+                processes = count_of(len(children), "process")
+                self.reason = OWN_PROCESSES.format(seconds=seconds, processes=processes)
                 for child in children:
                     child.terminate()
                 return

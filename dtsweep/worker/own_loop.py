@@ -41,7 +41,7 @@ from dtsweep.worker.past_handlers import raise_past_handlers, tracing_kept
 from dtsweep.worker.rank import RankContext
 
 LEAST_STEPS = 5
-"""Timed steps of a loop that has ended, of which it is measured; fewer with a smaller `min_steps`."""
+"""Timed steps by which a loop that has ended is measured; fewer with a smaller `min_steps`."""
 
 OTHERS_END_S = 15.0
 """A rank whose loop has ended waits so long for the other ranks' ends."""

@@ -65,7 +65,7 @@ def run_script(path: Path, arguments: Sequence[str], *, copies: Copies = ()) -> 
         main = ModuleType("__main__")
         main.__dict__.update(__file__=str(path), __builtins__=builtins)
         sys.modules["__main__"] = main
-        exec(code, main.__dict__)
+        exec(code, main.__dict__)  # noqa: S102  # the user's script
 
 
 @contextlib.contextmanager

@@ -214,7 +214,7 @@ def _fill(folder: Path, start: Path) -> None:
         (folder / original.relative_to(start)).mkdir()
     for original in found.copied:
         try:
-            copy_file(str(original), str(folder / original.relative_to(start)))
+            copy_file(original, folder / original.relative_to(start))
         except OSError:
             found.linked.append(original)
     for original in found.linked:
@@ -233,10 +233,10 @@ def _target(original: Path, start: Path) -> str:
     A link between two of the user's files stays one between their copies.
     """
     if original.is_symlink():
-        text = os.readlink(original)
-        leads_to = Path(os.path.normpath(original.parent / text))
-        if not Path(text).is_absolute() and leads_to.is_relative_to(start):
-            return text
+        target = original.readlink()
+        leads_to = Path(os.path.normpath(original.parent / target))
+        if not target.is_absolute() and leads_to.is_relative_to(start):
+            return str(target)
     return str(original)
 
 

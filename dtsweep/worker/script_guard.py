@@ -19,6 +19,9 @@ from typing import Any
 FICLONE = 0x40049409
 """Request of Linux that makes two files share their blocks until one of them is written."""
 
+MOST_LINKS_ON_PATH = 40
+"""Links that a path goes through at most, as for the kernel."""
+
 MOST_LINKS = 100_000
 """Entries of a linked folder that becomes a folder of the trial at most."""
 
@@ -46,7 +49,6 @@ EVENTS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 _guards: list[Guard] = []
 """Guards of this process that are in use: a hook can't be removed."""
 
-_has_hook = False
 _is_copying = threading.local()
 
 
@@ -55,7 +57,7 @@ class Guard:
 
     def __init__(self, root: Path) -> None:
         """Guard a folder and all below it."""
-        self._root = str(root)
+        self._root = root
 
     def make_own(self, path: Any, *, is_file: bool = True, keeps: bool = True) -> None:
         """Make what lies at a path of the folder the trial's own.
@@ -70,86 +72,85 @@ class Guard:
         """
         if isinstance(path, int):
             return
-        whole = os.path.join(os.getcwd(), os.fsdecode(path))
+        whole = Path.cwd() / os.fsdecode(path)
         while (link := self._link_on(whole, is_file=is_file)) is not None:
             self._replace(link, keeps=keeps)
 
-    def _link_on(self, path: str, *, is_file: bool) -> str | None:
+    def _link_on(self, path: Path, *, is_file: bool) -> Path | None:
         """First link on a path that lies in the folder and leads out of it."""
-        here, links = "/", 0
-        names = deque(path.split("/"))
+        here, links = Path("/"), 0
+        names = deque(path.parts[1:])
         while names:
             name = names.popleft()
-            if name in ("", "."):
-                continue
             if name == "..":
-                here = os.path.dirname(here)
+                here = here.parent
                 continue
-            entry = os.path.join(here, name)
-            if not os.path.islink(entry) or (not names and not is_file):
+            entry = here / name
+            if not entry.is_symlink() or (not names and not is_file):
                 here = entry
                 continue
-            if self._has(entry) and not self._has(os.path.realpath(entry)):
+            if self._has(entry) and not self._has(Path(os.path.realpath(entry))):
                 return entry
             links += 1
-            if links > 40:  # as the kernel counts
+            if links > MOST_LINKS_ON_PATH:
                 return None
-            target = os.readlink(entry)
-            names.extendleft(reversed(target.split("/")))
-            if target.startswith("/"):
-                here = "/"
+            target = entry.readlink()
+            names.extendleft(reversed(target.relative_to(target.anchor).parts))
+            if target.is_absolute():
+                here = Path("/")
         return None
 
-    def _has(self, path: str) -> bool:
-        return path.startswith(self._root + "/")
+    def _has(self, path: Path) -> bool:
+        return path.is_relative_to(self._root)
 
-    def _replace(self, link: str, *, keeps: bool) -> None:
-        lock = os.open(f"{self._root}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _replace(self, link: Path, *, keeps: bool) -> None:
+        lock = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             # The ranks of a node share the folder.
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if os.path.islink(link):
-                self._replace_now(link, keeps=keeps)
+            if not link.is_symlink():
+                return
+            target = Path(os.path.realpath(link))
+            if target.is_dir():
+                self._replace_folder(link, target)
+            elif keeps and target.exists():
+                self._replace_file(link, target)
+            else:
+                link.unlink()
         finally:
             os.close(lock)
 
-    def _replace_now(self, link: str, *, keeps: bool) -> None:
-        target = os.path.realpath(link)
-        if not os.path.isdir(target):
-            if not keeps or not os.path.exists(target):
-                os.unlink(link)
-                return
-            copy = f"{self._root}/copy-{os.getpid()}-{threading.get_ident()}"
-            self._need_room(link, os.path.getsize(target))
-            copy_file(target, copy)
-            os.replace(copy, link)
-            return
-        folder = tempfile.mkdtemp(dir=self._root)
-        for number, entry in enumerate(os.scandir(target)):
-            if number == MOST_LINKS:
-                raise OSError(
-                    errno.ENOSPC,
-                    f"the trial's folder only links to {target}, which has more than "
-                    f"{MOST_LINKS:,} entries; write elsewhere",
-                )
-            os.symlink(entry.path, os.path.join(folder, entry.name))
-        os.chmod(folder, 0o700)
-        os.unlink(link)
-        os.rename(folder, link)
-
-    def _need_room(self, link: str, size: int) -> None:
+    def _replace_file(self, link: Path, target: Path) -> None:
+        size = target.stat().st_size
         if size > shutil.disk_usage(self._root).free // 2:
             raise OSError(
                 errno.ENOSPC,
-                f"the script writes to {os.path.basename(link)}, which is only linked, and its "
+                f"the script writes to {link.name}, which is only linked, and its "
                 f"{size / 2**30:.1f} GiB don't fit twice into {self._root}; set TMPDIR to a larger "
                 "disk, or write elsewhere",
             )
+        copy = self._root / f"copy-{os.getpid()}-{threading.get_ident()}"
+        copy_file(target, copy)
+        copy.replace(link)
+
+    def _replace_folder(self, link: Path, target: Path) -> None:
+        folder = Path(tempfile.mkdtemp(dir=self._root))
+        with os.scandir(target) as entries:
+            for number, entry in enumerate(entries):
+                if number == MOST_LINKS:
+                    raise OSError(
+                        errno.ENOSPC,
+                        f"the trial's folder only links to {target}, which has more than "
+                        f"{MOST_LINKS:,} entries; write elsewhere",
+                    )
+                (folder / entry.name).symlink_to(entry.path)
+        link.unlink()
+        folder.rename(link)
 
 
-def copy_file(source: str, copy: str) -> None:
+def copy_file(source: Path, copy: Path) -> None:
     """Copy a file with its times and permissions, by shared blocks where the file system can."""
-    with open(source, "rb") as read, open(copy, "xb") as written:
+    with source.open("rb") as read, copy.open("xb") as written:
         try:
             fcntl.ioctl(written.fileno(), FICLONE, read.fileno())
         except OSError:
@@ -162,13 +163,10 @@ def copy_file(source: str, copy: str) -> None:
 @contextmanager
 def guarded(root: Path) -> Iterator[Guard]:
     """Guard the links of a folder in this context, in this process and those that it forks."""
-    global _has_hook
     import torch  # a driver needs none
 
     guard = Guard(root)
-    if not _has_hook:
-        sys.addaudithook(_on_event)
-        _has_hook = True
+    _add_hook()
     # Its writer is in C++ and raises no event.
     save = torch.save
     torch.save = _saving(guard, save)
@@ -190,6 +188,12 @@ def _saving(guard: Guard, save: Callable[..., Any]) -> Callable[..., Any]:
         return save(obj, f, *args, **kwargs)
 
     return saving
+
+
+@functools.cache
+def _add_hook() -> None:
+    """Have events of this process seen, from the first call on."""
+    sys.addaudithook(_on_event)
 
 
 def _on_event(event: str, args: tuple[Any, ...]) -> None:  # a callback, also of every `id()`

@@ -107,7 +107,9 @@ def test_nothing_of_the_measurement_stays_behind() -> None:
 
 def test_a_loop_that_ends_too_early_says_how_many_steps_are_missing() -> None:
     warmup, least = MEASURE.warmup_steps, min(MEASURE.min_steps, LEAST_STEPS)
-    with pytest.raises(LoopTooShortError, match=rf"ended after 2 .*: {warmup + least - 2} more are"):
+    with pytest.raises(
+        LoopTooShortError, match=rf"ended after 2 .*: {warmup + least - 2} more are"
+    ):
         measured(lambda: train(loader(16, 8), epochs=1))
 
 
@@ -144,7 +146,7 @@ def sleep_as_rank(_: int) -> None:
 
 @pytest.mark.parametrize(
     ("loop", "words"),
-    [(by_hand, "by hand"), (wait_for_ranks, "1 processes that it has started")],
+    [(by_hand, "by hand"), (wait_for_ranks, "1 process that it has started")],
 )
 def test_a_loop_that_trains_without_steps_is_ended_with_what_was_seen(
     loop: Callable[[], object], words: str, monkeypatch: pytest.MonkeyPatch

@@ -60,7 +60,7 @@ def test_relative_paths_lead_to_contents_of_the_users_files_and_nothing_stays(
 
 
 def _map() -> None:
-    with open("out/old.pt", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+    with Path("out/old.pt").open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
         mapped[:3] = b"new"
 
 
@@ -72,7 +72,7 @@ def _database() -> None:
 
 def _replace() -> None:
     Path("new.pt").write_text("new")
-    os.replace("new.pt", "out/old.pt")
+    Path("new.pt").replace("out/old.pt")
 
 
 def _move() -> None:
@@ -81,16 +81,20 @@ def _move() -> None:
     shutil.move("new.pt", "out/old.pt")
 
 
+def _append(path: str) -> None:
+    with Path(path).open("a") as file:
+        file.write("new")
+
+
 def _above() -> None:
     os.chdir("../data")
     Path("2.txt").write_text("new")
-    with open("1.txt", "a") as file:
-        file.write("new")
+    _append("1.txt")
 
 
 WAYS: dict[str, Write] = {
     "open": lambda: Path("out/old.pt").write_text("new"),
-    "append": lambda: open("out/old.pt", "a").write("new"),
+    "append": lambda: _append("out/old.pt"),
     "descriptor": lambda: os.write(os.open("out/old.pt", os.O_RDWR), b"new"),
     "replace": _replace,
     "move": _move,
@@ -100,7 +104,7 @@ WAYS: dict[str, Write] = {
     "array": lambda: np.memmap("out/old.pt", mode="r+", shape=3).fill(1),
     "truncate": lambda: os.truncate("out/old.pt", 1),
     "times": lambda: os.utime("out/old.pt", (1, 1)),
-    "permissions": lambda: os.chmod("out/old.pt", 0o700),
+    "permissions": lambda: Path("out/old.pt").chmod(0o700),
     "removal": lambda: shutil.rmtree("out"),
     "hidden": lambda: Path(".git/index").write_text("new"),
     "above": _above,
