@@ -31,7 +31,7 @@ LEFT_OUT = frozenset({"__pycache__"})
 
 @dataclass(kw_only=True)
 class Layout:
-    """What a folder of the user has: how each entry comes into the folder of a trial."""
+    """Entries of a folder of the user's, by how each comes into the folder of a trial."""
 
     folders: list[Path] = field(default_factory=list)
     """Made, in this order."""
