@@ -143,14 +143,21 @@ def _escaped(character: str) -> str:
 def error_line(error: BaseException) -> str:
     r"""Name an exception, with the first line of what it says, without credentials.
 
+    The last line follows a first one that ends at a colon, such as that of a child's traceback.
+
     >>> error_line(ValueError("no such layer\nin all")), error_line(KeyError())
     ('ValueError: no such layer', 'KeyError')
+    >>> error_line(ValueError("process 0 failed:\nTraceback\nKeyError: 3\n"))
+    'ValueError: process 0 failed: KeyError: 3'
     """
     text = str(error)
     if isinstance(error, SyntaxError) and error.msg:
         # Else with the file, whose place `raised_at` names.
         text = error.msg
-    lines = without_credentials(text.strip()).splitlines()[:1]
+    lines = without_credentials(text.strip()).splitlines()
+    if len(lines) > 1 and lines[0].endswith(":"):
+        lines[0] = f"{lines[0]} {lines[-1].strip()}"
+    lines = lines[:1]
     if getattr(error, "is_whole_reason", False):
         return shortened("".join(lines), STORED)
     return shortened(": ".join([type(error).__name__, *lines]), STORED)

@@ -305,7 +305,7 @@ def count_of(number: int, noun: str) -> str:
     """
     if number == 1:
         return f"{number} {noun}"
-    if noun.endswith("ch"):
+    if noun.endswith(("ch", "ss")):
         return f"{number} {noun}es"
     return f"{number} {noun}s"
 

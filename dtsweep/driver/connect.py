@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -121,7 +122,7 @@ def _start_private(folder: Path, environment: Mapping[str, str]) -> list[str]:
     # Ray gives workers niceness 15 by default: other processes would slow down what is measured.
     own = {"RAY_worker_niceness": "0", FOLDER_VARIABLE: str(folder)}
     # RAY_ADDRESS would win over address="local".
-    with variables_set({**own, **environment, "RAY_ADDRESS": None}):
+    with variables_set({**own, **environment, "RAY_ADDRESS": None}), _in_own_sessions():
         try:
             notes = make_token_private()
             ray.init(
@@ -137,6 +138,20 @@ def _start_private(folder: Path, environment: Mapping[str, str]) -> list[str]:
                 f"a private Ray did not start ({reason}); is this machine very busy? try again"
             ) from error
     return notes
+
+
+@contextmanager
+def _in_own_sessions() -> Iterator[None]:
+    """Start Ray's processes outside of this one's group in this context.
+
+    A signal to the group, as `timeout` and batch systems send, would end Ray before the run.
+    """
+    popen = services.ConsolePopen
+    services.ConsolePopen = partial(popen, start_new_session=True)
+    try:
+        yield
+    finally:
+        services.ConsolePopen = popen
 
 
 def _wanted(address: str | None) -> str:

@@ -18,15 +18,19 @@ from dtsweep.driver.run_writer import RunWriter
 from dtsweep.driver.tally import RunTally
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.plan.batches import Batches, columns_read
+from dtsweep.plan.plan import Plan
 from dtsweep.plan.prices import prices_of
 from dtsweep.results.outbox import CLOSE_S, Outbox
 from dtsweep.results.run_record import new_run_id
 from dtsweep.results.storage import absolute_place
 from dtsweep.results.store import Results, damage_of
+from dtsweep.sweep.arguments import command_line
 from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.settings import Sweep, of_one_launch
 from dtsweep.text import count_of, usd
+from dtsweep.worker.script_folder import notes_for
+from dtsweep.workloads.own import Script
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -204,6 +208,8 @@ def _planned(
         f"{count_of(len(plan.to_run), 'trial')} to run, {len(plan.done)} done, "
         f"{len(plan.skipped)} skipped: {results}"
     )
+    for note in _notes_on_files(plan):
+        progress.say(note)
     progress.total = len(plan.to_run)
     return PlannedRun(
         sweep=sweep,
@@ -214,6 +220,17 @@ def _planned(
         options=options,
         earlier_usd=_earlier_cost(results, options, progress),
     )
+
+
+def _notes_on_files(plan: Plan) -> list[str]:
+    """Lines on files of the user's that a script could change; none for other workloads."""
+    words: list[str] = []
+    scripts = [trial.point for trial in plan.to_run if isinstance(trial.point.workload, Script)]
+    for point in scripts:
+        words += command_line(point.workload.arguments, point.workload.values(point))
+    if not scripts:
+        return []
+    return notes_for(Path.cwd(), words)
 
 
 def _earlier_cost(results: Results, options: Options, progress: Progress) -> float:

@@ -27,6 +27,7 @@ from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.charge import NO_CHARGE
+from dtsweep.metrics.own_loops import NO_STEP, TOO_SHORT
 from dtsweep.metrics.rows import memory_facts
 from dtsweep.plan.trial import Trial
 from dtsweep.session.deadlines import attempt_bound_s
@@ -305,6 +306,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             wall_s=wall_s,
             charge=charge,
         )
+        if ended.trial.is_canary and self._is_hopeless(result):
+            raise SweepError(f"{result.reason}; the other points would end so, and were not run")
         pruned = self._queue.prune(ended.trial, status, memory_facts(result.facts, result.results))
         skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
         self._recorder.store_unmeasured(skipped)
@@ -332,6 +335,12 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
                 for trial, task in given_up
             ]
         )
+
+    def _is_hopeless(self, result: AttemptResult) -> bool:
+        """True if a training loop has too few steps or none, and nothing was measured yet."""
+        if self._recorder.tally.statuses["ok"] or result.status != "user_error":
+            return False
+        return any(part in (result.reason or "") for part in (TOO_SHORT, NO_STEP))
 
     def _note_ok(self, ended: Running, result: AttemptResult, *, wall_s: float) -> None:
         if result.startup_s is not None:

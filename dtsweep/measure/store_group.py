@@ -40,6 +40,10 @@ class StoreGroup:
         self._timeout = timedelta(seconds=timeout_s)
         self._calls = 0
 
+    def wait_up_to(self, seconds: float) -> None:
+        """Wait no longer than this for another rank from now on."""
+        self._timeout = timedelta(seconds=seconds)
+
     def gathered(self, value: Any) -> list[Any]:
         """The values of all ranks in their order; each is JSON.
 

@@ -103,6 +103,8 @@ class Window:
         clock_at = self._stride
         while not self.reason:
             yield self.steps
+            if self.reason:
+                return
             self.steps += 1
             if self.steps >= self._last_step:
                 self.reason = self._decided or "max_steps"
@@ -149,6 +151,10 @@ class Window:
         reason = self._rule.look(self._series(), seconds=seconds)
         self._looked_s += self._now() - self._began - seconds
         return reason
+
+    def end(self) -> None:
+        """End within a step, which does not count: there are no more of them."""
+        self.reason = self._decided or "ended"
 
     def give_up(self) -> None:
         """Let the others stop at their next look: rank 0 takes no more steps."""

@@ -24,6 +24,10 @@ PER_SECOND = ("samples_per_s", "samples_per_s_low", "samples_per_s_high", "sampl
 PER_SAMPLE = ("energy_j_per_sample", "cpu_energy_j_per_sample")
 """Columns that shrink with them."""
 
+TOO_SHORT = "before it was measured"
+NO_STEP = "no step of a torch.optim.Optimizer has ended in"
+"""Parts of the reasons of a training loop with too few steps, and without any that is seen."""
+
 
 def columns_of_loop(point: Point) -> Row:
     """Columns of a point whose workload is a training loop of the user, before it runs."""

@@ -250,7 +250,7 @@ def _steadiness(steady_state: Steadiness, ranks: Sequence[Measured], *, within: 
 def _stop_reason(ended_by: str, *, share: float | None, half_width: float | None) -> str:
     """Rule that ended the window."""
     is_known = share is not None and half_width is not None and share <= half_width
-    if ended_by in LIMITS and is_known:
+    if ended_by in (*LIMITS, "ended") and is_known:
         return "precise"
     return ended_by
 

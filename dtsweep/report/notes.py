@@ -25,6 +25,7 @@ _ENDS = {
     "enough": "at min_steps and min_seconds",
     "max_seconds": "at max_seconds",
     "max_steps": "at max_steps",
+    "ended": "with the training loop",
 }
 """Ends of a window by `stop_reason`, in words."""
 

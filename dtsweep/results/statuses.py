@@ -94,7 +94,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "freed while it computes: name them by `blocks(model)` of the workload",
         "left_state": (
             "the workload changed its process (environment variables, working directory, threads, "
-            "…); it was restored: `left_state` in `ranks` says what"
+            "…), which was restored, or files of yours: `left_state` in `ranks` says what"
         ),
         "canary_drift": f"over {CANARY_DRIFT * 100:.0f} % and more than chance from its world's "
         "earlier canaries of this run",

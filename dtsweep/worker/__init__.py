@@ -23,9 +23,11 @@ Each worker process; imports torch and never Ray. In reading order:
     optimizer_steps  ends of optimizer steps of any training loop
     loader_watch    batches that such a loop takes: their time and samples
     script_exit     how a script ends itself
+    script_guard    copy on write for what a script's folder links to
     script_folder   the working directory of a script
     script          a script of the user, run as the main program
     past_handlers   how a loop ends that catches every exception
+    no_steps        training without steps that can be seen
     interpreter     settings of Python and torch that such a loop changes
     patches         functions of libraries that it replaces
     library_state   what libraries know of a process

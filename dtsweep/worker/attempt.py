@@ -32,8 +32,10 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.secret import print_traceback, secrets_in, without_secrets
 from dtsweep.sweep.task import Task
+from dtsweep.text import listed
 from dtsweep.worker.given_back import loop_state_kept
 from dtsweep.worker.mode_trial import measure_in_mode
+from dtsweep.worker.no_steps import NoStepsError
 from dtsweep.worker.own_loop import LoopTooShortError
 from dtsweep.worker.own_trial import measure_own
 from dtsweep.worker.rank import RankContext
@@ -70,6 +72,7 @@ def run_attempt(
     with backend_flags_kept():
         state = ProcessState(is_shared=context.is_own_process)
         device_free_bytes = free_bytes(context.device)
+        context.changed_files.clear()
         if context.watch is not None:
             context.watch.begin()
         try:
@@ -89,7 +92,7 @@ def run_attempt(
     left_state = (*restored, *remaining)
     if task.point.sync == AS_WRITTEN:
         # The libraries of such loops set variables, filters and handlers in each trial.
-        left_state = remaining
+        left_state = (*remaining, *_say_changed_files(context))
     sys.stdout.flush()
     sys.stderr.flush()
     return replace(
@@ -115,6 +118,18 @@ def _say_what_is_left(restored: Sequence[str], remaining: Sequence[str]) -> None
             f"dtsweep: {words}; that can't be undone, so the next trial needs another process",
             file=sys.stderr,
         )
+
+
+def _say_changed_files(context: RankContext) -> Sequence[str]:
+    """Say which files of the user's have changed while a script ran; none or one text."""
+    if not context.changed_files:
+        return ()
+    words = f"files of yours changed while it ran: {listed(context.changed_files, most=3)}"
+    hint = "give the script other places for its outputs"
+    if context.watch is not None:
+        context.watch.say(f"{words}; {hint}")
+    print(f"dtsweep: {words}; {hint}", file=sys.stderr)  # noqa: T201
+    return (words,)
 
 
 def _outcome(
@@ -162,7 +177,7 @@ def _may_come_of_an_earlier_loop(error: BaseException, context: RankContext, tas
     """
     if task.point.sync != AS_WRITTEN or not context.loops or not context.is_replaceable:
         return False
-    return not isinstance(error, (LoopTooShortError, ScriptExitError))
+    return not isinstance(error, (LoopTooShortError, NoStepsError, ScriptExitError))
 
 
 def _impossible_here(context: RankContext, point: Point) -> str | None:

@@ -6,6 +6,7 @@ by one step, and ends the loop by an exception when it has what it needs.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, suppress
@@ -13,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from dtsweep.errors import error_line
@@ -20,19 +22,29 @@ from dtsweep.hardware.memory import peak_bytes, reserved_peak_bytes, restart_pea
 from dtsweep.measure.stopping import Rule
 from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.measure.window import Peers, Window
+from dtsweep.metrics.own_loops import TOO_SHORT
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.secret import print_traceback
 from dtsweep.sweep.task import Task
+from dtsweep.text import count_of
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.loader_watch import LoaderWatch, samples_per_step
 from dtsweep.worker.loop import without_collector
+from dtsweep.worker.no_steps import NoSteps, NoStepsError
 from dtsweep.worker.optimizer_steps import OptimizerSteps
 from dtsweep.worker.own_after import AfterWindow, Watched
-from dtsweep.worker.own_facts import learning_rate_of
+from dtsweep.worker.own_checks import Judge
+from dtsweep.worker.own_facts import hooks_of, learning_rate_of
 from dtsweep.worker.own_parts import TimedParts
-from dtsweep.worker.own_sums import calls_since, collectives
+from dtsweep.worker.own_sums import StepSums, calls_since, collectives
 from dtsweep.worker.past_handlers import raise_past_handlers, tracing_kept
 from dtsweep.worker.rank import RankContext
+
+LEAST_STEPS = 5
+"""Timed steps by which a loop that has ended is measured; fewer with a smaller `min_steps`."""
+
+OTHERS_END_S = 15.0
+"""A rank whose loop has ended waits so long for the other ranks' ends."""
 
 ENDED = "the training loop ended soon after the window; give it more data or epochs"
 
@@ -70,6 +82,7 @@ class OwnLoop:
         self._context = context
         self._group = group
         self._on_warm = on_warm
+        self._first_sums = StepSums(group.rank)
         self._parts = TimedParts(context.device)
         self._steps = OptimizerSteps(self._on_step)
         self._loaders = LoaderWatch(self._parts.mark)
@@ -100,12 +113,17 @@ class OwnLoop:
         next(self._plan)
         if self._context.watch is not None:
             self._context.watch.follow(self)
+        no_steps = NoSteps(lambda: self._taken)
         try:
-            with self._steps.watched(), self._loaders.watched(), tracing_kept():
+            with self._steps.watched(), self._loaders.watched(), tracing_kept(), no_steps.watched():
                 train()
+            if self._measured is None and self._gave_up is None:
+                self._measure_what_ran()
         except LoopEnded:
             pass
         except Exception as error:
+            if no_steps.reason is not None:
+                raise NoStepsError(no_steps.reason) from error
             if self._measured is None:
                 raise
             # The trial is measured: what fails after that must not cost it.
@@ -122,11 +140,7 @@ class OwnLoop:
                     self._group.give_up(f"rank {self._group.rank} ended before it was measured")
         if self._gave_up is not None:
             raise self._gave_up
-        if self._measured is None or self._after is None:
-            raise LoopTooShortError(
-                f"the training loop ended after {self._taken} optimizer steps, before it was "
-                "measured; give it more data or epochs"
-            )
+        assert self._measured is not None and self._after is not None, "else it raised"
         if not self._is_done:
             self._give_up(ENDED)
         return replace(
@@ -136,6 +150,67 @@ class OwnLoop:
             flags=[*self._measured.flags, *self._after.flags],
             **self._after.fields,
         )
+
+    def _measure_what_ran(self) -> None:
+        """Measure the steps that a loop had that has ended, where they are enough.
+
+        Raises:
+            LoopTooShortError: they are not, or other workers have more.
+        """
+        measure = self._task.measure
+        least = min(measure.min_steps, LEAST_STEPS)
+        warmup = max(2, measure.warmup_steps)
+        missing = warmup + least - self._taken
+        if missing > 0 or self._window_begun is None:
+            raise LoopTooShortError(
+                f"the training loop ended after {count_of(self._taken, 'optimizer step')}, "
+                f"{TOO_SHORT}: {max(missing, 1)} more are needed, for {warmup} steps of warm-up "
+                f"and {least} timed ones, and more for a precise answer; give it more epochs or "
+                "data"
+            )
+        self._group.wait_up_to(OTHERS_END_S)
+        self._window_begun.end()
+        try:
+            next(self._plan)
+        except GaveUpError:
+            raise
+        except RuntimeError as error:  # of the store, whose time limit is over
+            raise LoopTooShortError(
+                f"the training loop ended after {count_of(self._taken, 'optimizer step')} on rank "
+                f"{self._group.rank}, {TOO_SHORT}, and went on on other ranks; give all of them "
+                "as many batches"
+            ) from error
+        self._judge_first_step()
+
+    def _note_first_step(self) -> Generator[None, None, None]:
+        """Note what the first step updates, for a loop that ends with its window."""
+        if self._group.workers > 1:
+            self._loaders.begin_digest()
+            self._steps.on_begin = self._first_sums.begin
+            self._steps.on_end = self._first_sums.end
+        # It began long ago, with imports and the model.
+        yield
+        if self._group.workers > 1:
+            self._steps.on_begin = self._steps.on_end = None
+            self._first_batches = self._loaders.digest()
+            models = [o for o in gc.get_objects() if type(o) is DistributedDataParallel]
+            self._has_hooks = bool(hooks_of(models))
+
+    def _judge_first_step(self) -> None:
+        """Say that the updates are exact, if those of the first step were."""
+        assert self._after is not None, "the window has ended"
+        if self._group.workers == 1:
+            return
+        sent = {
+            **self._first_sums.as_json(),
+            "collectives": self._after.collectives,
+            "batches": self._first_batches,
+        }
+        verdict = self._group.decided(sent, Judge(may_go_on=False))
+        del verdict["goes_on"]
+        # Of other updates one step doesn't say what they are.
+        if verdict["semantics"] == "exact" and not self._has_hooks:
+            self._after.fields |= verdict
 
     def _give_up(self, reason: str) -> None:
         """End what follows the window, here and on other ranks."""
@@ -172,8 +247,7 @@ class OwnLoop:
     def _measure(self) -> Generator[None, None, None]:
         """The measurement, which goes on by one optimizer step of the loop at each `yield`."""
         measure = self._task.measure
-        # The step that is under way began long ago, with imports and the model.
-        yield
+        yield from self._note_first_step()
         began_warmup = time.perf_counter()
         yield from self._parts.timed("warmup", iter(range(max(1, measure.warmup_steps - 1))))
         warm = self._parts.last("warmup").times["step_s"]
@@ -194,10 +268,18 @@ class OwnLoop:
             calls = calls_since(calls)
             seen = self._context.telemetry.stop()
             counts, skipped = self._loaders.counts(), self._skipped
+        if window.reason == "ended":
+            # What the loop did after its last step is not a part of any.
+            window_s = float(self._parts.last("window").times["step_s"].sum())
         device = self._context.device
         peak, reserved_peak = peak_bytes(device), reserved_peak_bytes(device)
         # All ranks have left the window.
-        (longest_s,) = self._group.largest(window_s)
+        longest_s, most, fewest = self._group.largest(window_s, window.steps, -window.steps)
+        if most + fewest:
+            raise LoopTooShortError(
+                f"the training loop ended on some ranks {TOO_SHORT}, after {-fewest:.0f} to "
+                f"{most:.0f} timed steps; give all ranks as many batches"
+            )
         window.forget()
         samples = samples_per_step(counts, steps=window.steps)
         flags = seen.pop("telemetry_flags")

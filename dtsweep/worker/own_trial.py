@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-
-from torch.distributed.distributed_c10d import Store
 
 from dtsweep.measure.store_group import StoreGroup
 from dtsweep.metrics.own_loops import broken_promise
@@ -18,7 +16,7 @@ from dtsweep.sweep.task import Task
 from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.script import calls_at_its_end, run_script, script_here
-from dtsweep.worker.script_folder import own_folder
+from dtsweep.worker.script_folder import ScriptFolder, own_folder
 from dtsweep.worker.world import own_group, without_group
 from dtsweep.workloads.own import Script
 
@@ -37,15 +35,19 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
     point = task.point_of(context.workload)
     workload = point.workload
     workers = point.workers
-    if isinstance(workload, Script):
-        words = command_line(workload.arguments, workload.values(point))
-        script = script_here(Path(workload.path))
-        train: Callable[[], object] = functools.partial(run_script, script, words)
-        group_of_ranks = _script_place(context, task)
-    else:
-        train = functools.partial(_run_function, functools.partial(workload.train, point))
-        group_of_ranks = own_group(f"{task.attempt_id}/loop")
-    with group_of_ranks as store:
+    with ExitStack() as stack:
+        if isinstance(workload, Script):
+            words = command_line(workload.arguments, workload.values(point))
+            script = script_here(Path(workload.path))
+            # Left after the group: ranks that wait for this one then know that it has ended.
+            folder = stack.enter_context(_folder(context, task, script, words))
+            train: Callable[[], object] = functools.partial(
+                run_script, folder.copy_of(script), words, copies=folder.places
+            )
+            store = stack.enter_context(without_group(f"{task.attempt_id}/script"))
+        else:
+            train = functools.partial(_run_function, functools.partial(workload.train, point))
+            store = stack.enter_context(own_group(f"{task.attempt_id}/loop"))
         group = StoreGroup(store if workers > 1 else None, rank=context.rank, workers=workers)
         measured = OwnLoop(task, context, group, on_warm=on_warm).run(train)
     given = workload.given_samples(point)
@@ -60,13 +62,18 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
 
 
 @contextmanager
-def _script_place(context: RankContext, task: Task) -> Iterator[Store | None]:
-    """A folder and a process group of the script's own; yields the store of all ranks."""
-    with ExitStack() as stack:
-        start = Path(context.start_folder or Path.cwd())
-        # Left after the group: ranks that wait for this one then know that it has ended.
-        stack.enter_context(own_folder(task.attempt_id, start=start))
-        yield stack.enter_context(without_group(f"{task.attempt_id}/script"))
+def _folder(
+    context: RankContext, task: Task, script: Path, words: Sequence[str]
+) -> Iterator[ScriptFolder]:
+    """The working directory of a script; files of the user's that have changed are noted."""
+    start = Path(context.start_folder or Path.cwd())
+    changes: list[str] = []
+    try:
+        with own_folder(task.attempt_id, start=start, script=script, arguments=words) as folder:
+            changes = folder.changes
+            yield folder
+    finally:
+        context.changed_files[:] = changes
 
 
 def _run_function(train: Callable[[], object]) -> None:

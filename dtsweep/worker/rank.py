@@ -54,6 +54,9 @@ class RankContext:
     secrets: dict[str, str] = field(default_factory=dict)
     """Secret variables of its process by name, to be left out of its log."""
 
+    changed_files: list[str] = field(default_factory=list)
+    """Files of the user that have changed while the last script ran in this process."""
+
     is_replaceable: bool = False
     """True if a later attempt can get new processes, as in a session of Ray."""
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import functools
-import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+)
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from dtsweep.errors import in_user_code, is_own_code
@@ -17,27 +24,96 @@ from dtsweep.hardware.variables import variables_set
 from dtsweep.sweep.secret import print_traceback
 from dtsweep.worker.script_exit import exits_noted
 
+Copies = Sequence[tuple[Path, Path]]
+"""Folders, each with the user's folder that it is a copy of."""
+
 SENT = "py_modules_files"
 """Part of the paths to which Ray unpacks the modules of a run."""
 
 
-def run_script(path: Path, arguments: Sequence[str]) -> None:
+VARIABLES = {
+    # Hydra would hide where the script has failed.
+    "HYDRA_FULL_ERROR": "1",
+    # Git writes the user's index when it is asked for a status.
+    "GIT_OPTIONAL_LOCKS": "0",
+}
+"""Environment variables of a script."""
+
+
+def run_script(path: Path, arguments: Sequence[str], *, copies: Copies = ()) -> None:
     """Run a script until it ends; what it changes in the interpreter is undone.
 
     Its folder is first on `sys.path`, as Python has it for a script. Functions that it registers
     for the end of the process are called when it ends. Modules of the user that it imports are
     forgotten, so that the next run executes them again.
 
+    Args:
+        path: of the script; it may be a copy.
+        arguments: of the script.
+        copies: folders that are imported from in place of the user's. Tracebacks name the user's.
+
     Raises:
         ScriptExitError: it ended itself with an exit code other than 0.
     """
-    # Hydra would hide where the script has failed.
-    with variables_set({"HYDRA_FULL_ERROR": "1"}), exits_noted(), as_main_program(path, arguments):
-        runpy.run_path(str(path), run_name="__main__")
+    with (
+        variables_set(VARIABLES),
+        exits_noted(),
+        as_main_program(path, arguments),
+        _imported_from(copies),
+    ):
+        code = compile(path.read_bytes(), _original_of(str(path), copies), "exec")
+        main = ModuleType("__main__")
+        main.__dict__.update(__file__=str(path), __builtins__=builtins)
+        sys.modules["__main__"] = main
+        exec(code, main.__dict__)  # noqa: S102  # the user's script
+
+
+@contextlib.contextmanager
+def _imported_from(copies: Copies) -> Iterator[None]:
+    """Import the user's modules from copies of their folders, under the names of the user's."""
+
+    class Loader(SourceFileLoader):
+        """Compiles a copy as the file that it is a copy of."""
+
+        def get_code(self, fullname: str) -> CodeType:
+            path = self.get_filename(fullname)
+            code: CodeType = self.source_to_code(self.get_data(path), _original_of(path, copies))
+            return code
+
+    def finder(folder: str) -> FileFinder:
+        if _original_of(folder, copies) == folder:
+            raise ImportError(folder)
+        extensions = (ExtensionFileLoader, EXTENSION_SUFFIXES)
+        return FileFinder(folder, extensions, (Loader, SOURCE_SUFFIXES))
+
+    sys.path[:] = [_copy_of(folder, copies) for folder in sys.path]
+    sys.path_hooks.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.path_hooks.remove(finder)
+        for folder in list(sys.path_importer_cache):
+            if _original_of(folder, copies) != folder:
+                del sys.path_importer_cache[folder]
+
+
+def _original_of(path: str, copies: Copies) -> str:
+    for copy, original in copies:
+        if Path(path).is_relative_to(copy):
+            return str(original / Path(path).relative_to(copy))
+    return path
+
+
+def _copy_of(path: str, copies: Copies) -> str:
+    for copy, original in copies:
+        # Installed packages may lie in a folder of the user's.
+        if in_user_code(path) and Path(path).is_relative_to(original):
+            return str(copy / Path(path).relative_to(original))
+    return path
 
 
 def script_here(path: Path) -> Path:
-    """The script on this node: at its path, or where Ray has put what it was sent.
+    """The script on this node, without links: at its path, or where Ray has put what it was sent.
 
     Raises:
         FileNotFoundError: it is at neither.
@@ -45,9 +121,9 @@ def script_here(path: Path) -> Path:
     sent = [Path(folder, path.name) for folder in sys.path if SENT in folder]
     copies = [copy for copy in sent if copy.is_file()]
     if path.is_file() and (not copies or path.read_bytes() == copies[0].read_bytes()):
-        return path
+        return path.resolve()
     if copies:
-        return copies[0]
+        return copies[0].resolve()
     raise FileNotFoundError(f"the script {path} is not on this node")
 
 

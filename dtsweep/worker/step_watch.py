@@ -47,7 +47,7 @@ class StepWatch:
             look_every_s: interval of the thread's looks.
             place_of: says where a thread is in the workload; by default by its stack.
         """
-        self._say = say
+        self.say = say
         self._now = now
         self._look_every_s = look_every_s
         self._place_of = place_of or place_in_workload
@@ -101,7 +101,7 @@ class StepWatch:
         step = "before the first step"
         if begun:
             step = f"in step {begun - 1}"
-        self._say(f"no step has ended for {waited_s:.0f} s: {place}, {step}")
+        self.say(f"no step has ended for {waited_s:.0f} s: {place}, {step}")
 
     def _watch(self) -> None:
         while not self._closed.wait(self._look_every_s):

@@ -183,9 +183,9 @@ def test_a_loss_that_is_nan_has_no_figures_but_its_steps_are_kept(
 
 
 def interrupted(
-    folder: Path, address: str, *, number: int, workers: int = 1
+    folder: Path, address: str, *, number: int, workers: int = 1, to_group: bool = False
 ) -> tuple[subprocess.Popen[str], float]:
-    """Send a signal to a run whose second trial waits for ever.
+    """Send a signal to a run whose second trial waits for ever, or to its process group.
 
     The command, which has ended, and how long that took.
 
@@ -201,13 +201,17 @@ def interrupted(
         env=without_ray(DTSWEEP_TEST_MARK=results),
         stderr=subprocess.PIPE,
         text=True,
+        process_group=0,
     )
     assert process.stderr is not None
     for line in process.stderr:
         if "ms/step" in line:
             break
     began = time.monotonic()
-    process.send_signal(number)
+    if to_group:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
     process.communicate(timeout=60)
     return process, time.monotonic() - began
 
@@ -221,9 +225,10 @@ def assert_what_is_done_is_stored(results: Path) -> None:
     assert (results / rows.loc["fine", "log"]).read_text()
 
 
-def test_a_signal_leaves_no_process_of_a_private_ray(tmp_path: Path) -> None:
-    process, _ = interrupted(tmp_path, "local", number=signal.SIGINT)
-    assert process.returncode == 130
+def test_a_signal_to_the_group_leaves_no_process_of_a_private_ray(tmp_path: Path) -> None:
+    # As `timeout` and batch systems send it.
+    process, _ = interrupted(tmp_path, "local", number=signal.SIGTERM, to_group=True)
+    assert process.returncode == 143
     assert_what_is_done_is_stored(tmp_path / "r")
     marker = f"DTSWEEP_TEST_MARK={tmp_path / 'r'}"
     deadline = time.monotonic() + 30

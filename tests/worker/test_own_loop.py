@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import multiprocessing
 import os
 import pickle
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,8 +26,10 @@ from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.task import Task, task_of
+from dtsweep.worker import no_steps
 from dtsweep.worker.loader_watch import LoaderWatch
-from dtsweep.worker.own_loop import LoopTooShortError, OwnLoop
+from dtsweep.worker.no_steps import FEW_PASSES, NoStepsError
+from dtsweep.worker.own_loop import ENDED, LEAST_STEPS, LoopTooShortError, OwnLoop
 from dtsweep.worker.rank import become_rank
 from dtsweep.worker.script import run_script
 from dtsweep.worker.world import without_group
@@ -102,9 +106,58 @@ def test_nothing_of_the_measurement_stays_behind() -> None:
     train(loader(64, 8), epochs=1)
 
 
-def test_a_loop_that_ends_too_early_says_after_how_many_steps() -> None:
-    with pytest.raises(LoopTooShortError, match="ended after 8 optimizer steps"):
-        measured(lambda: train(loader(64, 8), epochs=1))
+def test_a_loop_that_ends_too_early_says_how_many_steps_are_missing() -> None:
+    warmup, least = MEASURE.warmup_steps, min(MEASURE.min_steps, LEAST_STEPS)
+    with pytest.raises(
+        LoopTooShortError, match=rf"ended after 2 .*: {warmup + least - 2} more are"
+    ):
+        measured(lambda: train(loader(16, 8), epochs=1))
+
+
+def test_a_loop_that_ends_in_its_window_is_measured_by_what_ran() -> None:
+    steps = MEASURE.warmup_steps + min(MEASURE.min_steps, LEAST_STEPS)
+
+    def loop() -> None:
+        train(loader(8 * steps, 8), epochs=1)
+        time.sleep(0.2)  # a last evaluation, which is not a part of a step
+
+    result = measured(loop)
+    assert (result.stop_reason, result.window_steps) == ("ended", steps - MEASURE.warmup_steps)
+    assert result.samples_per_step == 8
+    of_window = result.steps["step_s"][result.steps["part"] == "window"]
+    assert len(of_window) == result.window_steps
+    assert result.window_s == pytest.approx(of_window.sum())
+
+
+def by_hand() -> None:
+    weight = torch.zeros(4, requires_grad=True)
+    for _ in range(10 * FEW_PASSES):
+        weight.sum().backward()
+        with torch.no_grad():
+            weight -= 0.1
+
+
+def wait_for_ranks() -> None:
+    torch.multiprocessing.spawn(sleep_as_rank, nprocs=1)
+
+
+def sleep_as_rank(_: int) -> None:
+    signal.pause()
+
+
+@pytest.mark.parametrize(
+    ("loop", "words"),
+    [(by_hand, "by hand"), (wait_for_ranks, "1 process that it has started")],
+)
+def test_a_loop_that_trains_without_steps_is_ended_with_what_was_seen(
+    loop: Callable[[], object], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(no_steps, "SOON_S", 0)
+    monkeypatch.setattr(no_steps, "LOOK_EVERY_S", 0.01)
+    with pytest.raises(NoStepsError, match=f"no step of a torch.optim.Optimizer .*{words}"):
+        measured(loop)
+    assert not multiprocessing.active_children()
+    train(loader(64, 8), epochs=1)
 
 
 def test_an_error_of_the_loop_is_its_own() -> None:
@@ -416,6 +469,7 @@ def measure_on(rank: int, folder: Path) -> None:
         ("exchanged", True, True),
         ("alone", False, True),
         ("same batches", False, False),
+        ("ended", True, True),
     ):
         keys = distributed_c10d.PrefixStore(case, store)
         group = StoreGroup(keys, rank=rank, workers=2, timeout_s=60)
@@ -425,7 +479,8 @@ def measure_on(rank: int, folder: Path) -> None:
         )
         batches = loader(64, 4, is_distributed=is_distributed)
         loop = OwnLoop(task(2), context, group)
-        sent[case] = loop.run(functools.partial(train, batches, wrapped=wrapped))
+        epochs = 1 if case == "ended" else 100
+        sent[case] = loop.run(functools.partial(train, batches, wrapped=wrapped, epochs=epochs))
         distributed.destroy_process_group()
     (folder / f"{rank}.sent").write_bytes(pickle.dumps(sent))
 
@@ -440,7 +495,8 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Measured]]:
 def test_two_ranks_end_at_the_same_step(sent: list[dict[str, Measured]]) -> None:
     for case, first in sent[0].items():
         second = sent[1][case]
-        assert first.window_steps == second.window_steps >= STEPS, case
+        assert first.window_steps == second.window_steps, case
+        assert first.window_steps >= STEPS or case == "ended"
         assert first.stop_reason == second.stop_reason
         assert first.samples_per_step == 4
 
@@ -451,6 +507,11 @@ def test_what_ranks_exchange_is_measured(sent: list[dict[str, Measured]]) -> Non
     }
     assert seen["exchanged"] == (True, True)
     assert seen["alone"] == (False, False)
+    # By the gradients of its first step: it had no more of them.
+    assert seen["ended"] == (True, True)
+    ended = sent[0]["ended"]
+    assert (ended.stop_reason, ended.semantics, ended.window_steps) == ("ended", "exact", 5)
+    assert ended.exchange_reason == ENDED
 
 
 SCRIPT = """
