@@ -26,6 +26,7 @@ from dtsweep.results.storage import absolute_place
 from dtsweep.results.store import Results, damage_of
 from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.constraints import Harness, impossible
+from dtsweep.sweep.point import identity
 from dtsweep.sweep.settings import Sweep, of_one_launch
 from dtsweep.text import count_of, usd
 from dtsweep.trackers.destinations import destination_of
@@ -180,7 +181,13 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         if planned.plan.to_run and unwritable is not None:
             raise unwritable
         record = RunWriter(
-            results, outbox, progress, run_id=run_id, sweep=sweep, max_hours=options.max_hours
+            results,
+            outbox,
+            progress,
+            run_id=run_id,
+            sweep=sweep,
+            points=[identity(one.point) for one in candidates if one.reason is None],
+            max_hours=options.max_hours,
         )
         if not planned.plan.to_run:
             if unwritable is None:

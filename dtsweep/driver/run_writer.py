@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from dtsweep.driver.progress import Progress
 from dtsweep.errors import StorageError, error_line
 from dtsweep.results.outbox import Outbox
-from dtsweep.results.run_record import FOLDER, SUFFIX, RunRecord
+from dtsweep.results.run_record import FOLDER, MOST_POINTS, SUFFIX, RunRecord
 from dtsweep.results.storage import StoredFile
 from dtsweep.results.store import Results
 from dtsweep.sweep.secret import without_secrets
@@ -49,6 +49,7 @@ class RunWriter:
         *,
         run_id: str,
         sweep: Sweep,
+        points: Sequence[str] = (),
         max_hours: float | None = None,
     ) -> None:
         """Write nothing yet.
@@ -59,6 +60,7 @@ class RunWriter:
             progress: says how far the run is.
             run_id: name of the record.
             sweep: what is run.
+            points: `point_id` of each point that can be measured.
             max_hours: limit of the run.
         """
         self.node_account: Callable[[], Mapping[str, Any]] = _no_account
@@ -72,6 +74,7 @@ class RunWriter:
         self._record = RunRecord(
             run_id=run_id,
             sweep=sweep.name,
+            points=points if sweep.search is None and len(points) <= MOST_POINTS else (),
             host=socket.gethostname(),
             pid=os.getpid(),
             started_at=now,
