@@ -13,6 +13,6 @@ sweep = Sweep(
     measure=Measure(half_width=0.05, min_seconds=0.5, max_seconds=2),
     goal="throughput",  # the best, or one that is equal to it within 5 %
     indifference=0.05,
-    max_launches=4,
+    max_launches=3,
     resources=Resources(cpus_per_worker=1),
 )

@@ -181,14 +181,10 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         if planned.plan.to_run and unwritable is not None:
             raise unwritable
         record = RunWriter(
-            results,
-            outbox,
-            progress,
-            run_id=run_id,
-            sweep=sweep,
-            points=[identity(one.point) for one in candidates if one.reason is None],
-            max_hours=options.max_hours,
+            results, outbox, progress, run_id=run_id, sweep=sweep, max_hours=options.max_hours
         )
+        if sweep.search is None:
+            record.list_points([identity(one.point) for one in candidates if one.reason is None])
         if not planned.plan.to_run:
             if unwritable is None:
                 progress.end_rounds(planned.plan)

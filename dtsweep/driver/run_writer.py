@@ -49,7 +49,6 @@ class RunWriter:
         *,
         run_id: str,
         sweep: Sweep,
-        points: Sequence[str] = (),
         max_hours: float | None = None,
     ) -> None:
         """Write nothing yet.
@@ -60,7 +59,6 @@ class RunWriter:
             progress: says how far the run is.
             run_id: name of the record.
             sweep: what is run.
-            points: `point_id` of each point that can be measured.
             max_hours: limit of the run.
         """
         self.node_account: Callable[[], Mapping[str, Any]] = _no_account
@@ -74,7 +72,6 @@ class RunWriter:
         self._record = RunRecord(
             run_id=run_id,
             sweep=sweep.name,
-            points=points if sweep.search is None and len(points) <= MOST_POINTS else (),
             host=socket.gethostname(),
             pid=os.getpid(),
             started_at=now,
@@ -87,6 +84,11 @@ class RunWriter:
         self._said: set[str] = set()
         """Lines that were said: each is said once."""
         self._thread = threading.Thread(target=self._work, name="dtsweep-record", daemon=True)
+
+    def list_points(self, points: Sequence[str]) -> None:
+        """Add the points that the run is to measure, unless they are too many; before `start`."""
+        if len(points) <= MOST_POINTS:
+            self._record = replace(self._record, points=points)
 
     def start(self) -> None:
         """Begin to write."""

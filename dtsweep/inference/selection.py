@@ -26,7 +26,7 @@ LEAST_AGAIN = 3
 ASSUMED_SIGMA = 0.03
 """Assumed standard deviation between launches where nothing shows it, as a share of the value."""
 
-FUTILE_FROM, FUTILE_NOISE, FUTILE_LAUNCHES = 2, 1.5, 2.0
+FUTILE_FROM, FUTILE_NOISE, FUTILE_LAUNCHES = 3, 1.5, 2.0
 """When to give an open question up.
 
 Launches of a point that the noise is judged by, at least; standard deviation between launches, in

@@ -326,7 +326,7 @@ def _what_decides(recommendation: Recommendation, open_points: pd.DataFrame) -> 
         return _next_step(recommendation)
     more = int(needed.max())
     step = _next_step(recommendation, more_launches=more)
-    return f"About {count_of(more, 'more launch')} of each would probably decide. {step}"
+    return f"At least {count_of(more, 'more launch')} of each would be needed. {step}"
 
 
 def _why_futile(recommendation: Recommendation, needed: pd.Series[int]) -> str:
