@@ -7,6 +7,7 @@ sweep = Sweep(
     axes={
         "workers": [1, 2],
         "micro_batch": [4, 16, 64],
+        "accumulation": [1, 4],
         "sync": ["ddp", "local_sgd", "parameter_server"],
     },
     skip=lambda p: "over 128 samples a step" if p.global_batch > 128 else None,
