@@ -12,7 +12,7 @@ from dtsweep.analysis.dominance import compare, places_to_launch
 from dtsweep.analysis.frontier import MODEL, UPDATE, point_costs
 from dtsweep.analysis.limits import variances_of
 from dtsweep.analysis.objectives import read_objectives
-from dtsweep.analysis.recommend import selections_in
+from dtsweep.analysis.recommend import is_futile_in, selections_in
 from dtsweep.analysis.study import Study
 from dtsweep.inference.selection import points_to_launch
 from dtsweep.inference.spread import POINT, of_environment
@@ -77,10 +77,11 @@ def asks_for_cost(goal: Goal) -> bool:
 
 
 def _open_of_goal(study: Study, goal: Goal) -> set[str]:
-    """Contenders of each model and environment whose answer is open."""
+    """Contenders of each model and environment whose answer is open, and can be found here."""
     found: set[str] = set()
-    for candidates, _, selection in selections_in(study, goal):
-        found |= set(candidates["point_id"].iloc[points_to_launch(selection)])
+    for candidates, test, selection in selections_in(study, goal):
+        if not is_futile_in(study, candidates, test, selection):
+            found |= set(candidates["point_id"].iloc[points_to_launch(selection)])
     return found
 
 

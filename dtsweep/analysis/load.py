@@ -40,6 +40,9 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
         store = Results(results)
     attempts = attempts_of(store)
     frame = trials_of(attempts, canaries=canaries)
+    for run in store.run_records():
+        # As a text: pandas copies what it carries along with each table.
+        frame.attrs["planned"] = " ".join(run.record.points)
     reasons = superseded(frame).dropna()
     if reasons.empty:
         return frame
@@ -55,4 +58,6 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
     left_out = frame["attempt_id"][reasons.index]
     # A later attempt of a trial that is left out stands for it instead, such as a failure of the
     # newest source.
-    return trials_of(attempts, canaries=canaries, superseded=frozenset(left_out))
+    newest = trials_of(attempts, canaries=canaries, superseded=frozenset(left_out))
+    newest.attrs.update(frame.attrs)
+    return newest

@@ -27,11 +27,18 @@ from dtsweep.analysis.pairwise import PairTest, comparison_of
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
-from dtsweep.inference.selection import Candidates, Selection, select
+from dtsweep.inference.selection import (
+    Candidates,
+    Selection,
+    is_futile,
+    points_to_launch,
+    select,
+)
 from dtsweep.inference.spread import of_environment
 from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.inference.windows import Variances
+from dtsweep.results.schema import IMPORTED
 from dtsweep.sweep.goal import Goal, Question, goal_of
 from dtsweep.text import count_of
 
@@ -57,6 +64,14 @@ class Recommendation:
     """Answer by the launches so far."""
     is_decided: bool
     """True if further launches would not change the choice."""
+    is_futile: bool
+    """True if it is open, and the launches that are left are far too few for the noise."""
+    launch_sigma: float | None
+    """Standard deviation between launches of a point, as a share; None if they don't show it."""
+    not_measured: pd.DataFrame
+    """Newest attempts at asked points that have no number, one each."""
+    not_begun: int
+    """Points that the newest run was to measure, and has not begun."""
     zone: float
     """Indifference zone, as a share."""
     confidence: float
@@ -209,6 +224,39 @@ def selections_in(study: Study, goal: Goal) -> Iterator[tuple[pd.DataFrame, Pair
             yield kept[kept["is_candidate"]], test, selection
 
 
+def is_futile_in(
+    study: Study, candidates: pd.DataFrame, test: PairTest, selection: Selection
+) -> bool:
+    """True if a question is open, and the launches that are left are far too few for the noise.
+
+    Args:
+        study: of the trials.
+        candidates: of one model and environment.
+        test: of these.
+        selection: among these.
+    """
+    launches, question = test.cost.launches, study.question
+    if question is None or selection.is_decided or launches.pool is None:
+        return False
+    numbers = test.numbers_of(candidates)
+    places = points_to_launch(selection)
+    return is_futile(
+        float(selection.more_launches[places].max()),
+        launches=int(launches.counts[numbers][places].max()),
+        max_launches=question.max_launches,
+        sigma=max(0.0, launches.pool.between_variance) ** 0.5,
+        zone=test.zone(study.zone, numbers),
+    )
+
+
+def _launch_sigma(test: PairTest) -> float | None:
+    """Standard deviation between launches, as a report's note on noise has it."""
+    pool = test.cost.launches.unpaired_pool
+    if pool is None or not test.objective.is_relative:
+        return None
+    return float(np.expm1(max(0.0, pool.between_variance) ** 0.5))
+
+
 def _comparison_in(study: Study, env_id: object, objective: Objective) -> PairTest:
     """Prepare to compare the points of one environment by an objective."""
     trials = of_environment(study.trials, env_id)
@@ -248,6 +296,7 @@ def _recommend_one(
     """Choose among the points of one model and environment."""
     points, test, selection = _selected(points, goal, compare, study)
     objective = test.objective
+    failed, not_begun = _without_number(study, goal, condition, points)
     rows = points[points["is_candidate"]]
     chosen = rows.index[[selection.chosen]]
     numbers = test.numbers_of(rows)
@@ -267,7 +316,12 @@ def _recommend_one(
         objective=objective,
         point=rows.loc[chosen[0]],
         answer=selection.answer,
-        is_decided=selection.is_decided,
+        # Of several points that were asked for, one number is no answer.
+        is_decided=selection.is_decided and not (len(rows) == 1 and (len(failed) or not_begun)),
+        not_measured=failed,
+        not_begun=not_begun,
+        is_futile=is_futile_in(study, rows, test, selection),
+        launch_sigma=_launch_sigma(test),
         zone=study.zone,
         confidence=study.confidence,
         question=study.question,
@@ -301,6 +355,39 @@ def _recommend_one(
         drift=test.drift,
         noise=_noise_of(study, points),
     )
+
+
+def _without_number(
+    study: Study, goal: Goal, condition: Condition, points: pd.DataFrame
+) -> tuple[pd.DataFrame, int]:
+    """Newest attempts at asked points that have no number, and the count of points not begun.
+
+    What was asked for is the plan of the newest run, where its record has it.
+
+    Args:
+        study: of the trials.
+        goal: what counts.
+        condition: of the goal.
+        points: measured ones of one model and environment.
+    """
+    frame = study.frame
+    trials = frame[(frame["role"] != "canary") & (frame["harness"] != IMPORTED)]
+    newest = trials.drop_duplicates("point_id", keep="last")
+    failed = newest[~newest["point_id"].isin(study.trials["point_id"])]
+    failed = failed[failed["status"] != "skipped"]
+    planned = set(frame.attrs.get("planned", "").split())
+    if planned:
+        failed = failed[failed["point_id"].isin(planned)]
+    not_begun = len(planned - set(trials["point_id"]))
+    semantics = failed["semantics"]
+    failed = failed[semantics.isna() | semantics.isin(["exact", *goal.allow])]
+    if study.points["model_digest"].nunique(dropna=False) > 1:
+        # A failure before the model was built has no digest: it may be of any model.
+        digests = failed["model_digest"]
+        failed = failed[digests.isna() | digests.isin(points["model_digest"])]
+    columns = list(dict.fromkeys([*failed.columns, *condition.columns]))
+    is_outside = condition.holds(failed.reindex(columns=columns)).eq(other=False)
+    return failed[~is_outside.fillna(value=False).astype("bool")], not_begun
 
 
 def _noise_of(study: Study, points: pd.DataFrame) -> Noise:

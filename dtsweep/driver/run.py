@@ -27,6 +27,7 @@ from dtsweep.results.store import Results, damage_of
 from dtsweep.sweep.arguments import command_line
 from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.constraints import Harness, impossible
+from dtsweep.sweep.point import identity
 from dtsweep.sweep.settings import Sweep, of_one_launch
 from dtsweep.text import count_of, usd
 from dtsweep.worker.script_folder import notes_for
@@ -178,6 +179,8 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         record = RunWriter(
             results, outbox, progress, run_id=run_id, sweep=sweep, max_hours=options.max_hours
         )
+        if sweep.search is None:
+            record.list_points([identity(one.point) for one in candidates if one.reason is None])
         if not planned.plan.to_run:
             if unwritable is None:
                 progress.end_rounds(planned.plan)

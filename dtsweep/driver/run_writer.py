@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from dtsweep.driver.progress import Progress
 from dtsweep.errors import StorageError, error_line
 from dtsweep.results.outbox import Outbox
-from dtsweep.results.run_record import FOLDER, SUFFIX, RunRecord
+from dtsweep.results.run_record import FOLDER, MOST_POINTS, SUFFIX, RunRecord
 from dtsweep.results.storage import StoredFile
 from dtsweep.results.store import Results
 from dtsweep.sweep.secret import without_secrets
@@ -84,6 +84,11 @@ class RunWriter:
         self._said: set[str] = set()
         """Lines that were said: each is said once."""
         self._thread = threading.Thread(target=self._work, name="dtsweep-record", daemon=True)
+
+    def list_points(self, points: Sequence[str]) -> None:
+        """Add the points that the run is to measure, unless they are too many; before `start`."""
+        if len(points) <= MOST_POINTS:
+            self._record = replace(self._record, points=points)
 
     def start(self) -> None:
         """Begin to write."""

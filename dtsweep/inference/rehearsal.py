@@ -14,6 +14,7 @@ from dtsweep.inference.selection import (
     Candidates,
     Selection,
     differences_of,
+    is_futile,
     points_to_launch,
     select,
 )
@@ -101,14 +102,31 @@ def play(
         windows: of the rounds.
         rules: of the question.
     """
-    launched = points_to_launch(_selected(rehearsal, candidates, rules))
+    launched = _next_points(rehearsal, candidates, rules)
     while len(launched) and rehearsal.counts.max() < rules.max_launches:
         error = _window_error(rehearsal, windows, rules)
         _add_launch(rehearsal, draw, launched, error)
         rehearsal.trials.append(len(launched))
         rehearsal.window_s += len(launched) * windows.length_s(error)
-        launched = points_to_launch(_selected(rehearsal, candidates, rules))
+        launched = _next_points(rehearsal, candidates, rules)
     return rehearsal
+
+
+def _next_points(rehearsal: Rehearsal, candidates: Candidates, rules: Rules) -> Rows:
+    """Points of the next round: the open ones; none if it is decided or futile."""
+    selection = _selected(rehearsal, candidates, rules)
+    points = points_to_launch(selection)
+    pool = rehearsal.launches.pool
+    if pool is None or not len(points):
+        return points
+    is_given_up = is_futile(
+        float(selection.more_launches[points].max()),
+        launches=int(rehearsal.counts.max()),
+        max_launches=rules.max_launches,
+        sigma=max(0.0, pool.between_variance) ** 0.5,
+        zone=rules.zone,
+    )
+    return points[:0] if is_given_up else points
 
 
 def _selected(rehearsal: Rehearsal, candidates: Candidates, rules: Rules) -> Selection:

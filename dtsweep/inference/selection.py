@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.inference.contrasts import Contrasts, Rows
-from dtsweep.inference.power import MOST_LAUNCHES
+from dtsweep.inference.power import MOST_LAUNCHES, POWER
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer
@@ -25,6 +25,13 @@ LEAST_AGAIN = 3
 
 ASSUMED_SIGMA = 0.03
 """Assumed standard deviation between launches where nothing shows it, as a share of the value."""
+
+FUTILE_FROM, FUTILE_NOISE, FUTILE_LAUNCHES = 3, 1.5, 2.0
+"""When to give an open question up.
+
+Launches of a point that the noise is judged by, at least; standard deviation between launches, in
+zones; and further launches that are needed, in those that are left.
+"""
 
 _UNKNOWN_ERROR = 0.025
 """Assumed standard error of a window that doesn't know its own, as a share of the value."""
@@ -102,9 +109,10 @@ class Selection:
     Simultaneous over the contenders; below 0 where a point is worse; nan where it was not compared.
     """
     more_launches: Numbers
-    """(points,) further launches of both that should decide about each point and the chosen one.
+    """(points,) further launches of both that decide about each point and the chosen one.
 
-    0 where they are decided; infinite where `MOST_LAUNCHES` would not.
+    With probability `POWER`, each. 0 where they are decided; infinite where `MOST_LAUNCHES` would
+    not.
     """
 
     def among(self, places: Rows, count: int) -> Selection:
@@ -209,6 +217,23 @@ def points_to_launch(selection: Selection) -> Rows:
     return np.union1d(selection.contenders, best_first[:LEAST_AGAIN])
 
 
+def is_futile(
+    more_launches: float, *, launches: int, max_launches: int, sigma: float, zone: float
+) -> bool:
+    """True if the launches that are left are far too few for the noise between launches.
+
+    Args:
+        more_launches: that the open points need.
+        launches: of these so far.
+        max_launches: of a point.
+        sigma: standard deviation between launches, in units of cost.
+        zone: indifference zone, in units of cost.
+    """
+    left = max_launches - launches
+    is_judged = launches >= FUTILE_FROM and sigma > FUTILE_NOISE * zone
+    return is_judged and more_launches > FUTILE_LAUNCHES * left
+
+
 def _answer(candidates: Candidates, leader: int, *, contenders: Rows, is_equal: Truth) -> Answer:
     """Answer by the points that no other is significantly better than."""
     if len(candidates.counts) == 1:
@@ -255,7 +280,10 @@ def _more_launches(
     levels: tuple[float, float],
     is_cheaper: Truth,
 ) -> Numbers:
-    """(points,) `Selection.more_launches`, if the means stay and errors shrink by the launches.
+    """(points,) `Selection.more_launches`, if errors shrink by the launches.
+
+    An estimate is shrunk by its error: those that are large enough to be open are too large more
+    often than not.
 
     Args:
         differences: in cost between the candidates.
@@ -267,16 +295,21 @@ def _more_launches(
     """
     launches = np.minimum(counts, counts[chosen])
     estimate, drift = differences.estimate[chosen], differences.drift[chosen]
-    separation = np.abs(estimate) - drift
-    # A cheaper point has to be within the zone itself; of others the chosen one has to be.
-    margin = zone - drift + np.where(is_cheaper, estimate, -estimate)
+    error = differences.error[chosen]
+    # Of positive part, as James and Stein (1961) have it.
+    shrunk = estimate * np.maximum(0.0, 1 - (error / np.where(estimate, estimate, np.inf)) ** 2)
     further = np.arange(MOST_LAUNCHES + 1)[:, None]
-    errors = differences.error[chosen] * (launches / (launches + further)) ** 0.5
+    errors = error * (launches / (launches + further)) ** 0.5
     # Each launch adds a degree of freedom, at least.
     degrees = differences.degrees[chosen] + further
+    # Present launches decide or not; further ones decide with a probability.
+    for_power = np.where(further, students_t(degrees, level=2 * (1 - POWER)), 0.0)
+    expected = np.where(further, shrunk, estimate)
+    # A cheaper point has to be within the zone itself; of others the chosen one has to be.
+    distances = (np.abs(expected), zone + np.where(is_cheaper, expected, -expected))
     is_enough = np.zeros(errors.shape, dtype=np.bool_)
-    for distance, level in zip((separation, margin), levels, strict=True):
-        is_enough |= students_t(degrees, level=level) * errors <= distance
+    for distance, level in zip(distances, levels, strict=True):
+        is_enough |= (students_t(degrees, level=level) + for_power) * errors <= distance - drift
     more: Numbers = np.where(is_enough.any(axis=0), is_enough.argmax(axis=0), np.inf)
     more[chosen] = 0.0
     return more

@@ -30,6 +30,15 @@ Of long steps as many as before the first look.
 REHEARSED_STEPS = 50
 """Enough for every part of a look."""
 
+LEAST_STEPS = 5
+"""Steps that a window has, whatever `max_seconds` says; one sync period, where that is more."""
+
+FEWEST_MEASURED = 3
+"""Least steps of a window that has numbers, where even `LONGEST_S` was too short for more."""
+
+LONGEST_S = 600.0
+"""Limit of a window without its least steps, in seconds; `max_seconds`, where that is more."""
+
 LIMITS = ("max_steps", "max_seconds")
 """The maxima that end a window.
 
@@ -137,12 +146,14 @@ class Rule:
     def limit(self, *, steps: int, seconds: float) -> str | None:
         """Name the limit that is reached, or None.
 
-        Limits are the maxima, and a sufficient length without a wanted half-width.
+        Limits are the maxima, and a sufficient length without a wanted half-width. `max_seconds`
+        waits for the least steps, but no longer than `LONGEST_S`.
         """
         measure = self._measure
         if steps >= measure.max_steps:
             return "max_steps"
-        if seconds >= measure.max_seconds:
+        has_least_steps = steps >= max(LEAST_STEPS, self.period)
+        if seconds >= measure.max_seconds and (has_least_steps or seconds >= LONGEST_S):
             return "max_seconds"
         is_long = steps >= measure.min_steps and seconds >= measure.min_seconds
         if measure.half_width is None and is_long:

@@ -9,6 +9,7 @@ from statistics import median
 import numpy as np
 
 from dtsweep.measure.statistics import Series, is_bimodal, students_t
+from dtsweep.measure.stopping import FEWEST_PERIODS
 from dtsweep.measure.warmup import is_spiky
 from dtsweep.metrics.breakdown import Row, slowest_phase_s
 from dtsweep.metrics.rank_result import Measured, trained_in_window
@@ -24,7 +25,7 @@ LEFT_OUT = 0.25
 """Share of a window's time from which on a row is flagged if it is left out as warm-up."""
 
 JUDGED = (
-    *("imprecise", "drift", "unstable", "stalled", "slow_start"),
+    *("imprecise", "few_steps", "drift", "unstable", "stalled", "slow_start"),
     *("spiky", "bimodal", "autocorrelated", "input_bound"),
 )
 """Flags that are found here; ranks and the driver notice the others."""
@@ -51,12 +52,14 @@ def flags(
         ranks: what each rank measured, its own `flags` among it.
         half_width: target half-width of the mean, as a share of it.
     """
+    is_short = row["stop_reason"] == "max_seconds" and len(periods) < FEWEST_PERIODS
     wide = half_width is not None and (row["half_width"] is None or row["half_width"] > half_width)
     trained = [*trained_in_window(ranks).values()]
     data_share = (slowest_phase_s(trained, "data_s") or 0.0) / row["step_mean_s"]
     correlated = row["effective_steps"] and len(steps) / row["effective_steps"] > CORRELATED_STEPS
     conditions = (
-        wide,
+        wide or is_short,
+        is_short,
         row["steady_class"] in ("slowdown", "none"),
         is_unstable(row, ranks),
         len(steps) > FEWEST_STALLED and steps.max() > STALLED * steps.sum(),

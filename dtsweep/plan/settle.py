@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -74,22 +74,37 @@ class Settle:
                 # A grid, or another question, has launched more: all of it counts.
                 last = furthest
                 decision = self._decision(rows, names, last=last)
-            lost = self._failing(rows, last=last)
-            contenders = [
-                point for name, point in names.items() if name in decision.open_points - lost
-            ]
+            launched_again = self._launched_again(rows, decision, names, last=last)
+            contenders = [point for name, point in names.items() if name in launched_again]
             if not contenders or last >= self.question.max_launches:
                 break
             measure = self._measure(decision.variances)
             rounds.append(Round(repeat=last + 1, points=contenders, measure=measure))
         return rounds
 
-    def _failing(self, rows: Rows, *, last: int) -> set[str]:
-        """Points that have failed in so many launches that another one is not worth its time."""
-        earlier = [row for row in rows if row["repeat"] <= last and row["role"] != "canary"]
+    def _launched_again(
+        self, rows: Rows, decision: Decision, names: Collection[str], *, last: int
+    ) -> set[str]:
+        """Open points, and those that have only timed out: a busy machine may be the reason.
+
+        Not those that have failed so often that another launch is not worth its time.
+        """
+        earlier = [row for row in rows if row["repeat"] <= last and row["point_id"] in names]
         current = (earlier[index] for index in current_attempts(earlier).values())
-        failures = Counter(row["point_id"] for row in current if row["status"] != "ok")
-        return {point for point, count in failures.items() if count >= FAILURES}
+        ends = defaultdict[str, list[str]](list)
+        for row in current:
+            ends[row["point_id"]].append(row["status"])
+        again = set(decision.open_points)
+        for point, statuses in ends.items():
+            if set(statuses) == {"timeout"}:
+                again.add(point)
+            # A timeout says little of a point that was measured in other launches.
+            failures = [status for status in statuses if status not in ("ok", "timeout")]
+            if "ok" not in statuses:
+                failures = statuses
+            if len(failures) >= FAILURES:
+                again.discard(point)
+        return again
 
     def _decision(self, rows: Rows, names: Collection[str], *, last: int) -> Decision:
         """Decide by the rounds up to the last one of these."""

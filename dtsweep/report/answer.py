@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
-from dtsweep.report.labels import trial_label
+from dtsweep.report.labels import BATCH_SHAPE, argument_columns, trial_label
 from dtsweep.report.next_step import run_that_decides
 from dtsweep.text import count_of, in_percent, percent, percent_up
 
@@ -33,6 +33,9 @@ _HEADLINES = {
     Answer.SINGLE_LAUNCH: "Best of one launch each: {label}, of {candidates} for {goal}.",
     Answer.ONLY_CANDIDATE: "Take {label}: the only candidate for {goal}.",
 }
+
+_NO_ANSWER = "No answer yet: 1 of {asked} planned points has a number, {label}, for {goal}."
+"""Headline where several points were asked for, and one was measured."""
 
 _SAME_VALUE = "Take {label}: one of the best of {candidates} for {goal}."
 """Headline where points have the same setting."""
@@ -74,13 +77,42 @@ def headline(recommendation: Recommendation, varying: Sequence[str]) -> str:
     template = _HEADLINES[recommendation.answer]
     if recommendation.objective.is_exact and recommendation.answer is Answer.EQUAL:
         template = _SAME_VALUE
-    return template.format(
-        label=trial_label(recommendation.point, varying),
+    lacking = len(recommendation.not_measured) + recommendation.not_begun
+    if recommendation.answer is Answer.ONLY_CANDIDATE:
+        varying = [*varying, *BATCH_SHAPE, *argument_columns(list(recommendation.point.index))]
+        if lacking:
+            template = _NO_ANSWER
+    sentence = template.format(
+        label=trial_label(recommendation.point, list(dict.fromkeys(varying))),
+        asked=lacking + 1,
         candidates=count_of(len(recommendation.others) + 1, "configuration"),
         goal=goal_in_words(recommendation),
         zone=percent(recommendation.zone),
         launches=count_of(_launches(recommendation), "launch"),
     )
+    parts = [sentence.removesuffix("."), *_not_measured(recommendation, varying)]
+    return f"{'; '.join(parts)}."
+
+
+def _not_measured(recommendation: Recommendation, varying: Sequence[str]) -> list[str]:
+    """Name the asked points that have no number, with the reason."""
+    failed, not_begun = recommendation.not_measured, recommendation.not_begun
+    parts = []
+    if len(failed):
+        rows = [row for _, row in failed.iterrows()]
+        names = [
+            name
+            for name in (*BATCH_SHAPE, *argument_columns(list(failed.columns)))
+            if {str(row[name]) for row in rows} != {str(recommendation.point.get(name))}
+        ]
+        differing = list(dict.fromkeys([*varying, *names]))
+        labels = [f"{trial_label(row, differing)} ({row['status']})" for row in rows[:_MOST_NAMED]]
+        was = "was" if len(rows) == 1 else "were"
+        listed = _joined(labels, len(rows), mark=", ")
+        parts.append(f"{len(rows)} {was} not measured: {listed}")
+    if not_begun:
+        parts.append(f"{not_begun} {'was' if not_begun == 1 else 'were'} not run yet")
+    return parts
 
 
 def evidence(recommendation: Recommendation, varying: Sequence[str], *, named: int) -> str:
@@ -100,6 +132,15 @@ def evidence(recommendation: Recommendation, varying: Sequence[str], *, named: i
             return _on_undecided(recommendation, varying, named=named)
         case Answer.SINGLE_LAUNCH:
             return _on_single_launches(recommendation)
+    return _on_only_candidate(recommendation)
+
+
+def _on_only_candidate(recommendation: Recommendation) -> str:
+    """Say why there is no other candidate."""
+    if recommendation.not_begun:
+        return "Next: run the sweep again, it goes on."
+    if len(recommendation.not_measured):
+        return "The report says why the others have no number."
     if recommendation.unknown:
         return "No other point is known to be a candidate."
     return "No other point is a candidate."
@@ -211,7 +252,9 @@ def _on_undecided(recommendation: Recommendation, varying: Sequence[str], *, nam
             labels = [trial_label(row, varying) for row in others]
             words.append(f"{_with_and(labels)} may be better, too")
         sentences.append(f"{'; '.join(words)}.")
-    sentences += [_limit(recommendation), what_next(recommendation)]
+    if not recommendation.is_futile:
+        sentences.append(_limit(recommendation))
+    sentences.append(what_next(recommendation))
     return " ".join(filter(None, sentences))
 
 
@@ -230,7 +273,7 @@ def _limit(recommendation: Recommendation) -> str:
         return ""
     between, within = (percent(variance**0.5) for variance in (variances.between, variances.within))
     if variances.is_by_launches:
-        return f"Launches of a point differ by {between}, which limits the answer."
+        return "Launches limit the answer: longer windows would not help."
     longer = " Longer windows (`Measure(half_width=…)`) would help."
     if recommendation.noise.is_mostly_imprecise:
         # These windows ended before `half_width`: `_quieter` names the setting.
@@ -249,7 +292,7 @@ def _may_be_better(
         condition = ", if it meets the condition"
     label = trial_label(row, varying)
     if recommendation.objective.is_relative and row["possible_gain"] > _LARGEST_GAIN:
-        return f"{label} may be better, by an unknown amount{condition}"
+        return f"{label} may be better: its launches differ too much to say by how much{condition}"
     gain = _gain(row["possible_gain"], recommendation)
     return f"{label} may be up to {gain} better{condition}"
 
@@ -257,18 +300,21 @@ def _may_be_better(
 def _on_single_launches(recommendation: Recommendation) -> str:
     """Say that nothing is decided, and how many points are near."""
     near = len(recommendation.contenders)
-    others = f"{count_of(near, 'other configuration')} may be as good"
-    if not near:
-        others = "no other configuration is near"
-    return (
-        f"One launch of each decides nothing: {others}, if launches of one point differ by an "
-        f"assumed {percent(ASSUMED_SIGMA)}. {what_next(recommendation)}"
+    assumed = f"if launches of one point differ by an assumed {percent(ASSUMED_SIGMA)}"
+    others = (
+        f"One launch of each decides nothing: {count_of(near, 'other configuration')} may be as "
+        f"good, {assumed}."
     )
+    if not near:
+        others = f"One launch of each: it is better than every other one, {assumed}."
+    return f"{others} {what_next(recommendation)}"
 
 
 def _what_decides(recommendation: Recommendation, open_points: pd.DataFrame) -> str:
     """Say how many more launches would decide about some points, and how to get them."""
     needed = open_points["more_launches"]
+    if recommendation.is_futile:
+        return _why_futile(recommendation, needed)
     if needed.isna().any():
         most = recommendation.contenders["possible_gain"].max()
         wider = ""
@@ -280,7 +326,27 @@ def _what_decides(recommendation: Recommendation, open_points: pd.DataFrame) -> 
         return _next_step(recommendation)
     more = int(needed.max())
     step = _next_step(recommendation, more_launches=more)
-    return f"About {count_of(more, 'more launch')} of each would decide. {step}"
+    return f"At least {count_of(more, 'more launch')} of each would be needed. {step}"
+
+
+def _why_futile(recommendation: Recommendation, needed: pd.Series[int]) -> str:
+    """Say why launches were not gone on with, and what it would take."""
+    zone = percent(recommendation.zone)
+    sigma = recommendation.launch_sigma
+    reason = "launches differ too much"
+    if sigma is not None:
+        reason = f"launches of a point differ by {percent(sigma)}"
+    most = recommendation.contenders["possible_gain"].max()
+    wider = ""
+    if recommendation.objective.is_relative and recommendation.zone < most <= _LARGEST_ZONE:
+        wider = f", or ask for less: `--indifference {math.ceil(most * 100)}%`"
+    many = "over 100"
+    if needed.notna().all() and len(needed):
+        many = f"at least {int(needed.max())}"
+    return (
+        f"A difference of {zone} can't be decided here: {reason}. It would take {many} more "
+        f"launches of each. Next: use a quieter machine{wider}."
+    )
 
 
 def what_next(recommendation: Recommendation) -> str:

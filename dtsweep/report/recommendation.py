@@ -193,7 +193,9 @@ def as_json(recommendation: Recommendation, *, unsound: Sequence[str] = ()) -> d
         imported point), `efficiency` (samples that its updates need on a small model, in those of
         `ddp`: `samples_ratio` with its interval; null where updates are exact or it was not
         measured), `answer` (one of
-        `dtsweep.inference.verdicts.Answer`), `is_decided`, `zone`, `confidence`, `others` and
+        `dtsweep.inference.verdicts.Answer`), `is_decided`, `is_futile`, `not_measured` (asked
+        points without a number, with status and reason), `not_begun` (count), `zone`,
+        `confidence`, `others` and
         `alternatives` (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible`
         (counts of points left out), `undecided` (rows of points at a limit of the condition),
         `unmeasured` (what the unknown ones lack), `drift`, and `unsound`: texts on the points of
@@ -212,6 +214,9 @@ def as_json(recommendation: Recommendation, *, unsound: Sequence[str] = ()) -> d
         "efficiency": efficiency_json(recommendation.point),
         "answer": recommendation.answer,
         "is_decided": recommendation.is_decided,
+        "is_futile": recommendation.is_futile,
+        "not_measured": records_of(recommendation.not_measured[["point_id", "status", "reason"]]),
+        "not_begun": recommendation.not_begun,
         "zone": recommendation.zone,
         "confidence": recommendation.confidence,
         "others": records_of(recommendation.others),

@@ -22,6 +22,9 @@ FOLDER = "runs"
 
 SUFFIX = ".json"
 
+MOST_POINTS = 1000
+"""Largest number of points that a record lists."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeUse:
@@ -81,6 +84,11 @@ class RunRecord:
     """Name of its file, without the ending."""
 
     sweep: str
+    points: Sequence[str] = ()
+    """`point_id` of each point that it is to measure; empty of a search, which chooses, and of
+    more than `MOST_POINTS`.
+    """
+
     host: str
     pid: int
     started_at: float
@@ -134,6 +142,7 @@ class RunRecord:
         # In one line, no text forges another one.
         values: Any = changed_texts(json.loads(text), one_line)
         try:
+            values["points"] = tuple(map(str, values.get("points", ())))
             values["running"] = tuple(RunningTrial(**trial) for trial in values["running"])
             if values["node_use"] is not None:
                 values["node_use"] = {

@@ -28,7 +28,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "infeasible": "the cluster can't hold the workers, or its GPUs can't have the precision or "
         "the `power_limit`",
         "no_nodes": "the machines did not come in time",
-        "timeout": "too few steps within the allowed time",
+        "timeout": "fewer than 3 steps in a window of ten minutes, or of `max_seconds` if longer",
         "cancelled": "interrupted by the user",
         "budget": "cut, because the money or the time of the run was spent",
         "storage": "measured, but its numbers could not be stored",
@@ -50,6 +50,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         "implausible": "numbers that can't all be true: the column `implausible` says which",
         "imprecise": "the mean step time is known less well than `half_width` asked for",
+        "few_steps": "`max_seconds` was over before 8 steps, or 8 sync periods of a mode that has "
+        "them",
         "drift": "the step time still rose or fell when the window ended, or its level shifted: "
         "no interval within the window",
         "unstable": "soon after the window the same steps took another time; found with "

@@ -89,6 +89,7 @@ def hang_at(task: Task, progress: AttemptProgress) -> float:
         return progress.began + task.measure.max_warmup_seconds
     # A window has a whole period, and another until all have seen that it ends; a profile has one
     # too.
+    # The least steps, which `max_seconds` waits for, are within the slack of ten steps.
     periods_s = (2 + task.is_profiled) * task.point.period * progress.slowest_step_s
     window_s = (1 + AFTER) * task.measure.max_seconds
     return (

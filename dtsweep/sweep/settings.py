@@ -66,7 +66,10 @@ class Measure:
     """
 
     max_seconds: float = 60.0
-    """Seconds per window, at most; fewer than 3 steps by then is a `timeout`."""
+    """Seconds per window, at most, but 5 steps or one sync period are always measured.
+
+    A window without them after ten minutes (or this limit, if it is longer) is a `timeout`.
+    """
 
     max_warmup_seconds: float = 600.0
     """Seconds until all ranks have built and warmed up, at most; then the trial is a `hang`."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from dtsweep.measure.stopping import FEWEST_MEASURED
 from dtsweep.metrics.rank_result import Measured, Steps
 from dtsweep.sweep.modes import AS_WRITTEN, OWN
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task
 from dtsweep.worker.reference import tolerance_of
-
-FEW_STEPS = 3
-"""A window that ran out of time with fewer steps is a `timeout`."""
 
 OTHER_GRADIENT = (
     "gradient_error {error:.2g} is above {most:g}: the exchanged gradient is not one worker's with "
@@ -28,13 +26,13 @@ OWN_EXCHANGES_NOTHING = (
 
 def verdict_on(measured: Measured, task: Task, point: Point) -> tuple[str, str | None]:
     """Status and reason of an attempt at a point whose window came to its end."""
-    measure = task.measure
     steps = measured.steps
-    # A window ends a little after its decision: steps that ended too late don't count here.
-    in_window = steps["part"] == "window"
-    in_time = int((in_window & (steps["start_s"] + steps["step_s"] <= measure.max_seconds)).sum())
-    if measured.stop_reason == "max_seconds" and in_time < FEW_STEPS:
-        return "timeout", f"{in_time} steps in max_seconds={measure.max_seconds:g}; raise it"
+    count = int((steps["part"] == "window").sum())
+    if measured.stop_reason == "max_seconds" and count < FEWEST_MEASURED:
+        return "timeout", (
+            f"{count} steps in a window of {measured.window_s:.0f} s, which is the limit; take a "
+            "smaller batch, or raise max_seconds above it"
+        )
     if measured.batch_fault:
         return measured.batch_fault
     if task.point.sync == AS_WRITTEN:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtsweep.inference.selection import Candidates, Differences, Selection, select
+from dtsweep.inference.selection import Candidates, Differences, Selection, is_futile, select
 
 ZONE, LEVEL = 3.0, 0.05
 """Costs are whole numbers here, and their errors normal: ±1.96 of them is an interval."""
@@ -58,8 +58,9 @@ def test_neither_better_nor_equal_is_undecided() -> None:
     assert (found.contenders.tolist(), found.equal.size) == ([0, 1], 0)
     # It costs 1 less, and may cost -1 + 1.645 · 4 more, which is above 3.
     assert found.shortfall[1] == pytest.approx(5.58, abs=0.01)
-    # The limit has to be 3, so 1.645 errors have to be 4: 4 · ((1.645 · 4 / 4)² - 1) = 6.8.
-    assert found.more_launches.tolist() == [0, 7]
+    # A difference of 1 with an error of 4 is shrunk to 0. 1.645 errors have to be 3, with 80 %
+    # probability: 4 · (((1.645 + 0.842) · 4 / 3)² - 1) = 39.97.
+    assert found.more_launches.tolist() == [0, 40]
 
 
 def test_a_point_that_is_not_worse_than_the_zone_is_equal_though_it_is_not_the_best() -> None:
@@ -72,9 +73,9 @@ def test_a_point_that_is_not_worse_than_the_zone_is_equal_though_it_is_not_the_b
 def test_limits_are_corrected_for_the_number_of_contenders() -> None:
     found = selected([0.0, 0.0, 2.0], error=4.0)
     assert (found.answer, found.chosen) == ("undecided", 0)
-    # Two others: 2.5 % one-sided each, 1.96 errors. 4 · ((1.96 · 4 / 3)² - 1) = 23.3, and with a
-    # margin of 3 + 2: 4 · ((1.96 · 4 / 5)² - 1) = 5.8.
-    assert found.more_launches.tolist() == [0, 24, 6]
+    # Two others: 2.5 % one-sided each, 1.96 errors. 4 · (((1.96 + 0.842) · 4 / 3)² - 1) = 51.8; the
+    # third one's 2 is shrunk to 0, too.
+    assert found.more_launches.tolist() == [0, 52, 52]
 
 
 def test_a_drift_keeps_points_from_being_separated() -> None:
@@ -108,9 +109,27 @@ def test_a_cheaper_point_that_may_be_equal_is_launched_again() -> None:
     prices = [[4.0, 1.0], [1.0, 1.0], [2.0, 1.0]]
     found = selected([0.0, 4.5, 0.0], error=error, prices=prices)
     assert (found.answer, found.chosen, found.is_decided) == ("equal", 2, False)
-    # It has to be within 3 of the chosen one, and is 4.5 worse; 4.5 separates:
-    # 4 · ((1.96 · 3 / 4.5)² - 1) = 2.8.
-    assert found.more_launches.tolist() == [0, 3, 0]
+    # It has to be within 3 of the chosen one, and is 4.5 worse, shrunk to 4.5 · (1 - 4 / 9) = 2.5,
+    # which separates: 4 · (((1.96 + 0.842) · 3 / 2.5)² - 1) = 41.2.
+    assert found.more_launches.tolist() == [0, 42, 0]
+
+
+@pytest.mark.parametrize(
+    ("more", "launches", "sigma", "is_given_up"),
+    [
+        (11, 3, 5.0, True),
+        (np.inf, 3, 5.0, True),
+        # Twice the five launches that are left; noise of 1.5 zones; two launches show too little.
+        (10, 3, 5.0, False),
+        (11, 3, 4.5, False),
+        (99, 2, 5.0, False),
+    ],
+)
+def test_a_question_is_given_up_where_noise_is_large_and_launches_are_far_too_few(
+    more: float, launches: int, sigma: float, *, is_given_up: bool
+) -> None:
+    found = is_futile(more, launches=launches, max_launches=8, sigma=sigma, zone=ZONE)
+    assert found == is_given_up
 
 
 def test_numbers_among_more_points_are_those_of_the_candidates() -> None:

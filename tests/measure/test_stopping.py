@@ -232,11 +232,23 @@ def test_a_maximum_beats_a_minimum() -> None:
         Rule(Measure(min_steps=9, max_steps=9, max_seconds=1)).limit(steps=9, seconds=1)
         == "max_steps"
     )
-    assert Rule(Measure(min_steps=50, max_seconds=3)).limit(steps=3, seconds=3) == "max_seconds"
+    assert Rule(Measure(min_steps=50, max_seconds=3)).limit(steps=5, seconds=3) == "max_seconds"
     assert (
         Rule(Measure(half_width=None, min_steps=9, max_steps=9)).limit(steps=9, seconds=9)
         == "max_steps"
     )
+
+
+@pytest.mark.parametrize(("period", "least"), [(1, 5), (3, 5), (8, 8)])
+def test_max_seconds_waits_for_five_steps_or_a_period_but_no_longer_than_ten_minutes(
+    period: int, least: int
+) -> None:
+    rule = Rule(Measure(max_seconds=1), period=period)
+    assert rule.limit(steps=least - 1, seconds=599) is None
+    assert rule.limit(steps=least - 1, seconds=600) == "max_seconds"
+    assert rule.limit(steps=least, seconds=0.99) is None
+    assert rule.limit(steps=least, seconds=1) == "max_seconds"
+    assert Rule(Measure(max_seconds=900)).limit(steps=4, seconds=899) is None
 
 
 def test_without_a_wanted_half_width_a_window_is_fixed() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
 
-from dtsweep.measure.stopping import Rule
+from dtsweep.measure.stopping import LEAST_STEPS, Rule
 from dtsweep.measure.window import Peers, Store, Window
 from dtsweep.sweep.settings import Measure
 from tests.series import drawn
@@ -115,7 +115,7 @@ def test_where_nothing_can_end_a_window_nothing_is_looked_at() -> None:
 
 def test_a_maximum_beats_a_minimum() -> None:
     assert Rank(Measure(max_steps=7, min_seconds=9.0), 0.01).run() == (7, "max_steps")
-    assert Rank(Measure(min_steps=50, max_seconds=3.0), 1.0).run() == (3, "max_seconds")
+    assert Rank(Measure(min_steps=50, max_seconds=9.0), 1.0).run() == (9, "max_seconds")
 
 
 def test_a_window_that_never_gets_sure_ends_at_its_maximum() -> None:
@@ -147,7 +147,7 @@ def test_one_full_sync_period_is_measured_whatever_the_maximum(limits: Measure) 
 
 
 def test_a_window_has_a_step_even_if_no_time_is_allowed() -> None:
-    assert Rank(Measure(max_seconds=0), 0.01).run() == (1, "max_seconds")
+    assert Rank(Measure(max_seconds=0), 0.01).run() == (5, "max_seconds")
 
 
 @settings(deadline=None)
@@ -181,7 +181,8 @@ def test_with_ranks_in_step_a_window_overruns_its_limits_by_two_looks_at_most(
     # Looks are 0.2 s apart or a period, if the warm-up guessed the period well; the guess may be
     # off.
     overrun = 2 * max(0.2 / guess, period_s) + period_s
-    assert steps * step_s <= limits.max_seconds + overrun + 1e-6
+    least_s = max(LEAST_STEPS, period) * step_s
+    assert steps * step_s <= max(limits.max_seconds, least_s) + overrun + 1e-6
     if reason in ("enough", "precise"):
         assert steps >= limits.min_steps
         assert steps * step_s >= limits.min_seconds - 1e-6
@@ -266,6 +267,27 @@ def test_ranks_stop_at_the_same_step_though_their_clocks_and_step_times_differ(
     (steps,) = set(run_together(ranks))
     assert steps % period == 0
     assert ranks[0].window.reason == reason
+
+
+@pytest.mark.parametrize("step_s", [0.33, 0.34, 0.5, 20.0])
+@pytest.mark.parametrize(("period", "steps"), [(1, 6), (8, 16)])
+def test_long_steps_have_their_least_number_on_all_ranks_whatever_max_seconds_says(
+    step_s: float, period: int, steps: int
+) -> None:
+    store, brief = HashStore(), Measure(half_width=0.05, max_seconds=1)
+    ranks = [
+        Rank(
+            brief,
+            step_s,
+            period=period,
+            peers=Peers(rank=number, store=store),
+            expected_s=step_s * period,
+        )
+        for number in range(2)
+    ]
+    # Five or a period, and another one (or period) until all have read the decision.
+    assert ranks[0].run() == (steps, "max_seconds")
+    assert ranks[1].run() == (steps, "max_seconds")
 
 
 def test_what_rank_0_decides_at_one_look_holds_at_the_next() -> None:

@@ -792,6 +792,18 @@ def test_what_is_known_when_a_limit_ends_the_window_is_precise(limit: str) -> No
     assert reason([2.0] * 30, None) == limit, "nobody asked how well"
 
 
+@pytest.mark.parametrize(
+    ("count", "period", "is_few"), [(7, 1, True), (8, 1, False), (56, 8, True), (64, 8, False)]
+)
+def test_a_window_whose_time_was_over_before_8_steps_or_periods_is_flagged(
+    count: int, period: int, *, is_few: bool
+) -> None:
+    settings = {"sync": "local_sgd", "sync_period": period} if period > 1 else {}
+    sent = [outcome([2.0, 2.4] * (count // 2) + [2.0] * (count % 2), stop_reason="max_seconds")] * 2
+    assert ("few_steps" in flags_of(*sent, **settings)) == is_few
+    assert not is_few or "imprecise" in flags_of(*sent, **settings)
+
+
 def test_a_few_long_sync_periods_can_be_precise() -> None:
     # Seven periods of 128 steps: fewer than a look before the limit believes.
     steps = [*([0.01] * 127), 0.03] * 7

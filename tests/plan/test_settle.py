@@ -109,8 +109,40 @@ def test_a_cancelled_attempt_after_a_result_does_not_open_its_round_again() -> N
 
 def test_no_point_gets_more_launches_than_allowed() -> None:
     sweep = replace(SWEEP, max_launches=4)
-    machine = Machine(sweep, near, noise=0.2)
+    machine = Machine(sweep, near, noise=0.035)
     assert len(machine.finish(settle(sweep))) == 4
+
+
+def test_a_machine_that_is_too_noisy_for_the_question_is_not_asked_to_the_end() -> None:
+    machine = Machine(SWEEP, near, noise=0.3)
+    assert len(machine.finish(settle())) == 3
+    # A wider zone can be decided here, and so the same launches go on.
+    wide = replace(SWEEP, indifference=0.5)
+    machine.sweep = wide
+    assert (
+        len(machine.finish(settle(wide))) > 3
+        or not settle(wide)
+        ._decision(machine.rows, {row["point_id"] for row in machine.rows}, last=3)
+        .open_points
+    )
+
+
+@pytest.mark.parametrize(("times", "rounds_of_it"), [(1, 3), (2, 2)])
+def test_a_point_that_only_timed_out_is_launched_with_the_next_round_but_not_for_ever(
+    times: int, rounds_of_it: int
+) -> None:
+    best = identity(Machine(SWEEP, rising).points[-1])
+    machine = Machine(SWEEP, rising)
+    policy = settle()
+    for _ in range(3):
+        one = policy.rounds(machine.points, machine.rows)[-1]
+        if not machine.left_of(one):
+            break
+        machine.measure(one)
+        for row in machine.rows:
+            if row["point_id"] == best and row["repeat"] == one.repeat <= times:
+                row.update(status="timeout", samples_per_s=None)
+    assert sum(row["point_id"] == best for row in machine.rows) == rounds_of_it
 
 
 def test_points_of_other_sweeps_in_the_results_have_no_say() -> None:
@@ -214,7 +246,7 @@ def test_a_contender_whose_launches_fail_is_given_up() -> None:
         broken = broken or machine.rows[-1]["point_id"]
         for row in machine.rows:
             if row["point_id"] == broken and row["repeat"] == repeat:
-                row.update(status="timeout", samples_per_s=None)
+                row.update(status="hang", samples_per_s=None)
         machine.rate = lambda point: near(point) * (1 + machine.rng.normal(0, 0.03))
     again = policy.rounds(machine.points, machine.rows)[-1]
     assert again.repeat == 4

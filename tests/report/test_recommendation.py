@@ -141,19 +141,19 @@ def test_undecided_says_what_is_left_and_the_next_step(
 ) -> None:
     first, second, *_ = said(*UNDECIDED, question=question).splitlines()
     assert first.startswith(f"Undecided after {launched}: of 2 configurations, ddp workers=2 leads")
-    assert re.match(r"ddp workers=1 may be up to [\d.]+ % better\. About \d+ more launch", second)
-    assert re.search(rf"of each would decide\. Next: {step}$", second)
+    assert re.match(r"ddp workers=1 may be up to [\d.]+ % better\. At least \d+ more ", second)
+    assert re.search(rf"of each would be needed\. Next: {step}$", second)
 
 
 def test_where_noise_is_large_less_of_it_is_the_first_next_step() -> None:
     drifted = watched(1, 1.2)
-    assert ". First use a quieter machine (drift: 20 %). About" in said(*UNDECIDED, drifted)
+    assert ". First use a quieter machine (drift: 20 %). At least" in said(*UNDECIDED, drifted)
     short = {"flags": ["imprecise"], "stop_reason": "max_seconds"}
     imprecise = [[row | short for row in point] for point in UNDECIDED]
     text = said(*imprecise, drifted)
     assert (
         "First use a quieter machine (drift: 20 %) and allow longer windows, "
-        "`Measure(max_seconds=…)` (6 of 6 trials are imprecise). About" in text
+        "`Measure(max_seconds=…)` (6 of 6 trials are imprecise). At least" in text
     )
     one_each = [point[:1] for point in imprecise]
     assert "First allow longer windows, `Measure(max_seconds=…)` (2 of 2 trials" in said(*one_each)
@@ -177,7 +177,7 @@ def test_up_to_three_further_points_are_named_and_of_more_the_first_two() -> Non
 def test_a_gain_without_a_useful_limit_is_said_to_be_unknown_and_is_no_zone() -> None:
     loud = [own_launches(name, 100, spread=2.0, workers=of) for name, of in (("a", 1), ("b", 2))]
     text = said(*loud, question=Question(goal=GOALS["throughput"]))
-    assert "may be better, by an unknown amount." in text
+    assert "may be better: its launches differ too much to say by how much." in text
     assert "Over 100 more launches of each would be needed." in text
     assert "--indifference" not in text
 
@@ -209,6 +209,61 @@ def test_one_launch_each_is_said_to_decide_nothing() -> None:
     )
     inside = [[row | {"harness": "in_process"} for row in point] for point in points]
     assert "Next: run the sweep on Ray with `--goal throughput`." in said(*inside)
+
+
+def lacking(name: str, status: str, **columns: Any) -> list[dict[str, Any]]:
+    """A trial of a point that has no number."""
+    nothing = dict.fromkeys(("samples_per_s", "latency_s", "step_mean_s", "step_p50_s"))
+    return [row | nothing | {"status": status} for row in launches(name, 1, count=1, **columns)]
+
+
+def test_the_first_line_names_asked_points_that_have_no_number() -> None:
+    points = [launches(name, rate, workers=of) for name, rate, of in (("a", 90, 1), ("b", 140, 2))]
+    failed = lacking("c", "timeout", workers=2, micro_batch=64)
+    assert said(*points, failed).splitlines()[0] == (
+        "Take ddp workers=2: the best of 2 configurations for the highest samples_per_s; 1 was not "
+        "measured: ddp workers=2 micro_batch=64 (timeout)."
+    )
+    others = [lacking(name, "oom_device", workers=of) for name, of in (("d", 4), ("e", 8))]
+    more = [lacking("f", "hang", workers=16), lacking("g", "skipped", workers=32)]
+    found = said(*points, failed, *others, *more).splitlines()[0]
+    assert "; 4 were not measured: " in found
+    assert found.endswith(" and 1 more.")
+    within = Goal(maximize="samples_per_s", where="workers <= 2")
+    assert "not measured" not in said(*points, *others, *more, goal=within)
+
+
+def test_one_measured_point_of_several_that_were_planned_is_no_answer() -> None:
+    frame = trials(*launches("a", 100, workers=2, micro_batch=8), *lacking("old", "user_error"))
+    frame.attrs["planned"] = "a b c d e f g h"
+    (found,) = recommend(Study(frame), GOALS["throughput"])
+    ((first, second, *_),) = advice_on([found], [])
+    assert first.startswith("No answer yet: 1 of 8 planned points has a number, ddp workers=2 ")
+    assert " micro_batch=8" in first
+    assert first.endswith("; 7 were not run yet.")
+    assert second == "Next: run the sweep again, it goes on."
+    assert not found.is_decided
+    # The other one is of an earlier plan.
+    assert found.not_measured.empty
+    frame.attrs["planned"] = "a"
+    ((first, *_),) = advice_on(recommend(Study(frame), GOALS["throughput"]), [])
+    assert first.startswith("Take ddp workers=2 micro_batch=8")
+    assert "only candidate" in first
+
+
+def test_an_answer_that_this_machine_cannot_give_says_so_and_names_a_zone_that_it_can() -> None:
+    question = Question(goal=GOALS["throughput"], indifference=0.05)
+    loud = [
+        own_launches(name, rate, spread=0.3, workers=of)
+        for name, rate, of in (("a", 100, 1), ("b", 104, 2), ("c", 97, 4))
+    ]
+    text = said(*loud, question=question)
+    assert re.search(
+        r"A difference of 5 % can't be decided here: launches of a point differ by [\d.]+ %\. It "
+        r"would take (over 100|at least \d+) more launches of each\. Next: use a quieter machine",
+        text,
+    )
+    assert "which limits the answer" not in text
 
 
 def test_a_limit_is_said_with_its_value_and_the_points_at_it_are_named() -> None:

@@ -33,7 +33,9 @@ from dtsweep.worker import attempt as attempt_module
 from dtsweep.worker import timing as timing_module
 from dtsweep.worker.attempt import run_attempt, status_of
 from dtsweep.worker.rank import RankContext
+from dtsweep.worker.verdict import verdict_on
 from dtsweep.workloads import Gpt
+from tests.outcomes import outcome
 from tests.stand_in_nvml import GPU, StandInNvml, torch_sees_a_gpu
 
 __all__ = ["torch_sees_a_gpu"]
@@ -297,9 +299,24 @@ def test_an_attempt_says_what_its_gpu_had_free_and_what_torch_took_of_it(
         assert result.measured.memory_reserved_peak_bytes == 5
 
 
-def test_fewer_than_3_steps_in_time_are_a_timeout_and_no_hang() -> None:
-    result = tried(Line(), replace(SHORT, max_seconds=0))
-    assert (result.status, result.reason) == ("timeout", "0 steps in max_seconds=0; raise it")
+def test_a_window_has_five_steps_whatever_max_seconds_says() -> None:
+    result = tried(Line(), replace(SHORT, min_steps=8, max_seconds=0))
+    assert (result.status, result.reason) == ("ok", None)
+    assert result.measured is not None
+    assert (result.measured.window_steps, result.measured.stop_reason) == (5, "max_seconds")
+
+
+@pytest.mark.parametrize(("count", "status"), [(2, "timeout"), (3, "ok"), (16, "ok")])
+def test_what_was_measured_is_judged_not_what_ended_in_time(count: int, status: str) -> None:
+    # Each step ended after `max_seconds`.
+    sent = outcome([90.0] * count, stop_reason="max_seconds").result.measured
+    point = Point(workload=Line(), workers=1)
+    task = task_of(Sweep(workload=Line(), axes={}, measure=Measure(max_seconds=1)), point)
+    assert sent is not None
+    found, reason = verdict_on(sent, task, point)
+    assert found == status
+    if reason is not None:
+        assert reason.startswith("2 steps in a window of 180 s, which is the limit; ")
 
 
 @pytest.mark.parametrize(("fault", "status"), [("raise", "user_error"), ("", "ok")])
