@@ -116,15 +116,6 @@ def test_no_point_gets_more_launches_than_allowed() -> None:
 def test_a_machine_that_is_too_noisy_for_the_question_is_not_asked_to_the_end() -> None:
     machine = Machine(SWEEP, near, noise=0.3)
     assert len(machine.finish(settle())) == 3
-    # A wider zone can be decided here, and so the same launches go on.
-    wide = replace(SWEEP, indifference=0.5)
-    machine.sweep = wide
-    assert (
-        len(machine.finish(settle(wide))) > 3
-        or not settle(wide)
-        ._decision(machine.rows, {row["point_id"] for row in machine.rows}, last=3)
-        .open_points
-    )
 
 
 @pytest.mark.parametrize(("times", "rounds_of_it"), [(1, 3), (2, 2)])

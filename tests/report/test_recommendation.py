@@ -178,7 +178,7 @@ def test_a_gain_without_a_useful_limit_is_said_to_be_unknown_and_is_no_zone() ->
     loud = [own_launches(name, 100, spread=2.0, workers=of) for name, of in (("a", 1), ("b", 2))]
     text = said(*loud, question=Question(goal=GOALS["throughput"]))
     assert "may be better: its launches differ too much to say by how much." in text
-    assert "Over 100 more launches of each would be needed." in text
+    assert "It would take over 100 more launches of each." in text
     assert "--indifference" not in text
 
 
@@ -187,8 +187,8 @@ def test_a_difference_that_over_100_launches_would_decide_has_a_wider_zone_as_ne
     near = [own_launches(name, 100, spread=0.05, workers=of) for name, of in (("a", 1), ("b", 2))]
     text = said(*near, question=narrow)
     assert re.search(
-        r"Over 100 more launches of each would be needed\. A wider indifference zone decides "
-        r"sooner: `--indifference [\d.]+%`\.",
+        r"It would take over 100 more launches of each\. Next: use a quieter machine, or ask for "
+        r"less: `--indifference \d+%`\.",
         text,
     )
 
