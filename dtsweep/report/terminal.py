@@ -221,7 +221,9 @@ def _print_frontiers(
         tables = _tables_of(with_points, content, console=console, show_all=show_all)
     narrow = ""
     if tables and not show_all:
-        left_out = {name: [] for table in tables[1:] for name in table if name not in tables[0]}
+        left_out: dict[str, list[str]] = {
+            str(name): [] for table in tables[1:] for name in table if name not in tables[0]
+        }
         narrow = ", ".join(plain_headers(left_out))
         tables = tables[:1]
     for frontier in frontiers:
