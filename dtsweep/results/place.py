@@ -17,6 +17,7 @@ def try_place(where: str | Path) -> list[str]:
 
     Each problem has the next step.
     """
+    # Files of other names are not listed.
     name = f"{uuid.uuid4().hex}.parquet"
     try:
         storage = Storage(where)
