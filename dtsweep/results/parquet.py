@@ -47,8 +47,7 @@ MAX_BYTES = 4 << 30
 RATIO, SPARE_BYTES = 64, 64 << 20
 """Unpacked bytes per byte of a file, and in addition to them; more is not read.
 
-Texts that are in all rows pack well, but a row of trials or ranks takes some 500 bytes. A foreign
-file of 1 MB is read within 1 GiB of memory.
+Texts that are in all rows pack well, but a row of trials or ranks takes some 500 bytes.
 """
 
 TEXT_BYTES, LONG_TEXT_BYTES = 64 << 10, 4 << 20
