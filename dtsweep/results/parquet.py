@@ -45,11 +45,10 @@ For a smaller file, threads cost more than they bring.
 MAX_BYTES = 4 << 30
 """Unpacked size of one file, and of all files of a table; more is not read."""
 
-RATIO, SPARE_BYTES = 128, 64 << 20
+RATIO, SPARE_BYTES = 64, 64 << 20
 """Unpacked bytes per byte of a file, and in addition to them; more is not read.
 
-Texts that are in all rows pack well, but a row of trials or ranks takes some 500 bytes. A foreign
-file of 1 MB is read within 1 GiB of memory.
+Texts that are in all rows pack well, but a row of trials or ranks takes some 500 bytes.
 """
 
 TEXT_BYTES, LONG_TEXT_BYTES = 64 << 10, 4 << 20

@@ -17,7 +17,8 @@ def try_place(where: str | Path) -> list[str]:
 
     Each problem has the next step.
     """
-    name = f"{uuid.uuid4().hex}.txt"
+    # Files of other names are not listed.
+    name = f"{uuid.uuid4().hex}.parquet"
     try:
         storage = Storage(where)
         storage.write(StoredFile(FOLDER, name, b"dtsweep doctor\n"))
