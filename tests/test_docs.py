@@ -101,10 +101,11 @@ def test_what_is_kept_and_what_is_tried_again_is_what_the_code_says() -> None:
 def test_every_rule_that_ends_a_window_is_listed() -> None:
     rows = tables("measuring.md", first="`stop_reason`")
     named = {word for row in rows for word in re.findall(r"\w+", row["`stop_reason`"])}
-    fixed = Rule(Measure(half_width=None, min_steps=1, min_seconds=0, max_steps=3, max_seconds=9))
+    fixed = Rule(Measure(half_width=None, min_steps=6, min_seconds=0, max_steps=7, max_seconds=9))
     limits = {
         fixed.limit(steps=steps, seconds=seconds)
-        for steps, seconds in [(3, 0.0), (1, 9.0), (1, 0.0)]
+        for steps, seconds in [(7, 0.0), (5, 9.0), (6, 0.0)]
     }
     shown = {Rule(Measure()).look(np.ones(60), seconds=60)}
-    assert named == limits | shown == {"precise", "enough", "max_steps", "max_seconds"}
+    assert limits | shown == {"precise", "enough", "max_steps", "max_seconds"}
+    assert named == limits | shown | {"ended"}

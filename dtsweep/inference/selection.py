@@ -27,7 +27,7 @@ ASSUMED_SIGMA = 0.03
 """Assumed standard deviation between launches where nothing shows it, as a share of the value."""
 
 FUTILE_FROM, FUTILE_NOISE, FUTILE_LAUNCHES = 3, 1.5, 2.0
-"""When to give an open question up.
+"""Limits from which an open question is given up.
 
 Launches of a point that the noise is judged by, at least; standard deviation between launches, in
 zones; and further launches that are needed, in those that are left.

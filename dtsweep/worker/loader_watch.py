@@ -80,11 +80,11 @@ class LoaderWatch:
 
         DataLoader.__init__ = with_dispatcher  # type: ignore[method-assign,assignment]  # given back
         DataLoader.__iter__ = self._watched(DataLoader.__iter__)  # type: ignore[method-assign]
-        _BaseDataLoaderIter._next_index = _noting(next_index)  # type: ignore[attr-defined]
+        _BaseDataLoaderIter._next_index = _noting(next_index)  # type: ignore[method-assign]
         try:
             yield
         finally:
-            _BaseDataLoaderIter._next_index = next_index  # type: ignore[attr-defined]  # as it was
+            _BaseDataLoaderIter._next_index = next_index  # type: ignore[method-assign]  # as it was
             DataLoader.__init__ = make  # type: ignore[method-assign]  # as it was
             for kind, make_iterator in zip(kinds, before, strict=True):
                 kind.__iter__ = make_iterator

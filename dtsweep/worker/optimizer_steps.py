@@ -62,12 +62,13 @@ class OptimizerSteps:
         scaler_step = torch.amp.GradScaler.step
         torch.amp.GradScaler.step = self._with_skips(scaler_step)  # type: ignore[method-assign]  # given back below
         # Both `backward` and `grad` call it, even if a loop imported them before.
-        run_backward = torch.autograd._engine_run_backward
-        torch.autograd._engine_run_backward = self._with_note(run_backward)
+        autograd: Any = torch.autograd
+        run_backward = autograd._engine_run_backward
+        autograd._engine_run_backward = self._with_note(run_backward)
         try:
             yield
         finally:
-            torch.autograd._engine_run_backward = run_backward
+            autograd._engine_run_backward = run_backward
             torch.amp.GradScaler.step = scaler_step  # type: ignore[method-assign]  # as it was
             before.remove()
             after.remove()

@@ -229,16 +229,15 @@ class Judge:
         batches = {rank["batches"] for rank in ranks}
         # One model's ranks have to load the same ones.
         is_loader_wrong = len(batches) == 1 and set(self.sizes) == {1}
+        reason = SAME_BATCHES if is_loader_wrong else None
         if gradients.agree is None:
-            reason = SAME_BATCHES if is_loader_wrong else IN_SHARDS
-            return _verdict("exact", reason=reason)
+            return _verdict("exact", reason=reason or IN_SHARDS)
         is_silent = all(rank["collectives"] == 0 for rank in ranks)
         if is_silent and len(batches) == 1:
             return _verdict("not_exchanged", gradients=True, parameters=after, reason=ALONE)
         if after is False:
             return _verdict("unknown", gradients=True, parameters=False, reason=OTHER_START)
         semantics = "exact"
-        reason = SAME_BATCHES if is_loader_wrong else None
         if not gradients.is_finite:
             reason = NOT_FINITE
             if not _exchanges_other_batches(ranks):

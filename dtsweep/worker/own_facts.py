@@ -170,7 +170,8 @@ def data_ranks(wrapped: Iterable[nn.Module]) -> list[int] | None:
             for group in parameter_groups(module):
                 ranks.update(group.mesh_info.mesh.mesh.flatten().tolist())
         else:
-            ranks.update(get_process_group_ranks(module.process_group))
+            group_of_copies: Any = module.process_group
+            ranks.update(get_process_group_ranks(group_of_copies))
     return sorted(ranks) or None
 
 

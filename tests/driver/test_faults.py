@@ -34,7 +34,7 @@ def faults(
     folder = tmp_path_factory.mktemp("faults")
     arguments = ["run", FAULTY, "--address", ray_address, "--results", folder / "r"]
     done = dtsweep_command(
-        *(*arguments, "--html", "page.html"),
+        *arguments,
         folder=folder,
         timeout_s=500,
         DTSWEEP_TEST_MARK=str(folder),
@@ -108,10 +108,12 @@ def test_the_token_that_a_trial_prints_and_raises_is_nowhere(
     shown = re.escape(" at https://hub/x? --hf-token ").join(["hidden:[0-9a-f]{4}"] * 2)
     assert re.search(rf"wrong on one rank: 401 for {shown}", row["reason"])
     assert re.search("the token is hidden:", (results / row["log"]).read_text())
-    for kind in ("csv", "json"):
-        done = dtsweep_command(
-            "export", results, "--to", kind, "--out", f"e-{kind}", folder=results.parent
-        )
+    for command in (
+        ("report", results, "--html", "page.html"),
+        ("export", results, "--to", "csv", "--out", "trials.csv"),
+        ("export", results, "--to", "json", "--out", "trials.json"),
+    ):
+        done = dtsweep_command(*command, folder=results.parent)
         assert done.returncode == 0, done.stderr
     files = [file for file in results.parent.rglob("*") if file.is_file()]
     assert {"page.html", "said.txt"} < {file.name for file in files}
