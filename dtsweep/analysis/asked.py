@@ -110,7 +110,7 @@ def asked_of(
     base = measured[number]
     point = _point(base, given)
     of_point = dict(point.columns())
-    # What a row leaves open stays unknown: a table has no such column, a workload its own optimizer.
+    # What a row leaves open stays unknown: of a table's rows, and the optimizer of a workload.
     unknown = [name for name in of_point if name not in CHOSEN_FIELDS and base.get(name) is None]
     of_point |= {name: None for name in unknown if name not in given}
     if _is_undeclared(base, given):

@@ -41,6 +41,24 @@ def test_a_point_that_beats_the_others_in_what_is_set_is_not_open() -> None:
     assert frontier(trials(*near), minimize=["workers"], maximize=[])["is_open"].sum() == 0
 
 
+@pytest.mark.parametrize("more", [1.0, 1.001])
+def test_an_exact_tie_in_what_was_measured_does_not_keep_a_slower_point(more: float) -> None:
+    rows = [
+        {
+            "samples_per_s": rate,
+            "step_p50_s": 8 / rate,
+            "memory_peak_bytes": size,
+            "micro_batch": at,
+        }
+        for rate, size, at in ((100.0, 1e9 * more, 8), (200.0, 1e9, 16))
+        for _ in range(3)
+    ]
+    points = frontier(trials(*rows), minimize=["latency_s", "memory_peak_bytes"], maximize=[])
+    slow = points.set_index("micro_batch").loc[8]
+    assert slow["standing"] == "dominated"
+    assert not slow["on_frontier"]
+
+
 def measured(
     latency_s: list[float], samples_per_s: list[float], *, noise: float, seed: int
 ) -> pd.DataFrame:

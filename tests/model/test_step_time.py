@@ -246,8 +246,8 @@ def test_steps_stay_within_those_of_less_and_of_more_work() -> None:
 
 def test_bounds_are_the_steps_of_less_and_of_more_work() -> None:
     setups = setups_of(workers=[1, 8], micro_batch=16)
-    low, high = bounds_of(setups_of(workers=[4]), setups, np.log([1.0, 3.0]))
+    low, high = bounds_of(setups_of(workers=[4], micro_batch=16), setups, np.log([1.0, 3.0]))
     assert np.exp([low[0], high[0]]) == pytest.approx([0.5, 6.0])
-    beyond = bounds_of(setups_of(workers=[16]), setups, np.log([1.0, 3.0]))
+    beyond = bounds_of(setups_of(workers=[16], micro_batch=16), setups, np.log([1.0, 3.0]))
     assert np.exp(beyond[0]) == pytest.approx(1.5)
     assert np.isinf(beyond[1])
