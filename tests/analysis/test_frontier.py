@@ -41,22 +41,18 @@ def test_a_point_that_beats_the_others_in_what_is_set_is_not_open() -> None:
     assert frontier(trials(*near), minimize=["workers"], maximize=[])["is_open"].sum() == 0
 
 
-@pytest.mark.parametrize("more", [1.0, 1.001])
-def test_an_exact_tie_in_what_was_measured_does_not_keep_a_slower_point(more: float) -> None:
+@pytest.mark.parametrize("size", [1_000_000_000, 1_001_000_000])
+def test_an_exact_tie_in_what_was_measured_does_not_keep_a_slower_point(size: int) -> None:
     rows = [
-        {
-            "samples_per_s": rate,
-            "step_p50_s": 8 / rate,
-            "memory_peak_bytes": size,
-            "micro_batch": at,
-        }
-        for rate, size, at in ((100.0, 1e9 * more, 8), (200.0, 1e9, 16))
-        for _ in range(3)
+        {"samples_per_s": rate, "step_p50_s": 8 / rate, "memory_peak_bytes": memory}
+        | {"point_id": name, "session": f"{name}{launch}"}
+        for name, rate, memory in (("slow", 100.0, size), ("fast", 200.0, 1_000_000_000))
+        for launch in range(3)
     ]
     points = frontier(trials(*rows), minimize=["latency_s", "memory_peak_bytes"], maximize=[])
-    slow = points.set_index("micro_batch").loc[8]
-    assert slow["standing"] == "dominated"
-    assert not slow["on_frontier"]
+    by_name = points.set_index("point_id")
+    assert by_name["standing"].to_dict() == {"fast": "frontier", "slow": "dominated"}
+    assert not by_name.loc["slow", "on_frontier"]
 
 
 def measured(
