@@ -13,7 +13,7 @@ from dtsweep.errors import SweepError, did_you_mean, quoted
 from dtsweep.sweep.axes import parse_setting
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.constraints import impossible
-from dtsweep.sweep.modes import MODE_FIELDS, OF_THE_USER
+from dtsweep.sweep.modes import AS_WRITTEN, MODE_FIELDS, OF_THE_USER, UNDECLARED, mode_in_results
 from dtsweep.sweep.point import AXES, CHOSEN_FIELDS, Point
 from dtsweep.sweep.values import Scalar
 
@@ -110,9 +110,11 @@ def asked_of(
     base = measured[number]
     point = _point(base, given)
     of_point = dict(point.columns())
-    if base.get("optimizer") is None and "optimizer" not in given:
-        # The workload has its own.
-        of_point["optimizer"] = None
+    # What a row leaves open stays unknown: of a table's rows, and the optimizer of a workload.
+    unknown = [name for name in of_point if name not in CHOSEN_FIELDS and base.get(name) is None]
+    of_point |= {name: None for name in unknown if name not in given}
+    if _is_undeclared(base, given):
+        of_point = {name: of_point[name] for name in of_point if name not in ("sync", *MODE_FIELDS)}
     if of_point["compression"] == base.get("compression"):
         # Rows of tables don't say what these were.
         unknown = [name for name in COMPRESSION_FIELDS if base.get(name) is None]
@@ -121,6 +123,14 @@ def asked_of(
     settings = {**base, **of_point, NODES: None, **others}
     _check_nodes(settings)
     return Asked(settings, points.iloc[number])
+
+
+def _is_undeclared(base: Settings, given: Mapping[str, Scalar]) -> bool:
+    """True if the measured point's mode is asked for, and nobody declares it here."""
+    sync = base.get("sync")
+    if not isinstance(sync, str) or given.get("sync", sync) != sync:
+        return False
+    return mode_in_results(sync) is UNDECLARED
 
 
 def _check_nodes(settings: Settings) -> None:
@@ -167,6 +177,10 @@ def _point(base: Settings, given: Mapping[str, Scalar]) -> Point:
         if axis in given and given[axis] != base.get(axis):
             axes = {name: value for name, value in axes.items() if name not in read}
     asked = {name: value for name, value in given.items() if name in AXES}
+    if _is_undeclared(base, given):
+        # A mode of a table: the point is checked without what only that mode could read.
+        axes = {name: value for name, value in axes.items() if name not in MODE_FIELDS}
+        asked["sync"] = AS_WRITTEN
     point = Point(**{**axes, **asked})
     if (name := point.unread_field) is not None and name in CHOSEN_FIELDS:
         raise SweepError(f"{point.unread_by} has no {name}; leave it out", word=name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,15 +83,20 @@ class PointCosts:
         by_estimate = no_better & _in_any(
             difference.estimate > _EQUAL for difference in differences
         )
-        is_greater = self._in_measured([each.estimate > half for each, half in pairs])
-        is_far = self._in_measured([each.estimate > _FAR * half for each, half in pairs])
-        # Of a cost that is set, an equal one leaves the decision to those that are measured.
-        is_within = ~by_estimate & all(cost.is_exact for cost in self.costs)
-        for cost, (each, half) in zip(self.costs, pairs, strict=True):
-            if cost.is_exact:
-                is_within |= each.estimate < -_EQUAL
-            else:
-                is_within |= (each.estimate + half <= self._zone_of(cost)) & each.is_tested
+        settled = [self._is_settled(cost, first, second) for cost in self.costs]
+        is_greater = _in_all(
+            is_settled | (each.estimate > half)
+            for is_settled, (each, half) in zip(settled, pairs, strict=True)
+        )
+        is_far = _in_all(
+            is_settled | (each.estimate > _FAR * half)
+            for is_settled, (each, half) in zip(settled, pairs, strict=True)
+        )
+        # An equal cost that is settled leaves the decision to those that are not.
+        is_within = ~by_estimate & _in_all(settled)
+        for cost, is_settled, (each, half) in zip(self.costs, settled, pairs, strict=True):
+            is_near = (each.estimate + half <= self._zone_of(cost)) & each.is_tested
+            is_within |= np.where(is_settled, each.estimate < -_EQUAL, is_near)
         return Dominance(
             significant=by_estimate & is_greater,
             by_estimate=by_estimate,
@@ -109,14 +114,13 @@ class PointCosts:
         """Costs by the means over all launches of each, (points, objectives)."""
         return np.column_stack([cost.launches.point_means[numbers] for cost in self.costs])
 
-    def _in_measured(self, truths: Sequence[Truth]) -> Truth:
-        """Reduce over the objectives that are measured; those that are set need no test."""
-        measured = [
-            truth for truth, cost in zip(truths, self.costs, strict=True) if not cost.is_exact
-        ]
-        if measured:
-            return _in_all(measured)
-        return np.ones(truths[0].shape, dtype=np.bool_)
+    def _is_settled(self, cost: Cost, first: Rows, second: Rows) -> Truth:
+        """True where no test is needed: the cost is set, or equal in all launches of both."""
+        if cost.is_exact:
+            return np.ones((len(first), len(second)), dtype=np.bool_)
+        constant = cost.launches.constants
+        is_equal: Truth = np.abs(np.subtract.outer(constant[first], constant[second])) < _EQUAL
+        return is_equal
 
     def dominance_in_blocks(self, first: Rows, second: Rows) -> Dominance:
         """As `dominance`, computed for a few rows at a time to bound the memory."""

@@ -50,6 +50,12 @@ class Launches:
         return point_means
 
     @cached_property
+    def constants(self) -> Numbers:
+        """(points,) value that all launches of a point have; nan where they differ."""
+        spread = np.nanmax(self.means, axis=1) - np.nanmin(self.means, axis=1)
+        return np.where(spread == 0, self.point_means, np.nan)
+
+    @cached_property
     def residuals(self) -> Numbers:
         """(points, launches) distance from that mean; 0 where a launch did not measure a point."""
         return np.where(self.is_measured, self.means - self.point_means[:, None], 0.0)

@@ -9,6 +9,9 @@ from dtsweep.model.setups import Flags, Numbers, Setups
 REACH = 4
 """Predictions reach this many times the largest measured size."""
 
+SLACK = 2.0
+"""Factor by which a step may be shorter than the step of less work, or longer than that of more."""
+
 FEWEST_MULTI_NODE = 2
 """Measured configurations on several nodes, below which more nodes can't be predicted."""
 
@@ -62,3 +65,34 @@ def _nodes(setups: Setups, measured: Setups) -> tuple[Flags, str]:
     noun = "configuration" if count == 1 else "configurations"
     have = f"measured {count} {noun} on several nodes"
     return is_refused, f"{have}; predictions need {FEWEST_MULTI_NODE}"
+
+
+def bounds_of(setups: Setups, measured: Setups, log_step_s: Numbers) -> tuple[Numbers, Numbers]:
+    """Bound the step times by the measured ones of less and of more work, within `SLACK`.
+
+    A configuration has less work than another one if it has no more workers, nodes, workers of a
+    node and samples, and is equal in all else.
+
+    Args:
+        setups: n configurations to bound.
+        measured: configurations that were measured.
+        log_step_s: logarithms of their step times.
+
+    Returns:
+        (n,) lower and (n,) upper bounds of the logarithms; infinite where nothing was measured.
+    """
+    is_alike = setups.are_alike(measured)
+    is_less, is_more = is_alike.copy(), is_alike.copy()
+    for own, other in zip(_work(setups), _work(measured), strict=True):
+        is_less &= other <= own[:, None]
+        is_more &= other >= own[:, None]
+    low = np.where(is_less, log_step_s, -np.inf).max(axis=1)
+    high = np.where(is_more, log_step_s, np.inf).min(axis=1)
+    slack = np.log(SLACK)
+    return low - slack, np.maximum(high, low) + slack
+
+
+def _work(setups: Setups) -> list[Numbers]:
+    """Settings with which a step takes longer."""
+    sizes = [setups.workers, setups.participants, setups.nodes, setups.per_node]
+    return [*sizes, setups.micro_batch, setups.accumulation]

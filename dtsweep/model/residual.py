@@ -41,6 +41,14 @@ STRENGTH_PRIORS = {
 }
 """Mean and standard deviation of the logarithm of each part's standard deviation."""
 
+LARGEST = {"compute": 0.3, "exchange": 0.6, "world": 0.6}
+"""Largest standard deviation of parts that a configuration takes by its slope.
+
+The formula is linear in them. A part of e⁵ would be exact where the exchange is a small share of
+the step, and would multiply the step time where it is a large one. What is left is the rest's,
+which has a slope of 1.
+"""
+
 MOST_CALLS = 40
 """Evaluations of the likelihood."""
 
@@ -204,8 +212,11 @@ def fit_strengths(shared: Shared, deviations: Numbers) -> Strengths:
 
     axes = len(shared.squares)
     varies = np.flatnonzero(shared.squares.any(axis=(1, 2)))
-    priors = [STRENGTH_PRIORS[name] for name in (*SMOOTH, *SEPARATE)]
+    names = (*SMOOTH, *SEPARATE)
+    priors = [STRENGTH_PRIORS[name] for name in names]
     means, spreads = np.array([*[LENGTH_PRIOR] * axes, *priors]).T
+    largest = np.log([*[np.inf] * axes, *(LARGEST.get(name, np.inf) for name in names)])
+    ends = np.array([means - 4 * spreads, np.minimum(means + 4 * spreads, largest)])
     free = np.concatenate([varies, axes + np.arange(len(priors))])
 
     def cost(logs: Numbers) -> tuple[float, Numbers]:
@@ -215,13 +226,12 @@ def fit_strengths(shared: Shared, deviations: Numbers) -> Strengths:
         standard = (every - means) / spreads
         return value + 0.5 * float(standard @ standard), (slope + standard / spreads)[free]
 
-    bounds = list(zip((means - 4 * spreads)[free], (means + 4 * spreads)[free], strict=True))
     fit = minimize(
         cost,
         means[free],
         jac=True,
         method="L-BFGS-B",
-        bounds=bounds,
+        bounds=ends[:, free].T,
         options={"maxfun": MOST_CALLS, "ftol": 1e-5},
     )
     every = means.copy()

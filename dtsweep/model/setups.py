@@ -21,6 +21,9 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 _BY_NAME = ("categories", "numbers")
 """Fields of `Setups` that are mappings."""
 
+_KINDS = ("period", "payload", "is_asynchronous", "servers", "exchanges_each_pass", "slowness")
+"""Fields of `Setups` that are not sizes."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setups:
@@ -94,6 +97,19 @@ class Setups:
         names = (*others.categories, *others.numbers)
         rows = set(others._rows(names))
         return np.array([row in rows for row in self._rows(names)], dtype=np.bool_)
+
+    def are_alike(self, others: Setups) -> Flags:
+        """Mark pairs that are equal in all but their sizes, by the others' settings: (n, m)."""
+        columns = [(getattr(self, name), getattr(others, name)) for name in _KINDS]
+        columns += [
+            (self.categories[name].astype(str), others.categories[name].astype(str))
+            for name in others.categories
+        ]
+        columns += [(self.numbers[name], others.numbers[name]) for name in others.numbers]
+        is_alike = np.ones((len(self), len(others)), dtype=np.bool_)
+        for own, other in columns:
+            is_alike &= own[:, None] == other
+        return is_alike
 
     def _rows(self, names: tuple[str, ...]) -> list[tuple[Any, ...]]:
         """Values of each configuration, with those of some categories and numbers."""

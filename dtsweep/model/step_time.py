@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dtsweep.model.limits import reasons_of
+from dtsweep.model.limits import bounds_of, reasons_of
 from dtsweep.model.parameters import Parameter, parameters_of
 from dtsweep.model.physics import fit_formula, frame_of, observed_of
 from dtsweep.model.posterior import Linear, Posterior, condition, evidence_of
@@ -38,11 +38,21 @@ class StepTimeModel:
     """Factor of the errors, so that intervals cover configurations that were left out."""
 
     def predict(self, setups: Setups) -> Prediction:
-        """Predict the step times of n configurations."""
+        """Predict the step times of n configurations, within the bounds of `bounds_of`.
+
+        A mean beyond a bound becomes the bound. Its interval then reaches over what is between the
+        bounds, because the model contradicts what was measured.
+        """
         mean, deviation, correlation = self.posterior.log_step(setups)
+        low, high = bounds_of(setups, self.setups, np.log(self.measured.step_s))
+        bounded = np.clip(mean, low, high)
+        error = self.calibration * deviation
+        moved = np.abs(bounded - mean)
+        between = np.where(np.isfinite(high - low), high - low, moved)
+        error = np.where(moved > 0, np.maximum(error, between / NORMAL_90), error)
         return Prediction(
-            log_step_s=mean,
-            error=self.calibration * deviation,
+            log_step_s=bounded,
+            error=error,
             distance=1 - correlation,
             reasons=reasons_of(setups, self.setups),
         )

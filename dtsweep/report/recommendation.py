@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.candidates import way_to_measure
 from dtsweep.analysis.launches import PER_SAMPLES
+from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
 from dtsweep.report.answer import evidence, headline
@@ -243,6 +244,8 @@ def _condition(recommendation: Recommendation, varying: Sequence[str]) -> list[s
         verdict = "It is open at 95 % whether it meets"
     elif point["is_at_limit"]:
         margin = f" (within {percent(recommendation.zone)} of the limit)"
+    if point["interval"] == "launch":
+        margin = f"{margin} (one launch; if launches differ by {percent(ASSUMED_SIGMA)})"
     lines = [f"{verdict} {recommendation.goal.where}{margin}: {figures}."]
     at_limit = recommendation.undecided
     if len(at_limit):

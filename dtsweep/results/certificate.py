@@ -38,6 +38,9 @@ class Certificate:
     is_frontier: bool = True
     """True if the answer is a frontier, False if it is the best point for a goal."""
 
+    most: int | None = None
+    """Number of such points that is not exceeded with probability 95 %; None in older results."""
+
     has_answer: bool = True
     """True if a measured point meets the goal's condition."""
 
@@ -47,8 +50,8 @@ class Certificate:
 
         >>> facts = {"measured": 17, "points": 216, "zone": 0.02, "gain": 0.001}
         >>> facts |= {"chance": 0.04, "expected": 0.1, "least_chance": 0.01}
-        >>> print(Certificate(could_beat=3, **facts).words)
-        17 of 216 points measured; 3 points could still beat the frontier by more than 2 % (0.1 expected), each with probability of at most 4.0 %. One more point is expected to gain at most 0.10 % of the hypervolume.
+        >>> print(Certificate(could_beat=3, most=1, **facts).words)
+        17 of 216 points measured; 3 points could still beat the frontier by more than 2 % (0.1 expected, at most 1 with 95 %), each with probability of at most 4.0 %. One more point is expected to gain at most 0.10 % of the hypervolume.
         """  # noqa: E501
         counted = f"{self.measured} of {count_of(self.points, 'point')} measured"
         answer = "frontier" if self.is_frontier else "best point"
@@ -62,7 +65,10 @@ class Certificate:
             least = in_percent(self.least_chance)
             return f"{counted}; no other point could {beat} with probability of {least} or more."
         could = f"{count_of(self.could_beat, 'point')} could still {beat}"
-        could = f"{could} ({self.expected:.1f} expected)"
+        expected = f"{self.expected:.1f} expected"
+        if self.most is not None:
+            expected = f"{expected}, at most {self.most} with 95 %"
+        could = f"{could} ({expected})"
         chance = f"with probability of at most {in_percent(self.chance, digits=1)}"
         if self.could_beat > 1:
             chance = f"each {chance}"

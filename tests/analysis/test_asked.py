@@ -59,6 +59,19 @@ def test_what_a_row_of_a_table_leaves_open_stays_unknown() -> None:
     assert asked_of({"compression_ratio": 0.1}, rows).settings["compression_ratio"] == 0.1
 
 
+def test_settings_that_a_table_lacks_are_not_invented() -> None:
+    row = {"sync": "horovod", "learning_rate": None, "precision": None, "placement": None}
+    rows = over_launches(frames.trials({**row, "samples_per_s": 1.0}))
+    for given in ({"workers": 4}, {"workers": 4, "sync": "horovod"}):
+        settings = asked_of(given, rows).settings
+        assert (settings["sync"], settings["workers"]) == ("horovod", 4)
+        assert [settings[name] for name in ("learning_rate", "precision", "placement")] == [
+            None
+        ] * 3
+    with pytest.raises(SweepError, match="horovd"):
+        asked_of({"sync": "horovd"}, rows)
+
+
 def test_fields_of_the_workload_and_variables_have_the_names_of_axes() -> None:
     asked = settings_of(**{"workload.layers": 8, "env.OMP_NUM_THREADS": "2"})
     assert asked["workload_layers"] == 8

@@ -41,6 +41,20 @@ def test_a_point_that_beats_the_others_in_what_is_set_is_not_open() -> None:
     assert frontier(trials(*near), minimize=["workers"], maximize=[])["is_open"].sum() == 0
 
 
+@pytest.mark.parametrize("size", [1_000_000_000, 1_001_000_000])
+def test_an_exact_tie_in_what_was_measured_does_not_keep_a_slower_point(size: int) -> None:
+    rows = [
+        {"samples_per_s": rate, "step_p50_s": 8 / rate, "memory_peak_bytes": memory}
+        | {"point_id": name, "session": f"{name}{launch}"}
+        for name, rate, memory in (("slow", 100.0, size), ("fast", 200.0, 1_000_000_000))
+        for launch in range(3)
+    ]
+    points = frontier(trials(*rows), minimize=["latency_s", "memory_peak_bytes"], maximize=[])
+    by_name = points.set_index("point_id")
+    assert by_name["standing"].to_dict() == {"fast": "frontier", "slow": "dominated"}
+    assert not by_name.loc["slow", "on_frontier"]
+
+
 def measured(
     latency_s: list[float], samples_per_s: list[float], *, noise: float, seed: int
 ) -> pd.DataFrame:

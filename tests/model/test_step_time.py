@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dtsweep.model.limits import bounds_of
 from dtsweep.model.setups import Measured, Numbers, Setups, setups_of
 from dtsweep.model.step_time import StepTimeModel, fit_step_time
 
@@ -220,3 +221,33 @@ def test_a_central_store_gets_slower_with_workers_and_faster_with_servers() -> N
     asked = replace(setups_of(workers=[16, 16], micro_batch=8), servers=np.array([1.0, 4.0]))
     assert np.exp(model.predict(asked).log_step_s) == pytest.approx([0.18, 0.06], rel=0.15)
     assert not any("bandwidth" in one.name for one in model.parameters)
+
+
+def test_steps_stay_within_those_of_less_and_of_more_work() -> None:
+    # As published for 16 configurations of ImageNet, whose exchange grows with the batch.
+    rows = np.array(
+        [
+            (4, 8, 40, 0.258, 0.152), (5, 8, 163, 1.111, 0.298), (5, 8, 81, 0.595, 0.202),
+            (1, 5, 163, 0.443, 0.312), (2, 9, 462, 1.006, 0.711), (1, 1, 163, 0.312, 0.311),
+            (2, 16, 115, 0.452, 0.245), (2, 5, 462, 0.738, 0.710), (4, 32, 81, 3.672, 0.205),
+            (2, 9, 115, 0.324, 0.243), (1, 3, 600, 1.186, 0.902), (5, 6, 231, 1.719, 0.383),
+            (4, 28, 600, 7.709, 0.907), (2, 8, 462, 0.812, 0.711), (3, 8, 40, 0.237, 0.148),
+            (4, 20, 600, 6.044, 0.905),
+        ]
+    )  # fmt: skip
+    nodes, workers, batches, step_s, pass_s = rows.T
+    setups = setups_of(workers=workers, nodes=nodes, micro_batch=batches)
+    model = fit_step_time(setups, measure(setups, step_s, pass_s=pass_s, noise=0.0))
+    others = setups_of(workers=[28, 28], nodes=4, micro_batch=[20, 40])
+    prediction = model.predict(others)
+    assert np.all(np.exp(prediction.log_step_s) <= 2 * 3.672)
+    assert np.all(np.exp(prediction.log_step_s) < 10 * np.array([0.285, 0.486]))
+
+
+def test_bounds_are_the_steps_of_less_and_of_more_work() -> None:
+    setups = setups_of(workers=[1, 8], micro_batch=16)
+    low, high = bounds_of(setups_of(workers=[4], micro_batch=16), setups, np.log([1.0, 3.0]))
+    assert np.exp([low[0], high[0]]) == pytest.approx([0.5, 6.0])
+    beyond = bounds_of(setups_of(workers=[16], micro_batch=16), setups, np.log([1.0, 3.0]))
+    assert np.exp(beyond[0]) == pytest.approx(1.5)
+    assert np.isinf(beyond[1])
