@@ -24,13 +24,13 @@ from torch import distributed, nn
 from torch.multiprocessing.spawn import start_processes
 
 from benchmarks.efficiency_problems import CPU, MICRO_BATCH, PROBLEMS, SAMPLES, WORKERS
-from dtsweep.contract.regression import Weights, weights
 from dtsweep.measure.clock import CpuClock
 from dtsweep.session.shards import start_shard
 from dtsweep.sweep.point import Point
 from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import Job, SyncMode, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from tests.contract.regression import Weights, weights
 
 CHECKPOINT_SAMPLES = 128
 """Samples that workers draw from one held-out loss to the next: 8 steps of all workers."""

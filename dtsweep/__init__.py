@@ -58,7 +58,6 @@ Views of results:
 
 What tests of packages use:
 
-    contract        what modes and compressions of packages promise         tests
 
 Callers of both:
 

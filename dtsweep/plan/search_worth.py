@@ -166,6 +166,8 @@ def certificate_of(worth: Worth, estimates: Estimates, *, zone: float, tried: in
         zone: share by which a point has to be better.
         tried: points of which a trial has ended.
     """
+    from dtsweep.search.chances import most_of
+
     could = worth.chances(estimates, zone=zone)
     return Certificate(
         measured=tried,
@@ -180,23 +182,6 @@ def certificate_of(worth: Worth, estimates: Estimates, *, zone: float, tried: in
         is_frontier=isinstance(worth, FrontierWorth),
         has_answer=worth.has_answer(estimates),
     )
-
-
-def most_of(chances: Numbers) -> int:
-    """Number of points that is not exceeded with probability 95 %, however chances hang together.
-
-    All chances come from one model. If its error is common to all points, those with a chance of
-    5 % or more beat the answer together. If errors are independent, the number is near a Poisson
-    distribution. The larger of both is taken.
-
-    >>> most_of(np.array([0.3, 0.06, 0.06, 0.06, 0.01])), most_of(np.full(100, 0.03))
-    (4, 6)
-    """
-    from scipy.special import pdtrik
-
-    together = int((chances >= 0.05).sum())
-    apart = int(np.ceil(pdtrik(0.95, float(chances.sum())))) if chances.sum() > 0 else 0
-    return max(together, min(apart, int((chances > 0).sum())))
 
 
 def worth_of(sweep: Sweep, pool: SearchPool, study: Study, prediction: Prediction) -> Worth:

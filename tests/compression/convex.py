@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from dtsweep.compression.exchange import mean_for, unmarked
-from dtsweep.contract.simulated import Simulated, on_ranks
 from dtsweep.sweep.point import Point
+from tests.contract.simulated import Simulated, on_ranks
 
 WORKERS, ROWS, SHAPE = 4, 256, (30, 20)
 NEAR = 0.01

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from dtsweep.compression.exchange import WATCHED, Mean, mean_for, unmarked
 from dtsweep.compression.scale_blocks import BLOCK
-from dtsweep.contract.simulated import Simulated, on_ranks
 from dtsweep.sweep.compressions import CODINGS, COMPRESSIONS
 from dtsweep.sweep.point import Point
+from tests.contract.simulated import Simulated, on_ranks
 
 RANKS = (1, 2, 3, 5)
 LENGTHS = (1, 2, 4, BLOCK + 1, 4 * BLOCK)

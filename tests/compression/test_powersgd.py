@@ -11,8 +11,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 from dtsweep.compression.exchange import mean_for, unmarked
-from dtsweep.contract.simulated import Simulated, on_ranks
 from dtsweep.sweep.point import Point
+from tests.contract.simulated import Simulated, on_ranks
 from tests.ranks import spawn
 
 RANKS, RANK, EXACT, STEPS = 2, 4, 2, 12

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from dtsweep.contract import check_compression, check_mode
 from dtsweep.errors import SweepError
+from tests.contract.compression_check import check_compression
+from tests.contract.mode_check import check_mode
 from tests.installed import describe, install
 
 MODES = '''\

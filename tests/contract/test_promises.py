@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtsweep.contract.promises import (
+from tests.contract.promises import (
     Trained,
     a_step_returns_its_part_of_the_mean_loss,
     workers_of_a_local_mode_part_between_exchanges,
 )
-from dtsweep.contract.regression import job_of
-from dtsweep.contract.training import OfRank, Outcome
+from tests.contract.regression import job_of
+from tests.contract.training import OfRank, Outcome
 
 
 def outcome(weight: float, loss: float | None = 0.5) -> Outcome:

@@ -19,16 +19,6 @@ import pytest
 import torch
 from torch import Tensor, distributed, nn
 
-from dtsweep.contract.regression import (
-    LEARNING_RATE,
-    MOMENTUM,
-    STEPS,
-    Regression,
-    job_of,
-    model_of,
-    point_of,
-    weights,
-)
 from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.point import Point
@@ -40,6 +30,16 @@ from dtsweep.sync.shared_memory import (
     room_for,
     shared_views,
     update_counts,
+)
+from tests.contract.regression import (
+    LEARNING_RATE,
+    MOMENTUM,
+    STEPS,
+    Regression,
+    job_of,
+    model_of,
+    point_of,
+    weights,
 )
 from tests.ranks import PRELOADED, free_ports, join, leave
 

@@ -18,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 
-from dtsweep.contract.regression import Regression, job_of, model_of
 from dtsweep.measure.clock import CpuClock
 from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.point import Point
 from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import load_mode
 from dtsweep.sync.passes import batches_of_steps, make_optimizer
+from tests.contract.regression import Regression, job_of, model_of
 from tests.ranks import spawn
 
 WORLDS = (2, 4)

@@ -1,7 +1,7 @@
 """The contract of a sync mode, held by each entry of `MODES` on processes without Ray.
 
-One spawn per number of workers trains every mode in every case (`dtsweep.contract.training`); each
-promise of `dtsweep.contract.promises` is a test of each mode. Models are in float64, so that "the
+One spawn per number of workers trains every mode in every case (`tests.contract.training`); each
+promise of `tests.contract.promises` is a test of each mode. Models are in float64, so that "the
 same" means 1e-9. What a mode promises follows from its declaration: a new one is held to it by its
 entry alone.
 """
@@ -19,7 +19,12 @@ import pytest
 import torch
 from torch import distributed
 
-from dtsweep.contract.promises import (
+from dtsweep.sweep.mode_info import SEMANTICS, Grid, ModeInfo
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import Point
+from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.passes import batches_of_steps, make_optimizer
+from tests.contract.promises import (
     FARTHEST,
     PROMISES,
     WORLDS,
@@ -29,7 +34,7 @@ from dtsweep.contract.promises import (
     it_refuses_an_exchange_alone_that_it_does_not_declare,
     it_refuses_to_leave_out_what_it_does_not_declare,
 )
-from dtsweep.contract.regression import (
+from tests.contract.regression import (
     CPU,
     PERIOD,
     STEPS,
@@ -42,12 +47,7 @@ from dtsweep.contract.regression import (
     same,
     weights,
 )
-from dtsweep.contract.training import RUNS, OfRank, outcomes_in, train_all
-from dtsweep.sweep.mode_info import SEMANTICS, Grid, ModeInfo
-from dtsweep.sweep.modes import MODES
-from dtsweep.sweep.point import Point
-from dtsweep.sync.mode import Job, load_mode
-from dtsweep.sync.passes import batches_of_steps, make_optimizer
+from tests.contract.training import RUNS, OfRank, outcomes_in, train_all
 from tests.ranks import spawn
 
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]

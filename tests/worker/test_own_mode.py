@@ -21,7 +21,6 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from dtsweep import Measure, OwnMode, Sweep, SweepError
-from dtsweep.contract.regression import job_of
 from dtsweep.measure.clock import CpuClock
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import step_columns, trial_row, with_warmup_marked
@@ -33,6 +32,7 @@ from dtsweep.sync.mode import Job
 from dtsweep.sync.own import Own
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank
+from tests.contract.regression import job_of
 from tests.ranks import free_ports, join, leave, spawn
 
 RANKS = 4

@@ -17,7 +17,12 @@ from torch import distributed
 from torch.multiprocessing.spawn import start_processes
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from dtsweep.contract.regression import (
+from dtsweep.measure.clock import CpuClock, Times
+from dtsweep.sweep.modes import mode_of
+from dtsweep.sync.groups import forget_groups, messages, position
+from dtsweep.sync.mode import Loss, SyncMode, load_mode
+from dtsweep.sync.passes import batches_of_steps, make_optimizer
+from tests.contract.regression import (
     PERIOD,
     STEPS,
     Weights,
@@ -26,11 +31,6 @@ from dtsweep.contract.regression import (
     point_of,
     weights,
 )
-from dtsweep.measure.clock import CpuClock, Times
-from dtsweep.sweep.modes import mode_of
-from dtsweep.sync.groups import forget_groups, messages, position
-from dtsweep.sync.mode import Loss, SyncMode, load_mode
-from dtsweep.sync.passes import batches_of_steps, make_optimizer
 
 RUNS: Mapping[str, Sequence[int]] = {
     "plain": (STEPS,),

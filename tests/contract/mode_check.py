@@ -12,12 +12,12 @@ from typing import Any
 
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
-from dtsweep.contract.promises import PROMISES, WORLDS, Trained
-from dtsweep.contract.training import OfRank, train_in_processes
 from dtsweep.errors import SweepError
 from dtsweep.provenance.installed import entry_of
 from dtsweep.sweep.modes import MODES, mode_of
 from dtsweep.text import count_of
+from tests.contract.promises import PROMISES, WORLDS, Trained
+from tests.contract.training import OfRank, train_in_processes
 
 LOADED = """\
 import sys

@@ -12,7 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dtsweep.contract.regression import (
+from dtsweep.measure.clock import CpuClock
+from dtsweep.sweep.mode_info import ModeInfo
+from dtsweep.sweep.point import Point
+from dtsweep.sync.mode import load_mode
+from dtsweep.sync.passes import batches_of_steps
+from tests.contract.regression import (
     STEPS,
     Regression,
     distance,
@@ -24,12 +29,7 @@ from dtsweep.contract.regression import (
     same,
     weights,
 )
-from dtsweep.contract.training import RUNS, Alone, OfRank, Outcome, cases_of
-from dtsweep.measure.clock import CpuClock
-from dtsweep.sweep.mode_info import ModeInfo
-from dtsweep.sweep.point import Point
-from dtsweep.sync.mode import load_mode
-from dtsweep.sync.passes import batches_of_steps
+from tests.contract.training import RUNS, Alone, OfRank, Outcome, cases_of
 
 WORLDS = (1, 2, 4)
 """Numbers of workers."""

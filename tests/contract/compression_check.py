@@ -13,11 +13,11 @@ from torch import Tensor
 
 from dtsweep.compression.compression import Compression, Layout, compression_for
 from dtsweep.compression.exchange import mean_for, unmarked
-from dtsweep.contract.mode_check import broken, declaration_errors, raise_broken
-from dtsweep.contract.regression import CPU
-from dtsweep.contract.simulated import Simulated, on_ranks
 from dtsweep.sweep.compressions import COMPRESSIONS, CompressionInfo, compression_of
 from dtsweep.sweep.point import Point
+from tests.contract.mode_check import broken, declaration_errors, raise_broken
+from tests.contract.regression import CPU
+from tests.contract.simulated import Simulated, on_ranks
 
 LENGTHS = (0, 1, 2, 7, 8, 9, 255, 256, 257, 773)
 """Numbers of values, also around the sizes of blocks."""
