@@ -233,11 +233,7 @@ BY_MODE = {
 }
 """Where every exact mode has the gradient of one worker."""
 
-WRONG = {
-    **{f"{mode} by rank": in_mode(mode, workload=Net("by rank")) for mode in EXACT},
-    # What is registered on a parameter is not on its shards.
-    **{f"{mode} hook": in_mode(mode, workload=Net("hook")) for mode in EXACT if MODES[mode].shards},
-}
+WRONG = {f"{mode} by rank": in_mode(mode, workload=Net("by rank")) for mode in EXACT}
 """Where it has another one."""
 
 
