@@ -307,7 +307,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             charge=charge,
         )
         if ended.trial.is_canary and self._is_hopeless(result):
-            raise SweepError(f"{result.reason}; the other points would end so, and were not run")
+            raise SweepError(
+                f"{result.reason}; other points are likely to end the same way, and were not run"
+            )
         pruned = self._queue.prune(ended.trial, status, memory_facts(result.facts, result.results))
         skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
         self._recorder.store_unmeasured(skipped)

@@ -95,6 +95,8 @@ class Window:
         self._looks, self._looked_s = 0, 0.0
         self.steps = 0
         self.reason = ""
+        self.has_ended = False
+        """True if the loop had no more steps."""
 
     def __iter__(self) -> Iterator[int]:
         """Yield step after step; between two, decide whether there is another."""
@@ -154,12 +156,17 @@ class Window:
 
     def end(self) -> None:
         """End within a step, which does not count: there are no more of them."""
+        self.has_ended = True
+        self._stop_others("ended")
         self.reason = self._decided or "ended"
 
     def give_up(self) -> None:
         """Let the others stop at their next look: rank 0 takes no more steps."""
+        self._stop_others("gave_up")
+
+    def _stop_others(self, reason: str) -> None:
         if self._peers.store is not None and self._peers.rank == 0 and not self.reason:
-            self._peers.store.set(f"look/{self._looks + 1}", "gave_up")
+            self._peers.store.set(f"look/{self._looks + 1}", reason)
 
     def forget(self) -> None:
         """Delete this window's keys; rank 0 calls it when all ranks have left the window."""

@@ -27,7 +27,7 @@ _Key = tuple[int, int | None]
 """Loaders that count together: identity of the dataset, and samples of a batch."""
 
 _ASKED = "_dtsweep_asked"
-"""Attribute of a loader's iterator: samples of each batch that it has asked for, in order."""
+"""Attribute of a loader's iterator: indices of each batch that it has asked for, in order."""
 
 OWN_BATCHES = "the dataset makes batches of its own (batch_size=None)"
 NOT_BATCH_SIZE = "the dataset is iterable, and no dimension of a batch is its batch_size of {}"
@@ -145,7 +145,8 @@ class LoaderWatch:
         finally:
             self._inside.loader = False
             mark("data")
-        size = sizes.of(batch, iterator)
+        indices = sizes.asked_of(iterator)
+        size = sizes.of(batch, indices)
         # Without gradients it is a batch of an evaluation.
         if torch.is_grad_enabled():
             count = self._counts.setdefault(loader, LoaderCount())
@@ -153,6 +154,8 @@ class LoaderWatch:
             if size is None:
                 count.reason = sizes.reason
             if self._digest is not None:
+                # Other samples may be equal, as in a data set that is made of constants.
+                self._digest.update(repr(indices).encode())
                 self._digest.update(digest_of(batch))
         return batch
 
@@ -183,16 +186,16 @@ class _WatchedIterator:
 
 
 def _noting(next_index: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`_next_index` of a loader's iterator, which notes how many samples it asks for."""
+    """`_next_index` of a loader's iterator, which notes the samples that it asks for."""
 
     @functools.wraps(next_index)
     def noting(iterator: Any) -> Any:
         index = next_index(iterator)
-        size = None
+        asked = None
         # Without collation a sampler may give lists, too: those of a batch.
         if isinstance(index, list) or (iterator._auto_collation and isinstance(index, Sized)):
-            size = len(index)
-        vars(iterator).setdefault(_ASKED, deque()).append(size)
+            asked = index
+        vars(iterator).setdefault(_ASKED, deque()).append(asked)
         return index
 
     return noting
@@ -215,18 +218,26 @@ class _Sizes:
             return OWN_BATCHES
         return NOT_BATCH_SIZE.format(self._batch_size)
 
-    def of(self, batch: Any, iterator: Iterator[Any]) -> int | None:
-        """Samples of a batch: those that the loader asked for; None if nothing proves them."""
+    def asked_of(self, iterator: Iterator[Any]) -> Sized | None:
+        """Indices of the batch that a loader's iterator has just given; None if it has none."""
         asked = getattr(iterator, _ASKED, None)
-        size: int | None = None
-        if asked:
-            size = asked.popleft()
+        if not asked:
+            return None
+        indices: Sized | None = asked.popleft()
+        if self._is_iterable:
+            return None
+        return indices
+
+    def of(self, batch: Any, indices: Sized | None) -> int | None:
+        """Samples of a batch: those that the loader asked for; None if nothing proves them."""
         if self._is_dispatched:
             # It has cut batches of all ranks along their first dimension.
             return _dimensions(batch)[0]
         if self._is_iterable:
             return self._of_iterable(batch)
-        return size
+        if indices is None:
+            return None
+        return len(indices)
 
     def _of_iterable(self, batch: Any) -> int | None:
         """The dimension that is `batch_size`, or was in an earlier batch of this epoch."""

@@ -130,14 +130,18 @@ class AfterWindow:
             others = {"collectives": self.collectives, "batches": batches, **self._of_model()}
             verdict = group.decided({**sums.as_json(), **others}, judge)
             goes_on = verdict.pop("goes_on")
-            sizes = verdict.pop("ranks_per_model")
-        self.fields |= {**verdict, "model_parallel": sizes[group.rank]}
+        self.note_verdict(verdict)
+        if verdict["semantics"] == "exact" and hooks_of(self._forwards.wrapped()):
+            self.fields["semantics"] = "lossy"
+
+    def note_verdict(self, verdict: dict[str, Any]) -> None:
+        """Note what the ranks' updates and batches are, as `Judge` says it."""
+        sizes = verdict.pop("ranks_per_model")
+        self.fields |= {**verdict, "model_parallel": sizes[self.watched.group.rank]}
         if verdict["gradients_reason"] == OTHER_PARTS:
             self.fields |= {"samples_per_step": None, "samples_reason": OTHER_PARTS}
         if verdict["gradients_reason"] == SAME_BATCHES:
             self.flags.append("same_batches")
-        if verdict["semantics"] == "exact" and hooks_of(self._forwards.wrapped()):
-            self.fields["semantics"] = "lossy"
 
     def _of_model(self) -> dict[str, Any]:
         """Ranks that exchange gradients, and sums of the model if an optimizer has none of it."""

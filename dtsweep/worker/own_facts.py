@@ -170,8 +170,10 @@ def data_ranks(wrapped: Iterable[nn.Module]) -> list[int] | None:
             for group in parameter_groups(module):
                 ranks.update(group.mesh_info.mesh.mesh.flatten().tolist())
         else:
-            group_of_copies: Any = module.process_group
-            ranks.update(get_process_group_ranks(group_of_copies))
+            # FSDP1 has two groups where it shards within a node and copies between nodes.
+            groups: list[Any] = [module.process_group, getattr(module, "_inter_node_pg", None)]
+            for group in filter(None, groups):
+                ranks.update(get_process_group_ranks(group))
     return sorted(ranks) or None
 
 

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from dtsweep.errors import error_line
 from dtsweep.hardware.memory import peak_bytes, reserved_peak_bytes, restart_peak
-from dtsweep.measure.stopping import Rule
+from dtsweep.measure.stopping import LEAST_STEPS, Rule
 from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.own_loops import TOO_SHORT
@@ -34,17 +34,22 @@ from dtsweep.worker.no_steps import NoSteps, NoStepsError
 from dtsweep.worker.optimizer_steps import OptimizerSteps
 from dtsweep.worker.own_after import AfterWindow, Watched
 from dtsweep.worker.own_checks import Judge
-from dtsweep.worker.own_facts import hooks_of, learning_rate_of
+from dtsweep.worker.own_facts import data_ranks, hooks_of, learning_rate_of
 from dtsweep.worker.own_parts import TimedParts
 from dtsweep.worker.own_sums import StepSums, calls_since, collectives
 from dtsweep.worker.past_handlers import raise_past_handlers, tracing_kept
 from dtsweep.worker.rank import RankContext
 
-LEAST_STEPS = 5
-"""Timed steps by which a loop that has ended is measured; fewer with a smaller `min_steps`."""
-
-OTHERS_END_S = 15.0
+OTHERS_END_S = 120.0
 """A rank whose loop has ended waits so long for the other ranks' ends."""
+
+OVER_TIME = frozenset(
+    {
+        *("process_cpus", "host_cpu_share", "network_sent_bytes", "network_received_bytes"),
+        *("cpu_energy_j", "energy_j", "power_w"),
+    }
+)
+"""Columns of telemetry that are sums or means over a time."""
 
 ENDED = "the training loop ended soon after the window; give it more data or epochs"
 
@@ -177,8 +182,9 @@ class OwnLoop:
         except RuntimeError as error:  # of the store, whose time limit is over
             raise LoopTooShortError(
                 f"the training loop ended after {count_of(self._taken, 'optimizer step')} on rank "
-                f"{self._group.rank}, {TOO_SHORT}, and went on on other ranks; give all of them "
-                "as many batches"
+                f"{self._group.rank}, {TOO_SHORT}, and those of other ranks did not end within "
+                f"{OTHERS_END_S:.0f} s; give all ranks as many batches, and do little after the "
+                "last step"
             ) from error
         self._judge_first_step()
 
@@ -193,7 +199,16 @@ class OwnLoop:
         if self._group.workers > 1:
             self._steps.on_begin = self._steps.on_end = None
             self._first_batches = self._loaders.digest()
-            models = [o for o in gc.get_objects() if type(o) is DistributedDataParallel]
+            groups = self._optimizer.param_groups
+            trained = {id(p) for group in groups for p in group["params"]}
+            # Others may be left of earlier loops.
+            models = [
+                model
+                for model in gc.get_objects()
+                if type(model) is DistributedDataParallel
+                and any(id(p) in trained for p in model.parameters())
+            ]
+            self._data_ranks = data_ranks(models)
             self._has_hooks = bool(hooks_of(models))
 
     def _judge_first_step(self) -> None:
@@ -205,12 +220,15 @@ class OwnLoop:
             **self._first_sums.as_json(),
             "collectives": self._after.collectives,
             "batches": self._first_batches,
+            "data_ranks": self._data_ranks,
+            "model": None,
         }
         verdict = self._group.decided(sent, Judge(may_go_on=False))
         del verdict["goes_on"]
-        # Of other updates one step doesn't say what they are.
-        if verdict["semantics"] == "exact" and not self._has_hooks:
-            self._after.fields |= verdict
+        if verdict["semantics"] != "exact" or self._has_hooks:
+            # Of other updates one step doesn't say what they are.
+            verdict = {"ranks_per_model": verdict["ranks_per_model"], "gradients_reason": ENDED}
+        self._after.note_verdict(verdict)
 
     def _give_up(self, reason: str) -> None:
         """End what follows the window, here and on other ranks."""
@@ -268,9 +286,10 @@ class OwnLoop:
             calls = calls_since(calls)
             seen = self._context.telemetry.stop()
             counts, skipped = self._loaders.counts(), self._skipped
-        if window.reason == "ended":
+        if window.has_ended:
             # What the loop did after its last step is not a part of any.
             window_s = float(self._parts.last("window").times["step_s"].sum())
+            seen |= dict.fromkeys(OVER_TIME & seen.keys())
         device = self._context.device
         peak, reserved_peak = peak_bytes(device), reserved_peak_bytes(device)
         # All ranks have left the window.

@@ -23,13 +23,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 from dtsweep import Measure, Point, Sweep, workloads
+from dtsweep.measure.stopping import LEAST_STEPS
 from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker import no_steps
 from dtsweep.worker.loader_watch import LoaderWatch
 from dtsweep.worker.no_steps import FEW_PASSES, NoStepsError
-from dtsweep.worker.own_loop import ENDED, LEAST_STEPS, LoopTooShortError, OwnLoop
+from dtsweep.worker.own_loop import ENDED, LoopTooShortError, OwnLoop
 from dtsweep.worker.rank import become_rank
 from dtsweep.worker.script import run_script
 from dtsweep.worker.world import without_group
