@@ -387,7 +387,7 @@ def test_workers_that_exchange_nothing_are_named_with_a_remedy_and_not_offered()
         "was called. Start the process group in the script, and wrap the model "
         "(docs/own-loops.md). They are not recommended."
     )
-    assert second.startswith("Take ddp workers=1:")
+    assert second.startswith("Take ddp workers=1 micro_batch=4 accumulation=1:")
     (found,) = recommended(*points)
     assert found.alternatives.empty
 
@@ -398,7 +398,7 @@ def test_samples_that_all_workers_load_are_counted_twice_and_not_recommended() -
     text = said(launches("a", 100, workers=1), same)
     assert text.startswith(
         "Same samples: each step of ddp workers=2 has fewer samples than are counted: "
-        f"{reason}. Not recommended.\nTake ddp workers=1: "
+        f"{reason}. Not recommended.\nTake ddp workers=1 micro_batch=4 accumulation=1: "
     )
     assert "Left out: 1 point whose numbers can't be trusted." in text
     assert "times the samples/s" not in text
