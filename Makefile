@@ -14,8 +14,10 @@ endif
 
 # What kills, freezes and takes away real processes and nodes: slow, and of interest where those are handled.
 FAULTS = $(patsubst %,tests/driver/test_%.py,autoscaled_sweeps autoscaler cluster_gone driver_killed hosts kills struck)
-FAULTS_0 = $(patsubst %,tests/driver/test_%.py,autoscaled_sweeps cluster_gone hosts)
-FAULTS_RUN = $(if $(filter 0,$(HALF)),$(FAULTS_0),$(if $(filter 1,$(HALF)),$(filter-out $(FAULTS_0),$(FAULTS)),$(FAULTS)))
+FAULTS_0 = $(patsubst %,tests/driver/test_%.py,autoscaled_sweeps hosts)
+FAULTS_1 = $(patsubst %,tests/driver/test_%.py,autoscaler struck)
+FAULTS_2 = $(filter-out $(FAULTS_0) $(FAULTS_1),$(FAULTS))
+FAULTS_RUN = $(if $(THIRD),$(FAULTS_$(THIRD)),$(FAULTS))
 
 # Python of the targets for GPUs; another one brings its own torch, built for the driver's CUDA, and the other packages.
 PYTHON_GPU ?= .venv/bin/python
@@ -57,7 +59,7 @@ test-fast: setup ## Run the tests that start no Ray, on two cores
 test-ray: setup ## Run the tests that start a private Ray, one after the other
 	.venv/bin/python -m pytest -m ray --durations=10 $(addprefix --ignore=,$(FAULTS))
 
-test-faults: setup ## Run the tests that kill, freeze and take away processes and nodes of real Rays; HALF=0 or 1 runs every other file
+test-faults: setup ## Run the tests that kill, freeze and take away processes and nodes of real Rays; THIRD=0, 1 or 2 runs a part of them
 	.venv/bin/python -m pytest -m ray --durations=10 $(FAULTS_RUN)
 
 # Packages of another Python are its own affair.
