@@ -29,6 +29,11 @@ LINKED = frozenset({".git", ".hg", ".svn", ".tox", ".nox", "node_modules"})
 LEFT_OUT = frozenset({"__pycache__"})
 
 
+def root_of_trials() -> Path:
+    """Folder of the folders of all trials of this user on this node."""
+    return Path(tempfile.gettempdir()).resolve() / f"dtsweep-scripts-{os.getuid()}"
+
+
 @dataclass(kw_only=True)
 class Layout:
     """Entries of a folder of the user's, by how each comes into the folder of a trial."""
@@ -94,7 +99,7 @@ def own_folder(
     Raises:
         SweepError: the root is a link, or somebody else's.
     """
-    root = root or Path(tempfile.gettempdir()) / f"dtsweep-scripts-{os.getuid()}"
+    root = root or root_of_trials()
     make_private(root)
     own = root.resolve() / name
     start = start.resolve()
@@ -162,7 +167,10 @@ def _remove_if_free(folder: Path) -> None:
 
 
 def layout(start: Path) -> Layout:
-    """Say which entries of a folder are copied for each trial, and which are linked."""
+    """Say which entries of a folder are copied for each trial, and which are linked.
+
+    Other file systems, such as `/proc` where a container starts in `/`, are links.
+    """
     found = Layout()
     files: list[tuple[int, Path]] = []
     waiting, count = deque([start]), 0
@@ -178,9 +186,10 @@ def layout(start: Path) -> Layout:
             found.folders.append(folder)
         count += len(entries)
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name not in LEFT_OUT:
-                    waiting.append(Path(entry.path))
+            if entry.name in LEFT_OUT or Path(entry.path) == root_of_trials():
+                continue
+            if entry.is_dir(follow_symlinks=False) and not os.path.ismount(entry.path):
+                waiting.append(Path(entry.path))
             elif entry.is_file(follow_symlinks=False):
                 files.append((_size_of(entry), Path(entry.path)))
             else:

@@ -170,6 +170,16 @@ def test_a_folder_of_many_files_is_a_link_until_a_file_is_made_in_it(
     assert tree(start) == users
 
 
+def test_neither_special_files_nor_other_file_systems_are_copied(
+    start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(start / "pipe")
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "out")
+    found = script_folder.layout(start)
+    assert {start / "pipe", start / "out"} <= {*found.linked}
+    assert start / "data" in found.folders
+
+
 def test_a_link_between_files_leads_to_the_copy(start: Path, tmp_path: Path) -> None:
     (start / "latest").symlink_to("out/old.pt")
     (start / "far").symlink_to(tmp_path / "data")
