@@ -74,6 +74,8 @@ class Guard:
             return
         whole = Path.cwd() / os.fsdecode(path)
         while (link := self._link_on(whole, is_file=is_file)) is not None:
+            if is_special(link):
+                return
             self._replace(link, keeps=keeps)
 
     def _link_on(self, path: Path, *, is_file: bool) -> Path | None:
@@ -113,16 +115,17 @@ class Guard:
             target = Path(os.path.realpath(link))
             if target.is_dir():
                 self._replace_folder(link, target)
-            elif keeps and target.exists():
-                self._replace_file(link, target)
+            elif target.exists():
+                self._replace_file(link, target, keeps=keeps)
             else:
                 link.unlink()
         finally:
             os.close(lock)
 
-    def _replace_file(self, link: Path, target: Path) -> None:
-        size = target.stat().st_size
-        if size > shutil.disk_usage(self._root).free // 2:
+    def _replace_file(self, link: Path, target: Path, *, keeps: bool) -> None:
+        info = target.stat()
+        size = info.st_size
+        if keeps and size > shutil.disk_usage(self._root).free // 2:
             raise OSError(
                 errno.ENOSPC,
                 f"the script writes to {link.name}, which is only linked, and its "
@@ -130,7 +133,11 @@ class Guard:
                 "disk, or write elsewhere",
             )
         copy = self._root / f"copy-{os.getpid()}-{threading.get_ident()}"
-        copy_file(target, copy)
+        if keeps:
+            copy_file(target, copy)
+        else:
+            copy.touch()
+            copy.chmod((info.st_mode & 0o777) | 0o600)
         copy.replace(link)
 
     def _replace_folder(self, link: Path, target: Path) -> None:
@@ -146,6 +153,11 @@ class Guard:
                 (folder / entry.name).symlink_to(entry.path)
         link.unlink()
         folder.rename(link)
+
+
+def is_special(path: Path) -> bool:
+    """True for a pipe, a device or a socket: it has no content that a copy could have."""
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def copy_file(source: Path, copy: Path) -> None:

@@ -96,6 +96,7 @@ WAYS: dict[str, Write] = {
     "open": lambda: Path("out/old.pt").write_text("new"),
     "append": lambda: _append("out/old.pt"),
     "descriptor": lambda: os.write(os.open("out/old.pt", os.O_RDWR), b"new"),
+    "emptied": lambda: os.close(os.open("out/old.pt", os.O_WRONLY | os.O_TRUNC)),
     "replace": _replace,
     "move": _move,
     "mmap": _map,
@@ -168,6 +169,15 @@ def test_a_folder_of_many_files_is_a_link_until_a_file_is_made_in_it(
         assert note.startswith("too large to be copied for each trial: data; ")
         assert Path("data/train/0.txt").read_text() == "data/train/0.txt"
     assert tree(start) == users
+
+
+def test_a_linked_pipe_stays_the_users(start: Path, tmp_path: Path) -> None:
+    os.mkfifo(start / "pipe")
+    with own_folder("one", start=start, root=tmp_path / "root"), Path("pipe").open("r+b", 0) as own:
+        own.write(b"new")
+        with (start / "pipe").open("rb", 0) as users:
+            assert users.read(3) == b"new"
+    assert (start / "pipe").is_fifo()
 
 
 def test_neither_special_files_nor_other_file_systems_are_copied(
