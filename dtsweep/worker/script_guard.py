@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import functools
+import importlib
 import os
 import shutil
-import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 FICLONE = 0x40049409
@@ -27,29 +28,43 @@ MOST_LINKS = 100_000
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 
-EVENTS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "os.rename": ((), (0, 1)),
-    "os.link": ((0,), (1,)),
-    "os.symlink": ((), (1,)),
-    "os.remove": ((), (0,)),
-    "os.rmdir": ((), (0,)),
-    "os.mkdir": ((), (0,)),
-    "os.truncate": ((0,), ()),
-    "os.chmod": ((0,), ()),
-    "os.chown": ((0,), ()),
-    "os.utime": ((0,), ()),
-    "os.setxattr": ((0,), ()),
-    "os.removexattr": ((0,), ()),
-    "os.chdir": ((0,), ()),
-    "shutil.rmtree": ((0,), ()),
-    "sqlite3.connect": ((0,), ()),
+_FILE, _ENTRY = True, False
+"""A function changes the file at a path, or the folder in which the path lies."""
+
+WRITERS: Mapping[tuple[str, str], Mapping[tuple[int, str], bool]] = {
+    ("builtins", "open"): {(0, "file"): _FILE},
+    ("io", "open"): {(0, "file"): _FILE},
+    ("os", "open"): {(0, "path"): _FILE},
+    ("os", "rename"): {(0, "src"): _ENTRY, (1, "dst"): _ENTRY},
+    ("os", "replace"): {(0, "src"): _ENTRY, (1, "dst"): _ENTRY},
+    ("os", "link"): {(0, "src"): _FILE, (1, "dst"): _ENTRY},
+    ("os", "symlink"): {(1, "dst"): _ENTRY},
+    ("os", "remove"): {(0, "path"): _ENTRY},
+    ("os", "unlink"): {(0, "path"): _ENTRY},
+    ("os", "rmdir"): {(0, "path"): _ENTRY},
+    ("os", "mkdir"): {(0, "path"): _ENTRY},
+    ("os", "mkfifo"): {(0, "path"): _ENTRY},
+    ("os", "truncate"): {(0, "path"): _FILE},
+    ("os", "chmod"): {(0, "path"): _FILE},
+    ("os", "chown"): {(0, "path"): _FILE},
+    ("os", "utime"): {(0, "path"): _FILE},
+    ("os", "setxattr"): {(0, "path"): _FILE},
+    ("os", "removexattr"): {(0, "path"): _FILE},
+    ("os", "chdir"): {(0, "path"): _FILE},
+    ("shutil", "rmtree"): {(0, "path"): _FILE},
+    ("sqlite3", "connect"): {(0, "database"): _FILE},
+    ("sqlite3.dbapi2", "connect"): {(0, "database"): _FILE},
+    ("torch", "save"): {(1, "f"): _FILE},
+    ("torch.serialization", "save"): {(1, "f"): _FILE},
+    ("torch.jit", "save"): {(1, "f"): _FILE},
 }
-"""Audit events: positions of paths whose file is changed, and of those whose folder is."""
+"""Functions of Python's that change files: positions and names of their paths."""
+
+SETS_OF_FUNCTIONS = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks)
+"""Where Python looks up what a function of `os` can."""
 
 _guards: list[Guard] = []
-"""Guards of this process that are in use: a hook can't be removed."""
-
-_is_copying = threading.local()
+"""Guards of this process that are in use."""
 
 
 class Guard:
@@ -59,21 +74,18 @@ class Guard:
         """Guard a folder and all below it."""
         self._root = root
 
-    def make_own(self, path: Any, *, is_file: bool = True, keeps: bool = True) -> None:
+    def make_own(self, path: Path, *, is_file: bool = True, keeps: bool = True) -> None:
         """Make what lies at a path of the folder the trial's own.
 
         Args:
-            path: of any kind; paths outside of the folder are left alone.
+            path: absolute; paths outside of the folder are left alone.
             is_file: False if only the folder in which it lies is changed.
             keeps: False if the content of the file is dropped.
 
         Raises:
             OSError: there is no room for a copy.
         """
-        if isinstance(path, int):
-            return
-        whole = Path.cwd() / os.fsdecode(path)
-        while (link := self._link_on(whole, is_file=is_file)) is not None:
+        while (link := self._link_on(path, is_file=is_file)) is not None:
             if is_special(link):
                 return
             self._replace(link, keeps=keeps)
@@ -175,61 +187,76 @@ def copy_file(source: Path, copy: Path) -> None:
 @contextmanager
 def guarded(root: Path) -> Iterator[Guard]:
     """Guard the links of a folder in this context, in this process and those that it forks."""
-    import torch  # a driver needs none
-
     guard = Guard(root)
-    _add_hook()
-    # Its writer is in C++ and raises no event.
-    save = torch.save
-    torch.save = _saving(guard, save)
+    writers = _writers()
+    before = {(module, name): getattr(module, name) for module, name in writers}
     _guards.append(guard)
+    for (module, name), writer in writers.items():
+        setattr(module, name, writer)
     try:
         yield guard
     finally:
         _guards.remove(guard)
-        torch.save = save
-
-
-def _saving(guard: Guard, save: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.save`, which makes its file the trial's own before."""
-
-    @functools.wraps(save)
-    def saving(obj: object, f: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(f, (str, os.PathLike)):
-            guard.make_own(f, keeps=False)
-        return save(obj, f, *args, **kwargs)
-
-    return saving
+        for (module, name), function in before.items():
+            setattr(module, name, function)
 
 
 @functools.cache
-def _add_hook() -> None:
-    """Have events of this process seen, from the first call on."""
-    sys.addaudithook(_on_event)
+def _writers() -> Mapping[tuple[ModuleType, str], Writer]:
+    """The functions in place of Python's; a library may keep one, so they are made once."""
+    writers = {}
+    for (module_name, name), paths in WRITERS.items():
+        module = importlib.import_module(module_name)
+        function = getattr(module, name)
+        writers[module, name] = writer = Writer(function, paths)
+        for functions in SETS_OF_FUNCTIONS:
+            if function in functions:
+                functions.add(writer)
+    return writers
 
 
-def _on_event(event: str, args: tuple[Any, ...]) -> None:  # a callback, also of every `id()`
-    """Make own what an event of Python is about to change."""
-    if not _guards or (event != "open" and event not in EVENTS):
-        return
-    if getattr(_is_copying, "now", False):
-        return
-    if event == "open" and not (isinstance(args[2], int) and args[2] & WRITES):
-        return
-    _is_copying.now = True
-    try:
-        for guard in _guards:
-            _make_own(guard, event, args)
-    finally:
-        _is_copying.now = False
+class Writer:  # no function: as an attribute of a class that would become a method
+    """A function that changes files, which are made the trial's own before."""
+
+    def __init__(self, function: Callable[..., Any], paths: Mapping[tuple[int, str], bool]) -> None:
+        """Take the paths of a function by their positions and names."""
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._paths = paths
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, as it would be called without a guard."""
+        if _guards:
+            self._prepare(args, kwargs)
+        return self._function(*args, **kwargs)
+
+    def _prepare(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        name = self._function.__name__
+        keeps = name != "save"
+        if name == "open":
+            how = args[1] if len(args) > 1 else kwargs.get("mode", kwargs.get("flags", "r"))
+            writes, keeps = _use_of(how)
+            if not writes:
+                return
+        for (position, word), is_file in self._paths.items():
+            path = args[position] if len(args) > position else kwargs.get(word)
+            if not isinstance(path, (str, bytes, os.PathLike)):
+                continue
+            folder = kwargs.get("dir_fd", kwargs.get(f"{word}_dir_fd"))
+            for guard in _guards:
+                guard.make_own(_whole(path, folder), is_file=is_file, keeps=keeps)
 
 
-def _make_own(guard: Guard, event: str, args: tuple[Any, ...]) -> None:
-    if event == "open":
-        guard.make_own(args[0], keeps=not args[2] & os.O_TRUNC)
-        return
-    files, entries = EVENTS[event]
-    for index in files:
-        guard.make_own(args[index])
-    for index in entries:
-        guard.make_own(args[index], is_file=False)
+def _use_of(how: Any) -> tuple[bool, bool]:
+    """Say whether a mode or flags of `open` write, and whether they keep the content."""
+    if isinstance(how, int):
+        return bool(how & WRITES), not how & os.O_TRUNC
+    return not set("wax+").isdisjoint(str(how)), "w" not in str(how)
+
+
+def _whole(path: str | bytes | os.PathLike[Any], folder: int | None) -> Path:
+    """An absolute path, from an open folder or the working directory."""
+    if folder is not None:
+        return Path(f"/proc/self/fd/{folder}").resolve() / os.fsdecode(path)
+    found = Path(os.fsdecode(path))
+    return found if found.is_absolute() else Path.cwd() / found

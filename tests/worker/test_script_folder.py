@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,6 +93,24 @@ def _above() -> None:
     _append("1.txt")
 
 
+def _by_folder() -> None:
+    folder = os.open("out", os.O_RDONLY)
+    os.close(os.open("old.pt", os.O_WRONLY | os.O_TRUNC, dir_fd=folder))
+    os.close(folder)
+
+
+def _kept_name(path: str, size: int) -> None:
+    from os import truncate  # as a script does
+
+    truncate(path, size)
+
+
+def _temporary() -> None:
+    with tempfile.NamedTemporaryFile(dir="out", delete=False) as file:
+        file.write(b"new")
+    Path(file.name).replace("out/old.pt")
+
+
 WAYS: dict[str, Write] = {
     "open": lambda: Path("out/old.pt").write_text("new"),
     "append": lambda: _append("out/old.pt"),
@@ -107,6 +126,12 @@ WAYS: dict[str, Write] = {
     "times": lambda: os.utime("out/old.pt", (1, 1)),
     "permissions": lambda: Path("out/old.pt").chmod(0o700),
     "removal": lambda: shutil.rmtree("out"),
+    "folder": _by_folder,
+    "script module": lambda: torch.jit.save(torch.jit.script(torch.nn.ReLU()), "out/old.pt"),
+    "keywords": lambda: os.replace(src="config.yaml", dst="out/old.pt"),  # noqa: PTH105  # by keywords
+    "kept name": lambda: _kept_name("out/old.pt", 1),
+    "database module": lambda: sqlite3.dbapi2.connect("out/old.db").execute("DROP TABLE steps"),
+    "temporary": _temporary,
     "hidden": lambda: Path(".git/index").write_text("new"),
     "above": _above,
 }
@@ -115,6 +140,7 @@ WAYS: dict[str, Write] = {
 
 @pytest.mark.parametrize("most_bytes", [2**20, 0], ids=["copies", "links"])
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_nothing_of_the_users_changes(
     way: str, most_bytes: int, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +195,15 @@ def test_a_folder_of_many_files_is_a_link_until_a_file_is_made_in_it(
         assert note.startswith("too large to be copied for each trial: data; ")
         assert Path("data/train/0.txt").read_text() == "data/train/0.txt"
     assert tree(start) == users
+
+
+def test_functions_of_python_are_given_back(start: Path, tmp_path: Path) -> None:
+    functions = (open, os.open, os.replace, shutil.rmtree, torch.save)
+    with own_folder("one", start=start, root=tmp_path / "root"):
+        assert os.open is not functions[1]
+        with own_folder("two", start=start, root=tmp_path / "root"):
+            Path("out/old.pt").write_text("new")
+    assert (open, os.open, os.replace, shutil.rmtree, torch.save) == functions
 
 
 def test_a_linked_pipe_stays_the_users(start: Path, tmp_path: Path) -> None:
