@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import functools
 import importlib
 import os
 import shutil
+import stat
+import sys
 import tempfile
 import threading
+import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from dtsweep.errors import in_user_code, is_own_code
 
 FICLONE = 0x40049409
 """Request of Linux that makes two files share their blocks until one of them is written."""
@@ -60,6 +66,10 @@ WRITERS: Mapping[tuple[str, str], Mapping[tuple[int, str], bool]] = {
 }
 """Functions of Python's that change files: positions and names of their paths."""
 
+SPARED = (Path("/dev"), Path("/proc"), Path("/sys"))
+SPARED_NAMES = frozenset({"__pycache__", "site-packages", "dist-packages"})
+"""Places that are not reported."""
+
 SETS_OF_FUNCTIONS = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks)
 """Where Python looks up what a function of `os` can."""
 
@@ -70,9 +80,25 @@ _guards: list[Guard] = []
 class Guard:
     """Replaces links of a folder that lead out of it by copies, just before they are written."""
 
-    def __init__(self, root: Path) -> None:
-        """Guard a folder and all below it."""
+    def __init__(self, root: Path, *, watched: Iterable[Path] = ()) -> None:
+        """Guard a folder and all below it; report changes of watched files elsewhere."""
         self._root = root
+        self._states = {str(path): _state_of(path) for path in watched}
+
+    @property
+    def changes(self) -> list[str]:
+        """Files outside of the folder that were watched or written, and have changed since."""
+        states = self._states.items()
+        return sorted(path for path, state in states if _state_of(Path(path)) != state)
+
+    def note(self, path: Path) -> None:
+        """Watch a file outside of the folder, just before code of the user's writes it."""
+        real = Path(os.path.realpath(path.parent), path.name)
+        spared = (self._root, Path(tempfile.gettempdir()).resolve(), *SPARED)
+        if any(real.is_relative_to(folder) for folder in spared):
+            return
+        if SPARED_NAMES.isdisjoint(real.parts) and _is_written_by_user():
+            self._states.setdefault(str(real), _state_of(real))
 
     def make_own(self, path: Path, *, is_file: bool = True, keeps: bool = True) -> None:
         """Make what lies at a path of the folder the trial's own.
@@ -167,6 +193,26 @@ class Guard:
         folder.rename(link)
 
 
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    """Time, size and number of a file; None without one."""
+    with contextlib.suppress(OSError):
+        info = path.stat()
+        if not stat.S_ISDIR(info.st_mode):
+            return info.st_mtime_ns, info.st_size, info.st_ino
+    return None
+
+
+def _is_written_by_user() -> bool:
+    """True if code of the user's called the function that writes; dtsweep and Ray write, too."""
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        if file != __file__ and is_own_code(file):
+            return False
+        if in_user_code(file):
+            return True
+    return False
+
+
 def is_special(path: Path) -> bool:
     """True for a pipe, a device or a socket: it has no content that a copy could have."""
     return path.exists() and not (path.is_file() or path.is_dir())
@@ -185,9 +231,9 @@ def copy_file(source: Path, copy: Path) -> None:
 
 
 @contextmanager
-def guarded(root: Path) -> Iterator[Guard]:
+def guarded(root: Path, *, watched: Iterable[Path] = ()) -> Iterator[Guard]:
     """Guard the links of a folder in this context, in this process and those that it forks."""
-    guard = Guard(root)
+    guard = Guard(root, watched=watched)
     writers = _writers()
     before = {(module, name): getattr(module, name) for module, name in writers}
     _guards.append(guard)
@@ -244,7 +290,16 @@ class Writer:  # no function: as an attribute of a class that would become a met
                 continue
             folder = kwargs.get("dir_fd", kwargs.get(f"{word}_dir_fd"))
             for guard in _guards:
-                guard.make_own(_whole(path, folder), is_file=is_file, keeps=keeps)
+                self._guard(guard, _whole(path, folder), is_file=is_file, keeps=keeps)
+
+    def _guard(self, guard: Guard, path: Path, *, is_file: bool, keeps: bool) -> None:
+        if self._function.__name__ == "chdir":
+            # Nothing is written yet, so a folder may be too large for its links.
+            with contextlib.suppress(OSError):
+                guard.make_own(path)
+            return
+        guard.make_own(path, is_file=is_file, keeps=keeps)
+        guard.note(path)
 
 
 def _use_of(how: Any) -> tuple[bool, bool]:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from dtsweep.worker import script_folder
+from dtsweep.worker import script_folder, script_guard
 from dtsweep.worker.script_folder import notes_for, own_folder
 
 Write = Callable[[], object]
@@ -31,7 +31,14 @@ def tree(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def start(tmp_path: Path) -> Path:
     project = tmp_path / "project"
-    for name in ("config.yaml", "data/train/0.txt", ".git/HEAD", "out/old.pt", "../data/1.txt"):
+    for name in (
+        "config.yaml",
+        "data/train/0.txt",
+        ".git/HEAD",
+        ".env",
+        "out/old.pt",
+        "../data/1.txt",
+    ):
         file = project / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name)
@@ -133,6 +140,7 @@ WAYS: dict[str, Write] = {
     "database module": lambda: sqlite3.dbapi2.connect("out/old.db").execute("DROP TABLE steps"),
     "temporary": _temporary,
     "hidden": lambda: Path(".git/index").write_text("new"),
+    "hidden file": lambda: Path(".env").write_text("new"),
     "above": _above,
 }
 """Ways in which Python changes a file of the user's that a script finds by a relative path."""
@@ -152,7 +160,7 @@ def test_nothing_of_the_users_changes(
         WAYS[way]()
         changed = before != tree(folder.path)
     assert folder.changes == []
-    assert changed or way in ("times", "permissions", "hidden", "above")
+    assert changed or way in ("times", "permissions", "above") or way.startswith("hidden")
     assert tree(tmp_path) == {**users, "root/lock": b""}
     for path, state in states.items():
         now = path.stat()
@@ -161,22 +169,39 @@ def test_nothing_of_the_users_changes(
             assert now.st_mtime_ns == state.st_mtime_ns, path
 
 
-def test_a_subprocess_writes_to_the_copy_and_an_absolute_path_is_reported(
-    start: Path, tmp_path: Path
+def test_files_elsewhere_that_the_script_changes_are_reported(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(start / "temporary"))
     other = tmp_path / "other.log"
     other.write_text("old")
     users = tree(start)
-    with own_folder(
-        "one", start=start, root=tmp_path / "root", arguments=[f"--log={other}"]
-    ) as folder:
+    root = tmp_path / "root"
+    with own_folder("one", start=start, root=root, arguments=[f"--log={other}"]) as folder:
         subprocess.run(["sh", "-c", "echo new >> out/old.pt"], check=True)
+        # As a shell that has the script's output go to a file of the project.
+        subprocess.run(
+            ["sh", "-c", f"echo new >> {start}/run.log; echo new >> {other}"], check=True
+        )
         (start / "config.yaml").write_text("new")
-        other.write_text("new")
+        (start / "temporary").mkdir()
+        (start / "temporary" / "own.txt").write_text("new")
+        Path("../data/1.txt").write_text("new")
     assert folder.changes == [str(other), str(start / "config.yaml")]
     (note,) = notes_for(start, [f"--log={other}"])
     assert note.startswith(f"arguments name absolute paths: {other}; ")
-    assert tree(start) == {**users, "config.yaml": b"new"}
+    new = {"run.log": b"new\n", "temporary/own.txt": b"new", "config.yaml": b"new"}
+    assert tree(start) == {**users, **new}
+    assert (tmp_path / "data" / "1.txt").read_text() == "../data/1.txt"
+
+
+def test_a_large_linked_folder_can_be_worked_in(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script_guard, "MOST_LINKS", 0)
+    with own_folder("one", start=start, root=tmp_path / "root"):
+        os.chdir("../data")
+        assert Path("1.txt").read_text() == "../data/1.txt"
 
 
 def test_a_folder_of_many_files_is_a_link_until_a_file_is_made_in_it(
