@@ -71,7 +71,7 @@ SPARED_NAMES = frozenset({"__pycache__", "site-packages", "dist-packages"})
 """Places that are not reported."""
 
 SETS_OF_FUNCTIONS = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks)
-"""Where Python looks up what a function of `os` can."""
+"""Functions of `os` by what they take; Python looks them up there."""
 
 _guards: list[Guard] = []
 """Guards of this process that are in use."""
