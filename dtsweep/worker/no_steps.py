@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gc
+import itertools
 import multiprocessing
 import sys
 import threading
@@ -13,16 +15,23 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
 from dtsweep.metrics.own_loops import NO_STEP
 from dtsweep.text import count_of
 from dtsweep.worker.past_handlers import raise_past_handlers
 
 FEW_PASSES = 200
-"""Backward passes without an optimizer step, more than any loop accumulates within `SOON_S`."""
+"""Backward passes without an optimizer step after which parameters are compared."""
 
 SOON_S = 60.0
-"""Seconds of training after which a loop without a step is ended."""
+"""Seconds of training after which they are compared; with those of half the time."""
+
+SPAWNED_S = 120.0
+"""Seconds that a script may wait for processes of its own."""
+
+MOST_ELEMENTS = 1_000_000
+"""Elements of parameters that are compared, at most."""
 
 LOOK_EVERY_S = 2.0
 
@@ -35,9 +44,9 @@ OWN_UPDATES = (
     "optimizer from it"
 )
 OWN_PROCESSES = (
-    f"{NO_STEP} {{seconds:.0f}} s: the script waits for {{processes}} that it has started by "
-    "torch.multiprocessing.spawn, and trains in them; let it train in its own process when "
-    "torchrun's variable RANK is set"
+    f"{NO_STEP} {{seconds:.0f}} s: the script has waited for {{processes}} that it has started by "
+    "torch.multiprocessing.spawn, and dtsweep measures steps of the script's own process; let it "
+    "train there when torchrun's variable RANK is set"
 )
 """Reasons, in words."""
 
@@ -68,6 +77,7 @@ class NoSteps:
         self._now = now
         self._passes = 0
         self._first_at = 0.0
+        self._parameters: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.reason: str | None = None
 
     @contextmanager
@@ -99,21 +109,29 @@ class NoSteps:
     def _counted(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(backward)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            if not self._steps():
+            # A backward inside another one belongs to it, as checkpointing has one for each layer.
+            if not self._steps() and torch._C._current_graph_task_id() == -1:
                 self.note_pass()
             return backward(*args, **kwargs)
 
         return counted
 
     def note_pass(self) -> None:
-        """Note a backward pass before the first step; end the loop where it is one too many."""
+        """Note a backward pass before the first step; end a loop that changes its parameters."""
         now = self._now()
         self._first_at = self._first_at or now
         self._passes += 1
         seconds = now - self._first_at
-        if self._passes > FEW_PASSES and seconds > SOON_S:
-            self.reason = OWN_UPDATES.format(passes=self._passes, seconds=seconds)
-            raise_past_handlers(LoopWithoutSteps())
+        if not self._parameters and seconds > SOON_S / 2:
+            self._parameters = [(found, found.detach().clone()) for found in _parameters()]
+        if self._passes <= FEW_PASSES or seconds <= SOON_S:
+            return
+        if all(torch.equal(found, before) for found, before in self._parameters):
+            # It accumulates, or its parameters are not plain tensors.
+            self._passes, self._first_at = 0, now
+            return
+        self.reason = OWN_UPDATES.format(passes=self._passes, seconds=seconds)
+        raise_past_handlers(LoopWithoutSteps())
 
     def _look_for_processes(self, thread_id: int, ended: threading.Event) -> None:
         """End the processes that the script waits for, if it does so for long."""
@@ -125,12 +143,24 @@ class NoSteps:
             waits_since = waits_since or self._now()
             children = multiprocessing.active_children()
             seconds = self._now() - waits_since
-            if seconds >= SOON_S and children:
+            if seconds >= SPAWNED_S and children:
                 processes = count_of(len(children), "process")
                 self.reason = OWN_PROCESSES.format(seconds=seconds, processes=processes)
                 for child in children:
                     child.terminate()
                 return
+
+
+def _parameters() -> list[torch.Tensor]:
+    """Small plain tensors of this process that are trained, the smallest first."""
+    found: list[torch.Tensor] = [
+        item
+        for item in gc.get_objects()
+        if type(item) in (torch.Tensor, nn.Parameter) and item.is_leaf and item.requires_grad
+    ]
+    found.sort(key=torch.Tensor.numel)
+    sizes = itertools.accumulate(item.numel() for item in found)
+    return [item for item, size in zip(found, sizes, strict=True) if size <= MOST_ELEMENTS]
 
 
 def _waits_for_ranks(thread_id: int) -> bool:

@@ -23,10 +23,15 @@ MOST_ENTRIES = 5000
 MOST_BYTES_OF_FILE, MOST_BYTES = 64 * 2**20, 256 * 2**20
 """Bytes of a file, and of all files, that are copied at most; larger files are links."""
 
-LINKED = frozenset({".git", ".hg", ".svn", ".tox", ".nox", "node_modules"})
-"""Folders of other tools, which are links."""
+LINKED = frozenset({"node_modules"})
+"""Folders of other tools, which are links, as everything hidden is."""
 
 LEFT_OUT = frozenset({"__pycache__"})
+
+
+def root_of_trials() -> Path:
+    """Folder of the folders of all trials of this user on this node."""
+    return Path(tempfile.gettempdir()).resolve() / f"dtsweep-scripts-{os.getuid()}"
 
 
 @dataclass(kw_only=True)
@@ -55,7 +60,7 @@ class ScriptFolder:
     """Folders of the trial, each with the user's folder that it is a copy of."""
 
     changes: list[str] = field(default_factory=list)
-    """Files of the user's that have changed in the meantime; known once the trial has ended."""
+    """Files of the user's that the trial has changed; known once it has ended."""
 
     def copy_of(self, path: Path) -> Path:
         """Place of a file of the user's in the trial's folder."""
@@ -94,7 +99,7 @@ def own_folder(
     Raises:
         SweepError: the root is a link, or somebody else's.
     """
-    root = root or Path(tempfile.gettempdir()) / f"dtsweep-scripts-{os.getuid()}"
+    root = root or root_of_trials()
     make_private(root)
     own = root.resolve() / name
     start = start.resolve()
@@ -102,7 +107,9 @@ def own_folder(
     if script is not None and not script.is_relative_to(start):
         places.append((own / "script" / (script.parent.name or "start"), script.parent))
     folder = ScriptFolder(path=places[0][0], places=places)
-    watched = [original for _, original in places] + absolute_files(arguments)
+    watched = absolute_files(arguments)
+    for _, original in places:
+        watched.extend(layout(original).large)
     before = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
     try:
         with _locked(root):
@@ -114,15 +121,13 @@ def own_folder(
                     _fill(copy, original)
             held = os.open(own, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(held, fcntl.LOCK_SH)
-        states = _states(watched) if is_first else {}
         os.chdir(folder.path)
         try:
-            with guarded(own):
+            with guarded(own, watched=watched if is_first else ()) as guard:
                 yield folder
         finally:
             os.fchdir(before)
-            if is_first:
-                folder.changes.extend(_changes(states, _states(watched)))
+            folder.changes.extend(guard.changes)
             with _locked(root):
                 fcntl.flock(held, fcntl.LOCK_UN)
                 os.close(held)
@@ -162,7 +167,10 @@ def _remove_if_free(folder: Path) -> None:
 
 
 def layout(start: Path) -> Layout:
-    """Say which entries of a folder are copied for each trial, and which are linked."""
+    """Say which entries of a folder are copied for each trial, and which are linked.
+
+    Hidden entries are links, and other file systems, such as `/proc` in a start folder `/`.
+    """
     found = Layout()
     files: list[tuple[int, Path]] = []
     waiting, count = deque([start]), 0
@@ -178,9 +186,12 @@ def layout(start: Path) -> Layout:
             found.folders.append(folder)
         count += len(entries)
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name not in LEFT_OUT:
-                    waiting.append(Path(entry.path))
+            if entry.name in LEFT_OUT or Path(entry.path) == root_of_trials():
+                continue
+            if entry.name.startswith("."):
+                found.linked.append(Path(entry.path))
+            elif entry.is_dir(follow_symlinks=False) and not os.path.ismount(entry.path):
+                waiting.append(Path(entry.path))
             elif entry.is_file(follow_symlinks=False):
                 files.append((_size_of(entry), Path(entry.path)))
             else:
@@ -202,7 +213,7 @@ def _share(files: Iterable[tuple[int, Path]], found: Layout) -> None:
 
 
 def _is_of_a_tool(folder: Path, entries: Sequence[os.DirEntry[str]]) -> bool:
-    """True for version control, a virtual environment, or results of dtsweep."""
+    """True for installed packages, a virtual environment, or results of dtsweep."""
     names = {entry.name for entry in entries}
     return folder.name in LINKED or "pyvenv.cfg" in names or {"lease", "trials"} <= names
 
@@ -273,23 +284,3 @@ def notes_for(start: Path, arguments: Iterable[str]) -> list[str]:
             "stays"
         )
     return notes
-
-
-def _states(paths: Iterable[Path]) -> dict[str, tuple[int, int, int]]:
-    """Time, size and number of each file of the user's, by its path."""
-    states: dict[str, tuple[int, int, int]] = {}
-    for path in paths:
-        found = layout(path)
-        for file in (path, *found.copied, *found.large):
-            with contextlib.suppress(OSError):
-                info = file.stat()
-                if not file.is_dir():
-                    states[str(file)] = (info.st_mtime_ns, info.st_size, info.st_ino)
-    return states
-
-
-def _changes(
-    before: dict[str, tuple[int, int, int]], after: dict[str, tuple[int, int, int]]
-) -> list[str]:
-    """Files whose states differ."""
-    return sorted(file for file in before | after if before.get(file) != after.get(file))

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import functools
+import importlib
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import threading
+import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+from dtsweep.errors import in_user_code, is_own_code
 
 FICLONE = 0x40049409
 """Request of Linux that makes two files share their blocks until one of them is written."""
@@ -27,53 +34,86 @@ MOST_LINKS = 100_000
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 
-EVENTS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "os.rename": ((), (0, 1)),
-    "os.link": ((0,), (1,)),
-    "os.symlink": ((), (1,)),
-    "os.remove": ((), (0,)),
-    "os.rmdir": ((), (0,)),
-    "os.mkdir": ((), (0,)),
-    "os.truncate": ((0,), ()),
-    "os.chmod": ((0,), ()),
-    "os.chown": ((0,), ()),
-    "os.utime": ((0,), ()),
-    "os.setxattr": ((0,), ()),
-    "os.removexattr": ((0,), ()),
-    "os.chdir": ((0,), ()),
-    "shutil.rmtree": ((0,), ()),
-    "sqlite3.connect": ((0,), ()),
+_FILE, _ENTRY = True, False
+"""A function changes the file at a path, or the folder in which the path lies."""
+
+WRITERS: Mapping[tuple[str, str], Mapping[tuple[int, str], bool]] = {
+    ("builtins", "open"): {(0, "file"): _FILE},
+    ("io", "open"): {(0, "file"): _FILE},
+    ("os", "open"): {(0, "path"): _FILE},
+    ("os", "rename"): {(0, "src"): _ENTRY, (1, "dst"): _ENTRY},
+    ("os", "replace"): {(0, "src"): _ENTRY, (1, "dst"): _ENTRY},
+    ("os", "link"): {(0, "src"): _FILE, (1, "dst"): _ENTRY},
+    ("os", "symlink"): {(1, "dst"): _ENTRY},
+    ("os", "remove"): {(0, "path"): _ENTRY},
+    ("os", "unlink"): {(0, "path"): _ENTRY},
+    ("os", "rmdir"): {(0, "path"): _ENTRY},
+    ("os", "mkdir"): {(0, "path"): _ENTRY},
+    ("os", "mkfifo"): {(0, "path"): _ENTRY},
+    ("os", "truncate"): {(0, "path"): _FILE},
+    ("os", "chmod"): {(0, "path"): _FILE},
+    ("os", "chown"): {(0, "path"): _FILE},
+    ("os", "utime"): {(0, "path"): _FILE},
+    ("os", "setxattr"): {(0, "path"): _FILE},
+    ("os", "removexattr"): {(0, "path"): _FILE},
+    ("os", "chdir"): {(0, "path"): _FILE},
+    ("shutil", "rmtree"): {(0, "path"): _FILE},
+    ("sqlite3", "connect"): {(0, "database"): _FILE},
+    ("sqlite3.dbapi2", "connect"): {(0, "database"): _FILE},
+    ("torch", "save"): {(1, "f"): _FILE},
+    ("torch.serialization", "save"): {(1, "f"): _FILE},
+    ("torch.jit", "save"): {(1, "f"): _FILE},
 }
-"""Audit events: positions of paths whose file is changed, and of those whose folder is."""
+"""Functions of Python's that change files: positions and names of their paths."""
+
+SPARED = (Path("/dev"), Path("/proc"), Path("/sys"))
+SPARED_NAMES = frozenset({"__pycache__", "site-packages", "dist-packages"})
+"""Places that are not reported."""
+
+SETS_OF_FUNCTIONS = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks)
+"""Functions of `os` by what they take; Python looks them up there."""
 
 _guards: list[Guard] = []
-"""Guards of this process that are in use: a hook can't be removed."""
-
-_is_copying = threading.local()
+"""Guards of this process that are in use."""
 
 
 class Guard:
     """Replaces links of a folder that lead out of it by copies, just before they are written."""
 
-    def __init__(self, root: Path) -> None:
-        """Guard a folder and all below it."""
+    def __init__(self, root: Path, *, watched: Iterable[Path] = ()) -> None:
+        """Guard a folder and all below it; report changes of watched files elsewhere."""
         self._root = root
+        self._states = {str(path): _state_of(path) for path in watched}
 
-    def make_own(self, path: Any, *, is_file: bool = True, keeps: bool = True) -> None:
+    @property
+    def changes(self) -> list[str]:
+        """Files outside of the folder that were watched or written, and have changed since."""
+        states = self._states.items()
+        return sorted(path for path, state in states if _state_of(Path(path)) != state)
+
+    def note(self, path: Path) -> None:
+        """Watch a file outside of the folder, just before code of the user's writes it."""
+        real = Path(os.path.realpath(path.parent), path.name)
+        spared = (self._root, Path(tempfile.gettempdir()).resolve(), *SPARED)
+        if any(real.is_relative_to(folder) for folder in spared):
+            return
+        if SPARED_NAMES.isdisjoint(real.parts) and _is_written_by_user():
+            self._states.setdefault(str(real), _state_of(real))
+
+    def make_own(self, path: Path, *, is_file: bool = True, keeps: bool = True) -> None:
         """Make what lies at a path of the folder the trial's own.
 
         Args:
-            path: of any kind; paths outside of the folder are left alone.
+            path: absolute; paths outside of the folder are left alone.
             is_file: False if only the folder in which it lies is changed.
             keeps: False if the content of the file is dropped.
 
         Raises:
             OSError: there is no room for a copy.
         """
-        if isinstance(path, int):
-            return
-        whole = Path.cwd() / os.fsdecode(path)
-        while (link := self._link_on(whole, is_file=is_file)) is not None:
+        while (link := self._link_on(path, is_file=is_file)) is not None:
+            if is_special(link):
+                return
             self._replace(link, keeps=keeps)
 
     def _link_on(self, path: Path, *, is_file: bool) -> Path | None:
@@ -113,16 +153,17 @@ class Guard:
             target = Path(os.path.realpath(link))
             if target.is_dir():
                 self._replace_folder(link, target)
-            elif keeps and target.exists():
-                self._replace_file(link, target)
+            elif target.exists():
+                self._replace_file(link, target, keeps=keeps)
             else:
                 link.unlink()
         finally:
             os.close(lock)
 
-    def _replace_file(self, link: Path, target: Path) -> None:
-        size = target.stat().st_size
-        if size > shutil.disk_usage(self._root).free // 2:
+    def _replace_file(self, link: Path, target: Path, *, keeps: bool) -> None:
+        info = target.stat()
+        size = info.st_size
+        if keeps and size > shutil.disk_usage(self._root).free // 2:
             raise OSError(
                 errno.ENOSPC,
                 f"the script writes to {link.name}, which is only linked, and its "
@@ -130,7 +171,11 @@ class Guard:
                 "disk, or write elsewhere",
             )
         copy = self._root / f"copy-{os.getpid()}-{threading.get_ident()}"
-        copy_file(target, copy)
+        if keeps:
+            copy_file(target, copy)
+        else:
+            copy.touch()
+            copy.chmod((info.st_mode & 0o777) | 0o600)
         copy.replace(link)
 
     def _replace_folder(self, link: Path, target: Path) -> None:
@@ -148,6 +193,31 @@ class Guard:
         folder.rename(link)
 
 
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    """Time, size and number of a file; None without one."""
+    with contextlib.suppress(OSError):
+        info = path.stat()
+        if not stat.S_ISDIR(info.st_mode):
+            return info.st_mtime_ns, info.st_size, info.st_ino
+    return None
+
+
+def _is_written_by_user() -> bool:
+    """True if code of the user's called the function that writes; dtsweep and Ray write, too."""
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        if file != __file__ and is_own_code(file):
+            return False
+        if in_user_code(file):
+            return True
+    return False
+
+
+def is_special(path: Path) -> bool:
+    """True for a pipe, a device or a socket: it has no content that a copy could have."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
 def copy_file(source: Path, copy: Path) -> None:
     """Copy a file with its times and permissions, by shared blocks where the file system can."""
     with source.open("rb") as read, copy.open("xb") as written:
@@ -161,63 +231,87 @@ def copy_file(source: Path, copy: Path) -> None:
 
 
 @contextmanager
-def guarded(root: Path) -> Iterator[Guard]:
+def guarded(root: Path, *, watched: Iterable[Path] = ()) -> Iterator[Guard]:
     """Guard the links of a folder in this context, in this process and those that it forks."""
-    import torch  # a driver needs none
-
-    guard = Guard(root)
-    _add_hook()
-    # Its writer is in C++ and raises no event.
-    save = torch.save
-    torch.save = _saving(guard, save)
+    guard = Guard(root, watched=watched)
+    writers = _writers()
+    before = {(module, name): getattr(module, name) for module, name in writers}
     _guards.append(guard)
+    for (module, name), writer in writers.items():
+        setattr(module, name, writer)
     try:
         yield guard
     finally:
         _guards.remove(guard)
-        torch.save = save
-
-
-def _saving(guard: Guard, save: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.save`, which makes its file the trial's own before."""
-
-    @functools.wraps(save)
-    def saving(obj: object, f: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(f, (str, os.PathLike)):
-            guard.make_own(f, keeps=False)
-        return save(obj, f, *args, **kwargs)
-
-    return saving
+        for (module, name), function in before.items():
+            setattr(module, name, function)
 
 
 @functools.cache
-def _add_hook() -> None:
-    """Have events of this process seen, from the first call on."""
-    sys.addaudithook(_on_event)
+def _writers() -> Mapping[tuple[ModuleType, str], Writer]:
+    """The functions in place of Python's; a library may keep one, so they are made once."""
+    writers = {}
+    for (module_name, name), paths in WRITERS.items():
+        module = importlib.import_module(module_name)
+        function = getattr(module, name)
+        writers[module, name] = writer = Writer(function, paths)
+        for functions in SETS_OF_FUNCTIONS:
+            if function in functions:
+                functions.add(writer)
+    return writers
 
 
-def _on_event(event: str, args: tuple[Any, ...]) -> None:  # a callback, also of every `id()`
-    """Make own what an event of Python is about to change."""
-    if not _guards or (event != "open" and event not in EVENTS):
-        return
-    if getattr(_is_copying, "now", False):
-        return
-    if event == "open" and not (isinstance(args[2], int) and args[2] & WRITES):
-        return
-    _is_copying.now = True
-    try:
-        for guard in _guards:
-            _make_own(guard, event, args)
-    finally:
-        _is_copying.now = False
+class Writer:  # no function: as an attribute of a class that would become a method
+    """A function that changes files, which are made the trial's own before."""
+
+    def __init__(self, function: Callable[..., Any], paths: Mapping[tuple[int, str], bool]) -> None:
+        """Take the paths of a function by their positions and names."""
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._paths = paths
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, as it would be called without a guard."""
+        if _guards:
+            self._prepare(args, kwargs)
+        return self._function(*args, **kwargs)
+
+    def _prepare(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        name = self._function.__name__
+        keeps = name != "save"
+        if name == "open":
+            how = args[1] if len(args) > 1 else kwargs.get("mode", kwargs.get("flags", "r"))
+            writes, keeps = _use_of(how)
+            if not writes:
+                return
+        for (position, word), is_file in self._paths.items():
+            path = args[position] if len(args) > position else kwargs.get(word)
+            if not isinstance(path, (str, bytes, os.PathLike)):
+                continue
+            folder = kwargs.get("dir_fd", kwargs.get(f"{word}_dir_fd"))
+            for guard in _guards:
+                self._guard(guard, _whole(path, folder), is_file=is_file, keeps=keeps)
+
+    def _guard(self, guard: Guard, path: Path, *, is_file: bool, keeps: bool) -> None:
+        if self._function.__name__ == "chdir":
+            # Nothing is written yet, so a folder may be too large for its links.
+            with contextlib.suppress(OSError):
+                guard.make_own(path)
+            return
+        guard.make_own(path, is_file=is_file, keeps=keeps)
+        guard.note(path)
 
 
-def _make_own(guard: Guard, event: str, args: tuple[Any, ...]) -> None:
-    if event == "open":
-        guard.make_own(args[0], keeps=not args[2] & os.O_TRUNC)
-        return
-    files, entries = EVENTS[event]
-    for index in files:
-        guard.make_own(args[index])
-    for index in entries:
-        guard.make_own(args[index], is_file=False)
+def _use_of(how: Any) -> tuple[bool, bool]:
+    """Say whether a mode or flags of `open` write, and whether they keep the content."""
+    if isinstance(how, int):
+        return bool(how & WRITES), not how & os.O_TRUNC
+    return not set("wax+").isdisjoint(str(how)), "w" not in str(how)
+
+
+def _whole(path: str | bytes | os.PathLike[Any], folder: int | None) -> Path:
+    """An absolute path, from an open folder or the working directory."""
+    if folder is not None:
+        return Path(f"/proc/self/fd/{folder}").resolve() / os.fsdecode(path)
+    found = Path(os.fsdecode(path))
+    return found if found.is_absolute() else Path.cwd() / found

@@ -20,6 +20,7 @@ import torch
 from torch import distributed, nn
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 from dtsweep import Measure, Point, Sweep, workloads
@@ -154,11 +155,27 @@ def test_a_loop_that_trains_without_steps_is_ended_with_what_was_seen(
     loop: Callable[[], object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(no_steps, "SOON_S", 0)
+    monkeypatch.setattr(no_steps, "SPAWNED_S", 0)
     monkeypatch.setattr(no_steps, "LOOK_EVERY_S", 0.01)
     with pytest.raises(NoStepsError, match=f"no step of a torch.optim.Optimizer .*{words}"):
         measured(loop)
     assert not multiprocessing.active_children()
     train(loader(64, 8), epochs=1)
+
+
+def test_a_loop_that_accumulates_over_many_passes_is_not_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def accumulate() -> None:
+        weight = torch.zeros(4, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        while True:
+            for _ in range(3 * FEW_PASSES):
+                checkpoint(torch.sin, weight, use_reentrant=True).sum().backward()
+            optimizer.step()
+
+    monkeypatch.setattr(no_steps, "SOON_S", 0)
+    assert measured(accumulate).window_steps == STEPS
 
 
 def test_an_error_of_the_loop_is_its_own() -> None:

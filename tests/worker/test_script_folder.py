@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from dtsweep.worker import script_folder
+from dtsweep.worker import script_folder, script_guard
 from dtsweep.worker.script_folder import notes_for, own_folder
 
 Write = Callable[[], object]
@@ -30,7 +31,14 @@ def tree(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def start(tmp_path: Path) -> Path:
     project = tmp_path / "project"
-    for name in ("config.yaml", "data/train/0.txt", ".git/HEAD", "out/old.pt", "../data/1.txt"):
+    for name in (
+        "config.yaml",
+        "data/train/0.txt",
+        ".git/HEAD",
+        ".env",
+        "out/old.pt",
+        "../data/1.txt",
+    ):
         file = project / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name)
@@ -92,10 +100,29 @@ def _above() -> None:
     _append("1.txt")
 
 
+def _by_folder() -> None:
+    folder = os.open("out", os.O_RDONLY)
+    os.close(os.open("old.pt", os.O_WRONLY | os.O_TRUNC, dir_fd=folder))
+    os.close(folder)
+
+
+def _kept_name(path: str, size: int) -> None:
+    from os import truncate  # as a script does
+
+    truncate(path, size)
+
+
+def _temporary() -> None:
+    with tempfile.NamedTemporaryFile(dir="out", delete=False) as file:
+        file.write(b"new")
+    Path(file.name).replace("out/old.pt")
+
+
 WAYS: dict[str, Write] = {
     "open": lambda: Path("out/old.pt").write_text("new"),
     "append": lambda: _append("out/old.pt"),
     "descriptor": lambda: os.write(os.open("out/old.pt", os.O_RDWR), b"new"),
+    "emptied": lambda: os.close(os.open("out/old.pt", os.O_WRONLY | os.O_TRUNC)),
     "replace": _replace,
     "move": _move,
     "mmap": _map,
@@ -106,7 +133,14 @@ WAYS: dict[str, Write] = {
     "times": lambda: os.utime("out/old.pt", (1, 1)),
     "permissions": lambda: Path("out/old.pt").chmod(0o700),
     "removal": lambda: shutil.rmtree("out"),
+    "folder": _by_folder,
+    "script module": lambda: torch.jit.save(torch.jit.script(torch.nn.ReLU()), "out/old.pt"),
+    "keywords": lambda: os.replace(src="config.yaml", dst="out/old.pt"),  # noqa: PTH105  # by keywords
+    "kept name": lambda: _kept_name("out/old.pt", 1),
+    "database module": lambda: sqlite3.dbapi2.connect("out/old.db").execute("DROP TABLE steps"),
+    "temporary": _temporary,
     "hidden": lambda: Path(".git/index").write_text("new"),
+    "hidden file": lambda: Path(".env").write_text("new"),
     "above": _above,
 }
 """Ways in which Python changes a file of the user's that a script finds by a relative path."""
@@ -114,6 +148,7 @@ WAYS: dict[str, Write] = {
 
 @pytest.mark.parametrize("most_bytes", [2**20, 0], ids=["copies", "links"])
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_nothing_of_the_users_changes(
     way: str, most_bytes: int, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +160,7 @@ def test_nothing_of_the_users_changes(
         WAYS[way]()
         changed = before != tree(folder.path)
     assert folder.changes == []
-    assert changed or way in ("times", "permissions", "hidden", "above")
+    assert changed or way in ("times", "permissions", "above") or way.startswith("hidden")
     assert tree(tmp_path) == {**users, "root/lock": b""}
     for path, state in states.items():
         now = path.stat()
@@ -134,22 +169,39 @@ def test_nothing_of_the_users_changes(
             assert now.st_mtime_ns == state.st_mtime_ns, path
 
 
-def test_a_subprocess_writes_to_the_copy_and_an_absolute_path_is_reported(
-    start: Path, tmp_path: Path
+def test_files_elsewhere_that_the_script_changes_are_reported(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(start / "temporary"))
     other = tmp_path / "other.log"
     other.write_text("old")
     users = tree(start)
-    with own_folder(
-        "one", start=start, root=tmp_path / "root", arguments=[f"--log={other}"]
-    ) as folder:
+    root = tmp_path / "root"
+    with own_folder("one", start=start, root=root, arguments=[f"--log={other}"]) as folder:
         subprocess.run(["sh", "-c", "echo new >> out/old.pt"], check=True)
+        # As a shell that has the script's output go to a file of the project.
+        subprocess.run(
+            ["sh", "-c", f"echo new >> {start}/run.log; echo new >> {other}"], check=True
+        )
         (start / "config.yaml").write_text("new")
-        other.write_text("new")
+        (start / "temporary").mkdir()
+        (start / "temporary" / "own.txt").write_text("new")
+        Path("../data/1.txt").write_text("new")
     assert folder.changes == [str(other), str(start / "config.yaml")]
     (note,) = notes_for(start, [f"--log={other}"])
     assert note.startswith(f"arguments name absolute paths: {other}; ")
-    assert tree(start) == {**users, "config.yaml": b"new"}
+    new = {"run.log": b"new\n", "temporary/own.txt": b"new", "config.yaml": b"new"}
+    assert tree(start) == {**users, **new}
+    assert (tmp_path / "data" / "1.txt").read_text() == "../data/1.txt"
+
+
+def test_a_large_linked_folder_can_be_worked_in(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script_guard, "MOST_LINKS", 0)
+    with own_folder("one", start=start, root=tmp_path / "root"):
+        os.chdir("../data")
+        assert Path("1.txt").read_text() == "../data/1.txt"
 
 
 def test_a_folder_of_many_files_is_a_link_until_a_file_is_made_in_it(
@@ -168,6 +220,34 @@ def test_a_folder_of_many_files_is_a_link_until_a_file_is_made_in_it(
         assert note.startswith("too large to be copied for each trial: data; ")
         assert Path("data/train/0.txt").read_text() == "data/train/0.txt"
     assert tree(start) == users
+
+
+def test_functions_of_python_are_given_back(start: Path, tmp_path: Path) -> None:
+    functions = (open, os.open, os.replace, shutil.rmtree, torch.save)
+    with own_folder("one", start=start, root=tmp_path / "root"):
+        assert os.open is not functions[1]
+        with own_folder("two", start=start, root=tmp_path / "root"):
+            Path("out/old.pt").write_text("new")
+    assert (open, os.open, os.replace, shutil.rmtree, torch.save) == functions
+
+
+def test_a_linked_pipe_stays_the_users(start: Path, tmp_path: Path) -> None:
+    os.mkfifo(start / "pipe")
+    with own_folder("one", start=start, root=tmp_path / "root"), Path("pipe").open("r+b", 0) as own:
+        own.write(b"new")
+        with (start / "pipe").open("rb", 0) as users:
+            assert users.read(3) == b"new"
+    assert (start / "pipe").is_fifo()
+
+
+def test_neither_special_files_nor_other_file_systems_are_copied(
+    start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(start / "pipe")
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "out")
+    found = script_folder.layout(start)
+    assert {start / "pipe", start / "out"} <= {*found.linked}
+    assert start / "data" in found.folders
 
 
 def test_a_link_between_files_leads_to_the_copy(start: Path, tmp_path: Path) -> None:
