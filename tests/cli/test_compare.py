@@ -25,6 +25,7 @@ KEYS = {
         "comparisons",
         "rows",
         "broken",
+        "grew",
         "only_base",
         "only_new",
     ),
