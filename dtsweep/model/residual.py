@@ -231,7 +231,7 @@ def fit_strengths(shared: Shared, deviations: Numbers) -> Strengths:
         means[free],
         jac=True,
         method="L-BFGS-B",
-        bounds=ends[:, free].T,
+        bounds=list(zip(*ends[:, free], strict=True)),
         options={"maxfun": MOST_CALLS, "ftol": 1e-5},
     )
     every = means.copy()
