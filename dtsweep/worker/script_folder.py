@@ -24,7 +24,7 @@ MOST_BYTES_OF_FILE, MOST_BYTES = 64 * 2**20, 256 * 2**20
 """Bytes of a file, and of all files, that are copied at most; larger files are links."""
 
 LINKED = frozenset({"node_modules"})
-"""Folders of other tools, which are links, as everything hidden is."""
+"""Folders of other tools, which are links, as hidden folders are."""
 
 LEFT_OUT = frozenset({"__pycache__"})
 
@@ -169,7 +169,7 @@ def _remove_if_free(folder: Path) -> None:
 def layout(start: Path) -> Layout:
     """Say which entries of a folder are copied for each trial, and which are linked.
 
-    Hidden entries are links, and other file systems, such as `/proc` in a start folder `/`.
+    Hidden folders are links, and other file systems, such as `/proc` in a start folder `/`.
     """
     found = Layout()
     files: list[tuple[int, Path]] = []
@@ -188,9 +188,8 @@ def layout(start: Path) -> Layout:
         for entry in entries:
             if entry.name in LEFT_OUT or Path(entry.path) == root_of_trials():
                 continue
-            if entry.name.startswith("."):
-                found.linked.append(Path(entry.path))
-            elif entry.is_dir(follow_symlinks=False) and not os.path.ismount(entry.path):
+            is_linked = entry.name.startswith(".") or os.path.ismount(entry.path)
+            if entry.is_dir(follow_symlinks=False) and not is_linked:
                 waiting.append(Path(entry.path))
             elif entry.is_file(follow_symlinks=False):
                 files.append((_size_of(entry), Path(entry.path)))
