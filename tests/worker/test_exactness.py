@@ -621,11 +621,11 @@ LIES: dict[str, tuple[Subject, dict[str, Any], str, str]] = {
         "wrong_gradient",
         "is above 0.01",
     ),
-    "checked: hooks in shards": (
+    "hooks in shards": (
         Subject(scaled_by_hook),
         {"sync": "fsdp"},
-        "wrong_gradient",
-        "is above 0.01",
+        "user_error",
+        "has a hook on its gradient, which FSDP loses",
     ),
 }
 """What is trained, fields of the point, status and words of its reason.
