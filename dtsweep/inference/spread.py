@@ -51,9 +51,9 @@ class Launches:
 
     @cached_property
     def constants(self) -> Numbers:
-        """(points,) value that all launches of a point have; nan where they differ."""
+        """(points,) value that two or more launches of a point have; nan if they differ."""
         spread = np.nanmax(self.means, axis=1) - np.nanmin(self.means, axis=1)
-        return np.where(spread == 0, self.point_means, np.nan)
+        return np.where((spread == 0) & (self.counts > 1), self.point_means, np.nan)
 
     @cached_property
     def residuals(self) -> Numbers:

@@ -201,7 +201,7 @@ _TRIAL_KINDS: Mapping[str, Any] = {"trial_id": str, "name": str, "since": _NUMBE
 _CERTIFICATE_KINDS: Mapping[str, Any] = {
     one.name: bool if one.name in ("is_frontier", "has_answer") else _NUMBER
     for one in fields(Certificate)
-}
+} | {"most": (int, NoneType)}
 
 
 class StoredRun(NamedTuple):

@@ -166,8 +166,9 @@ def test_a_hang_leaves_the_stacks_and_the_last_exchanges_of_all_ranks(
     faults: tuple[pd.DataFrame, Path, str],
 ) -> None:
     frame, results, _ = faults
-    folder = (results / frame.loc[("hang", 1)]["log"]).parent
-    stacks = [path.read_text() for path in sorted(folder.glob("*.log"))]
+    row = frame.loc[("hang", 1)]
+    files = (results / row["log"]).parent.glob(f"{row['attempt_id']}-*.log")
+    stacks = [path.read_text() for path in sorted(files)]
     assert len(stacks) == 2
     assert "in _fail" in stacks[1]
     assert all("Current thread" in text or "Thread 0x" in text for text in stacks)

@@ -799,7 +799,8 @@ def test_a_window_whose_time_was_over_before_8_steps_or_periods_is_flagged(
     count: int, period: int, *, is_few: bool
 ) -> None:
     settings = {"sync": "local_sgd", "sync_period": period} if period > 1 else {}
-    sent = [outcome([2.0, 2.4] * (count // 2) + [2.0] * (count % 2), stop_reason="max_seconds")] * 2
+    step_s = [2.0 + 0.4 * (step // period % 2) for step in range(count)]
+    sent = [outcome(step_s, stop_reason="max_seconds")] * 2
     assert ("few_steps" in flags_of(*sent, **settings)) == is_few
     assert not is_few or "imprecise" in flags_of(*sent, **settings)
 

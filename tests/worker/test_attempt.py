@@ -300,10 +300,11 @@ def test_an_attempt_says_what_its_gpu_had_free_and_what_torch_took_of_it(
 
 
 def test_a_window_has_five_steps_whatever_max_seconds_says() -> None:
-    result = tried(Line(), replace(SHORT, min_steps=8, max_seconds=0))
+    result = tried(Line(), replace(SHORT, min_steps=4000, max_steps=4000, max_seconds=0))
     assert (result.status, result.reason) == ("ok", None)
     assert result.measured is not None
-    assert (result.measured.window_steps, result.measured.stop_reason) == (5, "max_seconds")
+    assert result.measured.stop_reason == "max_seconds"
+    assert 5 <= result.measured.window_steps < 4000
 
 
 @pytest.mark.parametrize(("count", "status"), [(2, "timeout"), (3, "ok"), (16, "ok")])
