@@ -53,7 +53,7 @@ OTHER_PARTS = (
 NO_COLLECTIVE = "no collective was called in the window"
 ALONE = (
     f"each worker trains a model of its own: {NO_COLLECTIVE}. Make a process group and wrap the "
-    "model in DistributedDataParallel; on CPUs Transformers needs --use_cpu (use_cpu=True), "
+    "model in DistributedDataParallel; on CPUs Transformers needs use_cpu=True, "
     "Accelerate cpu=True"
 )
 DIFFERENT = (

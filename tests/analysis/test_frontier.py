@@ -307,9 +307,10 @@ def test_repeats_are_averaged_with_the_interval_over_launches() -> None:
     ((_, point),) = frontier(trials(*rows, memory_peak_bytes=7)).iterrows()
     assert point["launches"] == 3
     assert point["samples_per_s"] == pytest.approx((10 + 5 + 10 / 3) / 3)
-    # Mean 0.2, standard deviation 0.1 of 3 launches, Student's t 4.303 with 2 degrees of freedom.
-    assert point["latency_s_low"] == pytest.approx(0.2 - 4.303 * 0.1 / 3**0.5, abs=1e-4)
-    assert point["latency_s_high"] == pytest.approx(0.2 + 4.303 * 0.1 / 3**0.5, abs=1e-4)
+    # Mean 0.2, standard deviation half of it, Student's t 4.303 with 2 degrees of freedom.
+    factor = np.exp(4.303 * 0.5 / 3**0.5)
+    assert point["latency_s_low"] == pytest.approx(0.2 / factor, abs=1e-4)
+    assert point["latency_s_high"] == pytest.approx(0.2 * factor, abs=1e-4)
 
 
 def test_one_launch_keeps_the_interval_within_it() -> None:
