@@ -320,7 +320,7 @@ def row_of(ranks: list[Measured]) -> dict[str, Any]:
         ("sharded", "exact", None, "each worker has a share of every gradient"),
         ("ddp_compressed", "lossy", True, None),
         ("ddp_of_same_batches", "exact", True, "all workers loaded the same batches"),
-        ("same_batches_alone", "not_exchanged", True, "needs --use_cpu"),
+        ("same_batches_alone", "not_exchanged", True, "needs use_cpu=True"),
         ("in_tensor_parallel", "exact", True, None),
         ("in_own_shards", "exact", None, "the model's own are equal"),
         ("not_finite", "exact", True, "gradients are not finite"),
