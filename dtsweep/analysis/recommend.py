@@ -71,7 +71,9 @@ class Recommendation:
     not_measured: pd.DataFrame
     """Newest attempts at asked points that have no number, one each."""
     not_begun: int
-    """Points that the newest run was to measure, and has not begun."""
+    """Points that the newest run was to measure, and has not begun; 0 where that is not known."""
+    measured: int
+    """Points of its model and environment that have a number."""
     zone: float
     """Indifference zone, as a share."""
     confidence: float
@@ -317,7 +319,8 @@ def _recommend_one(
         point=rows.loc[chosen[0]],
         answer=selection.answer,
         # Of several points that were asked for, one number is no answer.
-        is_decided=selection.is_decided and not (len(rows) == 1 and (len(failed) or not_begun)),
+        is_decided=selection.is_decided and not (not_begun or (len(points) == 1 and len(failed))),
+        measured=len(points),
         not_measured=failed,
         not_begun=not_begun,
         is_futile=is_futile_in(study, rows, test, selection),
@@ -378,10 +381,14 @@ def _without_number(
     planned = set(frame.attrs.get("planned", "").split())
     if planned:
         failed = failed[failed["point_id"].isin(planned)]
-    not_begun = len(planned - set(trials["point_id"]))
+    not_begun = 0
+    # Names of points alone don't say which a condition, or another model, leaves out.
+    has_one_model = study.points["model_digest"].nunique(dropna=False) == 1
+    if has_one_model and not goal.where:
+        not_begun = len(planned - set(trials["point_id"]))
     semantics = failed["semantics"]
     failed = failed[semantics.isna() | semantics.isin(["exact", *goal.allow])]
-    if study.points["model_digest"].nunique(dropna=False) > 1:
+    if not has_one_model:
         # A failure before the model was built has no digest: it may be of any model.
         digests = failed["model_digest"]
         failed = failed[digests.isna() | digests.isin(points["model_digest"])]

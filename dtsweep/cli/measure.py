@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from dtsweep.sweep.axes import Candidate
     from dtsweep.sweep.settings import Sweep
 
-MOST_IN_USE = 0.25
-"""Share of a machine's cores in use by other processes, above which answers may stay open."""
-
 
 @click.command()
 @sweep_argument
@@ -57,18 +53,12 @@ def run(sweep: str, settings: tuple[str, ...], in_process: bool, **options: Any)
     carry_out(asked, candidates, in_process=in_process, **options)
 
 
-def warn_if_busy(address: str | None) -> None:
-    """Say that other processes use this machine, unless trials run on a Ray of another address."""
-    from dtsweep.hardware.host import cores_in_use
+def _say_if_busy(address: str | None) -> None:
+    from dtsweep.hardware.host import busy_words
 
-    if address or os.environ.get("RAY_ADDRESS"):
-        return
-    busy, cores = cores_in_use()
-    if busy > MOST_IN_USE * cores:
-        tell(
-            f"dtsweep: other processes use {busy:.1f} of {cores} cores of this machine: expect "
-            "undecided answers; end them, or measure elsewhere"
-        )
+    words = busy_words(address)
+    if words is not None:
+        tell(f"dtsweep: {words}")
 
 
 def refuse_contradiction(*, in_process: bool, address: str | None) -> None:
@@ -112,7 +102,6 @@ def carry_out(
         results = results_of(sweep, in_process=options["in_process"])
     place = absolute_place(results)
     try:
-        warn_if_busy(options["address"])
         tally = execute(sweep, candidates, Options(results=place, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
         _say_interrupted(options["rerun"])
@@ -214,7 +203,7 @@ def show_plan(
     misfits, cost = _misfits_and_cost(sweep, planned, **asked)
     for line in store.left_out():
         tell(line)
-    warn_if_busy(asked["address"])
+    _say_if_busy(asked["address"])
     if as_json:
         print_json(plan_json(planned, misfits) | cost_json(cost))
     else:
@@ -248,7 +237,7 @@ def doctor(address: str | None, results: str | None, as_json: bool) -> None:
     from dtsweep.doctor.diagnose import diagnose
     from dtsweep.doctor.nodes_table import print_diagnosis
 
-    warn_if_busy(address)
+    _say_if_busy(address)
     try:
         diagnosis = diagnose(address, tell=tell, results=results)
     except KeyboardInterrupt:

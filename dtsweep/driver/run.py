@@ -17,6 +17,7 @@ from dtsweep.driver.run_folders import remove_left_folders
 from dtsweep.driver.run_writer import RunWriter
 from dtsweep.driver.tally import RunTally
 from dtsweep.errors import StorageError, SweepError, error_line
+from dtsweep.hardware.host import busy_words
 from dtsweep.plan.batches import Batches, columns_read
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.prices import prices_of
@@ -211,8 +212,9 @@ def _planned(
         f"{count_of(len(plan.to_run), 'trial')} to run, {len(plan.done)} done, "
         f"{len(plan.skipped)} skipped: {results}"
     )
-    for note in _notes_on_files(plan):
-        progress.say(note)
+    if plan.to_run:
+        for note in _notes_on_run(plan, options):
+            progress.say(note)
     progress.total = len(plan.to_run)
     return PlannedRun(
         sweep=sweep,
@@ -225,15 +227,16 @@ def _planned(
     )
 
 
-def _notes_on_files(plan: Plan) -> list[str]:
-    """Lines on files of the user's that a script could change; none for other workloads."""
+def _notes_on_run(plan: Plan, options: Options) -> list[str]:
+    """Lines on a busy machine, and on files of the user that a script could change."""
+    notes = [busy_words(options.address)]
     words: list[str] = []
     scripts = [trial.point for trial in plan.to_run if isinstance(trial.point.workload, Script)]
     for point in scripts:
         words += command_line(point.workload.arguments, point.workload.values(point))
-    if not scripts:
-        return []
-    return notes_for(Path.cwd(), words)
+    if scripts:
+        notes += notes_for(Path.cwd(), words)
+    return [note for note in notes if note is not None]
 
 
 def _earlier_cost(results: Results, options: Options, progress: Progress) -> float:

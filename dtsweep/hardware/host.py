@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -74,6 +75,27 @@ def cpu_energy_j(
     if first is None or last is None or first.keys() != last.keys():
         return None
     return sum((now - first[name][0]) % wraps_at for name, (now, wraps_at) in last.items()) / 1e6
+
+
+MOST_IN_USE = 0.25
+"""Share of a machine's cores in use by other processes, above which answers may stay open."""
+
+
+def busy_words(address: str | None) -> str | None:
+    """Words on other processes that use this machine; None where trials run elsewhere, or few do.
+
+    Args:
+        address: of the Ray that is asked for.
+    """
+    if address not in (None, "local") or os.environ.get("RAY_ADDRESS"):
+        return None
+    busy, cores = cores_in_use()
+    if busy <= MOST_IN_USE * cores:
+        return None
+    return (
+        f"other processes use {busy:.1f} of {cores} cores of this machine: expect undecided "
+        "answers; end them, or measure elsewhere"
+    )
 
 
 def cores_in_use(seconds: float = 0.2) -> tuple[float, int]:

@@ -30,7 +30,7 @@ FUTILE_FROM, FUTILE_NOISE, FUTILE_LAUNCHES = 3, 1.5, 2.0
 """Limits from which an open question is given up.
 
 Launches of a point that the noise is judged by, at least; standard deviation between launches, in
-zones; and further launches that are needed, in those that are left.
+zones; and further launches that are needed, in those that are left or were made.
 """
 
 _UNKNOWN_ERROR = 0.025
@@ -229,7 +229,8 @@ def is_futile(
         sigma: standard deviation between launches, in units of cost.
         zone: indifference zone, in units of cost.
     """
-    left = max_launches - launches
+    # Where none are left, one or two more may be asked for.
+    left = max(max_launches - launches, launches)
     is_judged = launches >= FUTILE_FROM and sigma > FUTILE_NOISE * zone
     return is_judged and more_launches > FUTILE_LAUNCHES * left
 

@@ -89,7 +89,12 @@ class Settle:
 
         Not those that have failed so often that another launch is not worth its time.
         """
-        earlier = [row for row in rows if row["repeat"] <= last and row["point_id"] in names]
+        earlier = [
+            row
+            for row in rows
+            # A canary may be one of the points.
+            if row["repeat"] <= last and row["point_id"] in names and row["role"] != "canary"
+        ]
         current = (earlier[index] for index in current_attempts(earlier).values())
         ends = defaultdict[str, list[str]](list)
         for row in current:

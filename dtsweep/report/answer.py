@@ -34,6 +34,8 @@ _HEADLINES = {
     Answer.ONLY_CANDIDATE: "Take {label}: the only candidate for {goal}.",
 }
 
+_GO_ON = "Next: run the sweep again, it goes on."
+
 _NO_ANSWER = "No answer yet: 1 of {asked} planned points has a number, {label}, for {goal}."
 """Headline where several points were asked for, and one was measured."""
 
@@ -80,7 +82,7 @@ def headline(recommendation: Recommendation, varying: Sequence[str]) -> str:
     lacking = len(recommendation.not_measured) + recommendation.not_begun
     if recommendation.answer is Answer.ONLY_CANDIDATE:
         varying = [*varying, *BATCH_SHAPE, *argument_columns(list(recommendation.point.index))]
-        if lacking:
+        if lacking and recommendation.measured == 1:
             template = _NO_ANSWER
     sentence = template.format(
         label=trial_label(recommendation.point, list(dict.fromkeys(varying))),
@@ -138,7 +140,7 @@ def evidence(recommendation: Recommendation, varying: Sequence[str], *, named: i
 def _on_only_candidate(recommendation: Recommendation) -> str:
     """Say why there is no other candidate."""
     if recommendation.not_begun:
-        return "Next: run the sweep again, it goes on."
+        return _GO_ON
     if len(recommendation.not_measured):
         return "The report says why the others have no number."
     if recommendation.unknown:
@@ -340,12 +342,12 @@ def _why_futile(recommendation: Recommendation, needed: pd.Series[int]) -> str:
     wider = ""
     if recommendation.objective.is_relative and recommendation.zone < most <= _LARGEST_ZONE:
         wider = f", or ask for less: `--indifference {math.ceil(most * 100)}%`"
-    many = "over 100"
+    many = "over 100 more launches"
     if needed.notna().all() and len(needed):
-        many = f"at least {int(needed.max())}"
+        many = f"at least {count_of(int(needed.max()), 'more launch')}"
     return (
-        f"A difference of {zone} can't be decided here: {reason}. It would take {many} more "
-        f"launches of each. Next: use a quieter machine{wider}."
+        f"A difference of {zone} can't be decided here: {reason}. It would take {many} "
+        f"of each. Next: use a quieter machine{wider}."
     )
 
 
@@ -357,8 +359,13 @@ def what_next(recommendation: Recommendation) -> str:
             step = _what_decides(recommendation, contenders[contenders["possible_gain"] > 0])
         case Answer.SINGLE_LAUNCH:
             step = _next_step(recommendation)
+        case _ if recommendation.not_begun:
+            return _GO_ON
         case _:
             return ""
+    if recommendation.is_futile:
+        # It names a quieter machine itself.
+        return step
     return " ".join(filter(None, [_quieter(recommendation.noise), step]))
 
 

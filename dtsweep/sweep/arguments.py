@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from dtsweep.errors import SweepError, quoted
-from dtsweep.sweep.secret import has_credentials, is_secret, mark_in
+from dtsweep.sweep.secret import is_secret, mark_in, without_secrets
 from dtsweep.sweep.values import Scalar
 
 
@@ -52,9 +52,10 @@ def check_arguments(arguments: Sequence[str]) -> None:
         SweepError: for a text after a name that marks a secret, or a URL with credentials.
     """
     for name, value in _named(arguments):
-        if has_credentials(value) or (is_secret(name) and not _is_number(value)):
-            marked = "has a URL with a password or token"
-            if is_secret(name):
+        is_marked = is_secret(name) and not _is_number(value)
+        if is_marked or without_secrets(value) != value:
+            marked = "has a password or a token in its value"
+            if is_marked:
                 marked = f"has a name that marks a secret ({mark_in(name)})"
             raise SweepError(
                 f"argument {quoted(name or 'of the script')} {marked}, and arguments are printed "

@@ -55,7 +55,7 @@ _TOKENS = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|\bhf_[A-Za-z0-9]{16,}|\bgh[opusr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\bsk-[\w-]{16,}|\bxox[abeprs]-[\w-]{10,}|\bAIza[\w-]{30,}"
-    r"|\bya29\.[\w-]{16,}|\bnpm_\w{16,}|\bpypi-[\w-]{16,}|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"|\bya29\.[\w-]{16,}|\bnpm_\w{16,}|\bpypi-[\w-]{16,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
     r"|\bwandb_v\d_\w{16,}",
     re.DOTALL,
 )
@@ -64,7 +64,7 @@ _TOKENS = re.compile(
 _BEARER = re.compile(r"\b(Bearer|Basic)(\s+)[\w.~+/=-]{12,}", re.IGNORECASE)
 
 _NAMED = re.compile(
-    r"""(?P<quote>["']?)(?<![\w.-])[-.]*+(?P<name>[A-Za-z_][\w.-]*+)(?P=quote)\s*+(?P<sign>[=:])\s*+"""
+    r"""(?P<quote>["']?)(?<![\w.-])[-.]*+(?P<name>[A-Za-z_][\w.-]*+)(?P=quote)\s*+(?P<sign>=(?!=)|:)\s*+"""
 )
 """A name before its value, as `HF_TOKEN=` or `"password": `.
 
@@ -144,7 +144,7 @@ def hidden(environment: Mapping[str, str]) -> dict[str, str]:
     {'NCCL_ALGO': 'Ring', 'HF_TOKEN': 'hidden:03f9'}
     """
     return {
-        name: _hash_of(name, value) if is_secret(name, value) else value
+        name: _hash_of(name, value) if is_secret(name, value) or _TOKENS.search(value) else value
         for name, value in environment.items()
     }
 

@@ -131,7 +131,8 @@ def test_a_script_with_too_few_steps_or_other_samples_than_promised_is_told_apar
     axes: dict[str, list[object]] = {
         "micro_batch": [4],
         "accumulation": [2],
-        "args.epochs": [0, 1000],
+        # The canary is the first one: one with too few steps would end the run.
+        "args.epochs": [1000, 0],
     }
     code, said, rows = run(tmp_path, axes, ray_address, dtsweep_command, names=names)
     assert code == 1
