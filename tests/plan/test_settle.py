@@ -237,7 +237,7 @@ def test_a_contender_whose_launches_fail_is_given_up() -> None:
         broken = broken or machine.rows[-1]["point_id"]
         for row in machine.rows:
             if row["point_id"] == broken and row["repeat"] == repeat:
-                row.update(status="hang", samples_per_s=None)
+                row.update(status="user_error", samples_per_s=None)
         machine.rate = lambda point: near(point) * (1 + machine.rng.normal(0, 0.03))
     again = policy.rounds(machine.points, machine.rows)[-1]
     assert again.repeat == 4
