@@ -131,7 +131,7 @@ class Brief(Session):
 
     def come_and_go(self) -> None:
         for rank in range(self.workers):
-            self.register(rank, facts(node_id="a", machine={}), None)
+            self.register(rank, facts(node_id="a", machine={}), None, {})
         self._trainer_ended()
 
 
@@ -152,7 +152,7 @@ class OnOneGpu(Session):
     def come(self) -> None:
         for rank in range(self.workers):
             place = facts(machine=versions(), device_uuid=f"MIG-{rank}", pci_bus_id="0000:1b:00.0")
-            self.register(rank, place, None)
+            self.register(rank, place, None, {})
 
 
 def test_ranks_on_one_gpu_are_refused_before_nccl_is_used(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_ranks_with_another_version_of_a_mode_s_package_are_refused(tmp_path: Pa
     class Older(OnOneGpu):
         def come(self) -> None:
             place = facts(machine=versions(), mode_packages={"fast-net": "0.1"})
-            self.register(0, place, None)
+            self.register(0, place, None, {})
 
     given = settings(tmp_path)
     needing = replace(given, code=replace(given.code, needed={"fast-net": "0.2"}))
