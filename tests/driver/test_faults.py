@@ -167,7 +167,7 @@ def test_a_hang_leaves_the_stacks_and_the_last_exchanges_of_all_ranks(
 ) -> None:
     frame, results, _ = faults
     row = frame.loc[("hang", 1)]
-    files = (results / row["log"]).parent.glob(f"{row['attempt_id']}-*.log")
+    files = (results / row["log"]).parent.glob(f"{row['attempt_id'][:12]}-*.log")
     stacks = [path.read_text() for path in sorted(files)]
     assert len(stacks) == 2
     assert "in _fail" in stacks[1]
