@@ -213,7 +213,7 @@ def _planned(
         f"{len(plan.skipped)} skipped: {results}"
     )
     if plan.to_run:
-        for note in _notes_on_run(plan, options):
+        for note in _notes_on_files(plan):
             progress.say(note)
     progress.total = len(plan.to_run)
     return PlannedRun(
@@ -227,16 +227,15 @@ def _planned(
     )
 
 
-def _notes_on_run(plan: Plan, options: Options) -> list[str]:
-    """Lines on a busy machine, and on files of the user that a script could change."""
-    notes = [busy_words(options.address)]
+def _notes_on_files(plan: Plan) -> list[str]:
+    """Lines on files of the user that a script could change; none for other workloads."""
     words: list[str] = []
     scripts = [trial.point for trial in plan.to_run if isinstance(trial.point.workload, Script)]
     for point in scripts:
         words += command_line(point.workload.arguments, point.workload.values(point))
-    if scripts:
-        notes += notes_for(Path.cwd(), words)
-    return [note for note in notes if note is not None]
+    if not scripts:
+        return []
+    return notes_for(Path.cwd(), words)
 
 
 def _earlier_cost(results: Results, options: Options, progress: Progress) -> float:
@@ -267,6 +266,9 @@ def _nothing_run(planned: PlannedRun) -> RunTally:
 def _carried_out(planned: PlannedRun, record: RunWriter) -> RunTally:
     """Have the plan measured, and all of it stored."""
     planned.outbox.try_writing()
+    busy = busy_words(planned.options.address)
+    if busy is not None:
+        planned.progress.say(busy)
     record.start()
     if planned.options.in_process:
         from dtsweep.driver.in_process_run import run_in_process as carry_out
