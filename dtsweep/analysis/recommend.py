@@ -301,17 +301,16 @@ def _recommend_one(
     failed, not_begun = _without_number(study, goal, condition, points)
     rows = points[points["is_candidate"]]
     chosen = rows.index[[selection.chosen]]
-    numbers = test.numbers_of(rows)
     places = np.arange(len(rows))
     order = rows.assign(
-        mean_cost=test.cost.launches.point_means[numbers],
+        mean_cost=test.cost.launches.point_means[test.numbers_of(rows)],
         is_contender=np.isin(places, selection.contenders),
         is_equal=np.isin(places, selection.equal),
         possible_gain=_as_share(selection.shortfall, test),
         more_launches=_more_launches(selection),
     )
-    rivals = order.drop(index=chosen).sort_values("mean_cost", kind="stable")
-    rivals = rivals.drop(columns="mean_cost")
+    ordered = order.drop(index=chosen).sort_values("mean_cost", kind="stable")
+    rivals = ordered.drop(columns="mean_cost")
     ratios = test.ratios(rows.loc[chosen], rivals, level=study.level)
     return Recommendation(
         goal=goal,
