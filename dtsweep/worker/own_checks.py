@@ -276,7 +276,7 @@ def _exchanges_other_batches(ranks: Sequence[dict[str, Any]]) -> bool:
 
 
 def _of_own_parameters(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Judge an optimizer of which no parameter is the model's, by the model's parameters."""
+    """Judge an optimizer that has none of the model's parameters, by the model's own."""
     sums = [rank["model"] for rank in ranks]
     if all(elements == 0 for rank in sums for _, _, elements in rank):
         # ZeRO-3 gathers them when they are used.
