@@ -137,6 +137,6 @@ def test_the_command_says_what_became_of_the_rows(tmp_path: Path, forked_command
     report = forked_command("report", "results", folder=tmp_path)
     assert report.returncode == 0, report.stderr
     text = " ".join(report.stdout.split())
-    assert "Next: import a table with more rows of these points" in text
+    assert "Over 100 more launches of each would be needed." in text
     assert "2 user_error RuntimeError: out of luck" in text
     assert "canar" not in text.lower()

@@ -123,7 +123,7 @@ def test_the_decision_is_one_for_each_model_and_leaves_out_what_cannot_be_true(
     assert "numbers of 1 trial can't all be true" in doubts
     assert small.startswith("ddp workload.layers=1 workers=2 micro_batch=4, of 2 configurations")
     assert "70.00 samples/s" in small
-    assert "Left out: 1 point whose numbers contradict each other." in small
+    assert "Left out: 1 point whose numbers can't be trusted." in small
     assert big.startswith("ddp workload.layers=2 workers=1 micro_batch=4, of 2 configurations")
 
 

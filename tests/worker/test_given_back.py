@@ -45,7 +45,7 @@ from pathlib import Path
 import torch
 from torch.nn.modules.module import _global_forward_hooks as forward_hooks
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(os.environ["FOLDER_OF_THE_TEST"])  # the script runs in a copy of its own
 
 def seen():
     return {
@@ -155,7 +155,7 @@ def run(folder: Path, source: str, *names: str) -> dict[str, str]:
         check=False,
         capture_output=True,
         text=True,
-        env=os.environ | {"KEPT_BY_THE_TEST": "1"},
+        env=os.environ | {"KEPT_BY_THE_TEST": "1", "FOLDER_OF_THE_TEST": str(folder)},
     )
     assert done.returncode == 0, done.stderr
     lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
