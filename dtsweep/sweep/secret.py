@@ -19,7 +19,8 @@ from dtsweep.errors import without_credentials
 
 MARK = re.compile(
     """
-    KEY | TOKEN(?!I[ZS]) | SECRET | PASS | PWD | CRED(?!IT) | COOKIE | JWT
+    KEY | TOKEN(?!I[ZS]) | SECRET | (?<!BY)(?<!COM)(?<!TRES)PASS(?!I|ENG|AG) | PWD | CRED(?!IT)
+    | COOKIE | JWT
     | AUTH(?!OR) | AUTHORI[SZ] | CONNECTION.*STRING | STRING.*CONNECTION
     """,
     re.VERBOSE,
@@ -87,9 +88,13 @@ _CALL = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*+[(\[]|self\.")
 _KEY = re.compile(r"""(\bkey\b[\s:="']{1,9})[0-9a-f]{40}\b""", re.IGNORECASE)
 """A key of W&B: only the word before it distinguishes it from a commit."""
 
-_OPTION = re.compile(r"(?<!\S)(?P<name>--?[A-Za-z][\w-]*)(?P<space>\s+)(?P<value>[^\s-]\S*)")
+_OPTION = re.compile(
+    r"""(?<!\S)(?P<name>--?[A-Za-z][\w-]*)(?P<space>\s+)(?P<value>"[^"\n]+"|'[^'\n]+'|[^\s-]\S*)"""
+)
 
-_SPOKEN = re.compile(r"(?:password|passwd|passphrase|secret|token|api[-_]?key)", re.IGNORECASE)
+_SPOKEN = re.compile(
+    r"(?:.*[-_])?(?:password|passwd|passphrase|secret|token|apikey)|.*[-_]key", re.IGNORECASE
+)
 """Names that mark a secret before a colon, which follows other words in any sentence."""
 
 _PLAIN = re.compile(
@@ -237,7 +242,7 @@ def _without_named(text: str) -> str:
 def _is_marked(match: re.Match[str]) -> bool:
     """True if a name marks the value after it as a secret."""
     if match["sign"] == ":" and not match["quote"]:
-        return _SPOKEN.fullmatch(match["name"]) is not None
+        return bool(_SPOKEN.fullmatch(match["name"])) and is_secret(match["name"])
     return is_secret(match["name"])
 
 

@@ -79,6 +79,9 @@ def test_with_hosts_names_stay_and_secrets_and_home_folders_do_not() -> None:
         ("train.py --api-key abc --lr 1", "train.py --api-key [secret] --lr 1"),
         ("Authorization: Bearer abcdefghijklmnop", "Authorization: Bearer [secret]"),
         ('password="correct horse battery" next', 'password="[secret]" next'),
+        ("--api-key 'ab cd' --lr 1", "--api-key [secret] --lr 1"),
+        ("aws_secret_access_key: abcdefgh", "aws_secret_access_key: [secret]"),
+        ("X-Api-Key: abc\nHF_TOKEN: abc", "X-Api-Key: [secret]\nHF_TOKEN: [secret]"),
         ("password='it\\'s long', a", "password='[secret]', a"),
         ('password="cut off', 'password="[secret]'),
         ("password=ab,cd", "password=[secret]"),
@@ -106,7 +109,8 @@ def test_what_stands_in_the_place_of_what_is_left_out(text: str, shown: str) -> 
 @pytest.mark.parametrize(
     "text",
     [
-        "KeyError: 'weight'",
+        "KeyError: 'weight', key: x",
+        "compass=north bypass=on",
         f"commit {'0123456789' * 4}",
         "tokens=1,2,3",
         "max_tokens=512, tokens_per_s: 1234.5, passes=2",
@@ -126,7 +130,7 @@ def test_what_gives_nobody_away_stays(text: str) -> None:
     assert Redactor(["gpu", "a", "vm"]).text(text) == text
 
 
-@pytest.mark.parametrize("part", ["a-", "a.", "--a", "a=", "-", "a='", 'password="', "key "])
+@pytest.mark.parametrize("part", ["a-", "a_", "a.", "--a", "--key '", "a=", "-", "a='", 'password="', "key "])
 def test_a_long_text_takes_a_time_in_proportion_to_its_length(part: str) -> None:
     began = time.process_time()
     without_secrets(part * 20_000)

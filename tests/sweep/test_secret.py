@@ -96,7 +96,7 @@ SECRET = (
 )
 HIDDEN_BY_ACCIDENT = (
     *("MONKEY_COUNT", "KEYBOARD", "HOTKEY", "SECRETARY", "CREDENTIALED", "KEYCLOAK_URL"),
-    *("SSH_AUTH_SOCK", "BYPASS", "HF_MAX_TOKENS", "API_PAD_TOKEN", "MY_PWD", "VIDEOS_TOKEN"),
+    *("SSH_AUTH_SOCK", "HF_MAX_TOKENS", "API_PAD_TOKEN", "MY_PWD", "VIDEOS_TOKEN"),
 )
 """Names with a part such as KEY: a value is hidden once too often rather than shown once."""
 
@@ -104,7 +104,7 @@ OPEN = (
     *("TOKENIZERS_PARALLELISM", "tokenizer", "NCCL_IB_PKEY", "NCCL_ALGO", "MAX_TOKENS", "PASSES"),
     *("OMP_NUM_THREADS", "RAY_AUTH_MODE", "PWD", "OLDPWD", "PAD_TOKEN", "EOS_TOKEN_ID"),
     *("TOKEN_COUNT", "MAX_KEYS", "key_length", "PASS_COUNT", "AUTHORS", "XAUTHORITY"),
-    *("CUDA_DEVICE_MAX_CONNECTIONS", "RUN_CUSTOM_TOKENIZERS"),
+    *("CUDA_DEVICE_MAX_CONNECTIONS", "RUN_CUSTOM_TOKENIZERS", "BYPASS", "compass", "passenger"),
 )
 URLS_WITH_CREDENTIALS = {
     "http://me:hunter2@proxy:3128": "http://proxy:3128",
