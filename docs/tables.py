@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from dtsweep import Measure, Point, Resources, Search
-from dtsweep.analysis.statistical_efficiency import stored
-from dtsweep.report.efficiency_words import difference_cell, ratio_cell
 from dtsweep.results.schema import columns_page
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness
@@ -39,7 +37,6 @@ def write_pages() -> None:
             "carriers": carriers(),
         },
         "measuring.md": {"exchange": exchange()},
-        "efficiency.md": {problem: efficiency(problem) for problem in ("gpt", "regression")},
     }.items():
         text = (FOLDER / page).read_text("utf-8")
         for name, table in tables.items():
@@ -217,30 +214,6 @@ def _reason(point: Point) -> str | None:
     return reason and reason.replace("{point.sync}", "the mode").replace(
         "{point.compression}", "the compression"
     )
-
-
-def efficiency(problem: str) -> str:
-    """The table of statistical efficiency on a small problem, as the benchmark has stored it."""
-    header = (
-        "variant",
-        "samples, in those of `ddp`",
-        "loss above that of `ddp` at equal samples",
-        "learning rate",
-        "staleness",
-        "measured",
-    )
-    rows = []
-    for row in stored().of(problem):
-        cells = (
-            f"{row.name} ({row.check})" if row.check else row.name,
-            ratio_cell(row.ratio),
-            difference_cell(row),
-            f"{row.learning_rate:g}",
-            "–" if row.staleness is None else f"{row.staleness:.1f}",
-            row.date,
-        )
-        rows.append(cells)
-    return _table(header, rows) if rows else "Not run yet.\n"
 
 
 def _docstrings(kind: type) -> dict[str, str]:

@@ -152,8 +152,8 @@ def frontier_html(frontier: Frontier) -> str:
         "standing": [_standing(row) for _, row in rows.iterrows()],
         **caution_columns(list(rows["caution"])),
     }
-    lines += filter(None, [frontier.verdict_words, frontier.undecided, frontier.alone])
-    lines += frontier.efficiency
+    remarks = [frontier.verdict_words, frontier.undecided, frontier.alone, frontier.updates]
+    lines += filter(None, remarks)
     return _block(lines, columns)
 
 

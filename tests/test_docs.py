@@ -23,7 +23,7 @@ from dtsweep.sweep.modes import MODES
 from dtsweep.sync.mode import SyncMode
 from tests.pages import ROOT, tables
 
-PAGES = {"sweep-files.md": 4, "sync-modes.md": 3, "measuring.md": 1, "efficiency.md": 2}
+PAGES = {"sweep-files.md": 4, "sync-modes.md": 3, "measuring.md": 1}
 """Pages with tables that are made, and how many."""
 
 

@@ -3,7 +3,6 @@
 The driver and readers; imports pandas and SciPy in functions alone. Only `campaign`, `load` and
 `node_speeds` read files. In reading order:
 
-    statistical_efficiency  samples to a loss, by mode and compression, measured on small problems
     campaign        state of all runs on one place of results: how far, what it took, what is left
     superseded      rows to leave out: of an older source, or of other environment variables
     load            reads the table of trials, without rows that newer ones supersede

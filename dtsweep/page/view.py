@@ -255,7 +255,7 @@ def _frontiers(content: Content) -> list[dict[str, Any]]:
                 for sentence in (
                     f"{count_of(len(frontier.best), 'point')} on it, {frontier.dominated_count}.",
                     frontier.verdict_words or "",
-                    *frontier.efficiency,
+                    frontier.updates,
                 )
                 if sentence
             ],

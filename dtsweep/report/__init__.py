@@ -6,7 +6,6 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     labels          labels of points and axes
     verdict_words   words for verdicts of comparisons and their reasons
     next_step       the run that would decide, in words
-    efficiency_words  samples to a loss of updates that are not exact, in words
     bounds          what limits each point, and what to try next
     scaling_words   where one more worker stops paying, and laws of scaling, in words
     doubts          what to ignore and what not to compare, said above the tables

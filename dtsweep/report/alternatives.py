@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.report.efficiency_words import efficiency_words
 from dtsweep.report.labels import trial_label
 from dtsweep.text import in_percent
 
@@ -52,8 +51,7 @@ def _times(ratio: float, of: str) -> str:
 def _why_not(row: pd.Series[Any], recommendation: Recommendation) -> str:
     """Say why an alternative is not a candidate; empty if it is one."""
     if not row["is_allowed"]:
-        taken = f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
-        return "; ".join(filter(None, [taken, efficiency_words(row)]))
+        return f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
     if row["is_unknown"]:
         lacking = " and ".join(name for name in recommendation.unmeasured if row.isna()[name])
         if not lacking:

@@ -28,7 +28,7 @@ def report_json(content: Content) -> dict[str, Any]:
         each, or why there is none), `unsound`, `doubts`, `limits`, `worth` and `notes` (texts),
         `bottlenecks` (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`,
         `update_kind`, `model_digest`, and the words of each: `words`, `undecided`, `alone`,
-        `dominated`, `efficiency`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `laws`
+        `dominated`, `updates`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `laws`
         and `canaries` (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it),
         `differences` (rows of `difference` between the highest throughput of each frontier,
         `point_a`, and the highest of its other points, `point_b`), `implausible` (trials whose
@@ -85,7 +85,7 @@ def _words_of(frontier: Frontier) -> dict[str, Any]:
         "title": frontier.name,
         "words": frontier.verdict_words,
         "dominated": frontier.dominated_count,
-        "efficiency": frontier.efficiency,
+        "updates": frontier.updates,
     }
     return words | {name: getattr(frontier, name) for name in names}
 

@@ -15,7 +15,6 @@ from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.spread import of_environment
 from dtsweep.inference.verdicts import Method, Verdict
 from dtsweep.report.doubts import ONE_LAUNCH_SHOWS
-from dtsweep.report.efficiency_words import efficiency_lines
 from dtsweep.report.labels import (
     argument_columns,
     model_columns,
@@ -36,6 +35,9 @@ OWN_EXACT = (
     "the mean, is not checked."
 )
 """Meaning of exact updates of a training loop of the user."""
+
+INEXACT = "Updates that are not exact may need more samples to the same loss."
+"""Meaning of all other updates."""
 
 _FRONTIER_TITLES = {
     "exact": "exact updates",
@@ -155,13 +157,14 @@ class Frontier:
         return self.points[~self.points["on_frontier"] & self.points["standing"].notna()]
 
     @cached_property
-    def efficiency(self) -> list[str]:
-        """Sentences on the samples that updates of `shown` points need, and on what exact means."""
-        lines = efficiency_lines(self.shown)
+    def updates(self) -> str:
+        """Sentence on what its updates mean for training; empty for those of `ddp`."""
+        if self.semantics not in ("exact", "unknown"):
+            return INEXACT
         is_own = (self.points["sync"] == AS_WRITTEN) & (self.points["workers"] > 1)
-        if self.semantics == "exact" and is_own.any():
-            lines = [*lines, OWN_EXACT]
-        return lines
+        if is_own.any():
+            return OWN_EXACT
+        return ""
 
     @property
     def dominated_count(self) -> str:

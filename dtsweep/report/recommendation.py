@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.candidates import way_to_measure
 from dtsweep.analysis.launches import PER_SAMPLES
+from dtsweep.analysis.settings import is_plain_training
 from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
 from dtsweep.report.answer import evidence, headline
 from dtsweep.report.code import point_code, settings_of
 from dtsweep.report.doubts import unsound_doubts
-from dtsweep.report.efficiency_words import efficiency_json, efficiency_words
+from dtsweep.report.frontiers import INEXACT
 from dtsweep.report.labels import model_columns, model_label, trial_label, varying_columns
 from dtsweep.report.program import training_code, why_no_training
 from dtsweep.report.records import records_of
@@ -153,8 +154,9 @@ def in_words(
         *_left_out(recommendation),
         *alternatives(recommendation, varying),
     ]
-    if words := efficiency_words(point):
-        lines.append(f"Its updates are {point['semantics']}; {words}.")
+    is_plain = is_plain_training({str(name): value for name, value in point.items()})
+    if point["semantics"] not in ("exact", "unknown") and not is_plain:
+        lines.append(f"Its updates are {point['semantics']}. {INEXACT}")
     return lines
 
 
@@ -191,12 +193,9 @@ def as_json(recommendation: Recommendation, *, unsound: Sequence[str] = ()) -> d
         `over_launches`), `settings` (those that are not the default), `code` (`point`; `training`
         in plain PyTorch or null, then `no_training` names the settings that torch alone does not
         have; `command` that starts a script of the user in a shell, else null; all null of an
-        imported point), `efficiency` (samples that its updates need on a small model, in those of
-        `ddp`: `samples_ratio` with its interval; null where updates are exact or it was not
-        measured), `answer` (one of
-        `dtsweep.inference.verdicts.Answer`), `is_decided`, `is_futile`, `not_measured` (asked
-        points without a number, with status and reason), `not_begun` (count), `zone`,
-        `confidence`, `others` and
+        imported point), `answer` (one of `dtsweep.inference.verdicts.Answer`), `is_decided`,
+        `is_futile`, `not_measured` (asked points without a number, with status and reason),
+        `not_begun` (count), `zone`, `confidence`, `others` and
         `alternatives` (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible`
         (counts of points left out), `undecided` (rows of points at a limit of the condition),
         `unmeasured` (what the unknown ones lack), `drift`, and `unsound`: texts on the points of
@@ -212,7 +211,6 @@ def as_json(recommendation: Recommendation, *, unsound: Sequence[str] = ()) -> d
         "point": records_of(recommendation.point.to_frame().T.infer_objects())[0],
         "settings": settings_of(recommendation.point),
         "code": code,
-        "efficiency": efficiency_json(recommendation.point),
         "answer": recommendation.answer,
         "is_decided": recommendation.is_decided,
         "is_futile": recommendation.is_futile,

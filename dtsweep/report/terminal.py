@@ -10,7 +10,6 @@ from dtsweep.errors import SHOWN, one_line, shortened
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.answer import goal_in_words
 from dtsweep.report.content import Content, Scaling
-from dtsweep.report.efficiency_words import efficiency_words
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.scaling_words import WORTH_RULE
 from dtsweep.report.sketch import MARKERS, sketch
@@ -136,11 +135,7 @@ def _frontier_in_short(frontier: Frontier) -> str:
         return f"{frontier.short_name}: {frontier.empty_because}"
     best = rows.sort_values("samples_per_s").iloc[-1]
     rate = format_rate(best["samples_per_s"], *ends_of(best, "samples_per_s"))
-    words = efficiency_words(best)
-    return (
-        f"{frontier.short_name}: {count_of(len(rows), 'point')}, up to {rate} samples/s"
-        f"{f'; {words}' if words else ''}."
-    )
+    return f"{frontier.short_name}: {count_of(len(rows), 'point')}, up to {rate} samples/s."
 
 
 def _scaling_in_short(scaling: Scaling, recommended: Sequence[str]) -> str:
@@ -268,8 +263,8 @@ def _print_frontier(
         _print_points(frontier, dominated, tables, console=console)
     if frontier.verdict_words is not None and show_all:
         say(console, frontier.verdict_words)
-    if frontier.efficiency:
-        say(console, "\n".join(frontier.efficiency))
+    if frontier.updates:
+        say(console, frontier.updates)
 
 
 def _best_of(frontier: Frontier, *, show_all: bool) -> pd.DataFrame:

@@ -44,7 +44,7 @@ def test_recommend_keeps_to_a_condition_and_prints_json(
     (found,) = json.loads(done.stdout)
     assert set(found) == {
         *("goal", "point", "settings", "code", "answer", "is_decided", "zone", "confidence"),
-        *("others", "alternatives", "efficiency"),
+        *("others", "alternatives"),
         *("unknown", "unmeasured", "slow", "implausible", "undecided", "drift"),
         *("unsound", "not_measured", "not_begun", "is_futile"),
     }

@@ -130,7 +130,9 @@ def test_what_gives_nobody_away_stays(text: str) -> None:
     assert Redactor(["gpu", "a", "vm"]).text(text) == text
 
 
-@pytest.mark.parametrize("part", ["a-", "a_", "a.", "--a", "--key '", "a=", "-", "a='", 'password="', "key "])
+@pytest.mark.parametrize(
+    "part", ["a-", "a_", "a.", "--a", "--key '", "a=", "-", "a='", 'password="', "key "]
+)
 def test_a_long_text_takes_a_time_in_proportion_to_its_length(part: str) -> None:
     began = time.process_time()
     without_secrets(part * 20_000)
