@@ -47,7 +47,7 @@ OTHER_START = (
     "ones, or something other than the optimizer changes them"
 )
 OTHER_PARTS = (
-    "workers load the same batches, and their gradients and parameters differ, as with tensor "
+    "workers load the same batches, and gradients differ between them, as with tensor "
     "parallelism: how many workers share a model is unknown"
 )
 NO_COLLECTIVE = "no collective was called in the window"
@@ -250,6 +250,9 @@ class Judge:
         """Judge gradients that differ: parameters may be exchanged once in a while."""
         if gradients.different < gradients.compared:
             reason = SOME.format(gradients.different, gradients.compared)
+            # Layers that are not divided have equal gradients in tensor parallelism, too.
+            if self._share_batches(ranks):
+                reason = OTHER_PARTS
             return _verdict("unknown", gradients=False, parameters=after, reason=reason)
         calls = [rank["collectives"] for rank in ranks]
         if not any(calls) and None not in calls and not self.were_equal:
@@ -262,11 +265,22 @@ class Judge:
             return _verdict("unknown", gradients=False, parameters=True, reason=OPTIMIZER_EXCHANGES)
         semantics = "not_exchanged"
         reason = DIFFERENT.format(steps=self.steps, calls=f"collectives in it: {calls[0]}")
-        batches = {rank["batches"] for rank in ranks}
-        if len(batches) == 1 and None not in batches:
-            self.sizes = [None] * len(ranks)
+        if self._share_batches(ranks):
             semantics, reason = "unknown", OTHER_PARTS
         return _verdict(semantics, gradients=False, parameters=False, reason=reason)
+
+    def _share_batches(self, ranks: Sequence[dict[str, Any]]) -> bool:
+        """True if ranks that count as models of their own load the same batches; none count then.
+
+        Their gradients differ, so they may have parts of one model.
+        """
+        loaded = [
+            rank["batches"] for rank, size in zip(ranks, self.sizes, strict=True) if size == 1
+        ]
+        if len(set(loaded)) == len(loaded):
+            return False
+        self.sizes = [None] * len(ranks)
+        return True
 
 
 def _exchanges_other_batches(ranks: Sequence[dict[str, Any]]) -> bool:

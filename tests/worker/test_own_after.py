@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import pickle
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,8 +37,9 @@ from dtsweep.metrics.rank_result import Measured
 from dtsweep.metrics.summary import columns_of_steps
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.task import Task, task_of
+from dtsweep.worker.copies import part_of
 from dtsweep.worker.exchange_cost import room_bytes
-from dtsweep.worker.own_checks import Judge, likeness, ranks_per_model
+from dtsweep.worker.own_checks import OTHER_PARTS, Judge, likeness, ranks_per_model
 from dtsweep.worker.own_facts import COMPILED, NO_MODEL, ForwardWatch
 from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.own_sums import collectives
@@ -393,6 +396,42 @@ def test_equal_batches_are_one_models_unless_their_ranks_exchange_gradients(
     ranks: list[Any], sizes: list[int | None]
 ) -> None:
     assert ranks_per_model(ranks) == sizes
+
+
+def seen_on(batches: str, *, gradients: tuple[float, float]) -> Any:
+    sums = [(value, abs(value), 9) for value in gradients]
+    return {
+        **{"batches": batches, "data_ranks": None, "parts": ["", ""], "shapes": "", "model": None},
+        **{"collectives": 4, "given": 2, "gradients": sums, "before": sums, "after": sums},
+    }
+
+
+@pytest.mark.parametrize(("ranks", "part"), [(1, ""), (2, "tensor parallel 1")])
+def test_a_layer_that_megatron_has_divided_is_a_part(
+    ranks: int, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = SimpleNamespace(
+        get_tensor_model_parallel_world_size=lambda: ranks,
+        get_tensor_model_parallel_rank=lambda: 1,
+    )
+    monkeypatch.setitem(sys.modules, "megatron.core.parallel_state", state)
+    weight, bias = torch.zeros(4), torch.zeros(1)
+    weight.tensor_model_parallel = True  # type: ignore[attr-defined]
+    assert (part_of(weight, rank=3), part_of(bias, rank=3)) == (part, "")
+
+
+@pytest.mark.parametrize("last", [1.0, 2.0])
+@pytest.mark.parametrize(("batches", "is_shared"), [("aa", True), ("aabb", True), ("abcd", False)])
+def test_ranks_of_equal_batches_and_other_gradients_may_have_parts_of_a_model(
+    batches: str, is_shared: bool, last: float
+) -> None:
+    # Megatron's layers are divided without a trace in their parameters.
+    ranks = [
+        seen_on(loaded, gradients=(1.0 + rank, last**rank)) for rank, loaded in enumerate(batches)
+    ]
+    verdict = Judge(may_go_on=False)(ranks)
+    assert (verdict["gradients_reason"] == OTHER_PARTS) == is_shared
+    assert (verdict["ranks_per_model"] == [None] * len(ranks)) == is_shared
 
 
 @pytest.mark.parametrize(
