@@ -38,6 +38,9 @@ from dtsweep.sync.passes import passes, share_weights
 from dtsweep.sync.pushes import Pushes, read_only
 from dtsweep.sync.server_shard import Flat, flat_dtype, split
 
+FETCH_S = 10.0
+"""Time limit for the values that a tail has stored, before it is asked again; then twice that."""
+
 
 class ParameterServer(SyncMode):
     """The worker's side: push the gradient of a step, pull the parameters for the next."""
@@ -58,6 +61,7 @@ class ParameterServer(SyncMode):
         self._accrued: dict[int, Tensor] = {}
         self._is_watched = False
         self._seen = (0.0, 0.0)
+        self._fetch_s = FETCH_S
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Spread the parameters over the shards; rank 0's values are everybody's."""
@@ -224,15 +228,25 @@ class ParameterServer(SyncMode):
         while True:
             calls = [chain.call("pull", of_tail=True) for chain in self._chains]
             try:
-                self._take_over(answers_of(calls))
+                self._take_over(answers_of(calls), limit_s=self._fetch_s)
             except ray.exceptions.ObjectLostError:
                 # A tail that dies takes along what it has stored; its predecessor has it too.
                 continue
+            except ray.exceptions.GetTimeoutError:
+                # Ray does not always notice that; or much is on its way through a slow network.
+                self._fetch_s *= 2
+                continue
             return
 
-    def _take_over(self, answers: Sequence[tuple[Any, int]]) -> None:
-        """Use these parameters of all shards, by their versions."""
-        answers = _fetched(answers)
+    def _take_over(
+        self, answers: Sequence[tuple[Any, int]], *, limit_s: float | None = None
+    ) -> None:
+        """Use these parameters of all shards, by their versions.
+
+        Raises:
+            ray.exceptions.GetTimeoutError: they were not here within the limit.
+        """
+        answers = _fetched(answers, limit_s=limit_s)
         if self._job.point.drop_slowest:
             # A worker whose gradient was dropped may find one shard before an update, another
             # behind it.
@@ -363,11 +377,14 @@ def _room(numel: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.from_numpy(np.empty(numel * dtype.itemsize, np.uint8)).view(dtype)
 
 
-def _fetched(answers: Sequence[tuple[Any, int]]) -> list[tuple[Flat, int]]:
+def _fetched(
+    answers: Sequence[tuple[Any, int]], *, limit_s: float | None = None
+) -> list[tuple[Flat, int]]:
     """Replies with values in the place of references to Ray's object store."""
     stored = [place for place, (values, _) in enumerate(answers) if type(values) is ray.ObjectRef]
     fetched = list(answers)
-    for place, values in zip(stored, ray.get([answers[place][0] for place in stored]), strict=True):
+    arrived = ray.get([answers[place][0] for place in stored], timeout=limit_s)
+    for place, values in zip(stored, arrived, strict=True):
         fetched[place] = (values, answers[place][1])
     return fetched
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,7 +65,7 @@ def part_of(parameter: torch.Tensor, *, rank: int) -> str:
     if is_flat(parameter):
         # Which ranks have copies of it is not known.
         return f"rank {rank}"
-    megatron = sys.modules.get("megatron.core.parallel_state")
+    megatron: Any = sys.modules.get("megatron.core.parallel_state")
     # The layers of Megatron that can be divided have the mark, also where nothing is divided.
     is_marked = megatron is not None and getattr(parameter, "tensor_model_parallel", False)
     if is_marked and megatron.get_tensor_model_parallel_world_size() > 1:

@@ -416,7 +416,7 @@ def test_a_layer_that_megatron_has_divided_is_a_part(
     )
     monkeypatch.setitem(sys.modules, "megatron.core.parallel_state", state)
     weight, bias = torch.zeros(4), torch.zeros(1)
-    weight.tensor_model_parallel = True  # type: ignore[attr-defined]
+    weight.tensor_model_parallel = True
     assert (part_of(weight, rank=3), part_of(bias, rank=3)) == (part, "")
 
 
