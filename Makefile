@@ -19,6 +19,12 @@ FAULTS_1 = $(patsubst %,tests/driver/test_%.py,autoscaler struck)
 FAULTS_2 = $(filter-out $(FAULTS_0) $(FAULTS_1),$(FAULTS))
 FAULTS_RUN = $(if $(THIRD),$(FAULTS_$(THIRD)),$(FAULTS))
 
+# Thirds of the other tests on Ray, of about equal time with those of the faults; the last one has all that is new.
+RAY_0 = $(patsubst %,tests/driver/test_%.py,cluster connect nested share_nodes visit written_cluster)
+RAY_1 = $(patsubst %,tests/driver/test_%.py,campaign_storage faults start_is_cut)
+RAY_2 = $(addprefix --ignore=,$(RAY_0) $(RAY_1))
+RAY_RUN = $(if $(THIRD),$(RAY_$(THIRD))) $(addprefix --ignore=,$(FAULTS))
+
 # Python of the targets for GPUs; another one brings its own torch, built for the driver's CUDA, and the other packages.
 PYTHON_GPU ?= .venv/bin/python
 
@@ -56,8 +62,8 @@ test: test-fast test-ray ## Run all tests but those of test-faults and those tha
 test-fast: setup ## Run the tests that start no Ray, on two cores
 	.venv/bin/python -m pytest -n 2 --dist loadfile -m 'not ray and not gpu' --durations=10
 
-test-ray: setup ## Run the tests that start a private Ray, one after the other
-	.venv/bin/python -m pytest -m ray --durations=10 $(addprefix --ignore=,$(FAULTS))
+test-ray: setup ## Run the tests that start a private Ray, one after the other; THIRD=0, 1 or 2 runs a part of them
+	.venv/bin/python -m pytest -m ray --durations=10 $(RAY_RUN)
 
 test-faults: setup ## Run the tests that kill, freeze and take away processes and nodes of real Rays; THIRD=0, 1 or 2 runs a part of them
 	.venv/bin/python -m pytest -m ray --durations=10 $(FAULTS_RUN)
