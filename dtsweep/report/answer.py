@@ -15,7 +15,6 @@ from dtsweep.text import count_of, in_percent, percent, percent_up
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtsweep.analysis.noise import Noise
     from dtsweep.analysis.recommend import Recommendation
 
 _IN_SHORT = {
@@ -366,15 +365,17 @@ def what_next(recommendation: Recommendation) -> str:
     if recommendation.is_futile:
         # It names a quieter machine itself.
         return step
-    return " ".join(filter(None, [_quieter(recommendation.noise), step]))
+    return " ".join(filter(None, [_quieter(recommendation), step]))
 
 
-def _quieter(noise: Noise) -> str:
+def _quieter(recommendation: Recommendation) -> str:
     """Name what lowers the noise, where it is large; empty where it is not."""
+    noise, variances = recommendation.noise, recommendation.variances
     ways = []
     if noise.drift > _NOISY_DRIFT:
         ways.append(f"use a quieter machine (drift: {percent_up(noise.drift)})")
-    if noise.is_mostly_imprecise:
+    is_by_launches = variances is not None and variances.is_by_launches
+    if noise.is_mostly_imprecise and not is_by_launches:
         ways.append(
             f"allow longer windows, `Measure({noise.limit}=…)` ({noise.imprecise} of "
             f"{count_of(noise.trials, 'trial')} are imprecise)"

@@ -155,6 +155,9 @@ def test_where_noise_is_large_less_of_it_is_the_first_next_step() -> None:
         "First use a quieter machine (drift: 20 %) and allow longer windows, "
         "`Measure(max_seconds=…)` (6 of 6 trials are imprecise). At least" in text
     )
+    windows = {"samples_per_s_error": 0.1, "window_s": 1.0, "trial_s": 2.0, "startup_s": 1.0}
+    text = said(*([row | windows for row in point] for point in imprecise))
+    assert "longer windows would not help. At least" in text
     one_each = [point[:1] for point in imprecise]
     assert "First allow longer windows, `Measure(max_seconds=…)` (2 of 2 trials" in said(*one_each)
     assert "First" not in said(*UNDECIDED, watched(1, 1.05))
