@@ -50,23 +50,18 @@ class _RunByDefault(click.Group):
 
 @click.group(cls=_RunByDefault)
 @click.version_option(package_name="dtsweep")
-@click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli() -> None:
     """Measure the latency/throughput frontier of a distributed training job.
 
     `dtsweep SWEEP.py` runs a sweep; running it again resumes it. `dtsweep script train.py --axis
     workers=1,2` needs no sweep file.
     """
-    if ctx.invoked_subcommand in {command.name for command in _READING}:
-        # BLAS reads it when NumPy is imported. On busy cores its threads wait for each other:
-        # the eigenvalues of 800 points took 6 s, and 0.15 s with one thread.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-_READING = (status, report, serve, recommend, predict, difference, compare, export, import_table)
-"""Commands that measure nothing."""
+_READING = (plan, status, report, serve, recommend, predict, difference, compare, export)
+"""Commands that read results and measure nothing."""
 
-_COMMANDS = (run, plan, script, *_READING, doctor, cluster)
+_COMMANDS = (run, script, *_READING, import_table, doctor, cluster)
 
 for _command in _COMMANDS:
     cli.add_command(_command)
@@ -97,6 +92,10 @@ def _leave_now(code: str | int | None) -> None:
 
 
 def _run_command() -> None:
+    if sys.argv[1:2] and sys.argv[1] in {command.name for command in _READING}:
+        # BLAS reads it when NumPy is imported. On busy cores its threads wait for each other:
+        # the eigenvalues of 800 points took 6 s, and 0.15 s with one thread.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         cli(prog_name="dtsweep")
     except SweepError as error:

@@ -332,9 +332,12 @@ def students_t(degrees: Any, *, level: float = 0.05) -> Any:
     # scipy.stats.t takes a tenth of a millisecond for this: too long inside a window.
     from scipy.special import stdtrit
 
+    degrees = np.asarray(degrees, dtype=np.float64)
+    if degrees.size < 1_000:
+        return stdtrit(degrees, 1 - level / 2)
     # Tables of pairs have few different values.
-    values, places = np.unique(np.asarray(degrees, dtype=np.float64), return_inverse=True)
-    return stdtrit(values, 1 - level / 2)[places].reshape(np.shape(degrees))
+    values, places = np.unique(degrees, return_inverse=True)
+    return stdtrit(values, 1 - level / 2)[places].reshape(degrees.shape)
 
 
 def _batches(series: Series, count: int) -> Series:

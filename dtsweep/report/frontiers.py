@@ -158,12 +158,13 @@ class Frontier:
 
     @cached_property
     def updates(self) -> str:
-        """Sentence on what its updates mean for training; empty for those of `ddp`."""
-        if self.semantics not in ("exact", "unknown"):
-            return INEXACT
+        """Sentence on what its updates mean for training; empty where that is plain."""
         is_own = (self.points["sync"] == AS_WRITTEN) & (self.points["workers"] > 1)
-        if is_own.any():
+        if self.semantics == "exact" and is_own.any():
             return OWN_EXACT
+        is_other = self.semantics in ("lossy", "stale", "local")
+        if is_other and not plain_training_in(self.shown).all():
+            return INEXACT
         return ""
 
     @property

@@ -155,7 +155,7 @@ def in_words(
         *alternatives(recommendation, varying),
     ]
     is_plain = is_plain_training({str(name): value for name, value in point.items()})
-    if point["semantics"] not in ("exact", "unknown") and not is_plain:
+    if point["semantics"] in ("lossy", "stale", "local") and not is_plain:
         lines.append(f"Its updates are {point['semantics']}. {INEXACT}")
     return lines
 

@@ -19,7 +19,7 @@ from dtsweep.errors import without_credentials
 
 MARK = re.compile(
     """
-    KEY | TOKEN(?!I[ZS]) | SECRET | (?<!BY)(?<!COM)(?<!TRES)PASS(?!I|ENG|AG) | PWD | CRED(?!IT)
+    KEY | TOKEN(?!I[ZS]) | SECRET | PASS(?!ING|IVE|ENGER|AGE) | PWD | CRED(?!IT)
     | COOKIE | JWT
     | AUTH(?!OR) | AUTHORI[SZ] | CONNECTION.*STRING | STRING.*CONNECTION
     """,
@@ -31,7 +31,7 @@ NOT_SECRET = re.compile(
     """
     (OLD)?PWD | RAY_AUTH_MODE | (NCCL|UCX)_IB_PKEY
     | (?i: (PAD|BOS|EOS|UNK|MASK|SEP|CLS)_TOKEN(_ID)? | TOKEN_COUNT | (MAX|MIN|NUM|MAX_NEW)_TOKENS
-         | MAX_KEYS | KEY_LENGTH | PASSES | PASS_COUNT )
+         | MAX_KEYS | KEY_LENGTH | PASSES | PASS_COUNT | (BY|COM|TRES)PASS )
     """,
     re.VERBOSE,
 )
@@ -89,11 +89,15 @@ _KEY = re.compile(r"""(\bkey\b[\s:="']{1,9})[0-9a-f]{40}\b""", re.IGNORECASE)
 """A key of W&B: only the word before it distinguishes it from a commit."""
 
 _OPTION = re.compile(
-    r"""(?<!\S)(?P<name>--?[A-Za-z][\w-]*)(?P<space>\s+)(?P<value>"[^"\n]+"|'[^'\n]+'|[^\s-]\S*)"""
+    r"""(?<!\S)(?P<name>--?[A-Za-z][\w-]*)(?P<space>\s+)"""
+    r"""(?P<value>(?!-)(?:"(?:\\.|[^"\\\n])*+"|'[^'\n]*+'|\S)++)"""
 )
+"""An option and its value, a word of a shell."""
 
 _SPOKEN = re.compile(
-    r"(?:.*[-_])?(?:password|passwd|passphrase|secret|token|apikey)|.*[-_]key", re.IGNORECASE
+    r"(?i:(?:.*\.)?token|.*(?:password|passwd|passphrase|secret)"
+    r"|(?:.*[-_.])?(?:api|access|secret|private|auth|session|refresh|bearer)[-_]?(?:key|token))"
+    r"|[A-Z][A-Z0-9_]*_(?:KEY|TOKEN)"
 )
 """Names that mark a secret before a colon, which follows other words in any sentence."""
 

@@ -272,10 +272,13 @@ class Judge:
     def _share_batches(self, ranks: Sequence[dict[str, Any]]) -> bool:
         """True if ranks that count as models of their own load the same batches; none count then.
 
-        Their gradients differ, so they may have parts of one model.
+        Their gradients differ, so they may have parts of one model, unless a known wrapper
+        exchanges them.
         """
         loaded = [
-            rank["batches"] for rank, size in zip(ranks, self.sizes, strict=True) if size == 1
+            rank["batches"]
+            for rank, size in zip(ranks, self.sizes, strict=True)
+            if size == 1 and rank["data_ranks"] is None
         ]
         if len(set(loaded)) == len(loaded):
             return False

@@ -4,6 +4,7 @@ import pytest
 
 from dtsweep.report.content import content_of
 from dtsweep.report.labels import point_label
+from dtsweep.sweep.modes import AS_WRITTEN
 from tests.frames import trials
 from tests.report.study import canary, sweep
 
@@ -126,6 +127,27 @@ def test_kinds_of_update_are_named_where_a_semantics_has_several() -> None:
         "stale (parameter server)",
         "local",
     ]
+
+
+@pytest.mark.parametrize(
+    ("semantics", "sync", "workers", "words"),
+    [
+        ("exact", "ddp", 2, ""),
+        ("exact", AS_WRITTEN, 2, "Exact here: all workers applied the same gradients."),
+        ("unknown", AS_WRITTEN, 2, ""),
+        ("not_exchanged", AS_WRITTEN, 2, ""),
+        ("local", "local_sgd", 2, "Updates that are not exact may need more samples"),
+        ("local", "local_sgd", 1, ""),
+    ],
+)
+def test_a_frontier_says_what_its_updates_mean_where_that_is_not_plain(
+    semantics: str, sync: str, workers: int, words: str
+) -> None:
+    row = {"semantics": semantics, "sync": sync, "workers": workers}
+    measured = {"step_p50_s": 0.1, "step_mean_s": 0.1, "samples_per_s": 40}
+    (frontier,) = content_of(trials(row, **measured)).frontiers
+    assert frontier.updates.startswith(words)
+    assert bool(frontier.updates) == bool(words)
 
 
 def test_a_setting_either_varies_or_is_constant() -> None:

@@ -93,6 +93,7 @@ SECRET = (
         "DBPWD",
         "OldPwd",
     ),
+    *("standbyPassword", "TELECOMPASSWORD", "derbyPassword", "DBPASSINIT"),
 )
 HIDDEN_BY_ACCIDENT = (
     *("MONKEY_COUNT", "KEYBOARD", "HOTKEY", "SECRETARY", "CREDENTIALED", "KEYCLOAK_URL"),
@@ -104,7 +105,13 @@ OPEN = (
     *("TOKENIZERS_PARALLELISM", "tokenizer", "NCCL_IB_PKEY", "NCCL_ALGO", "MAX_TOKENS", "PASSES"),
     *("OMP_NUM_THREADS", "RAY_AUTH_MODE", "PWD", "OLDPWD", "PAD_TOKEN", "EOS_TOKEN_ID"),
     *("TOKEN_COUNT", "MAX_KEYS", "key_length", "PASS_COUNT", "AUTHORS", "XAUTHORITY"),
-    *("CUDA_DEVICE_MAX_CONNECTIONS", "RUN_CUSTOM_TOKENIZERS", "BYPASS", "compass", "passenger"),
+    *(
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "RUN_CUSTOM_TOKENIZERS",
+        "BYPASS",
+        "compass",
+        "passenger_count",
+    ),
 )
 URLS_WITH_CREDENTIALS = {
     "http://me:hunter2@proxy:3128": "http://proxy:3128",

@@ -411,6 +411,7 @@ def test_a_layer_that_megatron_has_divided_is_a_part(
     ranks: int, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = SimpleNamespace(
+        model_parallel_is_initialized=lambda: True,
         get_tensor_model_parallel_world_size=lambda: ranks,
         get_tensor_model_parallel_rank=lambda: 1,
     )
