@@ -31,7 +31,8 @@ NOT_SECRET = re.compile(
     """
     (OLD)?PWD | RAY_AUTH_MODE | (NCCL|UCX)_IB_PKEY
     | (?i: (PAD|BOS|EOS|UNK|MASK|SEP|CLS)_TOKEN(_ID)? | TOKEN_COUNT | (MAX|MIN|NUM|MAX_NEW)_TOKENS
-         | MAX_KEYS | KEY_LENGTH | PASSES | PASS_COUNT | (BY|COM|TRES)PASS )
+         | MAX_KEYS | KEY_LENGTH | PASSES | PASS_COUNT | (.*_)?(BY|COM|TRES)PASS(_.*)?
+         | (NEXT|PREV|FIRST|LAST|START|STOP|END|IMAGE|SPECIAL)_TOKEN(_ID)? )
     """,
     re.VERBOSE,
 )
@@ -90,14 +91,15 @@ _KEY = re.compile(r"""(\bkey\b[\s:="']{1,9})[0-9a-f]{40}\b""", re.IGNORECASE)
 
 _OPTION = re.compile(
     r"""(?<!\S)(?P<name>--?[A-Za-z][\w-]*)(?P<space>\s+)"""
-    r"""(?P<value>(?!-)(?:"(?:\\.|[^"\\\n])*+"|'[^'\n]*+'|\S)++)"""
+    r"""(?P<value>(?!-)(?:"(?:\\.|[^"\\\n])*+"?|'[^'\n]*+'?|\\.|[^\s"'])++)"""
 )
 """An option and its value, a word of a shell."""
 
 _SPOKEN = re.compile(
-    r"(?i:(?:.*\.)?token|.*(?:password|passwd|passphrase|secret)"
-    r"|(?:.*[-_.])?(?:api|access|secret|private|auth|session|refresh|bearer)[-_]?(?:key|token))"
-    r"|[A-Z][A-Z0-9_]*_(?:KEY|TOKEN)"
+    r"(?i:(?:.*[-_.])?token|.*(?:password|passwd|passphrase|secret)|\w*(?:auth|access|api)token"
+    r"|(?:.*[-_.])?(?:api|access|secret|private|auth|ssh|account|signing|encryption|subscription"
+    r"|shared|storage|wandb)[-_]?key)"
+    r"|[A-Z][A-Z0-9_]*_KEY"
 )
 """Names that mark a secret before a colon, which follows other words in any sentence."""
 

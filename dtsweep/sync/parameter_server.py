@@ -226,11 +226,9 @@ class ParameterServer(SyncMode):
 
     def _pull(self) -> None:
         while True:
-            # Without a predecessor there is nobody else to ask.
-            limit_s = self._fetch_s if self._job.point.replicas > 1 else None
             calls = [chain.call("pull", of_tail=True) for chain in self._chains]
             try:
-                self._take_over(answers_of(calls), limit_s=limit_s)
+                self._take_over(answers_of(calls), limit_s=self._fetch_s)
             except ray.exceptions.ObjectLostError:
                 # A tail that dies takes along what it has stored; its predecessor has it too.
                 continue

@@ -109,6 +109,8 @@ OPEN = (
         "CUDA_DEVICE_MAX_CONNECTIONS",
         "RUN_CUSTOM_TOKENIZERS",
         "BYPASS",
+        "bypass_cache",
+        "NCCL_BYPASS",
         "compass",
         "passenger_count",
     ),

@@ -406,12 +406,12 @@ def seen_on(batches: str, *, gradients: tuple[float, float]) -> Any:
     }
 
 
-@pytest.mark.parametrize(("ranks", "part"), [(1, ""), (2, "tensor parallel 1")])
+@pytest.mark.parametrize(("ranks", "part"), [(None, "rank 3"), (1, ""), (2, "tensor parallel 1")])
 def test_a_layer_that_megatron_has_divided_is_a_part(
-    ranks: int, part: str, monkeypatch: pytest.MonkeyPatch
+    ranks: int | None, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = SimpleNamespace(
-        model_parallel_is_initialized=lambda: True,
+        model_parallel_is_initialized=lambda: ranks is not None,
         get_tensor_model_parallel_world_size=lambda: ranks,
         get_tensor_model_parallel_rank=lambda: 1,
     )
@@ -419,6 +419,15 @@ def test_a_layer_that_megatron_has_divided_is_a_part(
     weight, bias = torch.zeros(4), torch.zeros(1)
     weight.tensor_model_parallel = True
     assert (part_of(weight, rank=3), part_of(bias, rank=3)) == (part, "")
+
+
+def test_equal_batches_under_a_known_wrapper_are_no_parts_of_a_model() -> None:
+    ranks = [
+        seen_on("a", gradients=(1.0 + rank, 1.0)) | {"data_ranks": [0, 1]} for rank in range(2)
+    ]
+    verdict = Judge(may_go_on=False)(ranks)
+    assert "gradients of 1 of 2 parameters differ" in verdict["gradients_reason"]
+    assert verdict["ranks_per_model"] == [1, 1]
 
 
 @pytest.mark.parametrize("last", [1.0, 2.0])
