@@ -349,7 +349,7 @@ class Server:
 @pytest.fixture
 def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[torch.Tensor]]]:
     """Train a model by servers in this process: its parameters after some steps."""
-    monkeypatch.setattr("ray.get", lambda answers: answers)
+    monkeypatch.setattr("ray.get", lambda answers, timeout=None: answers)
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
 
     def train(

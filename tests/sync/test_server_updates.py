@@ -143,7 +143,7 @@ def replay(of: Point) -> tuple[list[Vector], list[int]]:
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Point], Any]]:
     """Real workers and shards in `ORDER`: parameters of each worker, and all staleness."""
-    monkeypatch.setattr("ray.get", lambda answers: answers)
+    monkeypatch.setattr("ray.get", lambda answers, timeout=None: answers)
     store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
     distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
 
