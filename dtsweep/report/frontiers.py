@@ -37,7 +37,10 @@ OWN_EXACT = (
 """Meaning of exact updates of a training loop of the user."""
 
 INEXACT = "Updates that are not exact may need more samples to the same loss."
-"""Meaning of all other updates."""
+"""Meaning of updates of the semantics `CHANGED`."""
+
+CHANGED = ("lossy", "stale", "local")
+"""Semantics whose workers exchange something, and make other updates than `exact` ones."""
 
 _FRONTIER_TITLES = {
     "exact": "exact updates",
@@ -162,8 +165,7 @@ class Frontier:
         is_own = (self.points["sync"] == AS_WRITTEN) & (self.points["workers"] > 1)
         if self.semantics == "exact" and is_own.any():
             return OWN_EXACT
-        is_other = self.semantics in ("lossy", "stale", "local")
-        if is_other and not plain_training_in(self.shown).all():
+        if self.semantics in CHANGED and not plain_training_in(self.shown).all():
             return INEXACT
         return ""
 

@@ -16,7 +16,7 @@ from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
 from dtsweep.report.answer import evidence, headline
 from dtsweep.report.code import point_code, settings_of
 from dtsweep.report.doubts import unsound_doubts
-from dtsweep.report.frontiers import INEXACT
+from dtsweep.report.frontiers import CHANGED, INEXACT
 from dtsweep.report.labels import model_columns, model_label, trial_label, varying_columns
 from dtsweep.report.program import training_code, why_no_training
 from dtsweep.report.records import records_of
@@ -155,7 +155,7 @@ def in_words(
         *alternatives(recommendation, varying),
     ]
     is_plain = is_plain_training({str(name): value for name, value in point.items()})
-    if point["semantics"] in ("lossy", "stale", "local") and not is_plain:
+    if point["semantics"] in CHANGED and not is_plain:
         lines.append(f"Its updates are {point['semantics']}. {INEXACT}")
     return lines
 

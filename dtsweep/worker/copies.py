@@ -65,15 +65,20 @@ def part_of(parameter: torch.Tensor, *, rank: int) -> str:
     if is_flat(parameter):
         # Which ranks have copies of it is not known.
         return f"rank {rank}"
+    return _part_in_megatron(parameter, rank=rank)
+
+
+def _part_in_megatron(parameter: torch.Tensor, *, rank: int) -> str:
     megatron: Any = sys.modules.get("megatron.core.parallel_state")
     # The layers of Megatron that can be divided have the mark, also where nothing is divided.
-    is_marked = megatron is not None and getattr(parameter, "tensor_model_parallel", False)
-    if is_marked and not megatron.model_parallel_is_initialized():
+    if megatron is None or not getattr(parameter, "tensor_model_parallel", False):
+        return ""
+    if not megatron.model_parallel_is_initialized():
         # Its groups are the loop's own.
         return f"rank {rank}"
-    if is_marked and megatron.get_tensor_model_parallel_world_size() > 1:
-        return f"tensor parallel {megatron.get_tensor_model_parallel_rank()}"
-    return ""
+    if megatron.get_tensor_model_parallel_world_size() == 1:
+        return ""
+    return f"tensor parallel {megatron.get_tensor_model_parallel_rank()}"
 
 
 def own_part(tensor: torch.Tensor | None) -> torch.Tensor | None:
