@@ -13,9 +13,6 @@ from urllib.request import Request, urlopen
 import pytest
 from hypothesis import settings
 
-collect_ignore = ["package"]
-"""A package whose modules and tests need it installed; `test_package.py` runs them."""
-
 # A slow machine is not a failure, and another example in each run of CI would make it flaky.
 settings.register_profile("dtsweep", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("dtsweep")

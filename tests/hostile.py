@@ -62,7 +62,7 @@ NODE = "node-7.corp.example"
 """Host name of the ranks of private rows."""
 
 JSON_COLUMNS = {"sources", "environment", "measure", "question", "command", "machine"} | {
-    *("throttle_shares", "mode_packages"),
+    "throttle_shares"
 }
 
 DECIDING = {"attempt_id", "trial_id", "point_id"} | {

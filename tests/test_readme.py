@@ -42,7 +42,7 @@ SERVED = "dtsweep serve results/batchsize"
 EXPORTS = [line for line in commands() if line.startswith("dtsweep export ")]
 SCRIPTS = [line for line in commands() if line.startswith("dtsweep script ")]
 DOCTOR = "dtsweep doctor"
-"""Run in `tests/test_package.py`, on a cluster with problems."""
+"""Run in `tests/doctor/test_diagnose.py`."""
 
 CLUSTERS = [line for line in dict.fromkeys(commands()) if line.startswith("dtsweep cluster ")]
 CLOUD = [

@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from dtsweep.analysis.settings import Settings
-from dtsweep.errors import SweepError
-from dtsweep.sweep.compressions import CompressionInfo, compression_of, reads_of
+from dtsweep.sweep.compressions import COMPRESSIONS, CompressionInfo, reads_of
 from dtsweep.sweep.modes import mode_in_results
 from dtsweep.sweep.point import CHOSEN_FIELDS
 from dtsweep.sweep.values import ARGS
@@ -32,14 +31,8 @@ def is_read(settings: Settings, name: str) -> bool:
 
 
 def compression_info(settings: Settings) -> CompressionInfo | None:
-    """Declaration of a compression; None without one, or if no package here declares it."""
-    name = settings.get("compression")
-    if name is None:
-        return None
-    try:
-        return compression_of(name)
-    except SweepError:
-        return None
+    """Declaration of a compression; None without one, or if dtsweep does not have it."""
+    return COMPRESSIONS.get(settings.get("compression") or "")
 
 
 def number_of(value: Any) -> float:

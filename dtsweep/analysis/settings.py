@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dtsweep.analysis.launches import setting_columns
-from dtsweep.provenance.installed import DeclarationError
 from dtsweep.sweep.modes import UNDECLARED, mode_in_results
 from dtsweep.sweep.point import AXES, Point
 from dtsweep.sweep.secret import hidden
@@ -123,6 +122,6 @@ def _declared(
     """Value of a function of a declaration, which may read what settings of a row don't have."""
     try:
         return function(settings)
-    except (AttributeError, DeclarationError, KeyError, TypeError):
-        # A declaration of a package may read the workload itself.
+    except (AttributeError, KeyError, TypeError):
+        # A declaration may read the workload itself.
         return unknown

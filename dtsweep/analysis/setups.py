@@ -132,7 +132,7 @@ def _is_asynchronous(settings: Settings) -> bool:
     try:
         return bool(mode_in_results(settings["sync"]).is_asynchronous(settings))
     except (AttributeError, KeyError, TypeError):
-        # A declaration of a package may read the workload itself.
+        # A declaration may read the workload itself.
         return False
 
 

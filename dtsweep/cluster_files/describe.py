@@ -105,7 +105,6 @@ def describe(sweep: Sweep, points: Iterable[Point], path: Path, asked: Asked) ->
     machine = machine_of(asked, gpus_per_worker=sweep.resources.gpus_per_worker)
     demand = demand_of(sweep, points, machine.node)
     sources = sources_of(sweep.workload, file=path)
-    declaring = {name for point in points for name in point.packages}
     environment = sweep.resources.environment
     secrets = [name for name, value in environment.items() if is_secret(name, value)]
     most = demand.at_once
@@ -117,7 +116,7 @@ def describe(sweep: Sweep, points: Iterable[Point], path: Path, asked: Asked) ->
         machine=machine,
         demand=demand,
         max_nodes=most,
-        packages=installed_packages(sources.packages, declaring),
+        packages=installed_packages(sources.packages),
         files=files_of(sweep, path, sources, arguments=asked.arguments),
         variables={name: text for name, text in environment.items() if name not in secrets},
         secrets=tuple(sorted(secrets)),

@@ -49,12 +49,11 @@ class Packages:
         return f"rayproject/ray:{self.ray}-py{self.python.replace('.', '')}"
 
 
-def installed_packages(imported: Iterable[str], declaring: Iterable[str] = ()) -> Packages:
+def installed_packages(imported: Iterable[str]) -> Packages:
     """Packages that are installed here.
 
     Args:
         imported: names by which the workload imports packages.
-        declaring: packages that declare modes or compressions of the sweep.
 
     Raises:
         SweepError: dtsweep, Ray or torch is not installed here.
@@ -66,7 +65,7 @@ def installed_packages(imported: Iterable[str], declaring: Iterable[str] = ()) -
                 f"the version of {name} is unknown: it is not installed here; write the file "
                 "where it is, by pip install"
             )
-    names = {*_required_by_dtsweep(), *_distributions_of(imported), *declaring}
+    names = {*_required_by_dtsweep(), *_distributions_of(imported)}
     pins = [_pin(name) for name in sorted(names - ALREADY_THERE, key=str.lower)]
     return Packages(
         python=".".join(known["python_version"].split(".")[:2]),

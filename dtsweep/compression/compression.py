@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 import torch
 from torch import Tensor
 
-from dtsweep.provenance.installed import class_of
-from dtsweep.sweep.compressions import COMPRESSIONS, compression_of
+from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.point import Point
 
 
@@ -96,13 +96,7 @@ def compression_for(point: Point, layout: Layout) -> Compression:
 
 
 def load_compression(name: str) -> type[Compression]:
-    """Import the class of a compression.
-
-    Raises:
-        DeclarationError: it is an installed package's, and can't be imported here.
-    """
-    place = compression_of(name).implementation
-    compression: type[Compression] = class_of(
-        "compression", name, place, Compression, built_in=COMPRESSIONS
-    )
+    """Import the class of a compression."""
+    module, _, attribute = COMPRESSIONS[name].implementation.partition(":")
+    compression: type[Compression] = getattr(import_module(module), attribute)
     return compression

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dtsweep.compression.coding import Coding, coding_for
 from dtsweep.compression.compression import Compression, Layout, compression_for
-from dtsweep.sweep.compressions import compression_of
+from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.point import Point
 
 Mark = Callable[[str], None]
@@ -267,7 +267,7 @@ def mean_for(
         seed: the same on all workers, another for each tensor.
     """
     assert point.compression is not None
-    way = compression_of(point.compression).exchange
+    way = COMPRESSIONS[point.compression].exchange
     layout = Layout(
         numel=len(values),
         dtype=values.dtype,

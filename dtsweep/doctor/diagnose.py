@@ -15,12 +15,11 @@ from dtsweep.doctor.examine_nodes import ANSWER_TIMEOUT_S, examine_nodes
 from dtsweep.doctor.host_problems import find_host_problems
 from dtsweep.doctor.link_tests import measure_links
 from dtsweep.doctor.look_around import Host, ask_clock, dashboard_answers
-from dtsweep.doctor.problems import find_declaration_problems, find_problems
+from dtsweep.doctor.problems import find_problems
 from dtsweep.driver.cluster import Node
 from dtsweep.driver.connect import connected
 from dtsweep.driver.visit import answers_of, for_ranks
 from dtsweep.errors import error_line
-from dtsweep.provenance.installed import declaring_packages
 from dtsweep.provenance.versions import all_versions, slow_import
 from dtsweep.results.place import try_place
 from dtsweep.session.nodes import pinned_to
@@ -75,11 +74,9 @@ def diagnose(
     links = [_named(link, nodes) for link in links]
     can_grow = cluster.autoscaler is not None
     judged = [
-        *find_declaration_problems(),
         *find_problems(
             nodes,
             driver_versions=all_versions(),
-            driver_packages=declaring_packages(),
             can_grow=can_grow,
         ),
         *find_host_problems(hosts, dashboard=dashboard),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dtsweep.provenance.installed import declaring_packages
 from dtsweep.provenance.versions import all_versions
 from dtsweep.sweep.precision import PRECISIONS
 
@@ -24,7 +23,7 @@ def examine(with_gpu: bool) -> Row:
     Returns:
         `node`, `device`, `is_gpu` and `threads`; `rates`, by precision as `compare_with_peak` gives
         them; whether `nvml` (None without a GPU, and for a slice of one) and `rapl` tell energy;
-        `clock_source`; `versions`; `packages` that declare something; `misses_gpu`; `gpus`, a list
+        `clock_source`; `versions`; `misses_gpu`; `gpus`, a list
         of the one GPU or none: `gpu`, its index by NVML; `pci_bus_id`, `device`, `rates`,
         `moved_bytes_per_s`, and `pcie_lanes` of `pcie_lanes_max` that it uses under load.
     """
@@ -77,7 +76,6 @@ def examine(with_gpu: bool) -> Row:
         "rapl": cpu_energy_counters() is not None,
         "clock_source": facts["machine"].get("clock_source"),
         "versions": all_versions(),
-        "packages": declaring_packages(),
         "gpus": gpus,
     }
 

@@ -6,14 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dtsweep.doctor.examine import Row
 from dtsweep.doctor.gpu_problems import find_slow_gpus
-from dtsweep.errors import SweepError
-from dtsweep.provenance.installed import clashes, declared
-from dtsweep.provenance.sources import NO_PACKAGES
-from dtsweep.provenance.versions import lacking_packages, mismatches
-from dtsweep.sweep.compressions import compression_of
-from dtsweep.sweep.modes import mode_of
-from dtsweep.sweep.point import AXES
-from dtsweep.workloads import WORKLOADS, workload_class
+from dtsweep.provenance.versions import mismatches
 
 LOW_SHARE_OF_PEAK = 0.4
 """A matrix product that reaches less of the data sheet's peak is a problem."""
@@ -29,7 +22,6 @@ def find_problems(
     rows: Sequence[Row],
     *,
     driver_versions: Mapping[str, str],
-    driver_packages: Mapping[str, str] = NO_PACKAGES,
     can_grow: bool = False,
 ) -> list[str]:
     """Say in one line each what is wrong and what to do about it.
@@ -37,8 +29,6 @@ def find_problems(
     Args:
         rows: of all nodes.
         driver_versions: versions of the driver.
-        driver_packages: versions there of the packages that declare modes, compressions or
-            workloads.
         can_grow: True if an autoscaler may add nodes; a cluster without nodes is then fine.
     """
     if not rows and not can_grow:
@@ -48,30 +38,9 @@ def find_problems(
         if "error" in row:
             problems = [row["error"]]
         else:
-            problems = [
-                *lacking_packages(row["packages"], driver_packages),
-                *_problems_of(row, rows, driver_versions),
-            ]
+            problems = _problems_of(row, rows, driver_versions)
         named_problems += [f"{row['node']}: {problem}" for problem in problems]
     return named_problems
-
-
-def find_declaration_problems() -> list[str]:
-    """Say in one line each which declarations of packages that are installed here can't be used."""
-    problems: list[str] = []
-    for kind, own, load in (
-        ("mode", AXES["sync"].choices, mode_of),
-        ("compression", AXES["compression"].choices, compression_of),
-        ("workload", tuple(WORKLOADS), workload_class),
-    ):
-        found = declared(kind)
-        problems += clashes(found, own)
-        for name in {one.name for one in found} - {*own}:
-            try:
-                load(name)
-            except SweepError as error:
-                problems.append(str(error))
-    return [*dict.fromkeys(problems)]
 
 
 def _problems_of(row: Row, rows: Sequence[Row], driver_versions: Mapping[str, str]) -> list[str]:

@@ -135,9 +135,8 @@ def _work_off(
 
     session = f"{time.strftime('%Y%m%dT%H%M%S')}-in-process-{os.urandom(3).hex()}"
     is_measuring = threading.Event()
-    declaring = {name for point in planned.batches.points for name in point.packages}
     with (
-        only_rank(planned.sweep, declaring) as rank,
+        only_rank(planned.sweep) as rank,
         signals_noted(is_measuring.is_set) as signals,
         StepWatch(planned.progress.say) as watch,
     ):

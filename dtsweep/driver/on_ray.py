@@ -55,7 +55,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
     if planned.sweep.file:
         folder = planned.sweep.file.parent
     # Before anything starts: a workload that can't travel is refused in a moment.
-    code = pickled_workload(planned.sweep, planned.batches.points)
+    code = pickled_workload(planned.sweep)
     for_train = train_settings(planned.options.node_timeout_s, cluster=None)
     if warning := slow_import():
         planned.progress.say(warning)

@@ -24,7 +24,6 @@ from dtsweep.provenance.sources import sources_of
 from dtsweep.results.outbox import Outbox
 from dtsweep.results.pack import as_read, attempt_files, log_file, profile_files, unmeasured_files
 from dtsweep.results.statuses import is_retried
-from dtsweep.sweep.point import packages_of
 from dtsweep.sweep.secret import print_traceback, without_secrets
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task
@@ -136,7 +135,7 @@ class Recorder:
             "session": result.session,
             "session_workers": result.session_workers,
         }
-        ranks = rank_rows(result.facts, results, packages=trial.point.packages)
+        ranks = rank_rows(result.facts, results)
         for rank in ranks:
             rank["shards_hosted"] = list(result.shard_nodes).count(rank["rank"])
             if rank["log"] is not None:
@@ -277,7 +276,7 @@ class Recorder:
             "role": "trial",
             "row_number": next(self._row_numbers),
             **self._with_open_reasons(row),
-            **self._sources.columns(row, packages_of(row)),
+            **self._sources.columns(row),
             **self._run_columns,
         }
 

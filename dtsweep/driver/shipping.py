@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pickle import PicklingError
 from types import FunctionType
@@ -23,7 +23,6 @@ from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import package_versions
 from dtsweep.session.session_settings import Code
 from dtsweep.sweep.file import module_name
-from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.travel import send_modules_by_name
 from dtsweep.workloads.own import Script
@@ -38,12 +37,8 @@ LEFT_OUT = (".env", ".env.*", ".git")
 """Patterns of .gitignore form for files that are not shipped; Ray takes all files of a package."""
 
 
-def pickled_workload(sweep: Sweep, points: Iterable[Point] = ()) -> Code:
+def pickled_workload(sweep: Sweep) -> Code:
     """Pickle the workload: classes of the sweep file by value, modules of its folder by name.
-
-    Args:
-        sweep: its sweep.
-        points: that may be measured; packages that declare their modes are needed on all ranks.
 
     Raises:
         SweepError: it uses something that can't be pickled.
@@ -67,24 +62,14 @@ def pickled_workload(sweep: Sweep, points: Iterable[Point] = ()) -> Code:
     if sweep.file is not None:
         folder = str(sweep.file.resolve().parent)
     packages = frozenset(sources_of(sweep.workload, file=sweep.file).packages)
+    top = type(sweep.workload).__module__.partition(".")[0]
     return Code(
         pickled=pickled,
         folder=folder,
         start_folder=str(Path.cwd()),
         packages=packages,
-        needed=_needed(sweep, points, packages=packages),
+        needed=package_versions(packages & {top}),
     )
-
-
-def _needed(
-    sweep: Sweep, points: Iterable[Point], *, packages: frozenset[str]
-) -> Mapping[str, str]:
-    """Versions here of the packages that declare the points' modes, and of the workload's."""
-    versions: dict[str, str] = {}
-    for point in points:
-        versions.update(point.packages)
-    top = type(sweep.workload).__module__.partition(".")[0]
-    return versions | package_versions(packages & {top})
 
 
 def _unsendable_global(kind: type) -> str | None:

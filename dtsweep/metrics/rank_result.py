@@ -43,12 +43,6 @@ class RankFacts:
     machine: Mapping[str, Any]
     """Hardware, software and settings behind `env_id`; what is unknown is absent."""
 
-    mode_packages: Mapping[str, str] = field(default_factory=dict)
-    """Versions of the installed packages that declare modes and compressions, by name.
-
-    They are what is compared, not where: `env_id` is without them.
-    """
-
     node_id: str | None = None
     """Ray's name of the machine."""
 

@@ -226,21 +226,14 @@ def _environment_id(facts: FactsByRank, harness: str) -> str:
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
-def rank_rows(
-    facts: FactsByRank, results: ResultsByRank, *, packages: Collection[str] = ()
-) -> list[Row]:
+def rank_rows(facts: FactsByRank, results: ResultsByRank) -> list[Row]:
     """The rows of `ranks`: what each rank ran on and measured.
 
     Args:
-        facts: of all ranks, with the packages of all points of the sweep.
+        facts: of all ranks.
         results: of those that answered.
-        packages: that declare the point's mode and compression.
     """
-    rows = [_rank_row(rank, facts, results) for rank in sorted(facts)]
-    for row in rows:
-        needed = {name: row["mode_packages"].get(name) for name in packages}
-        row["mode_packages"] = json.dumps(needed, sort_keys=True) if needed else None
-    return rows
+    return [_rank_row(rank, facts, results) for rank in sorted(facts)]
 
 
 def step_columns(results: ResultsByRank) -> dict[str, NDArray[Any]] | None:

@@ -23,7 +23,7 @@ from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, by_world
 from dtsweep.sweep.goal import Question
-from dtsweep.sweep.point import DECLARED_AXES, DEFAULTS, Point, World, identity, packages_of
+from dtsweep.sweep.point import DEFAULTS, Point, World, identity
 from dtsweep.sweep.secret import hidden
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import trial_name
@@ -43,7 +43,6 @@ PLANNED_BY = frozenset(
             "workload_digest",
             "sources",
         ),
-        *DECLARED_AXES,
         *("environment", "measure", "devices", "cpus_per_worker", "gpus_per_worker"),
         *("row_number", "interference", "interference_low", "concurrent_trials"),
         *("window_s", "startup_s", "nodes_wait_s", "trial_s", "overhead_s"),
@@ -264,25 +263,13 @@ def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
             ways out.
     """
     sources = sources_of(sweep.workload, file=sweep.file)
-    # Of thousands of rows few have other packages.
-    of_values = cache(lambda *values: packages_of(dict(zip(DECLARED_AXES, values, strict=True))))
-
-    def packages(row: Mapping[str, Any]) -> Mapping[str, str]:
-        return of_values(*(row.get(name) for name in DECLARED_AXES))
-
     measured = [row for row in current if row["status"] == "ok"]
-    differ = _differences(sweep, sources, measured, packages)
-    newest = {tuple(packages(row)): row["trial_id"] for row in measured}
-    newest_of_all = [row["trial_id"] for row in measured[-1:]]
-    # A package may have changed that the newest trial of all does not need.
-    for trial_id in (*newest_of_all, *newest.values()):
-        difference = differ.get(trial_id)
-        if difference and (trial_id in newest_of_all or difference.is_of_package):
-            raise SweepError(f"these results were measured {difference}; {_ways_out(difference)}")
+    differ = _differences(sweep, sources, measured)
+    newest = measured[-1:]
+    if newest and (difference := differ.get(newest[0]["trial_id"])):
+        raise SweepError(f"these results were measured {difference}; {_ways_out(difference)}")
     failed = [row for row in current if row["status"] in FINAL - {"ok"}]
-    mended = {
-        row["trial_id"]: (row["status"], sources.differ_from(row, packages(row))) for row in failed
-    }
+    mended = {row["trial_id"]: (row["status"], sources.differ_from(row)) for row in failed}
     return {
         **{
             trial_id: f"was {status} before {changes}"
@@ -293,24 +280,8 @@ def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
     }
 
 
-class _Difference(NamedTuple):
-    """Difference between a trial and what the sweep would add."""
-
-    words: str
-    is_of_package: bool = False
-    """True if it is the version of a package that declares its mode or compression, and no more."""
-
-    def __str__(self) -> str:
-        return self.words
-
-
-def _differences(
-    sweep: Sweep,
-    sources: Sources,
-    measured: Rows,
-    packages: Callable[[Mapping[str, Any]], Mapping[str, str]],
-) -> dict[str, _Difference]:
-    """Find the trials that differ from what the sweep would add."""
+def _differences(sweep: Sweep, sources: Sources, measured: Rows) -> dict[str, str]:
+    """Say of the trials that differ from what the sweep would add in what, by their ids."""
     settings = {
         "workload": type(sweep.workload).__name__,
         "cpus_per_worker": sweep.resources.cpus_per_worker,
@@ -320,19 +291,17 @@ def _differences(
     differ = {}
     for row in measured:
         now = {**settings, **_environment(sweep, row)}
-        changes = sources.differ_from(row, packages(row))
         if setting := _other_setting(row, now):
-            differ[row["trial_id"]] = _Difference(f"with {setting}")
-        elif changes:
-            is_of_package = sources.differ_from(row) is None
-            differ[row["trial_id"]] = _Difference(f"before {changes}", is_of_package)
+            differ[row["trial_id"]] = f"with {setting}"
+        elif changes := sources.differ_from(row):
+            differ[row["trial_id"]] = f"before {changes}"
     return differ
 
 
-def _ways_out(difference: _Difference) -> str:
+def _ways_out(difference: str) -> str:
     # Under another name the old rows stay next to the new ones.
     keep = "keep both with another --results"
-    if difference.words.startswith("with workload "):
+    if difference.startswith("with workload "):
         return keep
     return f"measure everything again with --rerun all, or {keep}"
 

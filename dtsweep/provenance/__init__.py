@@ -1,10 +1,8 @@
 """Provenance of a number: versions, source of the workload, its data, revision.
 
-Any process; the standard library alone. Nothing of the user's is imported, but for declarations of
-installed packages. In reading order:
+Any process; the standard library alone. Nothing of the user's is imported. In reading order:
 
     versions        of what measures, and of installed packages
-    installed       what installed packages declare: modes, compressions, workloads
     revision        the commit of the sweep file's folder
     modules         where a module's source lies, found without importing it
     syntax          what a module's source says, and what it imports, from its syntax tree

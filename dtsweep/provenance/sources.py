@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import invalidate_caches
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from dtsweep.provenance.data import content_digest
@@ -28,9 +27,6 @@ COMPARED_ELSEWHERE = frozenset({"dtsweep", "torch", "ray", "__main__"})
 """Packages whose versions are columns of their own, and what is not a package."""
 
 OURS = "dtsweep.workloads."
-
-NO_PACKAGES: Mapping[str, str] = MappingProxyType({})
-"""Versions of a row whose mode and compression are dtsweep's own."""
 
 MOST_NAMED = 3
 """Changes that a sentence names."""
@@ -91,32 +87,27 @@ class Sources:
         readable = {name: content for name, content in contents.items() if content is not None}
         return dict(sorted({**self.digests, **readable}.items()))
 
-    def differ_from(
-        self, row: Mapping[str, Any], packages: Mapping[str, str] = NO_PACKAGES
-    ) -> str | None:
+    def differ_from(self, row: Mapping[str, Any]) -> str | None:
         """Say in a line what changed between a row's sources and these; None where nothing did.
 
         Args:
             row: with its fields in columns `workload_<field>`.
-            packages: versions here of the packages that declare its mode and compression.
         """
-        now = self.columns(row, packages)
+        now = self.columns(row)
         return in_a_line(changes_of_row(row, now), place=self.place) or None
 
-    def columns(
-        self, row: Mapping[str, Any], packages: Mapping[str, str] = NO_PACKAGES
-    ) -> dict[str, str | None]:
+    def columns(self, row: Mapping[str, Any]) -> dict[str, str | None]:
         """Make a row's columns `sources` and `workload_digest`; None where the source is unknown.
 
-        The arguments are those of `differ_from`.
+        Args:
+            row: with its fields in columns `workload_<field>`.
         """
         if self.unknown:
             return {"sources": None, "workload_digest": None}
         fields = {
             name.removeprefix("workload_"): row[name] for name in _workload_columns(tuple(row))
         }
-        versions = {f"package {name}": version for name, version in packages.items()}
-        sources = json.dumps(dict(sorted({**self.with_data(fields), **versions}.items())))
+        sources = json.dumps(self.with_data(fields))
         return {
             "sources": sources,
             "workload_digest": hashlib.sha256(sources.encode()).hexdigest()[:16],

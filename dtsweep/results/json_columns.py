@@ -82,7 +82,6 @@ _FORMS: Mapping[str, tuple[str, Callable[[Any], bool]]] = MappingProxyType(
         "question": ("a question as JSON", _is_question),
         "command": ("a JSON list of texts", _is_command),
         "machine": ("a JSON object", _is_object),
-        "mode_packages": ("a JSON object", _is_object),
         "throttle_shares": ("a JSON object of numbers", _is_object_of_numbers),
     }
 )

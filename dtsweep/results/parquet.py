@@ -63,9 +63,7 @@ SENTENCES = frozenset({"reason", "gradients_reason", "unchecked_reason"})
 In all other columns a newline could forge a line of a report; it is read as `\\n`.
 """
 
-LONG = frozenset(
-    {"sources", "environment", "measure", "question", "command", "machine", "mode_packages"}
-)
+LONG = frozenset({"sources", "environment", "measure", "question", "command", "machine"})
 """Columns of long texts, in addition to the fields of workloads."""
 
 _TAKEN = frozenset(column.name for column in TABLES["trials"])

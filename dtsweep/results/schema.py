@@ -776,13 +776,6 @@ RANKS: tuple[Column, ...] = (
         "share of a step in which its GPU had no work: lower end of the 95 % interval",
     ),
     Column("device_idle_high", FLOAT, "", "upper end of that interval"),
-    Column(
-        "mode_packages",
-        TEXT,
-        "",
-        "JSON: versions of the packages that declare the point's mode and compression; null where "
-        "they are dtsweep's own",
-    ),
     Column("machine", TEXT, "", "JSON of the hardware and software that `env_id` stands for"),
     Column(
         "samples_per_pass",

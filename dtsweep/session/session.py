@@ -190,7 +190,7 @@ class Session:
                 reason = f"{difference}; install the same on all nodes"
                 raise SessionError("version_mismatch", reason, hopeless_for="world")
 
-            packages = {**facts.machine.get("packages", {}), **facts.mode_packages}
+            packages = facts.machine.get("packages", {})
             for problem in lacking_packages(packages, self._settings.code.needed):
                 reason = f"rank {rank} on {facts.node}: {problem}"
                 raise SessionError("version_mismatch", reason, hopeless_for="world")

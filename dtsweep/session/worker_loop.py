@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from dtsweep.provenance.versions import package_versions
 from dtsweep.session.children import close_in_children
 from dtsweep.session.deadlines import collective_timeout_s
 from dtsweep.session.logs import RankLog, open_log
@@ -50,7 +49,6 @@ def serve(config: Mapping[str, Any]) -> None:
         workload=settings.workload(),
         own_variables=config["variables"],
         packages=settings.code.packages,
-        mode_packages=package_versions(settings.code.needed.keys() - settings.code.packages),
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log.path),
     )

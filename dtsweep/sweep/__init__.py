@@ -4,7 +4,6 @@ Any process; imports the standard library, and NumPy in a function of `axes`. In
 
     compressions    the list of compressions, readable without torch
     mode_info       what the declaration of a sync mode says, and that of a workload's own mode
-    declared_modes  modes that installed packages declare, checked
     modes           the list of sync modes, readable without torch
     precision       the table of precisions: what each sets; ranks, FLOP counts and doctor read it
     secret          secrets: by the names of variables, and in texts

@@ -7,16 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
-
-from dtsweep.provenance.installed import (
-    DeclarationError,
-    check_reads,
-    entry_of,
-    load,
-    undeclared,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,38 +129,6 @@ COMPRESSION_FIELDS = ("compression_coding", "compression_ratio", "compression_ra
 """The fields of a point that only some compressions read."""
 
 
-def compression_of(name: str) -> CompressionInfo:
-    """Declaration of one of `COMPRESSIONS`, or of an installed package.
-
-    Raises:
-        SweepError: nobody declares it here, or the declaration can't be used.
-
-    >>> compression_of("topk").exchange
-    'all_gather'
-    """
-    if name in COMPRESSIONS:
-        return COMPRESSIONS[name]
-    try:
-        return _installed(name)
-    except LookupError:
-        raise undeclared("compression", name) from None
-
-
-@cache
-def _installed(name: str) -> CompressionInfo:
-    info: CompressionInfo = load("compression", name, CompressionInfo)
-    one = entry_of("compression", name)
-    check_reads(
-        one, info.reads, [field for field in COMPRESSION_FIELDS if field != "compression_coding"]
-    )
-    if info.exchange not in EXCHANGES:
-        raise DeclarationError(
-            f"{one} has exchange={info.exchange!r}; allowed: {', '.join(EXCHANGES)} ({one.again})",
-            word=name,
-        )
-    return info
-
-
 def reads_of(compression: str | None) -> Mapping[str, Any]:
     """The fields of a point that a compression reads, with its own defaults; none without one.
 
@@ -178,7 +137,7 @@ def reads_of(compression: str | None) -> Mapping[str, Any]:
     """
     if compression is None:
         return {}
-    info = compression_of(compression)
+    info = COMPRESSIONS[compression]
     return {**({"compression_coding": None} if info.can_be_coded else {}), **info.reads}
 
 

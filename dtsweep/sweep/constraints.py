@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dtsweep.sweep.compressions import EXCHANGES, compression_of
+from dtsweep.sweep.compressions import COMPRESSIONS, EXCHANGES
 from dtsweep.sweep.modes import (
     AS_WRITTEN,
     OF_THE_USER,
@@ -140,7 +140,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         applies=lambda point, _: (
             point.compression is not None
-            and compression_of(point.compression).exchange not in (point.mode.carries or EXCHANGES)
+            and COMPRESSIONS[point.compression].exchange not in (point.mode.carries or EXCHANGES)
         ),
         reason="{point.sync} adds up what travels on its way, "
         "which payloads of {point.compression} can't be",
@@ -148,7 +148,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         applies=lambda point, _: (
             point.compression is not None
-            and compression_of(point.compression).needs_matrices
+            and COMPRESSIONS[point.compression].needs_matrices
             and point.mode.exchanges_pieces
         ),
         reason="{point.compression} needs whole matrices, {point.sync} exchanges pieces of them",

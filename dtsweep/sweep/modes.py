@@ -9,13 +9,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
-from functools import cache
 from typing import Any
 
 from dtsweep.errors import SweepError, nearest, quoted, without_credentials
-from dtsweep.provenance.installed import is_declared, undeclared
 from dtsweep.sweep.compressions import EXCHANGES
-from dtsweep.sweep.declared_modes import installed_mode
 from dtsweep.sweep.mode_info import EXCHANGE_PARTS, Fields, Grid, ModeInfo, OwnMode
 
 PERIODS = ("sync_period", "push_period", "pull_period")
@@ -364,34 +361,26 @@ OF_THE_USER = tuple(_OF_THE_USER)
 
 
 def mode_of(name: str) -> ModeInfo:
-    """Declaration of one of `MODES`, of an installed package, or of `AS_WRITTEN` or `OWN`.
+    """Declaration of one of `MODES`, or of `AS_WRITTEN` or `OWN`.
 
     Raises:
-        SweepError: nobody declares it here, or the declaration can't be used.
+        KeyError: it is none of them.
 
     >>> mode_of("ddp").agree, mode_of("as_written").agree
     ('gradients', 'nothing')
     """
     if name in _OF_THE_USER:
         return _OF_THE_USER[name]
-    if name in MODES:
-        return MODES[name]
-    try:
-        return installed_mode(name, MODE_FIELDS)
-    except LookupError:
-        raise undeclared("mode", name) from None
+    return MODES[name]
 
 
-@cache
 def mode_in_results(name: str) -> ModeInfo:
-    """Declaration of a mode that results name; of a package that isn't here, `UNDECLARED`.
+    """Declaration of a mode that results name; of an imported table's, `UNDECLARED`.
 
-    Results can be read without the package that measured them.
-
-    >>> mode_in_results("of_a_package_elsewhere") is UNDECLARED
+    >>> mode_in_results("unknown") is UNDECLARED
     True
     """
-    if name in MODES or name in _OF_THE_USER or is_declared("mode", name):
+    if name in MODES or name in _OF_THE_USER:
         return mode_of(name)
     return UNDECLARED
 
@@ -411,7 +400,7 @@ def update_kind(semantics: str, sync: object) -> str:
 
 
 UNDECLARED = ModeInfo(implementation="", semantics=lambda _: "unknown", reads={})
-"""Declaration of a mode whose package is not installed here: nothing is known of it."""
+"""Declaration of a mode that dtsweep does not have: nothing is known of it."""
 
 
 def mode_for(name: str, workload: Any) -> ModeInfo:

@@ -9,7 +9,6 @@ from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
-from dtsweep.provenance.installed import is_declared, names_of, package_of
 from dtsweep.sweep.compressions import (
     CODINGS,
     COMPRESSION_FIELDS,
@@ -45,9 +44,6 @@ class Axis:
 
     choices: tuple[str, ...] = ()
     """All allowed values; empty where they are not a closed set."""
-
-    declared_as: str = ""
-    """Kind of declaration by which installed packages add choices, of `installed.GROUPS`."""
 
     least: float | None = None
     """The smallest allowed value."""
@@ -95,7 +91,6 @@ class Point:
         "ddp",
         "How workers combine their work: one of the sync modes.",
         choices=(*MODES, OWN, AS_WRITTEN),
-        declared_as="mode",
     )
     sync_period: int | None = axis(
         None,
@@ -231,7 +226,6 @@ class Point:
         None,
         "What travels in place of gradients or parameter changes; None is these themselves.",
         choices=tuple(COMPRESSIONS),
-        declared_as="compression",
         is_quiet=True,
     )
     compression_coding: str | None = axis(
@@ -562,15 +556,6 @@ class Point:
         return {**self.mode.reads, **reads_of(self.compression)}
 
     @property
-    def packages(self) -> Mapping[str, str]:
-        """Versions here of the installed packages that declare its mode and its compression.
-
-        >>> Point(sync="ddp", compression="int8").packages
-        {}
-        """
-        return packages_of({"sync": self.sync, "compression": self.compression})
-
-    @property
     def unread_field(self) -> str | None:
         """The first field that is set although neither the mode nor the compression reads it.
 
@@ -626,10 +611,8 @@ def _check(name: str, value: Any, declared: Axis) -> None:
     if value is None:
         return
     problem = ""
-    if declared.choices and not _is_choice(value, declared):
-        problem = f"is unknown; {did_you_mean(value, _all_choices(declared))}"
-        if declared.declared_as and not problem.endswith("?"):
-            problem += ", or one of a package that is installed"
+    if declared.choices and value not in declared.choices:
+        problem = f"is unknown; {did_you_mean(value, declared.choices)}"
     elif declared.least is not None and value < declared.least:
         problem = f"must be at least {declared.least}"
     elif declared.above is not None and value <= declared.above:
@@ -643,20 +626,6 @@ def _check(name: str, value: Any, declared: Axis) -> None:
         raise SweepError(
             f"{name}={quoted(value)} {problem}{'' if is_closed else ', or None'}", word=name
         )
-
-
-def _is_choice(value: str, declared: Axis) -> bool:
-    """True for a value of dtsweep's own, then for one that an installed package declares."""
-    if value in declared.choices:
-        return True
-    return bool(declared.declared_as) and is_declared(declared.declared_as, value)
-
-
-def _all_choices(declared: Axis) -> list[str]:
-    """The values that are allowed here, with those of installed packages."""
-    if not declared.declared_as:
-        return [*declared.choices]
-    return [*declared.choices, *names_of(declared.declared_as, declared.choices)]
 
 
 def _with_readers(item: Field[Any]) -> Axis:
@@ -675,9 +644,6 @@ AXES: Mapping[str, Axis] = {item.name: _with_readers(item) for item in _AXIS_FIE
 
 _FIELDS = (*AXES, "workload")
 
-DECLARED_AXES = tuple(name for name, declared in AXES.items() if declared.declared_as)
-"""The axes whose values installed packages may declare."""
-
 CHOSEN_FIELDS = (*MODE_FIELDS, *COMPRESSION_FIELDS)
 """The fields that only some modes or compressions read."""
 
@@ -685,23 +651,6 @@ DEFAULTS: Mapping[str, Any] = {
     item.name: item.default for item in fields(Point) if item.name in AXES
 }
 """Default of each axis that a sweep does not name."""
-
-
-def packages_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """Versions here of the packages that declare values of axes, by their names.
-
-    Args:
-        values: of a point or of a row by the names of axes; dtsweep's own are of no package.
-
-    >>> packages_of({"sync": "ddp", "workers": 2})
-    {}
-    """
-    versions: dict[str, str] = {}
-    for name in DECLARED_AXES:
-        value, declared = values.get(name), AXES[name]
-        if isinstance(value, str) and value not in declared.choices:
-            versions |= package_of(declared.declared_as, value)
-    return versions
 
 
 def is_left_out(name: str, value: Any) -> bool:

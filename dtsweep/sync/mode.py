@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from dtsweep.compression.exchange import Mean
 from dtsweep.measure.clock import StepClock
-from dtsweep.provenance.installed import class_of
-from dtsweep.sweep.modes import MODES, OF_THE_USER, OWN, mode_of
+from dtsweep.sweep.modes import OWN, mode_of
 from dtsweep.sweep.point import Point
 from dtsweep.sync.meshes import mesh_of
 from dtsweep.sync.pass_time import PassTime, Untimed
@@ -263,11 +263,7 @@ class SyncMode:
 
 
 def load_mode(name: str) -> type[SyncMode]:
-    """Import the class of a mode.
-
-    Raises:
-        DeclarationError: it is an installed package's, and can't be imported here.
-    """
-    place = mode_of(name).implementation
-    mode: type[SyncMode] = class_of("mode", name, place, SyncMode, built_in=(*MODES, *OF_THE_USER))
+    """Import the class of a mode."""
+    module, _, attribute = mode_of(name).implementation.partition(":")
+    mode: type[SyncMode] = getattr(import_module(module), attribute)
     return mode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -15,21 +15,19 @@ from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.random_states import random_states_kept
 from dtsweep.hardware.variables import NCCL_SETTINGS, read_at_start, set_defaults
 from dtsweep.provenance.sources import sources_of
-from dtsweep.provenance.versions import package_versions
 from dtsweep.sweep.settings import Sweep
 from dtsweep.worker.debugger import stops_noted
 from dtsweep.worker.rank import RankContext, become_rank, take_device
 
 
 @contextmanager
-def only_rank(sweep: Sweep, declaring: Collection[str] = ()) -> Iterator[RankContext]:
+def only_rank(sweep: Sweep) -> Iterator[RankContext]:
     """Be rank 0 of 1 for a while.
 
     What a trial sets in this process is given back: threads, environment, seeds, flags.
 
     Args:
         sweep: whose points are measured.
-        declaring: installed packages that declare modes and compressions of these points.
 
     Raises:
         SweepError: this process is in a process group already, or has no GPU where the sweep asks
@@ -52,7 +50,6 @@ def only_rank(sweep: Sweep, declaring: Collection[str] = ()) -> Iterator[RankCon
             workload=sweep.workload,
             own_variables=sweep.resources.environment,
             packages=packages,
-            mode_packages=package_versions(declaring),
             is_own_process=True,
         )
 

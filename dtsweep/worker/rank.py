@@ -170,7 +170,7 @@ def become_rank(
         own_variables: environment variables that the sweep sets; they are no part of the machine.
         packages: installed packages that the workload imports; their versions are.
         is_own_process: whether this is the user's own process.
-        where: `mode_packages` of `RankFacts`; in a Ray session also `node_id` and `log`.
+        where: in a Ray session `node_id` and `log`.
     """
     # A context: NVML shows the server of MPS on a GPU only once it serves a program there. Where
     # that fails, so does the first trial, which says why.

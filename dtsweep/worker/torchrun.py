@@ -27,7 +27,6 @@ from dtsweep.hardware.variables import NCCL_SETTINGS, NO_GPUS, set_defaults
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.provenance.sources import sources_of
-from dtsweep.provenance.versions import lacking_packages
 from dtsweep.sweep.axes import Candidate, parse_setting
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.file import read_sweep
@@ -75,9 +74,6 @@ def main(arguments: Sequence[str]) -> int:
     if shared := shared_gpu(_places(device)):
         print(f"dtsweep: {shared}", file=sys.stderr)  # noqa: T201  # this is a command
         return 2
-    if problem := _lacking_package(point):
-        print(f"dtsweep: {problem}", file=sys.stderr)  # noqa: T201  # this is a command
-        return 2
     task = task_of(sweep, point)
     # The attempt's name is drawn: all ranks take rank 0's.
     task = replace(task, attempt_id=_told("attempt", task.attempt_id)[0])
@@ -117,7 +113,6 @@ def _run(
         workload=sweep.workload,
         own_variables=variables,
         packages=packages,
-        mode_packages=point.packages,
     )
     # A script that fails alone leaves its process without a group.
     store = distributed.distributed_c10d._get_default_store()
@@ -157,15 +152,6 @@ def _places(device: torch.device) -> dict[int, GpuPlace | None]:
         )
     places = _told("gpu", place and asdict(place))
     return {rank: place and GpuPlace(**place) for rank, place in enumerate(places)}
-
-
-def _lacking_package(point: Point) -> str | None:
-    """Say that a rank has another version than rank 0 of a package that declares its mode."""
-    first, *others = _told("packages", [socket.gethostname(), dict(point.packages)])
-    for rank, (node, packages) in enumerate(others, start=1):
-        for problem in lacking_packages(packages, first[1]):
-            return f"rank {rank} on {node}: {problem}"
-    return None
 
 
 def _told(what: str, value: Any) -> list[Any]:

@@ -12,19 +12,14 @@ torch. In reading order:
     own             training loops of the user, as they are written
     libraries       loops of Transformers, Lightning and Accelerate
 
-Those of installed packages are attributes of this module, too, by the names that the packages give
-them (entry points `dtsweep.workloads`).
-
 A workload is a frozen dataclass. Its fields are JSON values, are stored and are part of a trial's
 identity; the scalar ones can be swept as `workload.<field>`.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dtsweep.provenance.installed import load, names_of
 from dtsweep.workloads.cifar10 import Cifar10Cnn
 from dtsweep.workloads.gpt import Gpt
 from dtsweep.workloads.libraries import Accelerate, HuggingFace, Lightning
@@ -111,32 +106,3 @@ WORKLOADS: dict[str, type[Workload]] = {
     "Transformers": Transformers,
 }
 """Every workload that comes with dtsweep, by name."""
-
-
-def workload_class(name: str) -> Any:
-    """Find a workload by its name: one of `WORKLOADS`, or an installed package's.
-
-    Raises:
-        LookupError: no package that is installed here declares it.
-        DeclarationError: the declaration can't be used.
-    """
-    if name in WORKLOADS:
-        return WORKLOADS[name]
-    return load("workload", name, type)
-
-
-def __getattr__(name: str) -> Any:
-    """Find a workload of an installed package."""
-    if not name.startswith("_"):
-        try:
-            return workload_class(name)
-        except LookupError:
-            pass
-    raise AttributeError(
-        f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__]
-    )
-
-
-def __dir__() -> list[str]:
-    """Offer the workloads, those of installed packages too."""
-    return sorted({*__all__, *names_of("workload", WORKLOADS)})

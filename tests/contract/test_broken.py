@@ -7,117 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from dtsweep.errors import SweepError
+from tests.contract import wrong
 from tests.contract.compression_check import check_compression
 from tests.contract.mode_check import check_mode
-from tests.installed import describe, install
-
-MODES = '''\
-"""Modes that are each wrong in one thing."""
-
-
-
-from torch import distributed
-
-from dtsweep_delayed.delayed import Delayed
-
-
-class Undrained(Delayed):
-    def drain(self):
-        self._exchanged()
-
-
-class Unmarked(Delayed):
-    def step(self, batches, clock, without=()):
-        return super().step(batches, Renaming(clock), without)
-
-
-class Renaming:
-    def __init__(self, clock):
-        self._clock = clock
-
-    def mark(self, phase):
-        self._clock.mark("optimizer" if phase == "sync" else phase)
-
-
-class Forgetful(Delayed):
-    def _update(self, mean):
-        super()._update(self._gradients() if mean is not None else None)
-
-
-class Unseen(Delayed):
-    def _update(self, mean):
-        before_update, self.before_update = self.before_update, lambda: None
-        super()._update(mean)
-        self.before_update = before_update
-
-
-class Wordless(Delayed):
-    def step(self, batches, clock, without=()):
-        if without:
-            raise NotImplementedError("no")
-        return super().step(batches, clock)
-
-
-class Failing(Delayed):
-    def step(self, batches, clock, without=()):
-        raise RuntimeError("no step today")
-'''
-
-INFOS = """\
-from dataclasses import replace
-
-from dtsweep_delayed.declared import DELAYED, FP8
-
-undrained, unmarked, forgetful, failing, unseen, wordless = (
-    replace(DELAYED, implementation=f"broken.modes:{name}")
-    for name in ("Undrained", "Unmarked", "Forgetful", "Failing", "Unseen", "Wordless")
-)
-drawing, longer = (
-    replace(FP8, implementation=f"broken.compressions:{name}") for name in ("Drawing", "Longer")
-)
-"""
-
-COMPRESSIONS = '''\
-"""Compressions that are each wrong in one thing."""
-
-import torch
-
-from dtsweep_delayed.fp8 import Fp8
-
-
-class Drawing(Fp8):
-    def compress(self, values):
-        return super().compress(values * (1 + 1e-3 * torch.rand_like(values)))
-
-
-class Longer(Fp8):
-    def add_to(self, values, payload, scale=1.0):
-        super().add_to(values, payload)
-'''
 
 
 @pytest.fixture(autouse=True, scope="module")
-def broken_package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Install them for this process and those that it starts."""
-    folder = install(tmp_path_factory.mktemp("site"))
-    (folder / "broken").mkdir()
-    for name, source in {
-        "__init__": "",
-        "modes": MODES,
-        "compressions": COMPRESSIONS,
-        "infos": INFOS,
-    }.items():
-        (folder / "broken" / f"{name}.py").write_text(source)
-    groups = {
-        "dtsweep.modes": ("undrained", "unmarked", "forgetful", "failing", "unseen", "wordless"),
-        "dtsweep.compressions": ("drawing", "longer"),
-    }
-    entry_points = {
-        group: {name: f"broken.infos:{name}" for name in names} for group, names in groups.items()
-    }
-    describe(folder, "broken", version="1.0", entry_points=entry_points)
+def broken_ones() -> Iterator[None]:
+    """Declare them in this process; those that it starts do so themselves."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
+        wrong.declare(patch)
         yield
 
 

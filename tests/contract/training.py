@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import distributed
 from torch.multiprocessing.spawn import start_processes
@@ -22,6 +23,7 @@ from dtsweep.sweep.modes import mode_of
 from dtsweep.sync.groups import forget_groups, messages, position
 from dtsweep.sync.mode import Loss, SyncMode, load_mode
 from dtsweep.sync.passes import batches_of_steps, make_optimizer
+from tests.contract import wrong
 from tests.contract.regression import (
     PERIOD,
     STEPS,
@@ -190,6 +192,7 @@ def train_all(
         modes: to train.
         fields: more fields of all points.
     """
+    wrong.declare(pytest.MonkeyPatch())
     torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers, timeout=LONGEST

@@ -43,7 +43,6 @@ def gpu_row(**changes: Any) -> Row:
         "rapl": False,
         "clock_source": "tsc",
         "versions": HERE,
-        "packages": {},
         "gpus": [],
         "unexamined": [],
     }

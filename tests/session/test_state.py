@@ -163,10 +163,10 @@ def test_ranks_on_one_gpu_are_refused_before_nccl_is_used(tmp_path: Path) -> Non
     assert (refused.value.status, refused.value.hopeless_for) == ("infeasible", "world")
 
 
-def test_ranks_with_another_version_of_a_mode_s_package_are_refused(tmp_path: Path) -> None:
+def test_ranks_with_another_version_of_the_workload_s_package_are_refused(tmp_path: Path) -> None:
     class Older(OnOneGpu):
         def come(self) -> None:
-            place = facts(machine=versions(), mode_packages={"fast-net": "0.1"})
+            place = facts(machine={**versions(), "packages": {"fast-net": "0.1"}})
             self.register(0, place, None, {})
 
     given = settings(tmp_path)

@@ -27,7 +27,7 @@ OWN = {
 """Columns that dtsweep itself reads back."""
 
 JSON_COLUMNS = {
-    *("question", "measure", "command", "machine", "mode_packages", "throttle_shares"),
+    *("question", "measure", "command", "machine", "throttle_shares"),
 }
 """Columns that are refused where they are not JSON of their form."""
 

@@ -1,8 +1,7 @@
-"""Modes of packages whose workers divide a model, on two ranks of gloo."""
+"""Modes whose workers divide a model, on two ranks of gloo."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from dtsweep.sync.mode import Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank
-from tests.installed import describe
+from tests.declared import declare
 from tests.ranks import free_ports, join, leave, spawn
 from tests.worker.test_own_mode import SHORT, WIDTH, Layers
 
@@ -59,7 +58,7 @@ SHARDS = ModeInfo(
     reads={},
     shards=True,
 )
-MODES = {name.lower(): f"tests.worker.test_divided_modes:{name}" for name in ("TENSORS", "SHARDS")}
+MODES = {"tensors": TENSORS, "shards": SHARDS}
 SETTINGS: Measure = replace(SHORT, check=True)
 
 
@@ -68,7 +67,7 @@ def point_of(mode: str) -> Point:
 
 
 def measure_all(rank: int, folder: Path, port: int) -> None:
-    sys.path.insert(0, str(folder))
+    declare(pytest.MonkeyPatch(), MODES)
     join(rank, workers=RANKS, port=port)
     workload = Layers("ddp")
     context = become_rank(rank, torch.device("cpu"), workload=workload, own_variables=())
@@ -84,14 +83,13 @@ def measure_all(rank: int, folder: Path, port: int) -> None:
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Any]]]:
     folder = tmp_path_factory.mktemp("divided")
-    describe(folder, "divided", version="1", entry_points={"dtsweep.modes": MODES})
     spawn(measure_all, args=(folder, *free_ports(1)), nprocs=RANKS)
     saved = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(RANKS)]
     facts = {rank: of_rank for rank, (of_rank, _) in enumerate(saved)}
     sweep = Sweep(workload=Layers("ddp"), axes={"workers": [RANKS]}, measure=SETTINGS)
     found = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
+        declare(patch, MODES)
         for mode in MODES:
             point = point_of(mode)
             results = {rank: of_rank[mode] for rank, (_, of_rank) in enumerate(saved)}

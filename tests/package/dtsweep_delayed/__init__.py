@@ -1,1 +1,0 @@
-"""A sync mode, a compression and a workload for dtsweep."""
