@@ -93,7 +93,7 @@ def test_every_method_of_a_mode_is_listed_with_its_arguments() -> None:
 def test_what_is_kept_and_what_is_tried_again_is_what_the_code_says() -> None:
     kept, *_ = tables("results.md", first="newest status")
     assert set(re.findall(r"`(\w+)`", kept["newest status"])) == FINAL
-    text = (ROOT / "docs" / "results.md").read_text("utf-8")
+    text = (ROOT / "docs" / "faults.md").read_text("utf-8")
     (sentence,) = re.findall(r"a trial that ended as ([^.]*) gets\s+two more attempts", text)
     assert set(re.findall(r"`(\w+)`", sentence)) == RETRIED
 
