@@ -26,7 +26,6 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     laws            laws of scaling, fitted to the measured sizes
     settings        settings of points and of trials in one form
     setting_values  values of settings as numbers and texts
-    memory          need of memory of points, measured or not
     training_time   training time, by the number of workers
     node_speeds     relative speeds of the nodes of a mixed cluster
     next_axes       axes to try next, by a point's bound

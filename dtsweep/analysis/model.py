@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtsweep.analysis.carried import carried_over
-from dtsweep.analysis.launches import PER_SAMPLES, setting_columns, without_canaries
-from dtsweep.analysis.memory import PARAMETER_BYTES, MemoryModel, memory_model
+from dtsweep.analysis.launches import PER_SAMPLES, setting_columns
 from dtsweep.analysis.model_words import model_words
 from dtsweep.analysis.reach import Reach, reach_of
 from dtsweep.analysis.setting_values import settings_key
@@ -25,6 +24,7 @@ from dtsweep.analysis.setups import (
 )
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.spread import of_environment
+from dtsweep.model.memory import need_bytes
 from dtsweep.model.setups import NORMAL_90, Measured, Numbers, Setups
 from dtsweep.model.step_time import StepTimeModel, fit_step_time
 from dtsweep.sweep.point import Point
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 MOST_TRIALS = 200
 """Trials that a model is fitted to by default: the time of a fit grows with their third power."""
 
-PREDICTED = (
-    "samples_per_s",
-    "latency_s",
-    "memory_peak_bytes",
-    "energy_j_per_sample",
-    PER_SAMPLES,
-)
-"""Columns of predictions, each with `_low` and `_high`, the ends of its 90 % interval."""
+PARAMETER_BYTES = 4
+"""Of a parameter: they stay in fp32."""
+
+WITH_INTERVAL = ("samples_per_s", "latency_s", "energy_j_per_sample", PER_SAMPLES)
+"""Columns of predictions with `_low` and `_high`, the ends of their 90 % intervals."""
+
+PREDICTED = (*WITH_INTERVAL, "memory_peak_bytes")
+"""Columns of predictions."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,9 +63,6 @@ class PerformanceModel:
 
     points: pd.DataFrame
     """Measured points, rows of `over_launches`."""
-
-    frame: pd.DataFrame
-    """All trials of the environment, those that ran out of memory among them."""
 
     def __repr__(self) -> str:
         """Count the points, and name the model and the environment."""
@@ -93,9 +90,17 @@ class PerformanceModel:
         return PARAMETER_BYTES * float(max(counts))
 
     @cached_property
-    def memory(self) -> MemoryModel | None:
-        """Model of the largest peak of a worker; None where no peak was measured."""
-        return memory_model(self.frame)
+    def _peaks(self) -> dict[Any, dict[int, float]]:
+        """Largest peak of a worker by micro-batch, by all other settings."""
+        peaks: dict[Any, dict[int, float]] = {}
+        measured = self.all_trials[self.all_trials["memory_peak_bytes"].notna()]
+        peak_bytes = measured["memory_peak_bytes"].astype("float64")
+        for settings, peak in zip(settings_of_rows(measured), peak_bytes, strict=True):
+            if peak:
+                sizes = peaks.setdefault(_family(settings), {})
+                size = int(settings["micro_batch"])
+                sizes[size] = max(peak, sizes.get(size, 0.0))
+        return peaks
 
     @cached_property
     def _measured(self) -> tuple[Setups, Measured]:
@@ -126,7 +131,7 @@ class PerformanceModel:
 
         Returns:
             One row per configuration: its settings; `nodes`; `step_s`, `PREDICTED` and the ends of
-            their 90 % intervals (`_low`, `_high`), null where they can't be predicted;
+            90 % intervals (`_low`, `_high`) `WITH_INTERVAL`, null where they can't be predicted;
             `distance` to the measured points, 0 at one and 1 where they tell little; `reason`, why
             nothing is predicted, else null; `point_id` of a measured point with these settings,
             else null.
@@ -145,7 +150,7 @@ class PerformanceModel:
         figures: dict[str, Any] = {
             "nodes": setups.nodes.astype(int),
             **self._figures(setups, prediction.log_step_s, prediction.error),
-            **self._memory(settings),
+            "memory_peak_bytes": np.array([self._need_bytes(one) for one in settings]),
         }
         table = pd.DataFrame(figures)
         is_refused = np.array([reason is not None for reason in reasons])
@@ -198,12 +203,10 @@ class PerformanceModel:
             **_with_ends(PER_SAMPLES, log_price - log_rate, error),
         }
 
-    def _memory(self, settings: Sequence[Settings]) -> dict[str, Numbers]:
-        """Predict the largest peak of a worker."""
-        need = np.full((3, len(settings)), np.nan)
-        if self.memory is not None:
-            need = np.array(self.memory.predict_rows(settings))
-        return _named("memory_peak_bytes", need)
+    def _need_bytes(self, settings: Settings) -> float:
+        """Predict the largest peak of a worker; nan where it is unknown."""
+        need = need_bytes(self._peaks.get(_family(settings), {}), int(settings["micro_batch"]))
+        return np.nan if need is None else need
 
     def _column(self, name: str) -> Numbers:
         column: Numbers = self.trials[name].to_numpy("float64")
@@ -229,13 +232,17 @@ class PerformanceModel:
 def _with_ends(name: str, logs: Numbers, error: Numbers) -> dict[str, Numbers]:
     """Columns of a quantity and its 90 % interval."""
     half = NORMAL_90 * error
-    return _named(name, np.exp([logs, logs - half, logs + half]))
-
-
-def _named(name: str, values: Numbers) -> dict[str, Numbers]:
     return {
-        f"{name}{end}": column for end, column in zip(("", "_low", "_high"), values, strict=True)
+        name: np.exp(logs),
+        f"{name}_low": np.exp(logs - half),
+        f"{name}_high": np.exp(logs + half),
     }
+
+
+def _family(settings: Settings) -> tuple[Any, ...]:
+    """Key of the settings that a peak depends on, but for the micro-batch."""
+    apart = ("micro_batch", NODES)
+    return settings_key({name: value for name, value in settings.items() if name not in apart})
 
 
 def performance_model(frame: Frame, *, most_trials: int = MOST_TRIALS) -> list[PerformanceModel]:
@@ -268,16 +275,9 @@ def performance_model(frame: Frame, *, most_trials: int = MOST_TRIALS) -> list[P
                 trials=_thinned(rows, most_trials).reset_index(drop=True),
                 all_trials=rows.reset_index(drop=True),
                 points=points.reset_index(drop=True),
-                frame=_of_model(of_environment(study.frame, env_id), model_digest),
             )
         )
     return models
-
-
-def _of_model(rows: pd.DataFrame, model_digest: Any) -> pd.DataFrame:
-    """Select the trials of a model; those that failed before it was known count, too."""
-    is_other = rows["model_digest"].notna() & (rows["model_digest"] != model_digest)
-    return without_canaries(rows[~is_other])
 
 
 def _thinned(rows: pd.DataFrame, most: int) -> pd.DataFrame:

@@ -13,11 +13,13 @@ from dtsweep.analysis.setting_values import (
     text_of,
 )
 from dtsweep.analysis.settings import Settings
-from dtsweep.model.memory_terms import STATE_SHARES
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 
 Payloads: TypeAlias = Mapping[tuple[str, str], float]
 """Measured shares, by mode and compression; the mode is empty for those of all modes."""
+
+_STATE_SHARES: Mapping[str, float] = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0, "adamw": 2.0}
+"""Bytes of optimizer state for a byte of parameters, by `optimizer`."""
 
 OTHER_WAYS = ("parameter_server", "hierarchical")
 """Modes whose payloads don't travel to every worker or around a ring."""
@@ -57,7 +59,7 @@ def _averaged_state(settings: Settings) -> float:
     """Bytes of averaged optimizer state by those of parameters; 0 where its size is unknown."""
     if settings.get("local_momentum") != "average":
         return 0.0
-    return STATE_SHARES.get(settings.get("optimizer") or "", 0.0)
+    return _STATE_SHARES.get(settings.get("optimizer") or "", 0.0)
 
 
 def _share_of_values(settings: Settings, payloads: Payloads) -> float:

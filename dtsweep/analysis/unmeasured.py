@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.asked import possible_point
 from dtsweep.analysis.launches import without_canaries
-from dtsweep.analysis.model import PREDICTED, PerformanceModel, performance_model
+from dtsweep.analysis.model import (
+    PREDICTED,
+    WITH_INTERVAL,
+    PerformanceModel,
+    performance_model,
+)
 from dtsweep.analysis.recommend import Recommendation
 from dtsweep.analysis.setting_values import axis_name, settings_key, text_of
 from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
@@ -108,7 +113,10 @@ def _best_of(
 
 def _reason_against(recommendation: Recommendation, model: PerformanceModel) -> str | None:
     """Say why nothing can be predicted; None if something can."""
-    for name in (recommendation.objective.name, *recommendation.condition_columns):
+    objective = recommendation.objective.name
+    if objective not in WITH_INTERVAL:
+        return f"{objective} is not predicted; ask for one of {', '.join(WITH_INTERVAL)}"
+    for name in recommendation.condition_columns:
         if name not in PREDICTED:
             return f"{name} is not predicted; ask for one of {', '.join(PREDICTED)}"
     levels = [axis.levels for axis in swept_axes(_settings_to_ask(model.points))]

@@ -176,7 +176,7 @@ def _work_off(
             status = result.status
             charge = account.ended(0, result, wall_s=wall_s, is_trial=True)
             recorder.store(trial, task, result, started_at=started_at, wall_s=wall_s, charge=charge)
-            pruned = queue.prune(trial, status, memory_facts(result.facts, result.results))
+            pruned = queue.prune(trial, status, memory_facts(result.results))
             skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
             recorder.store_unmeasured(skipped)
             queue.ended(0, trial, task, status, session_has_ended=False)

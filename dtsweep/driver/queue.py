@@ -15,8 +15,7 @@ from typing import Any
 from dtsweep.plan.allotment import WaitingSession
 from dtsweep.plan.canary_choice import choose_canaries, has_canaries
 from dtsweep.plan.estimate import FIRST_PACE, Pace
-from dtsweep.plan.memory_fit import MemoryFit, Peak
-from dtsweep.plan.pruning import FittingPoints, out_of_memory
+from dtsweep.plan.pruning import MeasuredPeaks, Peak, out_of_memory
 from dtsweep.plan.trial import Trial, fits_session
 from dtsweep.results.statuses import ATTEMPTS, is_retried
 from dtsweep.sweep.point import Point, World
@@ -124,8 +123,7 @@ class Queue:
         self.extend(groups, canaries)
         self._slots = [SlotQueue() for _ in range(slots)]
         self._profiles = Counter[World]()
-        self._memory = MemoryFit(peaks)
-        self._fine = FittingPoints(peak.point for peak in self._memory.peaks if peak.status == "ok")
+        self._peaks = MeasuredPeaks(peaks)
         self._alone: set[str] = set()
         """Canaries that were measured alone, or are to be: of a point, or of the cluster."""
         self._failed_alone = Counter[str]()
@@ -419,12 +417,11 @@ class Queue:
         Returns:
             The trials that are skipped now, each with its reason.
         """
-        if status == "ok":
-            self._fine.add(trial.point)
-        if status not in ("ok", "oom_device") or trial.is_canary:
+        if status not in ("ok", "oom_device"):
             return []
-        is_news = self._memory.add(Peak(trial.point, status, facts))
-        if not self._sweep.measure.prune:
+        if status == "ok" or not trial.is_canary:
+            self._peaks.add(Peak(trial.point, status, facts))
+        if trial.is_canary or not self._sweep.measure.prune:
             return []
         groups = [*self._waiting, *(slot.group for slot in self._slots)]
         waiting = [
@@ -433,14 +430,12 @@ class Queue:
             for queued, attempt in group
             if not queued.is_canary
         ]
-        reasons: dict[str, str] = {}
-        if is_news:
-            # Another attempt was begun already.
-            new = [queued for queued, attempt in waiting if attempt == 1]
-            reasons = self._memory.will_not_fit(new)
+        # Another attempt was begun already.
+        new = (queued for queued, attempt in waiting if attempt == 1)
+        reasons = self._peaks.will_not_fit(new, like=trial.point)
         trials = [queued for queued, _ in waiting]
         if status == "oom_device":
-            reasons |= out_of_memory(trials, [trial.point], fine=self._fine)
+            reasons |= out_of_memory(trials, [trial.point], fine=self._peaks)
         self._take_out(reasons)
         return [
             (queued, reasons[queued.trial_id]) for queued in trials if queued.trial_id in reasons

@@ -195,16 +195,12 @@ def machine_columns(facts: FactsByRank, *, harness: str) -> Row:
     }
 
 
-def memory_facts(facts: FactsByRank, results: ResultsByRank) -> Row:
+def memory_facts(results: ResultsByRank) -> Row:
     """Columns of an attempt that say what its memory was, as `trial_row` has them."""
     measured = [result.measured for result in results.values() if result.measured is not None]
     row: Row = {"device_free_bytes": _least_free_bytes(results)}
-    if facts:
-        of_machine = machine_columns(facts, harness="ray")
-        row |= {name: of_machine[name] for name in ("backend", "hosts")}
     if measured:
         row["memory_peak_bytes"] = max(one.memory_peak_bytes for one in measured)
-        row |= {name: getattr(measured[0], name) for name in ("parameters", "blocks")}
     return row
 
 

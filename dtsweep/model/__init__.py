@@ -4,9 +4,7 @@ The driver and readers; imports SciPy in functions alone. It takes and gives arr
 turned into them by `dtsweep.analysis`. In reading order:
 
     setups          settings of configurations by column, what was measured of them, predictions
-    memory_terms    arithmetic of a worker's memory, by mode
-    memory          need of memory: that arithmetic, activations, and deviations of modes
-    memory_fit      fit of the need to measured peaks, and to trials that ran out of memory
+    memory          need of memory: a line through the peaks of other micro-batches
     formula         step time by a formula with few parameters, and its derivatives
     offsets         categories and numbers of users as factors of compute and exchange
     physics         the most probable parameters of the formula

@@ -7,8 +7,7 @@ Any process; no Ray. In reading order:
     canary_choice   the fixed point of a session that shows whether the machine changed
     allotment       which session begins next, and on which nodes
     estimate        how long a run is expected to take
-    pruning         which trials would run out of device memory, as a smaller one has
-    memory_fit      which trials will not fit into it, by a model of the peaks so far
+    pruning         which trials would run out of device memory
     policy          policies: what to measure next, as a function of the rows so far
     settle          rounds of launches until a sweep's question is decided
     search_pool     points of a search as arrays: settings, and chance of a trial

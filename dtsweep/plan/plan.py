@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.plan.estimate import Duration, expected_duration, starts
-from dtsweep.plan.memory_fit import FACTS, MemoryFit, Peak, peaks_of
 from dtsweep.plan.policies import policy_of
 from dtsweep.plan.policy import NOTHING_SPENT, Policy, Round, Spent
-from dtsweep.plan.pruning import FittingPoints, out_of_memory
+from dtsweep.plan.pruning import FACTS, MeasuredPeaks, Peak, out_of_memory, peaks_of
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.sources import Sources, sources_of
 from dtsweep.provenance.versions import versions
@@ -174,12 +173,11 @@ def make_plan(
     current = _current(rows)
     state = partial(_state, stale=stale, rerun=rerun, over=in_run.over)
     over = {*in_run.over}
-    memory = MemoryFit()
     while True:
         rounds = policy.rounds(points, [*counting, *in_run.rows], over=over, spent=in_run.spent)
         to_run, done = _sorted_out(sweep, rounds, current, state)
-        memory.peaks = peaks_of(done, current)
-        reasons = _beyond_memory(sweep, to_run, memory, current)
+        peaks = peaks_of(done, current)
+        reasons = _beyond_memory(sweep, to_run, peaks, current)
         if reasons.keys() <= over:
             break
         # They are not measured: the policy does not wait for them.
@@ -192,7 +190,7 @@ def make_plan(
         duration=expected_duration(sweep, remaining, rows),
         session_starts=starts(sweep, remaining),
         rows=rows,
-        peaks=memory.peaks,
+        peaks=peaks,
         axes=tuple(sweep.axes),
         stale=stale,
         question=sweep.question,
@@ -379,23 +377,19 @@ def _outcome(row: Mapping[str, Any] | None, *, rerun: str | None) -> tuple[str, 
 def _beyond_memory(
     sweep: Sweep,
     to_run: Sequence[Trial],
-    memory: MemoryFit,
+    peaks: Sequence[Peak],
     current: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, str]:
     """Find the trials that would run out of device memory, by those that did and by the peaks."""
     if not sweep.measure.prune:
         return {}
-    reasons: dict[str, str] = {}
-    if memory.knows_capacity:
-        # One that is measured again was asked for.
-        states = {trial.trial_id: current.get(trial.trial_id, {}) for trial in to_run}
-        is_new = {name for name, row in states.items() if row.get("status") in (None, "skipped")}
-        reasons = memory.will_not_fit([trial for trial in to_run if trial.trial_id in is_new])
-    full = [peak.point for peak in memory.peaks if peak.status == "oom_device"]
-    if full:
-        fine = FittingPoints(peak.point for peak in memory.peaks if peak.status == "ok")
-        reasons |= out_of_memory(to_run, full, fine=fine)
-    return reasons
+    measured = MeasuredPeaks(peaks)
+    # One that is measured again was asked for.
+    states = {trial.trial_id: current.get(trial.trial_id, {}) for trial in to_run}
+    is_new = {name for name, row in states.items() if row.get("status") in (None, "skipped")}
+    reasons = measured.will_not_fit(trial for trial in to_run if trial.trial_id in is_new)
+    full = [peak.point for peak in peaks if peak.status == "oom_device"]
+    return reasons | out_of_memory(to_run, full, fine=measured)
 
 
 def _without(

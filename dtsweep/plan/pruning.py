@@ -1,43 +1,112 @@
-"""Trials that would run out of device memory, because a smaller micro-batch has."""
+"""Trials that would run out of device memory: by their need, or because a smaller batch has."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from dtsweep.model.memory import need_bytes
 from dtsweep.plan.trial import Trial
 from dtsweep.sweep.point import Point, identity
 
+FACTS = ("memory_peak_bytes", "device_free_bytes")
+"""Columns of `trials` that say something about memory, in addition to the point."""
 
-class FittingPoints:
-    """Points that ended `ok`, found by their scalars: to name a point takes much longer."""
 
-    def __init__(self, points: Iterable[Point] = ()) -> None:
+class Peak(NamedTuple):
+    """Outcome of a trial that says something about memory."""
+
+    point: Point
+    status: str
+    """`ok` or `oom_device`."""
+
+    facts: Mapping[str, Any]
+    """Row with columns `FACTS`, as far as they are known."""
+
+
+class MeasuredPeaks:
+    """Peaks of points that ended `ok`, by all settings but the micro-batch.
+
+    No trial is said not to fit where none has shown the memory of its device, as on CPUs.
+    """
+
+    def __init__(self, peaks: Iterable[Peak] = ()) -> None:
         """Add these."""
-        self._points: defaultdict[tuple[Any, ...], list[Point]] = defaultdict(list)
-        for point in points:
-            self.add(point)
+        self._capacity_bytes = 0
+        self._unnamed: defaultdict[tuple[Any, ...], list[Peak]] = defaultdict(list)
+        """By scalars: to name a point takes much longer."""
+        self._named: defaultdict[str, dict[int, float]] = defaultdict(dict)
+        """Largest peak in bytes by micro-batch; 0 where it is unknown."""
+        for peak in peaks:
+            self.add(peak)
 
-    def add(self, point: Point) -> None:
-        """Add another."""
-        self._points[_scalars(point)].append(point)
+    def add(self, peak: Peak) -> None:
+        """Add another; only its device counts of one that ran out of memory."""
+        free = peak.facts.get("device_free_bytes") or 0
+        self._capacity_bytes = max(self._capacity_bytes, free)
+        if peak.status == "ok":
+            self._unnamed[_scalars(peak.point)].append(peak)
 
     def largest(self, full: Point) -> int:
         """The largest micro-batch that ended well, all else as in this point.
 
         0 where there is none.
         """
-        near = self._points.get(_scalars(full), [])
-        family = ""
-        if near:
-            family = _all_else(full)
-        return max((point.micro_batch for point in near if _all_else(point) == family), default=0)
+        return max(self._like(full), default=0)
+
+    def will_not_fit(self, trials: Iterable[Trial], *, like: Point | None = None) -> dict[str, str]:
+        """Find the trials that need more memory than a device has, by peaks of equal settings.
+
+        Args:
+            trials: that wait to be measured.
+            like: if given, only trials with its scalars are looked at.
+
+        Returns:
+            Why they are skipped, by `trial_id`.
+        """
+        if not self._capacity_bytes:
+            return {}
+        if like is not None:
+            scalars = _scalars(like)
+            trials = [trial for trial in trials if _scalars(trial.point) == scalars]
+        needs = {trial.trial_id: self._need_bytes(trial.point) for trial in trials}
+        return {
+            trial_id: f"will not fit (needs about {_gib(need)} GiB of "
+            f"{_gib(self._capacity_bytes)}); --try-all measures it"
+            for trial_id, need in needs.items()
+            if need is not None and need > self._capacity_bytes
+        }
+
+    def _need_bytes(self, point: Point) -> float | None:
+        known = {size: peak for size, peak in self._like(point).items() if peak}
+        return need_bytes(known, point.micro_batch)
+
+    def _like(self, point: Point) -> Mapping[int, float]:
+        """Peaks by micro-batch, all else as in this point."""
+        scalars = _scalars(point)
+        if scalars not in self._unnamed:
+            return {}
+        for peak in self._unnamed[scalars]:
+            peaks, size = self._named[_all_else(peak.point)], peak.point.micro_batch
+            peaks[size] = max(peak.facts.get("memory_peak_bytes") or 0.0, peaks.get(size, 0.0))
+        self._unnamed[scalars].clear()
+        return self._named[_all_else(point)]
+
+
+def peaks_of(trials: Iterable[Trial], current: Mapping[str, Mapping[str, Any]]) -> list[Peak]:
+    """Take the peaks of trials that are done from their rows, by `trial_id`."""
+    rows = [(trial.point, current[trial.trial_id]) for trial in trials]
+    return [
+        Peak(point, row["status"], row)
+        for point, row in rows
+        if row["status"] in ("ok", "oom_device")
+    ]
 
 
 def out_of_memory(
-    trials: Iterable[Trial], full: Iterable[Point], *, fine: FittingPoints
+    trials: Iterable[Trial], full: Iterable[Point], *, fine: MeasuredPeaks
 ) -> dict[str, str]:
     """Find the trials that need at least the memory that other points did not have.
 
@@ -72,3 +141,10 @@ def _scalars(point: Point) -> tuple[Any, ...]:
 
 def _all_else(point: Point) -> str:
     return identity(replace(point, micro_batch=1))
+
+
+def _gib(size: float) -> str:
+    gib = size / 2**30
+    if gib < 10:
+        return f"{gib:.2g}"
+    return f"{gib:.0f}"

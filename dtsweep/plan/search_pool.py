@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.plan.memory_fit import MemoryFit, Peak
 from dtsweep.plan.policy import Rows
-from dtsweep.plan.pruning import FittingPoints, out_of_memory
+from dtsweep.plan.pruning import MeasuredPeaks, Peak, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
@@ -160,12 +159,9 @@ def _without_memory(sweep: Sweep, pool: SearchPool, ended: _Ended) -> set[str]:
         if row["status"] in ("ok", "oom_device")
     ]
     full = [peak.point for peak in peaks if peak.status == "oom_device"]
-    fine = FittingPoints(peak.point for peak in peaks if peak.status == "ok")
-    beyond = {*out_of_memory(trials, full, fine=fine)}
-    memory = MemoryFit(peaks)
-    if memory.knows_capacity:
-        beyond |= {*memory.will_not_fit([trial for trial in trials if trial.trial_id not in ended])}
-    return beyond
+    measured = MeasuredPeaks(peaks)
+    new = (trial for trial in trials if trial.trial_id not in ended)
+    return {*out_of_memory(trials, full, fine=measured), *measured.will_not_fit(new)}
 
 
 def _without_room(pool: SearchPool, ended: _Ended) -> set[str]:

@@ -18,6 +18,7 @@ from dtsweep.report.records import records_of
 from dtsweep.text import (
     count_of,
     format_ends,
+    format_number,
     format_rates,
     listed,
     print_table,
@@ -163,15 +164,18 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
     writers: dict[str, tuple[str, Callable[..., list[str]]]] = {
         "samples_per_s": ("samples/s", format_rates),
         "latency_s": ("step (ms)", lambda *ends: _cells(*ends, unit=1e-3)),
-        "memory_peak_bytes": ("memory (MiB)", lambda *ends: _cells(*ends, unit=2**20)),
         "energy_j_per_sample": ("J/sample", _cells),
         PER_SAMPLES: ("$ per M samples", _cells),
     }
-    return {
+    columns = {
         header: write(table[name], table[f"{name}_low"], table[f"{name}_high"])
         for name, (header, write) in writers.items()
         if table[name].notna().any()
     }
+    mib = table["memory_peak_bytes"].astype("float64") / 2**20
+    if mib.notna().any():
+        columns["memory (MiB)"] = [format_number(value, digits=3) for value in mib]
+    return columns
 
 
 def _cells(values: Any, lows: Any, highs: Any, *, unit: float = 1.0) -> list[str]:
