@@ -97,7 +97,7 @@ def row_of(
     file = bench.folder / "row.json"
     file.unlink(missing_ok=True)
     launcher = python("torch.distributed.run", "--standalone", "--nproc-per-node", "1")
-    worker = ["-m", "dtsweep.worker", sweep, "workers=1", *settings, "--row", str(file)]
+    worker = ["-m", "benchmarks.by_torchrun", sweep, "workers=1", *settings, "--row", str(file)]
     done = bench.call(*launcher, *worker, environment=environment)
     if file.exists():
         return {**json.loads(file.read_text("utf-8")), "exit_code": done.returncode}

@@ -1,7 +1,7 @@
 """What is said of trials that did something else than their row would say, and of honest ones?
 
 Each lie is one that a user told without knowing it. Workers that don't exchange, batches that are
-not what was asked for, and numbers that can't be are tried by `torchrun -m dtsweep.worker
+not what was asked for, and numbers that can't be are tried by `torchrun -m benchmarks.by_torchrun
 benchmarks/liar.py`; results that are resumed with other code or data by `dtsweep run --in-process`,
 twice with a change in between. `--before FOLDER` tries the same with the code of another checkout,
 beside this one. What the checks cost is the time in them, of that of the attempt, on rank 0 of
@@ -143,7 +143,7 @@ def tried(settings: str, code: Path) -> str:
     """Run a trial by torchrun; say how its row describes it."""
     workers = "2" if "workers=2" in settings else "1"
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", workers]
-    ended = called([*launch, "-m", "dtsweep.worker", LIAR, *settings.split()], code=code)
+    ended = called([*launch, "-m", "benchmarks.by_torchrun", LIAR, *settings.split()], code=code)
     rows = [line for line in ended.stdout.splitlines() if line.startswith("{")]
     if not rows:
         return f"no row: {ended.stderr.strip().splitlines()[-1]}"

@@ -162,7 +162,7 @@ def _by_torchrun(calls: int, *, workers: int) -> list[float]:
     for _ in range(calls):
         began = time.perf_counter()
         row = json.loads(
-            torchrun("dtsweep.worker", str(POINT), f"workers={workers}", workers=workers)
+            torchrun("benchmarks.by_torchrun", str(POINT), f"workers={workers}", workers=workers)
         )
         rests.append(time.perf_counter() - began - row["window_s"])
     return rests

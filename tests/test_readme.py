@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -62,7 +61,6 @@ jobs, and sets what is exported as variables.
 EXCERPTS = [block for block in blocks("yaml") if block.page == "clusters.md"]
 """Parts of the files that `CLUSTERS` write, in their order."""
 
-CONTROLS = [line for line in commands() if line.startswith("torchrun ")]
 PYTHON = blocks("python")
 SWEEPS = [block for block in PYTHON if "sweep = Sweep(" in block.text]
 CODE = [block for block in PYTHON if block not in SWEEPS]
@@ -89,7 +87,6 @@ def test_every_command_is_run_or_named_as_not_run() -> None:
         *SCRIPTS,
         *CLUSTERS,
         DOCTOR,
-        *CONTROLS,
         *NOT_RUN,
         *CLOUD,
         *BY_RAY,
@@ -178,16 +175,6 @@ def test_a_run_in_this_process_ends_with_a_frontier(
     done = dtsweep_command(*shlex.split(line)[1:], "--set", "workload.width=16", folder=study)
     assert done.returncode == 0, done.stderr
     assert "Frontier" in done.stdout
-
-
-@pytest.mark.parametrize("line", CONTROLS)
-def test_the_control_prints_its_row(line: str, study: Path) -> None:
-    launch = [sys.executable, "-m", "torch.distributed.run", *shlex.split(line)[1:]]
-    done = subprocess.run(
-        launch, cwd=study, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert '"status": "ok"' in done.stdout
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")

@@ -45,6 +45,5 @@ Each worker process; imports torch and never Ray. In reading order:
     model_work      the model of a trial, the work of its step, the rates of its device
     mode_trial      a trial in a sync mode
     attempt         one attempt at a trial: has it measured, says how it ended
-    torchrun        one point under torchrun, without Ray
     in_process      a world of one rank in this very process
 """

@@ -77,7 +77,7 @@ def test_a_point_under_torchrun_trains_on_nccl(tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1"]
     settings = ["workers=1", "sync=ddp", "workload.data=synthetic", "--row", str(file)]
     settings.append("env.TORCH_NCCL_ENABLE_TIMING=1")
-    command = [*launcher, "-m", "dtsweep.worker", "sweeps/batchsize.py", *settings]
+    command = [*launcher, "-m", "benchmarks.by_torchrun", "sweeps/batchsize.py", *settings]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     row = json.loads(file.read_text())

@@ -1,7 +1,7 @@
 """The control measurement: one point under torchrun, without Ray, giving the same row.
 
-`torchrun --nproc-per-node 2 -m dtsweep.worker SWEEP.py workers=2 sync=ddp` prints it as JSON.
-`--row FILE` also writes it to a file, where no other output comes between.
+`torchrun --nproc-per-node 2 -m benchmarks.by_torchrun SWEEP.py workers=2 sync=ddp` prints it as
+JSON. `--row FILE` also writes it to a file, where no other output comes between.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str]) -> int:
         row_file, words = _row_file(arguments)
         if "RANK" not in os.environ or not words:
             raise SweepError(
-                "run it as: torchrun --nproc-per-node N -m dtsweep.worker SWEEP.py workers=N "
-                "[axis=value …] [--row FILE]"
+                "run it as: torchrun --nproc-per-node N -m benchmarks.by_torchrun SWEEP.py "
+                "workers=N [axis=value …] [--row FILE]"
             )
         settings = dict(parse_setting(text) for text in words[1:])
         sweep, candidates = read_sweep(words[0], settings)
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
         _check_possible(point, device)
     except SweepError as error:
-        print(f"dtsweep: {error}", file=sys.stderr)  # noqa: T201  # this is a command
+        print(f"dtsweep: {error}", file=sys.stderr)  # this is a command
         return 2
     backend = "gloo"
     if device.type == "cuda":
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
         set_defaults(NCCL_SETTINGS)
     distributed.init_process_group(backend)
     if shared := shared_gpu(_places(device)):
-        print(f"dtsweep: {shared}", file=sys.stderr)  # noqa: T201  # this is a command
+        print(f"dtsweep: {shared}", file=sys.stderr)  # this is a command
         return 2
     task = task_of(sweep, point)
     # The attempt's name is drawn: all ranks take rank 0's.
@@ -163,7 +163,7 @@ def _told(what: str, value: Any) -> list[Any]:
 
 def _print_row(row: dict[str, Any], row_file: Path | None) -> None:
     text = json.dumps(row, default=str)
-    print(text, flush=True)  # noqa: T201  # this is a command
+    print(text, flush=True)  # this is a command
     if row_file is not None:
         row_file.write_text(f"{text}\n", "utf-8")
 
@@ -189,7 +189,7 @@ def _restart_with(variables: Mapping[str, str]) -> None:
     sys.stderr.flush()
     environment = {**os.environ, **lacking, RESTARTED: "1"}
     command = [sys.executable, *sys.orig_argv[1:]]
-    os.execve(sys.executable, command, environment)  # noqa: S606  # as it was started
+    os.execve(sys.executable, command, environment)  # as it was started
 
 
 def _only_point(candidates: Sequence[Candidate], *, workers: int) -> Point:
@@ -213,3 +213,7 @@ def _check_possible(point: Point, device: torch.device) -> None:
     )
     if reason := impossible(point, harness):
         raise SweepError(f"{reason}; use python -m dtsweep, or another value here")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -14,13 +14,13 @@ import pytest
 import torch
 from torch import distributed
 
+from benchmarks.by_torchrun import _places, main
 from dtsweep.hardware.gpu_place import shared_gpu
 from dtsweep.results.schema import TRIALS
-from dtsweep.worker.torchrun import _places, main
 from tests.ranks import free_ports, spawn, torchrun_variables
 from tests.stand_in_nvml import GPU, StandInNvml, install_nvml, show_a_gpu
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 OWN_WORKLOAD = '''
 """Does a point without Ray give the row of a trial?"""
@@ -82,7 +82,7 @@ def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [*command, "dtsweep.worker", *map(str, arguments)],
+        [*command, "benchmarks.by_torchrun", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=180,
@@ -100,7 +100,7 @@ def be_rank(rank: int, arguments: list[str], folder: Path, port: int) -> None:
 
 
 def printed(folder: Path, *arguments: str | Path) -> dict[str, Any]:
-    """The row that two ranks print, which are forked: `tests/test_readme.py` runs `torchrun`."""
+    """The row that two ranks print."""
     (port,) = free_ports(1)
     spawn(be_rank, args=([*map(str, arguments)], folder, port), nprocs=2)
     assert [(folder / f"{rank}.code").read_text() for rank in range(2)] == ["0", "0"]
@@ -335,4 +335,4 @@ def test_without_torchrun_the_command_says_how_it_is_run(
 ) -> None:
     monkeypatch.delenv("RANK", raising=False)
     assert main(["sweeps/batchsize.py"]) == 2
-    assert "torchrun --nproc-per-node N -m dtsweep.worker" in capsys.readouterr().err
+    assert "torchrun --nproc-per-node N -m benchmarks.by_torchrun" in capsys.readouterr().err
