@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -13,12 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import invalidate_caches
+from importlib.util import decode_source
 from pathlib import Path
 from typing import Any
 
 from dtsweep.provenance.data import content_digest
 from dtsweep.provenance.modules import find_module
-from dtsweep.provenance.syntax import as_text, imported, tree_of
+from dtsweep.provenance.syntax import imported, tokens_of, without_question
 from dtsweep.provenance.typed import typed
 from dtsweep.provenance.versions import package_versions
 from dtsweep.text import count_of
@@ -118,8 +120,8 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
     """Collect what a workload's class is made of; nothing is imported.
 
     What counts are the files that define the class and its bases, and all modules of the user's own
-    that these import, in methods too, and so on. They are compared as Python reads them, without
-    comments, `Sweep` and `run`: another axis is not another workload. The loaded modules of the
+    that these import, in methods too, and so on. They are compared by their tokens, without
+    comments and `sweep = …`: another axis is not another workload. The loaded modules of the
     sweep file's folder count too, because their names may have been made up at run time. Of a
     notebook the class counts with what it uses; of dtsweep's own workloads the module and its
     neighbours that it imports. A warning names classes whose source cannot be found.
@@ -173,12 +175,10 @@ def _of_class(kind: type, sources: Sources) -> Iterable[str]:
         sources.digests.update({part: _digest(text) for part, text in definition.parts.items()})
         sources.unknown.update(definition.unknown)
         return definition.imports
-    script_class = None
-    if kind.__module__ == "__main__":
-        script_class = kind.__name__
-    tree = tree_of(file.read_bytes(), script_class=script_class)
-    sources.digests[name] = _digest(as_text(tree.body))
-    return imported(tree, package=getattr(module, "__package__", None) or "")
+    sources.digests[name], imports = _read(
+        file.read_bytes(), package=getattr(module, "__package__", None) or ""
+    )
+    return imports
 
 
 @contextmanager
@@ -255,13 +255,13 @@ def _of_module(name: str, sources: Sources) -> Iterable[str]:
 
 @lru_cache(maxsize=1024)
 def _read(source: bytes, *, package: str) -> tuple[str, list[str]]:
-    """Digest of a module's parsed source, and its imports; computed once in a run."""
+    """Digest of a module's tokens, and its imports; computed once in a run."""
     try:
-        tree = tree_of(source)
+        text = without_question(decode_source(source))
     except SyntaxError:
         # The ranks will say so, should they import it.
         return hashlib.sha256(source).hexdigest()[:12], []
-    return _digest(as_text(tree)), sorted(set(imported(tree, package=package)))
+    return _digest(tokens_of(text)), sorted(set(imported(ast.parse(text), package=package)))
 
 
 def _loaded_from_folder(sweep_file: Path | None) -> Iterator[str]:

@@ -80,7 +80,7 @@ def of_file(path: Path, text: str) -> dict[str, str]:
         ("workload=Own()", "workload=Other()", True),
         ("[1]", "[1, 2]", False),
         ("sweep =", "sweep: Sweep =", False),
-        ("WIDTH = 3", "WIDTH = (3)  # inputs", False),
+        ("WIDTH = 3", "WIDTH  =  3  # inputs", False),
     ],
 )
 def test_the_digest_follows_the_sweep_file_but_not_its_sweep(
@@ -166,7 +166,6 @@ def output_of(folder: Path, script: str) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "is_another"),
     [
-        ("[1]", "[1, 2]", False),
         ("range(5)", "range(6)", False),
         ("net() + 1", "net()  +  1  # sum", False),
         ("+ 1", "+ 2", True),
@@ -174,7 +173,7 @@ def output_of(folder: Path, script: str) -> str:
         ("import pi", "import tau", True),
         ("return WIDTH", "return -WIDTH", True),
     ],
-    ids=["axis", "under main", "comment", "class", "constant", "import", "function"],
+    ids=["under main", "comment", "class", "constant", "import", "function"],
 )
 def test_a_script_that_runs_its_own_sweep_counts_but_for_its_question(
     tmp_path: Path, old: str, new: str, is_another: bool
@@ -189,9 +188,8 @@ def test_a_script_that_runs_its_own_sweep_counts_but_for_its_question(
     [
         "def make():\n    class Own:\n        size = 1\n    return Own()\n",
         "if __name__ == '__main__':\n    class Own:\n        size = 1\n    make = Own\n",
-        "make = type('Own', (), {})\nif __name__ == '__main__':\n    size = 1\n",
     ],
-    ids=["in a function", "under main", "made by a call"],
+    ids=["in a function", "under main"],
 )
 def test_a_class_of_a_script_counts_wherever_it_is_defined(tmp_path: Path, define: str) -> None:
     text = f"from dtsweep.provenance.sources import sources_of\n{define}"

@@ -6,9 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import namedtuple
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,6 @@ import nbformat
 import pytest
 
 from dtsweep.provenance.sources import sources_of
-from dtsweep.provenance.typed import typed
 from tests.pages import ROOT
 
 CELLS = """
@@ -147,8 +143,6 @@ def test_a_class_counts_with_what_it_uses_and_what_it_imports_in_its_methods(bes
     assert set(digests) == {*classes, *others, "my_layers.py", "my_sizes.py", "package numpy"}
     assert packages == ["numpy"]
     assert said(CELLS, beside, seed=1) == (digests, packages)
-    # Found with Python 3.11, 3.12 and 3.13: whichever runs this must find it again.
-    assert (digests["class Own"], digests["helper"]) == ("7f5279a4a319", "fad2f4f533bf")
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +161,6 @@ def unedited(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("depth = 1", "depth = 2", {"class Block"}),
         ("np.abs", "np.sin", {"class Block"}),
         ("return helper()", "return 1 + helper()", {"class Net"}),
-        ("scaled(7)", "scaled(8)", {"scaled.<locals>.scale"}),
         ("return net, factor", "return factor, net", {"scaled.<locals>.scale"}),
         ("least=1", "least=2", {"class Own"}),
         ("self.check()", "self.check(0)", {"class Own"}),
@@ -207,65 +200,11 @@ def test_a_class_with_slots_counts_like_any_other(
     assert {name for name in before if before[name] != after[name]} == changes
 
 
-@dataclass(frozen=True, slots=True)
-class Slotted:
-    """Its method has the class that was there before the decorator made this one of it."""
-
-    width: int = 1
-
-    def own(self) -> str:
-        return __class__.__qualname__  # type: ignore[name-defined]  # Python has it in every method
-
-
-def test_a_class_with_slots_counts_once() -> None:
-    assert Slotted.own.__closure__[0].cell_contents is not Slotted  # type: ignore[attr-defined]
-    parts = typed(Slotted).parts
-    assert set(parts) == {"class Slotted"}
-    assert parts["class Slotted"].count("ClassDef(name='Slotted'") == 1
-
-
 def test_a_module_imported_in_a_method_is_followed_by_its_imports(beside: Path) -> None:
     before, _ = said(CELLS, beside)
     (beside / "my_sizes.py").write_text("SIZE = 2\n")
     after, _ = said(CELLS, beside)
     assert {name for name in before if before[name] != after[name]} == {"my_sizes.py"}
-
-
-def test_a_name_that_a_comprehension_or_an_inner_function_takes_from_around_it_counts() -> None:
-    def counter(start: int) -> Callable[[], int]:
-        def count() -> int:
-            nonlocal start
-            start += sum(LIMIT for _ in range(1))
-            return start
-
-        return count
-
-    class Counts:
-        build = counter(3)
-
-        def batch(self) -> list[int]:
-            return [LIMIT for _ in range(1)]
-
-    parts = typed(Counts).parts
-    assert {name.rpartition(".")[2] for name in parts} == {"Counts", "count", "LIMIT"}
-    (count,) = (text for name, text in parts.items() if name.endswith(".count"))
-    assert "'start': 3" in count
-
-
-LIMIT = 2
-
-
-def test_classes_that_a_call_makes_count_by_their_attributes() -> None:
-    def build(self: Any) -> int:
-        return LIMIT
-
-    made = type("made", (), {"build": build, "width": 3})
-    pair = namedtuple("pair", ["one", "other"])
-    for kind, names in ((made, {"made", "build", "LIMIT"}), (pair, {"pair"})):
-        found = typed(kind)
-        assert {name.rpartition(".")[2].removeprefix("class ") for name in found.parts} == names
-        assert not found.unknown
-    assert typed(pair).parts != typed(namedtuple("pair", ["one", "another"])).parts
 
 
 def test_a_class_without_source_has_no_digest_and_a_warning_says_so(beside: Path) -> None:
