@@ -62,7 +62,6 @@ What tests of packages use:
 Callers of both:
 
     doctor          looks at every node before money is spent               driver, every node
-    cluster_files   files that start a cluster for a sweep                  any process
     cli             the command line: reads the sweep file, runs, reports   driver, readers
 """
 

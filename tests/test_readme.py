@@ -13,7 +13,6 @@ import pytest
 import dtsweep
 from dtsweep.cli import cli
 from dtsweep.sweep.file import read_sweep
-from tests.cluster_files.written import GPUS, sweep_text
 from tests.conftest import Command
 from tests.pages import PAGES, ROOT, Block, blocks, commands, make_results, make_study
 
@@ -43,7 +42,6 @@ SCRIPTS = [line for line in commands() if line.startswith("dtsweep script ")]
 DOCTOR = "dtsweep doctor"
 """Run in `tests/doctor/test_diagnose.py`."""
 
-CLUSTERS = [line for line in dict.fromkeys(commands()) if line.startswith("dtsweep cluster ")]
 CLOUD = [
     line
     for line in commands()
@@ -57,9 +55,6 @@ BY_RAY = [line for line in commands() if line.startswith(("ray start ", "ray job
 `test_hosts.py` and `test_connect.py` run `ray start`, with more options. `test_connect.py` runs
 jobs, and sets what is exported as variables.
 """
-
-EXCERPTS = [block for block in blocks("yaml") if block.page == "clusters.md"]
-"""Parts of the files that `CLUSTERS` write, in their order."""
 
 PYTHON = blocks("python")
 SWEEPS = [block for block in PYTHON if "sweep = Sweep(" in block.text]
@@ -85,7 +80,6 @@ def test_every_command_is_run_or_named_as_not_run() -> None:
         SERVED,
         *EXPORTS,
         *SCRIPTS,
-        *CLUSTERS,
         DOCTOR,
         *NOT_RUN,
         *CLOUD,
@@ -138,20 +132,6 @@ def test_a_script_that_is_shown_is_planned_or_saved(
     done = forked_command(*words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "trials to run" in done.stdout or (tmp_path / "sweep.py").exists()
-
-
-@pytest.mark.parametrize(("line", "shown"), [*zip(CLUSTERS, EXCERPTS, strict=True)])
-def test_a_cluster_file_that_is_shown_is_written(
-    line: str, shown: Block, tmp_path: Path, forked_command: Command
-) -> None:
-    shutil.copytree(ROOT / "sweeps", tmp_path / "sweeps")
-    (tmp_path / "sweeps" / "train.py").write_text(sweep_text(workers=[8, 16], resources=GPUS))
-    done = forked_command(*shlex.split(line)[1:], folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    words = shlex.split(line)
-    text = (tmp_path / words[words.index("-o") + 1]).read_text("utf-8")
-    lines = [shown_line.strip() for shown_line in text.splitlines()]
-    assert [row for row in shown.text.splitlines() if row.strip() not in lines] == []
 
 
 @pytest.mark.ray
@@ -229,7 +209,8 @@ def test_options_that_are_named_exist(page: Path) -> None:
     text = "\n".join(
         re.sub("`(ray|docker|torchrun|python -m benchmarks\\.\\w+) [^`]*`| -- .*", "", line)
         for line in lines
-        if not line.startswith(("ray ", "torchrun ")) and " torchrun --" not in line
+        if not line.startswith(("COPY ", "RUN ", "ray ", "torchrun "))
+        and " torchrun --" not in line
     )
     known = {
         option

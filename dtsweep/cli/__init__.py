@@ -15,7 +15,6 @@ answered at once. In order:
     measure         `run`, `plan` and `doctor`
     script_sweep    the sweep that the options of `script` stand for
     script_file     the sweep file that says the same
-    cluster         `cluster`: files that start a cluster for a sweep
     script          `script`: a training script without a sweep file
     import_table    `import`: other people's tables, as results
     commands        the group of commands, and what their errors end with

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from dtsweep.cli.cluster import cluster
 from dtsweep.cli.compare import compare, difference
 from dtsweep.cli.decide import recommend, report
 from dtsweep.cli.export import export
@@ -61,7 +60,7 @@ def cli() -> None:
 _READING = (plan, status, report, serve, recommend, predict, difference, compare, export)
 """Commands that read results and measure nothing."""
 
-_COMMANDS = (run, script, *_READING, import_table, doctor, cluster)
+_COMMANDS = (run, script, *_READING, import_table, doctor)
 
 for _command in _COMMANDS:
     cli.add_command(_command)

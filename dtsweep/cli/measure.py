@@ -178,6 +178,7 @@ def show_plan(
     from dtsweep.cli.plan_table import cost_json, plan_json, print_cost, print_plan
     from dtsweep.plan.ahead import with_rounds_ahead
     from dtsweep.plan.batches import columns_read
+    from dtsweep.plan.demand import nodes_json
     from dtsweep.plan.plan import make_plan
     from dtsweep.results.store import Results, damage_of
     from dtsweep.sweep.goal import GOALS
@@ -205,7 +206,7 @@ def show_plan(
         tell(line)
     _say_if_busy(asked["address"])
     if as_json:
-        print_json(plan_json(planned, misfits) | cost_json(cost))
+        print_json(plan_json(planned, misfits) | nodes_json(sweep, candidates) | cost_json(cost))
     else:
         print_plan(
             planned,

@@ -1,4 +1,4 @@
-"""A written cluster file, whose node types Ray's own autoscaler runs with fake nodes."""
+"""The example file of a cluster, whose node types Ray's own autoscaler runs with fake nodes."""
 
 from __future__ import annotations
 
@@ -6,29 +6,40 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 import dtsweep
-from tests.cluster_files.written import sweep_text, written
 from tests.conftest import Command
 from tests.growing import LIVES, growing_head, told_by
+from tests.pages import ROOT
+
+SWEEP = """
+from dtsweep import Measure, Resources, Sweep, workloads
+
+sweep = Sweep(
+    workload=workloads.Gpt(layers=1, width=16, sequence=8, data="pydoc"),
+    axes={"workers": [1, 3], "placement": ["strict_spread"]},
+    measure=Measure(repeats=1, half_width=None, canary=False, min_steps=5),
+    resources=Resources(gpus_per_worker=0, cpus_per_worker=1),
+)
+"""
 
 
 @pytest.mark.ray
-def test_the_nodes_of_a_written_file_come_for_the_worlds_and_go(
+def test_the_nodes_of_the_file_come_for_the_worlds_and_go(
     tmp_path: Path, dtsweep_command: Command
 ) -> None:
-    (tmp_path / "study.py").write_text(
-        sweep_text(workers=[1, 3], placement="strict_spread").replace(
-            "Measure(repeats=2)", "Measure(repeats=1, half_width=None, canary=False, min_steps=5)"
-        )
-    )
-    machine = ("--instance", "small", "--cpus-per-node", 1)
-    (config,) = written(dtsweep_command, tmp_path, "--to", "ray", "--spot", *machine)
-    assert config["max_workers"] == 3
+    (tmp_path / "study.py").write_text(SWEEP)
+    config = yaml.safe_load((ROOT / "clusters" / "aws.yaml").read_text("utf-8"))
+    # What a reader changes: three small machines of the spot market.
+    worker = config["available_node_types"]["worker"]
+    worker["resources"] = {"CPU": 1}
+    worker["labels"]["ray.io/market-type"] = "spot"
+    worker["max_workers"] = 3
     with growing_head(
         tmp_path / "cluster.yaml",
         v2=True,
-        most=config["max_workers"],
+        most=3,
         types=config["available_node_types"],
     ) as address:
         options = ["--address", address, "--results", tmp_path / "r", "--node-timeout", 120]
