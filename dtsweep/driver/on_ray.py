@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-import ray
-
-from dtsweep.driver.allotments import Allotments, GrowingNodes, StayingNodes
+from dtsweep.driver.allotments import Allotments
 from dtsweep.driver.budget import CUT, BudgetSpentError
 from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
@@ -39,8 +37,6 @@ from dtsweep.plan.cost import PlannedCost, planned_cost
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.prices import Prices
 from dtsweep.provenance.versions import slow_import
-from dtsweep.session.claims import NodeClaims
-from dtsweep.session.nodes import pinned_to
 from dtsweep.session.session_settings import Code, Settings
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.settings import Sweep
@@ -265,11 +261,6 @@ def _slot_settings(
         nests=prepared.nests,
         is_autoscaled=cluster.autoscaler is not None,
     )
-    if settings.is_autoscaled and resources.concurrent > 1:
-        claims = ray.remote(NodeClaims).options(
-            num_cpus=0, scheduling_strategy=pinned_to(ray.get_runtime_context().get_node_id())
-        )
-        settings = replace(settings, claims=claims.remote())
     return [settings] * resources.concurrent
 
 
@@ -279,9 +270,7 @@ def _allotments_of(prepared: Prepared) -> Allotments | None:
     if resources.concurrent == 1:
         return None
     per_worker = resources_of_worker(prepared.sweep)
-    if prepared.cluster.autoscaler is None:
-        return Allotments(StayingNodes(per_worker, shares_nodes=resources.share_nodes))
-    return Allotments(GrowingNodes(prepared.cluster.rooms(per_worker)))
+    return Allotments(per_worker, shares_nodes=resources.share_nodes)
 
 
 def asked_of_cluster(

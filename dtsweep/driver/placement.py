@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
-from dtsweep.driver.allotments import HOLD_BACK_S, Allotments, Failures, merged
+from dtsweep.driver.allotments import Allotments, Failures, merged
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.slots import SlotActor
 from dtsweep.driver.unmeasured import Unmeasured
-from dtsweep.plan.allotment import WaitingSession
+from dtsweep.sweep.point import World
 
 
 class Placement:
@@ -66,9 +65,9 @@ class Placement:
     def _stays(self, slot: SlotActor, allotments: Allotments) -> bool:
         """True if a slot's session, which has work left, may go on where it is."""
         failures = self._failures()
-        waiting = [self._queue.session_of(slot.index)]
+        waiting = [self._queue.world_of(slot.index)]
         if failures:
-            waiting += self._queue.waiting_sessions()
+            waiting += self._queue.waiting_worlds()
         return allotments.stay(slot.index, waiting, failures=failures)
 
     def _begin_one(self, allotments: Allotments) -> bool:
@@ -77,45 +76,31 @@ class Placement:
         # A session that has begun and lost its nodes comes before those that have not begun.
         begun = [slot for slot in without_nodes if self._queue.has_work(slot.index)]
         empty = [slot for slot in without_nodes if not self._queue.has_work(slot.index)]
-        # Of an attempt that has ended, the last answer may be from before its end.
-        is_held_back = any(slot.is_busy and slot.waits_s > HOLD_BACK_S for slot in self._slots)
-        waiting = [self._queue.session_of(slot.index) for slot in begun]
+        waiting = [self._queue.world_of(slot.index) for slot in begun]
         is_moving = any(
             slot.ending is not None and self._queue.has_work(slot.index) for slot in self._slots
         )
-        if empty and not is_held_back and not is_moving:
-            waiting += self._queue.waiting_sessions()
+        if empty and not is_moving:
+            waiting += self._queue.waiting_worlds()
         if not waiting:
             return False
-        now = time.monotonic()
-        ends_at = {slot.index: now + self._left_s(slot, now) for slot in self._slots}
-        begin = allotments.next(waiting, ends_at=ends_at, failures=self._failures(), now=now)
+        begin = allotments.next(waiting, failures=self._failures())
         if begin is None:
             return self._refuse_misfits(allotments, waiting, begun)
-        if begin.index < len(begun):
-            slot = begun[begin.index]
+        index, places = begin
+        if index < len(begun):
+            slot = begun[index]
         else:
             slot = empty[0]
-            self._queue.begin(slot.index, begin.index - len(begun))
-        allotments.take(slot.index, begin.places)
-        slot.has_nodes, slot.is_up = True, False
-        if not slot.settings.is_autoscaled:
-            slot.places = begin.places
+            self._queue.begin(slot.index, index - len(begun))
+        allotments.take(slot.index, places)
+        slot.has_nodes, slot.is_up, slot.places = True, False, places
         return True
-
-    def _left_s(self, slot: SlotActor, now: float) -> float:
-        """Expected time until a slot's session ends."""
-        if slot.attempt_began is None:
-            return self._queue.left_s(slot.index, is_up=slot.is_up)
-        # Its attempt, which may start the session, is in the queue no more.
-        attempt_s = self._queue.attempt_s(is_first=not slot.is_up)
-        left_s = self._queue.left_s(slot.index, is_up=True)
-        return left_s + max(0.0, slot.attempt_began + attempt_s - now)
 
     def _refuse_misfits(
         self,
         allotments: Allotments,
-        waiting: Sequence[WaitingSession],
+        waiting: Sequence[World],
         begun: Sequence[SlotActor],
     ) -> bool:
         """Give sessions up that the nodes can't hold any more; True if there was one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from dtsweep.driver.queue import Layout
 from dtsweep.errors import SweepError
 from dtsweep.plan.canary_choice import choose_canaries
-from dtsweep.plan.estimate import are_brief, pace_of
+from dtsweep.plan.estimate import are_brief
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Trial, groups_of, sessions_of
 from dtsweep.sweep.constraints import Harness, impossible
@@ -43,17 +42,11 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     """Settle resources and slots, before the first batch is laid out.
 
     Raises:
-        SweepError: it must be said whether workers get GPUs; or sessions can't share the nodes that
-            an autoscaler adds.
+        SweepError: it must be said whether workers get GPUs.
     """
     sweep = _with_cpus(_with_gpus(sweep, cluster), cluster, plan)
     resources = sweep.resources
-    if resources.share_nodes and resources.concurrent > 1 and cluster.autoscaler is not None:
-        raise SweepError(
-            "share_nodes=True needs nodes that stay; this cluster adds and removes them: leave it "
-            "out, and give the cluster smaller nodes"
-        )
-    concurrent = int(min(resources.concurrent, _most_sessions(sweep, cluster)))
+    concurrent = min(resources.concurrent, _most_sessions(sweep, cluster))
     share_nodes = resources.share_nodes and concurrent > 1
     sweep = replace(
         sweep, resources=replace(resources, concurrent=concurrent, share_nodes=share_nodes)
@@ -69,11 +62,12 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     return replace(prepared, nests=nests)
 
 
-def _most_sessions(sweep: Sweep, cluster: Cluster) -> float:
-    """Number of sessions for which the nodes have room; at least 1, infinite where unknown."""
+def _most_sessions(sweep: Sweep, cluster: Cluster) -> int:
+    """Number of sessions that may run at the same time; at least 1."""
     rooms = cluster.rooms(resources_of_worker(sweep))
-    if rooms is None:
-        return math.inf
+    if rooms is None or cluster.autoscaler is not None:
+        # Which nodes come for a request is known once they are there.
+        return 1
     if sweep.resources.share_nodes:
         return max(1, sum(rooms))
     return max(1, sum(room > 0 for room in rooms))
@@ -84,6 +78,8 @@ def fewer_sessions(sweep: Sweep, prepared: Prepared) -> str | None:
     asked, settled = sweep.resources.concurrent, prepared.sweep.resources.concurrent
     if settled == asked:
         return None
+    if prepared.cluster.autoscaler is not None:
+        return f"concurrent={asked}: on nodes that an autoscaler adds one session runs at a time"
     words = f"concurrent={asked}: the cluster has room for {count_of(settled, 'session')}"
     if sweep.resources.share_nodes:
         return f"{words} at the same time"
@@ -128,7 +124,6 @@ def lay_out(prepared: Prepared, plan: Plan) -> Layout:
         groups=groups,
         refused=refused,
         canaries=choose_canaries(watched),
-        pace=pace_of(sweep, plan.rows),
         flags=flags,
     )
 

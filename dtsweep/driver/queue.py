@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from dtsweep.plan.allotment import WaitingSession
 from dtsweep.plan.canary_choice import choose_canaries, has_canaries
-from dtsweep.plan.estimate import FIRST_PACE, Pace
 from dtsweep.plan.pruning import MeasuredPeaks, Peak, out_of_memory
 from dtsweep.plan.trial import Trial, fits_session
 from dtsweep.results.statuses import ATTEMPTS, is_retried
@@ -24,9 +22,6 @@ from dtsweep.sweep.task import Task, task_of
 
 CANARY_EVERY_S = 600.0
 """In a session that goes on for longer, the canary is measured in between as well."""
-
-TOOK_KNOWN_FROM = 3
-"""Trials of a run from which on their own mean time counts, not the expected one."""
 
 PROFILE_TRIES = 3
 """Trials of a world that are profiled until one succeeds.
@@ -51,9 +46,6 @@ class Layout:
     """Trials that the cluster can't hold, each with the reason."""
 
     canaries: Mapping[World, Trial] = field(default_factory=dict)
-    pace: Pace = FIRST_PACE
-    """Expected times of its sessions' parts."""
-
     flags: tuple[str, ...] = ()
     """Of every row of the batch."""
 
@@ -113,13 +105,6 @@ class Queue:
         self._canaries: Mapping[World, Trial] = {}
         self._is_profiled = is_profiled
         self._waiting: list[deque[tuple[Trial, int]]] = []
-        self._pace = FIRST_PACE
-        self._took = 0
-        """Number of trials that have ended `ok`."""
-        self._took_s = 0.0
-        self._started_s = 0.0
-        self._starts = 0
-        """Time that they took together."""
         self.extend(groups, canaries)
         self._slots = [SlotQueue() for _ in range(slots)]
         self._profiles = Counter[World]()
@@ -132,8 +117,6 @@ class Queue:
         self,
         groups: Sequence[Sequence[Trial]],
         canaries: Mapping[World, Trial],
-        *,
-        pace: Pace = FIRST_PACE,
     ) -> None:
         """Line the trials of another batch up behind the others.
 
@@ -141,7 +124,6 @@ class Queue:
         """
         self._waiting.extend(deque((trial, 1) for trial in group) for group in groups)
         self._canaries = {**canaries, **self._canaries}
-        self._pace = pace
 
     @property
     def waiting(self) -> int:
@@ -163,27 +145,26 @@ class Queue:
         """True if there is a session that no slot has begun."""
         return bool(self._waiting)
 
-    def waiting_sessions(self) -> list[WaitingSession]:
-        """Sessions that no slot has begun, in their order."""
-        return [self._session_of(group) for group in self._waiting]
+    def waiting_worlds(self) -> list[World]:
+        """Largest worlds of the sessions that no slot has begun, in their order."""
+        return [_largest(group) for group in self._waiting]
 
-    def session_of(self, slot: int) -> WaitingSession:
-        """Rest of a slot's session, as one that waits for nodes."""
-        return self._session_of(self._slots[slot].group)
+    def world_of(self, slot: int) -> World:
+        """Largest world of what is left of a slot's session."""
+        return _largest(self._slots[slot].group)
 
     def begin(self, slot: int, index: int = 0) -> None:
         """Give a waiting session to a slot that has none.
 
         Args:
             slot: its number.
-            index: of the session in `waiting_sessions`.
+            index: of the session in `waiting_worlds`.
         """
         queue = self._slots[slot]
         queue.group = self._waiting.pop(index)
         queue.wants_alone = False
         if not self._goes_on(queue):
-            largest = max((trial.point.world for trial, _ in queue.group), key=_workers)
-            queue.live = (queue.group[0][0].repeat, largest)
+            queue.live = (queue.group[0][0].repeat, _largest(queue.group))
             self._watch(queue)
 
     def _goes_on(self, queue: SlotQueue) -> bool:
@@ -197,38 +178,10 @@ class Queue:
         nests = self._sweep.measure.nested
         return first.repeat == repeat and fits_session(first.point.world, largest, nests=nests)
 
-    def left_s(self, slot: int, *, is_up: bool) -> float:
-        """Expected time of the attempts that are left of a slot's session, in seconds.
-
-        Args:
-            slot: its number.
-            is_up: whether the session runs; otherwise its start counts, too.
-        """
-        pace = self._present_pace
-        canaries = sum(trial.is_canary for trial, _ in self._slots[slot].group)
-        trials = len(self._slots[slot].group) - canaries
-        start_s = 0.0 if is_up else pace.start_s
-        return start_s + trials * pace.trial_s + canaries * pace.canary_s
-
-    def attempt_s(self, *, is_first: bool) -> float:
-        """Expected time of an attempt, in seconds; the first of a session waits for its start."""
-        pace = self._present_pace
-        return pace.trial_s + (pace.start_s if is_first else 0.0)
-
     def first_of(self, slot: int) -> tuple[str, World]:
         """Group and world of the session that a slot has begun."""
         trial, attempt = self._slots[slot].group[0]
         return self._task_of(trial, attempt).session_group, trial.point.world
-
-    def took(self, wall_s: float) -> None:
-        """Note the time that a trial took the driver in all, in seconds."""
-        self._took += 1
-        self._took_s += wall_s
-
-    def started(self, start_s: float) -> None:
-        """Note the time that the start of a session took, without the wait for nodes."""
-        self._started_s += start_s
-        self._starts += 1
 
     def refuse(self, index: int) -> list[tuple[Trial, Task]]:
         """Take a waiting session out that can't run, with the tasks of its trials."""
@@ -468,27 +421,6 @@ class Queue:
             if not trial.is_canary
         ]
 
-    @property
-    def _present_pace(self) -> Pace:
-        """Expected times, by what the trials and starts of this run took so far."""
-        pace = self._pace
-        if self._took >= TOOK_KNOWN_FROM:
-            pace = pace._replace(trial_s=self._took_s / self._took)
-        if self._starts:
-            pace = pace._replace(start_s=self._started_s / self._starts)
-        return pace
-
-    def _session_of(self, group: Collection[tuple[Trial, int]]) -> WaitingSession:
-        largest = max((trial.point.world for trial, _ in group), key=_workers)
-        trials = [trial for trial, _ in group if not trial.is_canary]
-        pace = self._present_pace
-        has_canary = has_canaries(self._sweep, trials) if trials else False
-        return WaitingSession(
-            workers=largest.workers,
-            placement=largest.placement,
-            expected_s=pace.session_s(len(trials), has_canaries=has_canary),
-        )
-
     def _watch(self, queue: SlotQueue) -> None:
         """Put the canary of the first trial, whose world is the largest, at both ends."""
         first = queue.group[0][0]
@@ -534,5 +466,6 @@ class Queue:
         return self._is_profiled and can_follow and self._profiles[point.world] < PROFILE_TRIES
 
 
-def _workers(world: World) -> int:
-    return world.workers
+def _largest(group: Iterable[tuple[Trial, int]]) -> World:
+    """The world with most workers."""
+    return max((trial.point.world for trial, _ in group), key=lambda world: world.workers)

@@ -255,8 +255,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         It does so during the last trials of this session.
         """
         slot = self._slots[index]
-        has_all_nodes = slot.settings.claims is None
-        if not (slot.settings.is_autoscaled and has_all_nodes):
+        if not slot.settings.is_autoscaled:
             return
         world = self._queue.next_world(index)
         if world != slot.asked_for:
@@ -323,7 +322,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             session_workers=result.session_workers,
         )
         if status == "ok":
-            self._note_ok(ended, result, wall_s=wall_s)
+            self._note_ok(ended, result)
         # Their session would not come up, as that of this attempt did not.
         self._recorder.store_unmeasured(
             [
@@ -344,14 +343,11 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             return False
         return any(part in (result.reason or "") for part in (TOO_SHORT, NO_STEP))
 
-    def _note_ok(self, ended: Running, result: AttemptResult, *, wall_s: float) -> None:
-        if result.startup_s is not None:
-            self._queue.started(result.startup_s - (result.nodes_wait_s or 0.0))
+    def _note_ok(self, ended: Running, result: AttemptResult) -> None:
+        if not ended.trial.is_canary or result.session_has_ended:
+            return
         # A session that only starts, or waits for nodes, disturbs a canary differently.
-        is_next_to_trials = any(self._slots[other.slot].is_up for other in self.running.values())
-        if not ended.trial.is_canary:
-            self._queue.took(wall_s - (result.startup_s or 0.0))
-        elif is_next_to_trials and not result.session_has_ended:
+        if any(self._slots[other.slot].is_up for other in self.running.values()):
             self._queue.ran_with_others(ended.slot, ended.trial, ended.task)
 
     def _collect(self, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:

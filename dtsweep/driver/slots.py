@@ -15,7 +15,7 @@ from dtsweep.session.deadlines import CLOSE_S, STOP_S
 from dtsweep.session.nodes import pinned_to
 from dtsweep.session.request import withdraw_all
 from dtsweep.session.session_settings import Settings
-from dtsweep.session.slot import Slot, SlotNews
+from dtsweep.session.slot import Slot
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.point import World
 from dtsweep.text import count_of
@@ -92,9 +92,6 @@ class SlotActor:
     ending: Any = None
     """Call that ends its session; None if there is none."""
 
-    waits_s: float = 0.0
-    """Time for which its session has waited for nodes, when it was asked last."""
-
     failure_counts: Mapping[str, frozenset[str]] | None = None
     """Of nodes, as its last result had them."""
 
@@ -145,12 +142,10 @@ class SlotActor:
         if self.question is not None and ray.wait([self.question], timeout=0)[0]:
             # Where the process has ended, its callers get an error.
             with suppress(ray.exceptions.RayError):
-                news: SlotNews = ray.get(self.question)
-                self.lines += news.lines
-                self.waits_s = news.waits_s
+                self.lines += ray.get(self.question)
             self.question = None
         if self.question is None and self.asked_s >= ASK_EVERY_S:
-            self.question = self.actor.take_news.remote()
+            self.question = self.actor.take_lines.remote()
             self.asked_s = 0.0
         is_silent = self.question is not None and self.asked_s >= SLOT_SILENT_S
         if not is_silent:
@@ -161,8 +156,6 @@ class SlotActor:
         """Kill the process of this slot, and start the one that takes its place."""
         ray.kill(self.actor)
         withdraw_all(self.name)
-        if self.settings.claims is not None:
-            self.settings.claims.release.remote(self.name)
         slot = start_slot(self.index, self.settings, self.failure_counts)
         slot.places, slot.has_nodes = self.places, self.has_nodes
         if self.ending is not None:
@@ -266,9 +259,9 @@ def stop_slots(
 
 def _say_last_lines(slots: Sequence[SlotActor], say: Callable[[str], None]) -> None:
     """Say what slots have for the user once their sessions have ended."""
-    for news in [slot.actor.take_news.remote() for slot in slots]:
+    for lines in [slot.actor.take_lines.remote() for slot in slots]:
         with suppress(ray.exceptions.RayError):
-            for line in ray.get(news, timeout=LAST_LINES_S).lines:
+            for line in ray.get(lines, timeout=LAST_LINES_S):
                 say(line)
 
 

@@ -88,4 +88,4 @@ class Supply:
             for trial, reason in layout.refused
         ]
         self._recorder.store_unmeasured(refused, rows=plan.rows)
-        self._queue.extend(layout.groups, layout.canaries, pace=layout.pace)
+        self._queue.extend(layout.groups, layout.canaries)

@@ -5,7 +5,7 @@ Any process; no Ray. In reading order:
     prices          prices of nodes, from a file or one for all
     trial           a trial of a plan, and which trials may share a session
     canary_choice   the fixed point of a session that shows whether the machine changed
-    allotment       which session begins next, and on which nodes
+    allotment       nodes of a session that runs next to others
     estimate        how long a run is expected to take
     pruning         which trials would run out of device memory
     policy          policies: what to measure next, as a function of the rows so far

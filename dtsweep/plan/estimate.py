@@ -36,39 +36,6 @@ ASSUMED_FACTOR, MEASURED_FACTOR = 1.7, 1.5
 """Factors from the expected duration to both ends of its range: without results, and with some."""
 
 
-class Pace(NamedTuple):
-    """Expected times of the parts of a session, in seconds."""
-
-    start_s: float
-    trial_s: float
-    canary_s: float
-
-    def session_s(self, trials: int, *, has_canaries: bool) -> float:
-        """Expected time of a session with so many trials.
-
-        >>> Pace(start_s=15.0, trial_s=10.0, canary_s=20.0).session_s(3, has_canaries=True)
-        85.0
-        """
-        seconds = self.start_s + trials * self.trial_s
-        if has_canaries:
-            # One at each end.
-            seconds += 2 * self.canary_s
-        return seconds
-
-
-FIRST_PACE = Pace(start_s=SESSION_START_S, trial_s=10.0, canary_s=10.0)
-"""Until a plan says more."""
-
-
-def pace_of(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> Pace:
-    """Expected times of a sweep's sessions, by what was measured so far."""
-    return Pace(
-        start_s=_start_s(rows),
-        trial_s=_trial_s(sweep.measure, _took_s_of_trials(rows)),
-        canary_s=_canary_s(sweep, rows),
-    )
-
-
 class Duration(NamedTuple):
     """Range of the expected duration of a run."""
 
@@ -112,10 +79,10 @@ def session_times(
 ) -> list[SessionTime]:
     """Expect the time of each session, if none fails and nodes stay."""
     took = _took_s_of_trials(rows)
-    start_s, canary_s = _start_s(rows), _canary_s(sweep, rows)
+    each_start_s, canary_s = start_s(rows), _canary_s(sweep, rows)
     times = []
     for session in _sessions(sweep, trials):
-        seconds = start_s + _trials_s(sweep, session, took)
+        seconds = each_start_s + _trials_s(sweep, session, took)
         if has_canaries(sweep, session):
             seconds += 2 * canary_s
         largest = max(session, key=lambda trial: trial.point.workers)
@@ -131,7 +98,7 @@ def duration_of_rounds(
     if sweep.measure.canary:
         canaries = 2 * rounds
     seconds = trials * _trial_s(sweep.measure, _took_s_of_trials(rows))
-    seconds += rounds * _start_s(rows) + canaries * _canary_s(sweep, rows)
+    seconds += rounds * start_s(rows) + canaries * _canary_s(sweep, rows)
     return seconds / sweep.resources.concurrent
 
 
@@ -149,7 +116,7 @@ def are_brief(
         sum(map(len, worlds)) - len(max(worlds, key=_workers)) for worlds in group_launches(groups)
     ]
     per_trial = _trial_s(sweep.measure, _took_s_of_trials(rows))
-    return max(smaller, default=0) * per_trial < _start_s(rows)
+    return max(smaller, default=0) * per_trial < start_s(rows)
 
 
 def starts(sweep: Sweep, trials: Sequence[Trial]) -> int:
@@ -199,7 +166,8 @@ def _took_s(rows: Iterable[Mapping[str, Any]]) -> list[float]:
     return [float((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0)) for row in rows]
 
 
-def _start_s(rows: Sequence[Mapping[str, Any]]) -> float:
+def start_s(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Expected time of the start of a session, by what was measured so far."""
     longest: dict[str, float] = {}
     for row in _measured(rows):
         # Nodes that came stay for what follows: their wait is no part of another start.

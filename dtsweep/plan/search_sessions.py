@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dtsweep.plan.estimate import TRIAL_REST_S, pace_of
+from dtsweep.plan.estimate import TRIAL_REST_S, start_s
 from dtsweep.plan.policy import Rows
 from dtsweep.plan.search_pool import SearchPool, numbered
 from dtsweep.plan.trial import Trial, fits_session, groups_of, sessions_of
@@ -89,7 +89,7 @@ def charges_in(
     charges = Charges(
         workers=np.array([world.workers for world in worlds], dtype=np.float64),
         world=world_numbers,
-        start_s=np.full(count, pace_of(sweep, rows).start_s),
+        start_s=np.full(count, start_s(rows)),
         rest_s=np.full(count, max(0.0, rest_s)),
         steps=float(measure.min_steps),
         least_s=measure.min_seconds,

@@ -21,7 +21,6 @@ Ray Train, and torch in functions alone. In reading order:
     diagnosis       which rank is dead, stopped or silent, and on which node
     state           the states of a session, and which may follow which
     session         one TorchTrainer run: its ranks, and smaller worlds of them
-    claims          nodes of an autoscaler that sessions of other slots have
     node_watch      nodes that a slot's sessions must not use: failing ones, and those that leave
     request         nodes that are asked of an autoscaler before a session starts
     slot            the actor in which one session lives at a time

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,9 +31,6 @@ from dtsweep.sweep.point import World
 
 LOOK_EVERY_S = 1.0
 """Interval of questions to the autoscaler on a request."""
-
-FILLED_S = 5.0
-"""Time limit to take what workers leave of their nodes."""
 
 REFUSED_S = 20.0
 """Time for which a request must be refused: nodes of an ended session still count as used."""
@@ -66,7 +62,6 @@ class NodeRequest:
             name=_name(),
             bundle_label_selector=SessionNodes(without=without).selectors(workers),
         )
-        self._per_worker = bundle
         self._world = world
         self._settings = settings
 
@@ -114,40 +109,6 @@ class NodeRequest:
         """True if the autoscaler can't meet the request; killed sessions don't count as users."""
         remove_orphans()
         return is_refused(scaling_state(), group=self._group.id.hex())
-
-    def places(self) -> dict[str, int]:
-        """Number of workers for which each node has room, once the request is met."""
-        table = placement_group_table(self._group)
-        return dict(Counter(table["bundles_to_node_id"].values()))
-
-    def fill(self, places: Mapping[str, int]) -> PlacementGroup | None:
-        """Take what workers leave of their nodes, so that no other session gets a part of them.
-
-        Ray's first autoscaler would otherwise count it as room for other requests.
-
-        Returns:
-            What does so; None where workers need all of their nodes.
-        """
-        bundles = []
-        nodes = []
-        for node in ray.nodes():
-            workers = places.get(node["NodeID"], 0)
-            rest = {
-                kind: node["Resources"].get(kind, 0) - workers * self._per_worker.get(kind, 0)
-                for kind in ("CPU", "GPU")
-            }
-            bundle = {kind: count for kind, count in rest.items() if count > 0}
-            if workers and bundle:
-                bundles.append(bundle)
-                nodes.append({NODE_ID: node["NodeID"]})
-        if not bundles:
-            return None
-        group = placement_group(bundles, bundle_label_selector=nodes, name=_name())
-        if group.wait(FILLED_S):
-            return group
-        # Someone else uses a part. What is asked for in vain would make an autoscaler add nodes.
-        remove_placement_group(group)
-        return None
 
     def keep_alive(self) -> PlacementGroup | None:
         """Keep the new nodes in use, with all that workers need free, until Train has started.
@@ -202,12 +163,8 @@ class NodeRequests:
         """True if a session holds its nodes."""
         self._ahead: NodeRequest | None = None
         self._kept_alive: PlacementGroup | None = None
-        self._filled: PlacementGroup | None = None
-        """Holds the parts of its nodes that its ranks leave."""
         self._wait: tuple[float, float] | None = None
         """From when until when nodes were waited for last, by the monotonic clock."""
-        self._waits_since: float | None = None
-        """None while nothing is waited for."""
 
     async def ask_ahead(self, world: World | None) -> None:
         """Request what the next session will lack, once this one has its nodes.
@@ -238,27 +195,11 @@ class NodeRequests:
             chosen = await self._nodes.choose(world, within_s=self._settings.node_timeout_s)
             return SessionNodes(without=chosen.without)
         self.withdraw()
-        await self.give_back()
-        began = self._waits_since = time.monotonic()
+        began = time.monotonic()
         try:
             return await self._come_in_any_case(world)
         finally:
-            self._waits_since = None
             self._wait = began, time.monotonic()
-
-    def waits_s(self) -> float:
-        """Time for which nodes have been waited for so far; 0 if they are not."""
-        if self._waits_since is None:
-            return 0.0
-        return time.monotonic() - self._waits_since
-
-    async def give_back(self) -> None:
-        """Leave the nodes of a session that has ended to others."""
-        if self._filled is not None:
-            remove_placement_group(self._filled)
-            self._filled = None
-        if self._settings.claims is not None:
-            await self._settings.claims.release.remote(_own_name())
 
     async def _come_in_any_case(self, world: World) -> SessionNodes:
         """Have all nodes come; failing ones are used again if none come in their place."""
@@ -271,38 +212,16 @@ class NodeRequests:
         return await self._come(world, is_patient=True)
 
     async def _come(self, world: World, *, is_patient: bool) -> SessionNodes:
-        nodes = None
-        while nodes is None:
-            chosen = await self._nodes.choose(world, within_s=self._settings.node_timeout_s)
-            without = [*chosen.without, *await self._of_others()]
-            request = NodeRequest(world, self._settings, workers=world.workers, without=without)
-            try:
-                await request.met(is_patient=is_patient or not chosen.failing, say=self._say)
-                nodes = await self._taken(request, without)
-                if nodes is not None:
-                    self._kept_alive = request.keep_alive()
-                if self._kept_alive is not None:
-                    await asyncio.to_thread(self._kept_alive.wait, LOOK_EVERY_S)
-            finally:
-                request.withdraw()
-        return nodes
-
-    async def _of_others(self) -> list[str]:
-        """Nodes that sessions of other slots have."""
-        if self._settings.claims is None:
-            return []
-        nodes: list[str] = await self._settings.claims.of_others.remote(_own_name())
-        return nodes
-
-    async def _taken(self, request: NodeRequest, without: Sequence[str]) -> SessionNodes | None:
-        """Take the nodes that came; None if another slot was faster."""
-        if self._settings.claims is None:
-            return SessionNodes(without=without)
-        places = request.places()
-        if await self._settings.claims.claim.remote(_own_name(), list(places)):
-            return None
-        self._filled = await asyncio.to_thread(request.fill, places)
-        return SessionNodes(places=places)
+        chosen = await self._nodes.choose(world, within_s=self._settings.node_timeout_s)
+        request = NodeRequest(world, self._settings, workers=world.workers, without=chosen.without)
+        try:
+            await request.met(is_patient=is_patient or not chosen.failing, say=self._say)
+            self._kept_alive = request.keep_alive()
+            if self._kept_alive is not None:
+                await asyncio.to_thread(self._kept_alive.wait, LOOK_EVERY_S)
+        finally:
+            request.withdraw()
+        return SessionNodes(without=chosen.without)
 
     async def launched(self) -> None:
         """Note that a session holds its nodes."""

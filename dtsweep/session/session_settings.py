@@ -67,9 +67,6 @@ class Settings:
     is_autoscaled: bool = False
     """True if an autoscaler adds and removes nodes: they are asked for before a session starts."""
 
-    claims: Any = None
-    """Actor of `NodeClaims`, where several sessions run on an autoscaler's nodes; else None."""
-
     def workload(self) -> Any:
         """The sweep's workload."""
         return self.code.load()

@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -41,17 +41,6 @@ Places = Mapping[str, int]
 
 LEFT_OVER = 0.01
 """Share of the device's memory still in use after a trial, compared with the session's first."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlotNews:
-    """Answer of a slot to the driver's regular question."""
-
-    lines: Sequence[str]
-    """For the user."""
-
-    waits_s: float
-    """Time for which its session has waited for nodes so far, in seconds."""
 
 
 class Slot:
@@ -209,7 +198,6 @@ class Slot:
             await session.close()
             self._say_limits_left(session)
             self._logs |= await session.tails()
-        await self._requests.give_back()
 
     async def register(
         self, session: str, rank: int, facts: RankFacts, actor: Any, secrets: Mapping[str, str]
@@ -265,10 +253,10 @@ class Slot:
         """Keep a line for the user."""
         self._lines.append(line)
 
-    async def take_news(self) -> SlotNews:
+    async def take_lines(self) -> list[str]:
         """Hand over the lines for the user, once; also a sign of life."""
         lines, self._lines = self._lines, []
-        return SlotNews(lines=lines, waits_s=self._requests.waits_s())
+        return lines
 
     @property
     def _state(self) -> SessionState:

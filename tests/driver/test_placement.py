@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from dtsweep import Measure, Resources, Sweep
-from dtsweep.driver.allotments import (
-    HOLD_BACK_S,
-    Allotments,
-    Failures,
-    GrowingNodes,
-    Nodes,
-    StayingNodes,
-)
+from dtsweep.driver.allotments import Allotments, Failures
 from dtsweep.driver.placement import Placement
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.slots import SlotActor
-from dtsweep.plan.allotment import NodePool, WaitingSession
+from dtsweep.plan.allotment import NodePool
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import groups_of
 from dtsweep.results.store import Results
 from dtsweep.session.session_settings import Settings
 from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.point import World
 from tests.driver.test_scheduler import under_way
 from tests.outboxes import silent_outbox
 from tests.outcomes import Tokens
@@ -53,17 +47,15 @@ class Actor:
     end_session: Call = field(default_factory=Call)
 
 
-@dataclass
-class Staying:
+class Staying(Allotments):
     """Nodes that stay, which a test changes."""
 
-    rooms: Mapping[str, int]
+    def __init__(self, rooms: Mapping[str, int]) -> None:
+        super().__init__({"CPU": 1}, shares_nodes=False)
+        self.rooms = rooms
 
-    def pool(self, waiting: Sequence[WaitingSession], failures: Failures) -> NodePool:
+    def _pool(self, waiting: Sequence[World], failures: Failures) -> NodePool:
         return NodePool(rooms=self.rooms)
-
-    def take_notes(self) -> list[str]:
-        return []
 
 
 @dataclass
@@ -77,7 +69,7 @@ class Made:
         return [slot.index for slot in self.slots if slot.has_nodes]
 
 
-def made(folder: Path, nodes: Nodes, *, workers: list[int], of_slots: Settings) -> Made:
+def made(folder: Path, nodes: Allotments, *, workers: list[int], of_slots: Settings) -> Made:
     """Placement of one session for each of these worlds, on two slots."""
     sweep = Sweep(
         workload=Tokens(),
@@ -92,25 +84,13 @@ def made(folder: Path, nodes: Nodes, *, workers: list[int], of_slots: Settings) 
         SlotActor(index=index, actor=Actor(), name=f"slot {index}", settings=of_slots)
         for index in range(2)
     ]
-    placement = Placement(queue, slots, recorder, Allotments(nodes))
+    placement = Placement(queue, slots, recorder, nodes)
     return Made(queue=queue, slots=slots, placement=placement)
 
 
 @pytest.fixture
 def of_slots(tmp_path: Path) -> Settings:
     return settings(tmp_path)
-
-
-@pytest.mark.parametrize(("is_busy", "begun"), [(True, 0), (False, 1)])
-def test_a_session_that_waits_long_for_nodes_holds_others_back_until_its_attempt_has_ended(
-    tmp_path: Path, of_slots: Settings, is_busy: bool, begun: int
-) -> None:
-    autoscaled = replace(of_slots, is_autoscaled=True)
-    run = made(tmp_path, GrowingNodes([1, 1]), workers=[1], of_slots=autoscaled)
-    run.slots[0].waits_s = HOLD_BACK_S + 1
-    run.slots[0].attempt_began = 0.0 if is_busy else None
-    run.placement.begin_sessions()
-    assert len(run.with_nodes) == begun
 
 
 def test_nodes_of_a_session_that_must_leave_are_free_for_others_only_once_it_has_ended(
@@ -127,11 +107,23 @@ def test_nodes_of_a_session_that_must_leave_are_free_for_others_only_once_it_has
     assert [slot.actor.end_session.calls for slot in run.slots] == [1, 0]
 
 
+def test_the_largest_world_begins_first_and_a_smaller_one_takes_what_it_leaves(
+    tmp_path: Path, of_slots: Settings
+) -> None:
+    nodes = Staying({"a": 1, "b": 1, "c": 1})
+    large, middle, small = (World(workers=n, placement="pack", environment=()) for n in (3, 2, 1))
+    assert nodes.next([large, middle, small], failures={}) == (0, {"c": 1, "b": 1, "a": 1})
+    nodes.take(0, {"a": 1, "b": 1})
+    assert nodes.next([large, middle, small], failures={}) == (2, {"c": 1})
+    nodes.release(0)
+    assert nodes.next([large], failures={}) is not None
+
+
 def test_no_session_is_refused_before_the_head_has_said_which_nodes_there_are() -> None:
     # No Ray runs here, so that every question fails.
-    allotments = Allotments(StayingNodes({"CPU": 1}, shares_nodes=False))
-    waiting = [WaitingSession(workers=1, expected_s=1.0)]
-    assert allotments.next(waiting, ends_at={}, failures={}, now=0.0) is None
+    allotments = Allotments({"CPU": 1}, shares_nodes=False)
+    waiting = [World(workers=1, placement="pack", environment=())]
+    assert allotments.next(waiting, failures={}) is None
     assert allotments.misfits(waiting, failures={}) == {}
 
 

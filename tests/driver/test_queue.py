@@ -11,7 +11,6 @@ import pytest
 from dtsweep import Measure, Resources, Search, Sweep
 from dtsweep.driver.queue import CANARY_EVERY_S, Queue
 from dtsweep.plan.canary_choice import choose_canaries
-from dtsweep.plan.estimate import FIRST_PACE
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.pruning import Peak
 from dtsweep.plan.trial import Trial, groups_of
@@ -562,17 +561,13 @@ def test_what_results_know_of_interference_is_not_measured_again() -> None:
     assert not queue.wants_alone(0)
 
 
-def test_any_waiting_session_may_begin_and_its_expected_time_follows_what_trials_took() -> None:
+def test_any_waiting_session_may_begin() -> None:
     queue = queue_of(canary=False)
-    small = queue.waiting_sessions()[1]
-    assert (small.workers, small.expected_s) == (1, FIRST_PACE.session_s(3, has_canaries=False))
+    assert [world.workers for world in queue.waiting_worlds()] == [2, 1]
     queue.begin(0, 1)
     assert take(queue)[0].point.workers == 1
-    for _ in range(3):
-        queue.took(2.0)
-    (large,) = queue.waiting_sessions()
-    assert (large.workers, large.expected_s) == (2, FIRST_PACE.start_s + 3 * 2.0)
-    assert queue.session_of(0).expected_s == FIRST_PACE.start_s + 2 * 2.0
+    assert [world.workers for world in queue.waiting_worlds()] == [2]
+    assert queue.world_of(0).workers == 1
 
 
 def test_what_can_not_run_any_more_is_taken_out_with_its_tasks_and_without_canaries() -> None:
@@ -589,10 +584,10 @@ def test_another_batch_of_a_search_in_its_live_session_has_no_canaries() -> None
     trials = [*make_plan(replace(sweep, search=None), candidates(sweep), []).to_run]
     queue = Queue(sweep, [trials], canaries=choose_canaries(trials))
     assert sum(trial.is_canary for trial, _ in work_off(queue)) == 2
-    queue.extend([trials], {}, pace=FIRST_PACE)
+    queue.extend([trials], {})
     # The session dies, and the next batch has another one.
     assert not any(trial.is_canary for trial, _ in work_off(queue, "hang", session_has_ended=True))
-    queue.extend([trials], {}, pace=FIRST_PACE)
+    queue.extend([trials], {})
     assert sum(trial.is_canary for trial, _ in work_off(queue)) == 2
-    queue.extend([trials], {}, pace=FIRST_PACE)
+    queue.extend([trials], {})
     assert take(queue, now=CANARY_EVERY_S + 1)[0].is_canary
