@@ -54,10 +54,7 @@ def ran(request: pytest.FixtureRequest) -> Iterator[Any]:
 def test_a_notebook_runs_on_its_sample_without_warnings(ran: Any) -> None:
     outputs = [output for cell in ran.cells for output in cell.get("outputs", ())]
     assert [output for output in outputs if output.get("name") == "stderr"] == []
-    plots = [
-        output for output in outputs if "application/vnd.plotly.v1+json" in output.get("data", {})
-    ]
-    assert len(plots) >= 2
+    assert any("application/vnd.plotly.v1+json" in output.get("data", {}) for output in outputs)
 
 
 def test_a_notebook_ends_with_a_decision(ran: Any) -> None:

@@ -22,11 +22,7 @@ _WORTH_SHOWN = 6
 _SHORT = {
     "scaling": "Scaling",
     "shares": "Step",
-    "exchange": "Exchange",
-    "settings": "Settings",
     "memory": "Memory",
-    "energy": "Energy",
-    "cost": "Cost",
     "steps": "Trials",
     "how": "Method",
     "machine": "Machine",

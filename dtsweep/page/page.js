@@ -99,14 +99,7 @@
     const copy = { ...trace };
     if (copy.name) copy.name = cut(copy.name, NAME);
     for (const key of STYLED) if (key in copy) copy[key] = themed(copy[key]);
-    if (copy.type === "parcoords") {
-      copy.labelfont = { color: colour("ink") };
-      copy.tickfont = { color: colour("ink") };
-      copy.rangefont = { color: colour("soft") };
-      copy.unselected = { line: { color: colour("faint"), opacity: 0.5 } };
-    } else if (idsOf(trace)) {
-      copy.unselected = { marker: { opacity: 0.1 } };
-    }
+    if (trace.ids) copy.unselected = { marker: { opacity: 0.1 } };
     return copy;
   }
 
@@ -152,7 +145,6 @@
       layout[name] = themedAxis(layout[name] ?? {}, isAcross && isNarrow ? 4 : 0);
       if (!isAcross && isNarrow && layout[name].ticktext) layout[name] = shortLabels(layout[name]);
     }
-    const isParallel = plot.traces.some((trace) => trace.type === "parcoords");
     return {
       ...layout, height: undefined,
       ...(root.dataset.print ? { width } : {}),
@@ -161,7 +153,7 @@
       legend: { ...layout.legend, bgcolor: "rgba(0,0,0,0)", font: { color: colour("ink"), size: isNarrow ? 10 : 12 } },
       hoverlabel: { bgcolor: colour("panel"), bordercolor: colour("soft"), font: { color: colour("ink") }, align: "left" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("soft"), activecolor: colour("link") },
-      margin: isParallel ? { l: 60, r: 60, t: 60, b: 30, ...layout.margin } : { l: 50, r: 12, t: 24, b: 40, ...layout.margin },
+      margin: { l: 50, r: 12, t: 24, b: 40, ...layout.margin },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : (layout.dragmode ?? "select"),
       newselection: { line: { color: colour("link") } },
       uirevision: plot.name,
@@ -174,17 +166,12 @@
     const isFirst = plot.name === "frontier" && matchMedia("(min-width: 56rem)").matches;
     const { style } = byId(`${plot.name}-plot`);
     if (plot.layout.height && !isFirst) style.height = `${plot.layout.height}px`;
-    // Axes of parallel coordinates need their room; the figure scrolls where there is less.
-    const axes = plot.traces[0]?.dimensions?.length;
-    if (axes) style.minWidth = `${90 * axes + 140}px`;
   }
 
   const CONFIG = {
     responsive: true, displaylogo: false,
     modeBarButtons: [["select2d", "lasso2d", "zoom2d", "pan2d", "resetScale2d"]],
   };
-
-  const idsOf = (trace) => trace.ids ?? trace.meta?.ids;
 
   function draw(name) {
     const element = byId(`${name}-plot`);
@@ -202,7 +189,7 @@
 
   // Links a plot to the selection.
   function listen(name, element) {
-    const idOf = (point) => idsOf(plots.get(name).traces[point.curveNumber])?.[point.pointNumber];
+    const idOf = (point) => plots.get(name).traces[point.curveNumber].ids?.[point.pointNumber];
     const idsAt = (event) => (event?.points ?? []).map(idOf).filter((id) => rowOf.has(id));
     element.on("plotly_click", (event) => {
       const keys = event.event ?? {};
@@ -212,44 +199,19 @@
       if (event?.points) choose(idsAt(event), { adds: false, isArea: true });
     });
     element.on("plotly_deselect", () => clearChosen());
-    element.on("plotly_restyle", (event) => {
-      if (Object.keys(event?.[0] ?? {}).some((key) => key.includes("constraintrange"))) brushed(name, element);
-    });
-  }
-
-  // Selects the lines of parallel coordinates that pass through all brushed ranges.
-  function brushed(name, element) {
-    const trace = element.data[0];
-    const ranges = trace.dimensions.map((dimension) => {
-      const range = dimension.constraintrange;
-      if (!range) return null;
-      return Array.isArray(range[0]) ? range : [range];
-    });
-    const ids = idsOf(plots.get(name).traces[0]) ?? [];
-    const passes = (place) => ranges.every((some, dimension) => {
-      const value = trace.dimensions[dimension].values[place];
-      return !some || some.some(([low, high]) => value >= low && value <= high);
-    });
-    chosen.clear();
-    if (ranges.some(Boolean)) ids.filter((_, place) => passes(place)).forEach((id) => chosen.add(id));
-    update({ source: name });
   }
 
   const isRestricted = () => chosen.size > 0 || kept.size < data.ids.length;
   const isLit = (id) => !rowOf.has(id) || (kept.has(id) && (chosen.size === 0 || chosen.has(id)));
 
   // Makes the points of a plot faint that are not selected, or that the filters leave out.
-  function highlight(name, { source = "" } = {}) {
+  function highlight(name) {
     const element = drawn.get(name);
     const plot = plots.get(name);
-    const linked = plot.traces.map((trace, place) => [trace, place]).filter(([trace]) => idsOf(trace));
+    const linked = plot.traces.map((trace, place) => [trace, place]).filter(([trace]) => trace.ids);
     if (!linked.length) return;
-    if (linked[0][0].type === "parcoords") {
-      if (name !== source) highlightLines(element, linked[0][0]);
-      return;
-    }
     const indices = linked.map(([trace]) =>
-      (isRestricted() ? idsOf(trace).flatMap((id, place) => (isLit(id) ? [place] : [])) : null));
+      (isRestricted() ? trace.ids.flatMap((id, place) => (isLit(id) ? [place] : [])) : null));
     const changes = { selectedpoints: indices };
     // Plotly makes marks faint by itself, but neither lines nor error bars.
     if (linked.some(([trace]) => trace.mode?.includes("lines"))) {
@@ -260,24 +222,11 @@
       if (!linked.some(([trace]) => trace[bar])) continue;
       for (const end of ["array", "arrayminus"]) {
         changes[`${bar}.${end}`] = linked.map(([trace]) => trace[bar]?.[end].map((length, place) =>
-          (isLit(idsOf(trace)[place]) ? length : null)) ?? null);
+          (isLit(trace.ids[place]) ? length : null)) ?? null);
       }
     }
     Plotly.restyle(element, changes, linked.map(([, place]) => place));
     if (chosen.size === 0 && element.layout.selections?.length) Plotly.relayout(element, { selections: [] });
-  }
-
-  function highlightLines(element, trace) {
-    const line = { ...themed(trace.line ?? {}) };
-    if (isRestricted()) {
-      line.color = idsOf(trace).map((id) => (isLit(id) ? 1 : 0));
-      line.colorscale = [[0, colour("faint")], [1, colour("link")]];
-      line.cmin = 0;
-      line.cmax = 1;
-      line.showscale = false;
-    }
-    const dimensions = trace.dimensions.map((one) => ({ ...one, constraintrange: undefined }));
-    Plotly.react(element, [{ ...themedTrace(trace), line, dimensions }], element.layout, CONFIG);
   }
 
   // --- Selection ---
@@ -298,7 +247,7 @@
     update();
   }
 
-  function update({ source = "" } = {}) {
+  function update() {
     for (const [id, row] of rowOf) {
       const isChosen = chosen.has(id);
       row.classList.toggle("chosen", isChosen);
@@ -306,7 +255,7 @@
     }
     byId("selected").textContent = chosen.size ? `${chosen.size} of ${data.ids.length} points selected` : "";
     byId("clear").hidden = chosen.size === 0;
-    for (const name of drawn.keys()) highlight(name, { source });
+    for (const name of drawn.keys()) highlight(name);
   }
 
   // --- Table of points ---
@@ -462,9 +411,8 @@
     }, data.refresh_s * 1000);
   }
 
-  // True if the server has a newer page than this one. A file can't be asked, so it is loaded again.
+  // True if the server has a newer page than this one.
   async function isNewer() {
-    if (!location.protocol.startsWith("http")) return true;
     try {
       const answer = await fetch(location.href, { method: "HEAD", cache: "no-store" });
       const made = answer.headers.get("Last-Modified") ?? "";

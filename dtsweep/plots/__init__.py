@@ -12,13 +12,9 @@ Readers; imports Plotly in functions alone. In reading order:
     frontier_plot   step time against throughput
     scaling_plot    speed-up by workers or nodes
     shares_plot     parts of a step
-    exchange_plot   exchange on its own and exposed
-    settings_plot   parallel coordinates of settings and results
     step_series     step times of trials, thinned
     step_times_plot  step times of one trial
     memory_plot     peak memory
-    energy_plot     energy and cost of samples
-    importance_plot  shares of the swept axes in the variation of the step time
     all_plots       plots of a report, in the order of a page
     figures         plots as Plotly figures
 """
@@ -26,31 +22,9 @@ Readers; imports Plotly in functions alone. In reading order:
 from __future__ import annotations
 
 from dtsweep.plots.all_plots import plots_of as plots_of
-from dtsweep.plots.figures import (
-    cost,
-    energy,
-    exchange,
-    frontier,
-    importance,
-    memory,
-    scaling,
-    settings,
-    shares,
-    step_times,
-)
+from dtsweep.plots.figures import frontier, memory, scaling, shares, step_times
 
-__all__ = [
-    "cost",
-    "energy",
-    "exchange",
-    "frontier",
-    "importance",
-    "memory",
-    "scaling",
-    "settings",
-    "shares",
-    "step_times",
-]
+__all__ = ["frontier", "memory", "scaling", "shares", "step_times"]
 
 
 def __dir__() -> list[str]:

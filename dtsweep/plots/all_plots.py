@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dtsweep.plots.energy_plot import cost_plot, energy_plot
-from dtsweep.plots.exchange_plot import exchange_plot
 from dtsweep.plots.frontier_plot import frontier_plot
-from dtsweep.plots.importance_plot import importance_plot
 from dtsweep.plots.memory_plot import memory_plot
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.scaling_plot import scaling_plot
-from dtsweep.plots.settings_plot import settings_plot
 from dtsweep.plots.shares_plot import shares_plot
 from dtsweep.report.content import Content
 
@@ -31,11 +27,6 @@ def plots_of(content: Content, *, ranks: pd.DataFrame | None = None) -> list[Plo
         scaling_plot(content),
         scaling_plot(content, per="node"),
         shares_plot(content),
-        exchange_plot(content),
-        importance_plot(content),
-        settings_plot(content),
         memory_plot(content, ranks=ranks),
-        energy_plot(content),
-        cost_plot(content),
     ]
     return [plot for plot in plots if not plot.is_empty]

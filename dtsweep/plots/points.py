@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.inference.spread import POINT
 from dtsweep.plots.numbers import number
 from dtsweep.plots.style import LABEL, cut, label
 from dtsweep.report.content import Content
@@ -125,23 +124,6 @@ def name_columns(points: Sequence[PlotPoint]) -> dict[str, list[str]]:
         columns["frontier"] = frontiers
     columns["point"] = [point.name for point in points]
     return columns
-
-
-def means_by_point(trials: pd.DataFrame, columns: Sequence[str]) -> dict[str, Mapping[str, float]]:
-    """Known means over the launches of each point, by its key and then by column.
-
-    Args:
-        trials: one row per launch.
-        columns: with numbers; a point without any of them is left out.
-    """
-    values = trials[[*POINT, *columns]].astype(dict.fromkeys(columns, "float64"))
-    rows = values.groupby([*POINT], dropna=False)[[*columns]].mean().reset_index()
-    means: dict[str, Mapping[str, float]] = {}
-    for row in rows.to_dict("records"):
-        known = {name: mean for name in columns if (mean := number(row[name])) is not None}
-        if known:
-            means[point_key(row)] = known
-    return means
 
 
 def frame_of_points(points: Sequence[PlotPoint]) -> pd.DataFrame:

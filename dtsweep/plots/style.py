@@ -74,9 +74,6 @@ SERIES = (
 )
 """Lines of one plot; more can't be distinguished."""
 
-SCALE = ((0.0, "#0072B2"), (0.5, "#8A6FA8"), (1.0, "#D55E00"))
-"""Colours from the smallest value to the largest; blue and orange differ to all eyes."""
-
 MOST_LINES = len(SERIES)
 """Largest number of lines that a plot shows; the others are shown on demand."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -20,9 +19,7 @@ from tests.page.stored import store_study
 MARKS = """name => {
   const element = document.getElementById(`${name}-plot`);
   return element.data.flatMap(trace => {
-    const ids = trace.ids ?? trace.meta?.ids ?? [];
-    if (trace.type === 'parcoords')
-      return trace.line.cmax === 1 ? ids.filter((_, place) => trace.line.color[place] === 1) : [];
+    const ids = trace.ids ?? [];
     return (trace.selectedpoints ?? []).map(place => ids[place]);
   });
 }"""
@@ -99,7 +96,7 @@ def test_a_row_of_the_table_is_highlighted_in_every_plot(page: Page) -> None:
     rows(page).first.get_by_role("checkbox").check()
     expect(page.locator("#selected")).to_have_text("1 of 48 points selected")
     (frontier,) = set(page.evaluate(MARKS, "frontier"))
-    assert set(page.evaluate(MARKS, "settings")) == {frontier}
+    assert set(page.evaluate(MARKS, "scaling")) <= {frontier}
     assert set(page.evaluate(MARKS, "memory")) <= {frontier}
 
 
@@ -150,27 +147,16 @@ def test_a_box_in_the_frontier_selects_rows_and_lines_until_it_is_cleared(page: 
     expect(page.locator("#selected")).to_contain_text("points selected")
     count = len(chosen(page))
     assert 0 < count < 48
-    assert len(set(page.evaluate(MARKS, "settings"))) == count
+    assert len(set(page.evaluate(MARKS, "frontier"))) == count
     page.get_by_role("button", name="Clear").click()
     expect(page.locator("#selected")).to_have_text("")
     assert chosen(page) == []
-    assert page.evaluate(MARKS, "settings") == []
+    assert page.evaluate(MARKS, "frontier") == []
 
 
 def test_a_filter_makes_other_points_faint_in_plots(page: Page) -> None:
     page.get_by_label("workers", exact=True).select_option("2")
     assert 0 < len(set(page.evaluate(MARKS, "frontier"))) <= 24
-    assert len(set(page.evaluate(MARKS, "settings"))) == 24
-
-
-def test_a_brush_on_an_axis_selects_the_lines_that_pass_through_it(page: Page) -> None:
-    page.evaluate("""() => {
-      const element = document.getElementById('settings-plot');
-      const place = element.data[0].dimensions.findIndex(one => one.label === 'workers');
-      return Plotly.restyle(element, {[`dimensions[${place}].constraintrange`]: [[0.5, 1.5]]}, [0]);
-    }""")
-    expect(page.locator("#selected")).to_have_text("24 of 48 points selected")
-    assert all("workers=2" in label for label in chosen(page))
 
 
 def test_the_steps_of_the_chosen_trial_are_drawn(page: Page) -> None:
@@ -184,8 +170,8 @@ def test_the_steps_of_the_chosen_trial_are_drawn(page: Page) -> None:
 
 
 def test_the_table_behind_a_plot_has_a_row_per_mark(page: Page) -> None:
-    page.locator("details.numbers[data-plot=settings] summary").click()
-    table = page.locator("details.numbers[data-plot=settings] tbody tr")
+    page.locator("details.numbers[data-plot=memory] summary").click()
+    table = page.locator("details.numbers[data-plot=memory] tbody tr")
     expect(table).to_have_count(48)
 
 
@@ -296,19 +282,6 @@ def test_a_reload_keeps_search_selection_theme_and_place(browser: Browser, file:
         assert chosen(page) == label
         assert page.get_by_role("button", name="Light theme").is_visible()
         page.wait_for_function("() => Math.abs(scrollY - 900) < 60")
-
-
-def test_a_page_that_renews_itself_says_how_old_it_is_and_shows_what_is_new(
-    browser: Browser, tmp_path: Path, file: Path
-) -> None:
-    made = page_of(str(file.parent / "results"), refresh_s=2)
-    live = tmp_path / "live.html"
-    write_page(made, live)
-    with opened(browser, live) as (page, _):
-        expect(page.locator("#age")).to_have_text(re.compile(r"made \d+ s ago"))
-        write_page(made.replace(">Answer</h2>", ">Newer answer</h2>"), live)
-        expect(page.locator("#answer-title")).to_have_text("Newer answer", timeout=20_000)
-    assert [other.name for other in tmp_path.iterdir()] == ["live.html"]
 
 
 def test_a_page_without_trials_says_so(tmp_path: Path) -> None:

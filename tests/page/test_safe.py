@@ -126,7 +126,7 @@ def test_marks_of_direction_are_shown_as_they_are_written(tmp_path: Path) -> Non
 def test_a_figure_in_a_notebook_holds_nothing_private(tmp_path: Path) -> None:
     token = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
     frame = load(stored(tmp_path / "r", token, "/home/annlee/imagenet"))
-    for draw in (plots.frontier, plots.settings, plots.memory):
+    for draw in (plots.frontier, plots.shares, plots.memory):
         for data in (frame, content_of(frame)):
             text = draw(data).to_json()
             assert [part for part in (token[:8], token[-8:], "annlee") if part in text] == []

@@ -13,15 +13,11 @@ import pytest
 from dtsweep import plots
 from dtsweep.analysis import scaling
 from dtsweep.plots import plots_of
-from dtsweep.plots.energy_plot import cost_plot, energy_plot
-from dtsweep.plots.exchange_plot import exchange_plot
 from dtsweep.plots.figures import figure_of
 from dtsweep.plots.frontier_plot import frontier_plot
-from dtsweep.plots.importance_plot import importance_plot
 from dtsweep.plots.memory_plot import memory_plot
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.scaling_plot import scaling_plot
-from dtsweep.plots.settings_plot import settings_plot
 from dtsweep.plots.shares_plot import shares_plot
 from dtsweep.plots.style import LABEL, MOST_BARS, MOST_LINES
 from dtsweep.report.content import content_of
@@ -29,10 +25,7 @@ from dtsweep.report.labels import point_key
 from tests.frames import trials
 from tests.report.study import sweep
 
-MAKERS = (
-    *(frontier_plot, scaling_plot, shares_plot, exchange_plot, settings_plot),
-    *(importance_plot, memory_plot, energy_plot, cost_plot),
-)
+MAKERS = (frontier_plot, scaling_plot, shares_plot, memory_plot)
 
 ALL_KNOWN: dict[str, Any] = {
     "data_share": 0.1,
@@ -41,14 +34,9 @@ ALL_KNOWN: dict[str, Any] = {
     "exchange_share_high": 0.45,
     "wait_share": 0.05,
     "comm_share": 0.35,
-    "exchange_isolated_s": 0.05,
-    "overlap_share": 0.4,
     "step_mean_s": 0.1,
     "step_p50_s": 0.1,
     "samples_per_s": 40.0,
-    "energy_j_per_sample": 2.5,
-    "cpu_energy_j_per_sample": 1.5,
-    "usd_per_hour": 3.6,
     "memory_peak_bytes": 3 * 2**30,
     "workers": 2,
 }
@@ -97,9 +85,8 @@ def check(plot: Plot) -> None:
 def odd_numbers() -> pd.DataFrame:
     infinite = float("inf")
     return trials(
-        ALL_KNOWN | {"step_mean_s": infinite, "overlap_share": -infinite},
-        ALL_KNOWN | {"energy_j_per_sample": infinite, "usd_per_hour": infinite},
-        ALL_KNOWN | {"micro_batch": 8, "data_share": infinite, "exchange_isolated_s": 0.0},
+        ALL_KNOWN | {"step_mean_s": infinite, "exchange_share": -infinite},
+        ALL_KNOWN | {"micro_batch": 8, "data_share": infinite},
         ALL_KNOWN | {"micro_batch": 16, "samples_per_s": 0.0, "memory_peak_bytes": None},
     )
 
@@ -198,47 +185,6 @@ def test_speed_ups_and_both_ends_of_their_intervals_are_those_of_the_analysis(
             assert value - bars["arrayminus"][place] == pytest.approx(rows[key]["speed_up_low"])
 
 
-def test_every_point_is_one_line_of_the_parallel_coordinates() -> None:
-    frame = sweep()
-    (lines,) = settings_plot(content_of(frame)).traces
-    keys = lines["meta"]["ids"]
-    assert sorted(keys) == keys_of(frame)
-    dimensions = {dimension["label"]: dimension for dimension in lines["dimensions"]}
-    rows = {point_key(row): row for row in frame.to_dict("records") if row["status"] == "ok"}
-    for place, key in enumerate(keys):
-        micro = dimensions["micro_batch"]
-        text = micro["ticktext"][micro["values"][place]]
-        assert text == str(rows[key]["micro_batch"])
-        assert lines["line"]["color"][place] == rows[key]["samples_per_s"]
-        assert dimensions["step time, ms"]["values"][place] == rows[key]["latency_s"] * 1e3
-    assert [dimensions["micro_batch"]["ticktext"], "shards" in dimensions] == [
-        ["4", "8", "16"],
-        True,
-    ]
-
-
-def test_the_exchange_is_drawn_in_ms_with_both_ends_of_its_interval() -> None:
-    plot = exchange_plot(content_of(trials(ALL_KNOWN)))
-    points, ideal = plot.traces
-    assert (points["x"], points["y"]) == ([pytest.approx(50)], [pytest.approx(30)])
-    assert points["error_y"]["array"] == [pytest.approx(15)]
-    assert points["error_y"]["arrayminus"] == [pytest.approx(10)]
-    assert points["customdata"] == ["40 %"]
-    assert ideal["x"] == ideal["y"] == [0.0, pytest.approx(50)]
-
-
-def test_an_overlap_beyond_all_of_the_exchange_is_noise_and_the_axis_is_that_of_the_points() -> (
-    None
-):
-    noisy = ALL_KNOWN | {"overlap_share": 2.07, "exchange_share": -0.02, "exchange_share_high": 9.0}
-    plot = exchange_plot(content_of(trials(noisy, ALL_KNOWN | {"micro_batch": 8})))
-    points, _ = plot.traces
-    assert sorted(points["customdata"]) == ["100 %", "40 %"]
-    assert min(points["y"]) == 0
-    assert plot.layout["yaxis"]["range"][1] < 40
-    assert "207" not in plot.description
-
-
 def test_marks_of_a_size_are_close_to_it_and_no_two_groups_look_alike() -> None:
     traces = scaling_plot(content_of(many_points())).traces[:-1]
     looks = {(t["marker"]["color"], t["marker"]["symbol"], t["line"]["dash"]) for t in traces}
@@ -289,20 +235,9 @@ def test_memory_of_devices_that_say_nothing_of_it_has_no_mark() -> None:
     assert peaks["x"] == [3.0]
 
 
-def test_energy_and_cost_have_units_and_are_absent_where_they_are_unknown() -> None:
-    content = content_of(trials(ALL_KNOWN, ALL_KNOWN | {"energy_j_per_sample": 0.5}))
-    gpus, cpus = energy_plot(content).traces
-    assert (gpus["x"], cpus["x"]) == ([0.5, 2.5], [1.5, 1.5])
-    (cost,) = cost_plot(content).traces
-    assert cost["x"] == [pytest.approx(3.6 / 3600 / 40 * 1e6)] * 2
-    unknown = content_of(trials({"samples_per_s": 1.0, "step_p50_s": 1.0}))
-    assert energy_plot(unknown).is_empty
-    assert cost_plot(unknown).is_empty
-
-
 def test_of_a_thousand_points_few_have_a_bar_and_all_stand_in_the_table() -> None:
     content = content_of(many_points())
-    for make in (shares_plot, memory_plot, energy_plot, cost_plot):
+    for make in (shares_plot, memory_plot):
         plot = make(content)
         assert len(plot.traces[0]["x"]) == MOST_BARS
         assert len(plot.table["point"]) == 1_000
@@ -319,20 +254,7 @@ def test_recommended_points_come_first_among_the_bars() -> None:
 
 
 def test_completion_offers_the_figures_and_nothing_else() -> None:
-    assert dir(plots) == [
-        *(
-            "cost",
-            "energy",
-            "exchange",
-            "frontier",
-            "importance",
-            "memory",
-            "scaling",
-            "settings",
-            "shares",
-        ),
-        "step_times",
-    ]
+    assert dir(plots) == ["frontier", "memory", "scaling", "shares", "step_times"]
     assert all(callable(getattr(plots, name)) for name in dir(plots))
 
 

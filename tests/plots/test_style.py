@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dtsweep.plots.style import COLOURS, DARK, FORMS, GREY, SCALE, SERIES, cut, label
+from dtsweep.plots.style import COLOURS, DARK, FORMS, GREY, SERIES, cut, label
 
 WHITE, DARK_PAGE = "#ffffff", "#15181d"
-USED = {
-    *COLOURS.values(),
-    GREY,
-    *(line.colour for line in SERIES),
-    *(colour for _, colour in SCALE),
-}
+USED = {*COLOURS.values(), GREY, *(line.colour for line in SERIES)}
 
 
 def luminance(colour: str) -> float:
