@@ -30,9 +30,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.log_entry import heading, table
+from benchmarks.rehearsal import Rules, Windows, first_round, play
 from dtsweep.inference.contrasts import contrasts
 from dtsweep.inference.looks import look_level
-from dtsweep.inference.rehearsal import Rules, Windows, first_round, play
 from dtsweep.inference.selection import Candidates, Selection, differences_of, select
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.verdicts import Answer

@@ -176,7 +176,6 @@ def show_plan(
             for what the run should cost; None asks for neither.
     """
     from dtsweep.cli.plan_table import cost_json, plan_json, print_cost, print_plan
-    from dtsweep.plan.ahead import with_rounds_ahead
     from dtsweep.plan.batches import columns_read
     from dtsweep.plan.demand import nodes_json
     from dtsweep.plan.plan import make_plan
@@ -196,7 +195,6 @@ def show_plan(
         results = f"results/{sweep.name}"
     store = Results(results)
     planned = make_plan(sweep, candidates, store.attempts(columns_read(sweep)), rerun=rerun)
-    planned = with_rounds_ahead(sweep, planned)
     if (damage := damage_of(store)) is not None:
         tell(damage)
     if (running := store.holder()) is not None:

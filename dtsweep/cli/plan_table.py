@@ -113,28 +113,21 @@ def _advice_on_concurrent(plan: Plan, concurrent: int) -> str:
 
 def _rounds(plan: Plan, question: Question) -> str:
     """Say what follows the trials that are planned so far."""
-    words = f"then rounds of the contenders, at most {question.max_launches} launches of a point"
+    words = (
+        f"then rounds of the contenders, at most {question.max_launches} launches of a point and "
+        f"{plan.most_launches} in all"
+    )
     if plan.last_round is not None and plan.last_round.is_search:
         return f"{_search(plan, plan.last_round.chosen_by)}; {words}"
-    if plan.rounds is None:
-        return words
-    low, high, low_s, high_s = plan.rounds
-    if high == 0:
-        return f"{words}; none is expected"
-    if low == high:
-        return f"{words}: {count_of(low, 'trial')}, about {duration(high_s)}"
-    return f"{words}: {low} to {high} trials, {duration(low_s)} to {duration(high_s)}"
+    return words
 
 
 def _search(plan: Plan, chosen_by: str) -> str:
-    """Say which points a search measures now, and how many follow."""
+    """Say which points a search measures now."""
     now = f"{count_of(len(plan.to_run), 'point')} of {plan.points}, then points by {chosen_by}"
     if not plan.done:
         now = f"first {now}"
-    if plan.rounds is None:
-        return now
-    low, high, low_s, high_s = plan.rounds
-    return f"{now}: {low} to {high} trials, {duration(low_s)} to {duration(high_s)}"
+    return now
 
 
 def _basis(plan: Plan) -> str:
@@ -155,7 +148,7 @@ def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
         "expected_from_trials": plan.duration.measured,
         "session_starts": plan.session_starts,
         "question": plan.question and asdict(plan.question),
-        "rounds": plan.rounds and plan.rounds._asdict(),
+        "most_launches": plan.most_launches,
         "certificate": certificate and asdict(certificate),
         "trials": [
             {
@@ -182,9 +175,6 @@ def print_cost(cost: PlannedCost | None, *, console: Console) -> None:
         return
     low, middle, high = map(usd, (cost.low_usd, cost.middle_usd, cost.high_usd))
     say(console, f"expected cost {middle}, from {low} to {high}; {'; '.join(cost.assumptions)}")
-    if cost.rounds_low_usd is not None and cost.rounds_high_usd is not None:
-        low, high = usd(cost.rounds_low_usd), usd(cost.rounds_high_usd)
-        say(console, f"the rounds after that: {low} to {high}")
 
 
 def cost_json(cost: PlannedCost | None) -> dict[str, Any]:

@@ -11,7 +11,6 @@ The driver and readers; imports pandas and SciPy in functions alone. Frames ente
     looks           significance level of one look, where launches are looked at again and again
     selection       the best point, or one equal to it within an indifference zone
     windows         what limits an answer, launches or windows, and how long windows pay
-    rehearsal       simulated rounds: what a question takes until it is decided
     pareto          frontiers of numbers: rows that no other row dominates, their hypervolume, knee
     fits            a curve through what was measured, with the intervals of its parameters
 """

@@ -55,10 +55,6 @@ class PlannedCost:
     low_usd: float
     middle_usd: float
     high_usd: float
-    rounds_low_usd: float | None
-    """Expected cost of the rounds after that, at least; None where no round is expected."""
-
-    rounds_high_usd: float | None
     assumptions: Sequence[str]
     """Facts and assumptions that it rests on, in words."""
 
@@ -86,22 +82,12 @@ def planned_cost(sweep: Sweep, plan: Plan, nodes: Nodes) -> PlannedCost | None:
     low = (sum(s * p.low for s, p in priced) + staying) / factor + nodes.idle_s * peak.low
     middle = sum(s * p.middle for s, p in priced) + staying + nodes.idle_s * peak.middle
     high = (sum(s * p.high for s, p in priced) + staying) * factor + nodes.idle_s * peak.high
-    rounds_low, rounds_high = _rounds(plan, (middle - nodes.idle_s * peak.middle) / middle_s)
     return PlannedCost(
         low_usd=low / 3600,
         middle_usd=middle / 3600,
         high_usd=high / 3600,
-        rounds_low_usd=rounds_low,
-        rounds_high_usd=rounds_high,
         assumptions=assumptions,
     )
-
-
-def _rounds(plan: Plan, usd_per_hour: float) -> tuple[float | None, float | None]:
-    """Cost of the rounds after a plan, at its mean price of an hour."""
-    if plan.rounds is None or not plan.rounds.high_trials:
-        return None, None
-    return plan.rounds.low_s * usd_per_hour / 3600, plan.rounds.high_s * usd_per_hour / 3600
 
 
 def nodes_of_prices(sweep: Sweep, prices: Prices) -> Nodes:

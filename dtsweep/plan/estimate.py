@@ -90,18 +90,6 @@ def session_times(
     return times
 
 
-def duration_of_rounds(
-    sweep: Sweep, rows: Sequence[Mapping[str, Any]], *, trials: int, rounds: int
-) -> float:
-    """Expect the seconds of so many trials in so many rounds, each of one session."""
-    canaries = 0
-    if sweep.measure.canary:
-        canaries = 2 * rounds
-    seconds = trials * _trial_s(sweep.measure, _took_s_of_trials(rows))
-    seconds += rounds * start_s(rows) + canaries * _canary_s(sweep, rows)
-    return seconds / sweep.resources.concurrent
-
-
 def are_brief(
     sweep: Sweep, groups: Sequence[Sequence[Trial]], rows: Sequence[Mapping[str, Any]]
 ) -> bool:

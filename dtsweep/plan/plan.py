@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.plan.estimate import Duration, expected_duration, starts
@@ -50,15 +50,6 @@ PLANNED_BY = frozenset(
     }
 )
 """Columns of the attempts that a plan and its run read, without the workloads' fields."""
-
-
-class RoundsRange(NamedTuple):
-    """Range of what the rounds after those that are planned will take."""
-
-    low_trials: int
-    high_trials: int
-    low_s: float
-    high_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +114,8 @@ class Plan:
     last_round: Round | None = None
     """Round that is under way, or the last one."""
 
-    rounds: RoundsRange | None = None
-    """Expected further rounds, or batches of a search; None as long as nothing is known of them."""
+    most_launches: int | None = None
+    """Launches after those that are planned, at most; None of a plain grid."""
 
     points: int = 0
     """Points of the sweep that can be measured."""
@@ -195,8 +186,23 @@ def make_plan(
         stale=stale,
         question=sweep.question,
         last_round=rounds[-1] if rounds else None,
+        most_launches=_most_launches(sweep, rounds, len(points)),
         points=len(points),
     )
+
+
+def _most_launches(sweep: Sweep, rounds: Sequence[Round], points: int) -> int | None:
+    """Give the launches that may follow the last round: of all open points, all that are left.
+
+    A search may choose any of the points next.
+    """
+    if sweep.question is None or not rounds:
+        return None
+    last, most = rounds[-1], sweep.question.max_launches
+    if not last.is_search or sweep.search is None:
+        return len(last.points) * max(0, most - last.repeat)
+    planned = sum(len(one.points) for one in rounds)
+    return min(points, sweep.search.max_points or points) * most - planned
 
 
 def _current(rows: Rows) -> dict[str, Mapping[str, Any]]:

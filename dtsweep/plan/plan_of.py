@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from dtsweep.errors import StorageError
-from dtsweep.plan.ahead import with_rounds_ahead
 from dtsweep.plan.batches import columns_read
 from dtsweep.plan.plan import Plan, make_plan
 from dtsweep.results.store import Results, damage_of
@@ -35,4 +34,4 @@ def plan_of(sweep: Sweep, results: str | Path | None = None, *, rerun: str | Non
     plan = make_plan(sweep, candidates(sweep), store.attempts(columns_read(sweep)), rerun=rerun)
     if (damage := damage_of(store)) is not None:
         raise StorageError(damage)
-    return with_rounds_ahead(sweep, plan)
+    return plan

@@ -18,7 +18,7 @@ from dtsweep.cli import cli
 from dtsweep.cli.decide import print_results
 from dtsweep.cli.plan_table import plan_json, print_plan
 from dtsweep.cli.question import with_question
-from dtsweep.plan.plan import Plan, RoundsRange, make_plan
+from dtsweep.plan.plan import Plan, make_plan
 from dtsweep.plan.policies import policy_of
 from dtsweep.results.pack import unmeasured_files
 from dtsweep.results.store import Results
@@ -162,23 +162,11 @@ def test_a_plan_without_trials_to_run_says_that_no_round_follows() -> None:
     assert "no round follows" not in printed(replace(done, question=None))
 
 
-def test_a_plan_says_that_no_further_round_is_expected() -> None:
+def test_a_plan_says_how_many_launches_follow_at_most() -> None:
     plan = make_plan(SWEEP, candidates(SWEEP), [])
-    nothing = RoundsRange(low_trials=0, high_trials=0, low_s=0.0, high_s=0.0)
-    assert "launches of a point; none is expected" in printed(replace(plan, rounds=nothing))
-
-
-def test_a_plan_gives_one_number_where_both_ends_of_the_range_are_equal() -> None:
-    plan = make_plan(SWEEP, candidates(SWEEP), [])
-    equal = RoundsRange(low_trials=4, high_trials=4, low_s=62.0, high_s=62.0)
-    assert "launches of a point: 4 trials, about 62 s" in printed(replace(plan, rounds=equal))
-
-
-def test_the_json_of_a_plan_has_what_rounds_are_expected_to_take() -> None:
-    plan = make_plan(SWEEP, candidates(SWEEP), [])
-    assert plan_json(plan, None)["rounds"] is None
-    expected = RoundsRange(low_trials=1, high_trials=4, low_s=10.0, high_s=60.0)
-    assert plan_json(replace(plan, rounds=expected), None)["rounds"] == expected._asdict()
+    said = "3 launches of a point and 4 in all"
+    assert f"then rounds of the contenders, at most {said}" in printed(plan)
+    assert plan_json(plan, None)["most_launches"] == 4
 
 
 def test_the_saved_file_of_a_script_has_the_question(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchmarks.rehearsal import Rehearsal, Rules, Windows, first_round, play
 from dtsweep.inference.looks import look_level
-from dtsweep.inference.rehearsal import Rehearsal, Rules, Windows, first_round, play
 from dtsweep.inference.selection import Candidates
 from dtsweep.inference.verdicts import Answer
 

@@ -12,7 +12,6 @@ from dtsweep import Goal, Measure, Resources, Search, Sweep, SweepError, workloa
 from dtsweep.analysis.study import Study
 from dtsweep.inference.pareto import hypervolume_of
 from dtsweep.model.step_time import fit_step_time
-from dtsweep.plan.ahead import with_rounds_ahead
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.policies import policy_of
@@ -371,12 +370,12 @@ def test_the_live_session_is_the_largest_world_s_while_others_fit_into_it() -> N
     assert (live.workers, live == other[0][0].world) == (2, True)
 
 
-def test_a_plan_says_what_a_search_begins_with_and_expects() -> None:
-    plan = with_rounds_ahead(SWEEP, make_plan(SWEEP, candidates(SWEEP), []))
+def test_a_plan_says_what_a_search_begins_with_and_takes_at_most() -> None:
+    plan = make_plan(SWEEP, candidates(SWEEP), [])
     assert len(plan.to_run) == Search().first_points
     assert plan.points == 64
-    assert plan.rounds is not None
-    assert (plan.rounds.low_trials, plan.rounds.high_trials) == (4, 54)
+    assert SWEEP.question is not None
+    assert plan.most_launches == 64 * SWEEP.question.max_launches - len(plan.to_run)
 
 
 class InTurn:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dtsweep import Goal, Measure, Sweep, workloads
-from dtsweep.plan.ahead import with_rounds_ahead
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.policies import policy_of
 from dtsweep.plan.policy import Grid, Round
@@ -199,20 +197,14 @@ def test_a_frontier_is_asked_for_unless_something_else_is() -> None:
     assert {point.accumulation for point in rounds[-1].points} == {1} or len(rounds) == 3
 
 
-def trials_ahead(machine: Machine, sweep: Sweep) -> Sequence[float] | None:
-    plan = make_plan(sweep, candidates(sweep), machine.rows)
-    return with_rounds_ahead(sweep, plan).rounds
-
-
-def test_a_plan_expects_the_rounds_ahead_by_the_rows_so_far() -> None:
+def test_a_plan_has_the_launches_that_are_left_of_the_open_points() -> None:
     machine = Machine(SWEEP, near, noise=0.01)
-    assert trials_ahead(machine, SWEEP) is None
+    assert make_plan(SWEEP, candidates(SWEEP), []).most_launches == 7 * len(machine.points)
     machine.measure(settle().rounds(machine.points, [])[0])
-    low, high, low_s, high_s = trials_ahead(machine, SWEEP) or ()
-    assert 0 <= low < high <= 7 * 12
-    assert low_s <= high_s
-    machine.finish(settle())
-    assert trials_ahead(machine, SWEEP) == (0, 0, 0.0, 0.0)
+    plan = make_plan(SWEEP, candidates(SWEEP), machine.rows)
+    assert plan.most_launches == 6 * len(plan.to_run)
+    grid = replace(SWEEP, goal=None, measure=Measure(repeats=3))
+    assert make_plan(grid, candidates(grid), []).most_launches is None
 
 
 def test_launches_of_an_earlier_grid_count_as_those_of_rounds() -> None:
