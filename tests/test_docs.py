@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dtsweep import Measure, Point
 from dtsweep.inference.verdicts import Answer, KneeVerdict, Method, Reason, RunVerdict, Verdict
@@ -109,3 +110,25 @@ def test_every_rule_that_ends_a_window_is_listed() -> None:
     shown = {Rule(Measure()).look(np.ones(60), seconds=60)}
     assert limits | shown == {"precise", "enough", "max_steps", "max_seconds"}
     assert named == limits | shown | {"ended"}
+
+
+@pytest.mark.parametrize("mode", ["ddp", "fsdp"])
+def test_the_programs_in_plain_pytorch_train(mode: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "decide.md").read_text("utf-8")
+    (program,) = re.findall(rf"^```python\n(# {mode}:.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "train.py").write_text(program, "utf-8")
+    launch = [
+        sys.executable,
+        *["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+    ]
+    done = subprocess.run(
+        [*launch, "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"loss \d+\.\d+\n", done.stdout)

@@ -13,7 +13,6 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     frontiers       points of one product, and what can be said of the first two
     code            a point as code for dtsweep, and what the code can't have
     shell           the shell command of a script of the user at a point
-    program         the training of a point in plain PyTorch
     alternatives    points that are better in another respect, in words
     answer          the answer of a recommendation: what to take, the evidence, the next step
     recommendation  a recommendation in words, and as JSON values

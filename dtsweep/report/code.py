@@ -62,8 +62,8 @@ def point_code(row: pd.Series[Any]) -> str:
 def comment(text: str) -> str:
     """Write a comment in as many lines as it takes; a word is never broken.
 
-    >>> comment("not expressed here: placement='spread'")
-    "# not expressed here: placement='spread'"
+    >>> comment("of the workload Gpt")
+    '# of the workload Gpt'
     """
     return textwrap.fill(
         text,
@@ -83,14 +83,6 @@ def on_workload(row: pd.Series[Any]) -> list[str]:
     names = [name for name in columns if name.startswith("workload_") and is_known(row, name)]
     fields = [f"{axis_name(name)}={_plain(row[name])!r}" for name in names]
     return [comment(f"of the workload {', '.join([str(row['workload']), *fields])}")]
-
-
-def on_environment(row: pd.Series[Any]) -> list[str]:
-    """Comments on the variables: libraries read many of them when the process starts."""
-    variables = variables_of(row, is_secret=False)
-    lines = [f"# export {name}={in_shell(value)}" for name, value in variables.items()]
-    lines += on_secrets(row)
-    return ["# before it starts, on every node:", *lines] if lines else []
 
 
 def in_shell(value: str) -> str:

@@ -18,7 +18,6 @@ from dtsweep.report.code import point_code, settings_of
 from dtsweep.report.doubts import unsound_doubts
 from dtsweep.report.frontiers import CHANGED, INEXACT
 from dtsweep.report.labels import model_columns, model_label, trial_label, varying_columns
-from dtsweep.report.program import training_code, why_no_training
 from dtsweep.report.records import records_of
 from dtsweep.report.shell import shell_command
 from dtsweep.results.schema import IMPORTED
@@ -66,7 +65,7 @@ def print_all(recommendations: Sequence[Recommendation], *, study: Study, consol
 
 
 def _print_code(point: pd.Series[Any], *, console: Console) -> None:
-    """Print a point as code, and its program or why there is none; of a script its command."""
+    """Print a point as code; of a script its command."""
     if point["harness"] == IMPORTED:
         say(console, "\nIt was imported from a table: there is no code to use it.")
         return
@@ -78,24 +77,13 @@ def _print_code(point: pd.Series[Any], *, console: Console) -> None:
         )
         return
     console.print(plain(f"\nTo use it: {point_code(point)}"), soft_wrap=True)
-    code = training_code(point)
-    if code is None:
-        say(console, f"No program in plain PyTorch: {why_no_training(point)}.")
-        return
-    say(console, "In plain PyTorch:\n")
-    console.print(plain(f"{textwrap.indent(code, '    ')}\n"), soft_wrap=True)
 
 
 def _code_of(point: pd.Series[Any]) -> dict[str, Any]:
     """Give a point as code; all null of an imported one, most of whose settings are not known."""
     if point["harness"] == IMPORTED:
-        return dict.fromkeys(["point", "training", "no_training", "command"])
-    return {
-        "point": point_code(point),
-        "training": training_code(point),
-        "no_training": why_no_training(point),
-        "command": shell_command(point),
-    }
+        return {"point": None, "command": None}
+    return {"point": point_code(point), "command": shell_command(point)}
 
 
 def names_of(recommendations: Sequence[Recommendation]) -> list[str]:
@@ -190,10 +178,9 @@ def as_json(recommendation: Recommendation, *, unsound: Sequence[str] = ()) -> d
 
     Returns:
         `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of
-        `over_launches`), `settings` (those that are not the default), `code` (`point`; `training`
-        in plain PyTorch or null, then `no_training` names the settings that torch alone does not
-        have; `command` that starts a script of the user in a shell, else null; all null of an
-        imported point), `answer` (one of `dtsweep.inference.verdicts.Answer`), `is_decided`,
+        `over_launches`), `settings` (those that are not the default), `code` (`point`; `command`
+        that starts a script of the user in a shell, else null; both null of an imported point),
+        `answer` (one of `dtsweep.inference.verdicts.Answer`), `is_decided`,
         `is_futile`, `not_measured` (asked points without a number, with status and reason),
         `not_begun` (count), `zone`, `confidence`, `others` and
         `alternatives` (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible`

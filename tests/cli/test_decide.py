@@ -60,10 +60,9 @@ def test_recommend_keeps_to_a_condition_and_prints_json(
     assert found["drift"] is None
     assert "row" not in found["point"]
     assert found["settings"] == {"micro_batch": 16}
-    assert set(found["code"]) == {"point", "training", "no_training", "command"}
+    assert set(found["code"]) == {"point", "command"}
     assert found["code"]["point"].splitlines()[0] == "Point(micro_batch=16)"
     assert "workload.width=128" in found["code"]["point"]
-    assert found["code"]["no_training"] is None
     assert found["code"]["command"] is None
     assert {row["is_allowed"] for row in found["alternatives"]} <= {True, False}
 
