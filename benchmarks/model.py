@@ -1,17 +1,15 @@
-"""Accuracy of the step-time model on published jobs, next to other models.
+"""Accuracy of the step-time model on published jobs.
 
 A job's folder has `placements.csv` and `scalability.csv` (`DTSWEEP_TEST_DATA/scaling`). Rows of
 equal nodes, workers and micro-batch are one configuration, with the means of their times. A draw
 measures some configurations at random, and predicts all others; for `scale-out`, it measures up
 to 16 workers and predicts more. A job's error is the mean over draws of the mean absolute
-percentage error. AdaptDL's formula is fitted as AdaptDL does, from its description; the others are
-scikit-learn's (`pip install scikit-learn`).
+percentage error.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import time
 from collections.abc import Iterator
@@ -20,20 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from benchmarks.log_entry import heading, table
-from benchmarks.model_peers import (
-    Numbers,
-    by_adaptdl,
-    by_process,
-    by_trees,
-    covered,
-    ours,
-    setups_from,
-)
+from dtsweep.model.setups import Measured, Prediction, Setups, setups_of
+from dtsweep.model.step_time import StepTimeModel, fit_step_time
 
-PEERS = {"AdaptDL": by_adaptdl, "Gaussian process": by_process, "boosted trees": by_trees}
-MODELS = [*PEERS, "ours"]
+Numbers = NDArray[np.float64]
 
 SIZES = {"others": [6, 10, 16, 30], "scale-out": [10, 16, 30]}
 """Measured configurations, by which ones are predicted."""
@@ -54,14 +45,14 @@ class Outcome(NamedTuple):
     """Errors and coverage of a draw."""
 
     job: str
-    errors: dict[str, float]
-    """Mean absolute percentage error of each model."""
+    error: float
+    """Mean absolute percentage error."""
 
     coverage: float
-    """Share of the times that our 90 % intervals hold."""
+    """Share of the times that its 90 % intervals hold."""
 
     seconds: float
-    """Time to fit our model and to predict."""
+    """Time to fit the model and to predict."""
 
 
 def configurations(folder: Path) -> pd.DataFrame:
@@ -93,26 +84,47 @@ def percentage_error(predicted: Numbers, rows: pd.DataFrame) -> float:
     return float(100 * np.mean(np.abs(predicted / rows["step_s"].to_numpy() - 1)))
 
 
-def compare(drawn: Draw) -> Outcome:
-    """Predict with every model."""
+def setups_from(rows: pd.DataFrame) -> Setups:
+    """Settings of the rows."""
+    return setups_of(
+        workers=rows["workers"].to_numpy(),
+        nodes=rows["nodes"].to_numpy(),
+        micro_batch=rows["micro_batch"].to_numpy(),
+    )
+
+
+def fitted(train: pd.DataFrame) -> StepTimeModel:
+    """Fit the model; the windows' errors are not published, and each row is a launch."""
+    measured = Measured(
+        step_s=train["step_s"].to_numpy(),
+        error=np.zeros(len(train)),
+        pass_s=train["pass_s"].to_numpy(),
+        launch=np.arange(len(train)),
+    )
+    return fit_step_time(setups_from(train), measured)
+
+
+def covered(prediction: Prediction, times: Numbers) -> Numbers:
+    """1 where the 90 % interval holds the time."""
+    away = np.abs(prediction.log_step_s - np.log(times))
+    return (away < 1.645 * prediction.error).astype(np.float64)
+
+
+def outcome_of(drawn: Draw) -> Outcome:
+    """Fit, and predict the others."""
     began = time.perf_counter()
-    prediction = ours(drawn.measured).predict(setups_from(drawn.others))
+    prediction = fitted(drawn.measured).predict(setups_from(drawn.others))
     seconds = time.perf_counter() - began
-    predicted = {name: peer(drawn.measured, drawn.others) for name, peer in PEERS.items()}
-    predicted["ours"] = np.exp(prediction.log_step_s)
-    errors = {name: percentage_error(times, drawn.others) for name, times in predicted.items()}
+    error = percentage_error(np.exp(prediction.log_step_s), drawn.others)
     coverage = covered(prediction, drawn.others["step_s"].to_numpy())
-    return Outcome(drawn.job, errors, float(coverage.mean()), seconds)
+    return Outcome(drawn.job, error, float(coverage.mean()), seconds)
 
 
 def cells(outcomes: list[Outcome]) -> Iterator[str]:
-    """Write the errors of each model, our gain, coverage and time."""
-    errors = pd.DataFrame([outcome.errors for outcome in outcomes])
+    """Write the error, coverage and time."""
+    errors = pd.Series([outcome.error for outcome in outcomes])
     of_jobs = errors.groupby([outcome.job for outcome in outcomes]).mean()
-    for name in MODELS:
-        yield f"{of_jobs[name].median():.1f} ({of_jobs[name].max():.1f})"
-    gain = 1 - of_jobs["ours"].median() / of_jobs["AdaptDL"].median()
-    yield f"{gain:.0%}"
+    yield f"{of_jobs.median():.1f} ({of_jobs.max():.1f})"
     coverage = pd.Series([outcome.coverage for outcome in outcomes])
     by_job = coverage.groupby([outcome.job for outcome in outcomes]).mean()
     yield f"{by_job.mean():.0%} ({by_job.min():.0%}–{by_job.max():.0%})"
@@ -127,7 +139,7 @@ def refit_seconds(jobs: dict[str, pd.DataFrame], *, measured: int, turns: int) -
         candidates = rows.sample(700, replace=True, random_state=0)
         for _ in range(turns):
             began = time.perf_counter()
-            ours(drawn.measured).predict(setups_from(candidates))
+            fitted(drawn.measured).predict(setups_from(candidates))
             seconds.append(time.perf_counter() - began)
     return float(np.median(seconds))
 
@@ -145,8 +157,6 @@ def main() -> None:
         help="folder with a folder for each job",
     )
     args = parser.parse_args()
-    if importlib.util.find_spec("sklearn") is None:
-        parser.error("scikit-learn is not installed; `pip install scikit-learn`")
     folders = sorted(path.parent for path in args.data.glob("*/placements.csv"))
     if not folders:
         parser.error(f"no job in {args.data}; set --data or DTSWEEP_TEST_DATA")
@@ -155,7 +165,7 @@ def main() -> None:
     for split, sizes in SIZES.items():
         for size in sizes:
             outcomes = [
-                compare(draw(job, rows, split=split, size=size, seed=seed))
+                outcome_of(draw(job, rows, split=split, size=size, seed=seed))
                 for job, rows in jobs.items()
                 for seed in range(args.seeds)
             ]
@@ -164,11 +174,11 @@ def main() -> None:
     print()
     print(
         f"Jobs {', '.join(jobs)}; {args.seeds} draws. Mean absolute percentage error, median over"
-        " jobs (worst job). Less: our error, less than AdaptDL's. Coverage of our 90 % intervals,"
-        " mean over jobs (range). Seconds to fit ours and to predict all others, median."
+        " jobs (worst job). Coverage of the 90 % intervals, mean over jobs (range). Seconds to fit"
+        " and to predict all others, median."
     )
     print()
-    print(table(["predicted", "measured", *MODELS, "less", "coverage", "s"], lines))
+    print(table(["predicted", "measured", "error", "coverage", "s"], lines))
     print()
     print(
         "60 measured, 700 predicted:"

@@ -13,18 +13,13 @@ limit. It holds when no more candidates beat the frontier by more than the zone 
 most with probability 95 %. With live sessions a choice is of up
 to three candidates of one world, as in a run; else of one.
 
-Peers (`search_peers.py`) get the same candidates, and the logarithms of both objectives of each
-that they measure. An Optuna sampler proposes a place: the nearest candidate without a measurement
-is measured, and told with its own coordinates. dtsweep's search also gets the costs of launches,
-the time of a pass without the exchange, and knows that one step time gives both objectives. One row
-begins qLogNEHVI with dtsweep's first points in the place of 10 random ones. A run that has not
-reached 98 % ends after the trials that the table gives as its limit.
+The search gets the costs of launches and the time of a pass without the exchange, and knows that
+one step time gives both objectives. Next to it, candidates are measured in random order.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import itertools
 import sys
 import time
@@ -36,7 +31,6 @@ import numpy as np
 
 from benchmarks.log_entry import heading, quartiles, table
 from benchmarks.search_jobs import JOBS, START_S, STEPS, Problem, read_problem
-from benchmarks.search_peers import PEERS
 from dtsweep.model.setups import Measured
 from dtsweep.model.step_time import fit_step_time
 from dtsweep.plan.search_policy import MOST_IN_BATCH
@@ -192,12 +186,13 @@ def end_of(trace: Trace, worth: FrontierWorth, estimates: Estimates) -> End:
     )
 
 
-def peer_runs(name: str, problems: Sequence[Problem], *, most_seeds: int) -> list[Trace]:
-    """Replay a peer on all problems until 98 %, or for as many trials as it gets."""
-    peer, traces = PEERS[name], []
-    for problem, seed in itertools.product(problems, range(min(peer.seeds, most_seeds))):
+def random_runs(problems: Sequence[Problem], *, seeds: int) -> list[Trace]:
+    """Measure the candidates of all problems in random order until 98 %."""
+    traces = []
+    for problem, seed in itertools.product(problems, range(seeds)):
         trace = Trace(problem=problem)
-        for row in itertools.islice(peer.order(problem, seed), peer.most):
+        order = np.random.default_rng(seed).permutation(len(problem.step_s))
+        for row in order.tolist():
             trace.add(row)
             if trace.volumes[-1] >= LEVELS[-1]:
                 break
@@ -263,15 +258,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="of dtsweep's search, for each job")
     parser.add_argument("--most", type=int, default=60, help="trials of a search")
     parser.add_argument("--jobs", nargs="+", default=list(JOBS))
-    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
-    parser.add_argument("--peer-seeds", type=int, default=10, help="of each peer, at most")
+    parser.add_argument("--random-seeds", type=int, default=10, help="of random order")
     args = parser.parse_args()
-    for name in args.peers:
-        package = PEERS[name].package
-        if package and importlib.util.find_spec(package) is None:
-            raise SystemExit(
-                f"{name} needs {package}: pip install optuna botorch, or --peers random"
-            )
     problems = [read_problem(job) for job in args.jobs]
     of_all, of_jobs, of_ends = [], [], []
 
@@ -294,10 +282,8 @@ def main() -> None:
             ends = [of_run[limit] for _, of_run in runs if limit in of_run]
             if ends:
                 of_ends.append(end_cells(name, limit, ends, len(runs)))
-    for name in args.peers:
-        began = time.process_time()
-        traces = peer_runs(name, problems, most_seeds=args.peer_seeds)
-        note(name, traces, began, most=PEERS[name].most)
+    began = time.process_time()
+    note("random", random_runs(problems, seeds=args.random_seeds), began, most=None)
     print(heading("how much of a grid's cost does a search need for its frontier?"))
     sizes = ", ".join(f"{problem.name} {len(problem.step_s)}" for problem in problems)
     print(
