@@ -31,7 +31,7 @@ from ray.core.generated.autoscaler_pb2 import DrainNodeReason
 
 from benchmarks.campaign_sweep import MARKS
 from benchmarks.log_entry import ROOT, heading, table
-from dtsweep.results.run_record import NodeUse, RunRecord
+from dtsweep.results.run_record import RunRecord
 from dtsweep.results.store import Results
 from tests.conftest import without_ray
 from tests.growing import growing_head
@@ -210,13 +210,9 @@ class Campaign:
     """Time from the end of its last run until no worker node was up."""
 
     @property
-    def use(self) -> NodeUse:
-        """Node-seconds of all runs by use."""
-        totals: Counter[str] = Counter()
-        for record in self.records:
-            for use in (record.node_use or {}).values():
-                totals.update(asdict(use))
-        return NodeUse(**totals)
+    def node_s(self) -> float:
+        """Node-seconds of all runs, by their records."""
+        return sum(sum((record.node_s or {}).values()) for record in self.records)
 
     @property
     def lifetimes_s(self) -> float:
@@ -450,8 +446,8 @@ def check_costs(campaign: Campaign) -> None:
 
 
 def check_node_seconds(campaign: Campaign) -> None:
-    """Fail unless node-seconds by use add up to the nodes' lifetimes inside the runs."""
-    counted, lived = campaign.use.total_s, campaign.lifetimes_s
+    """Fail unless node-seconds are the nodes' lifetimes inside the runs."""
+    counted, lived = campaign.node_s, campaign.lifetimes_s
     check(
         abs(counted - lived) <= NODE_S_TOLERANCE * lived,
         f"{campaign.name}: {counted:.1f} node-seconds are counted, the nodes lived {lived:.1f}",
@@ -468,11 +464,7 @@ def side_by_side(campaigns: Sequence[Campaign]) -> list[str]:
     """Table of campaigns, with a column for each."""
     figures: dict[str, Callable[[Campaign], str]] = {
         "wall time of the runs, s": lambda one: f"{one.wall_s:.0f}",
-        "node-seconds measuring": lambda one: f"{one.use.measuring_s:.0f}",
-        "node-seconds starting": lambda one: f"{one.use.starting_s:.0f}",
-        "node-seconds idle": lambda one: f"{one.use.idle_s:.0f}",
-        "node-seconds lost": lambda one: f"{one.use.lost_s:.0f}",
-        "node-seconds in all": lambda one: f"{one.use.total_s:.1f}",
+        "node-seconds": lambda one: f"{one.node_s:.1f}",
         "lifetimes of the nodes in the runs, s": lambda one: f"{one.lifetimes_s:.1f}",
         "cost of the rows, USD": lambda one: f"{cost_of_rows(one):.4f}",
         "cost of the runs, USD": lambda one: f"{one.cost_usd:.4f}",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dtsweep.results.lease import LiveRun
 from dtsweep.results.overview import Overview, overview_of
-from dtsweep.results.run_record import NodeUse, RunningTrial, RunRecord, StoredRun
+from dtsweep.results.run_record import RunningTrial, RunRecord, StoredRun
 from dtsweep.results.statuses import CUT, FINE
 from dtsweep.results.store import Results
 
@@ -69,8 +70,8 @@ class Campaign:
 
     runs_without_cost: int
     left_usd: float | None
-    node_use: Mapping[str, NodeUse]
-    """Of all runs, by node type; empty where none was counted."""
+    node_s: Mapping[str, float]
+    """Node-seconds of all runs, by node type; empty where none was counted."""
 
     overview: Overview
     """Rows of all runs."""
@@ -91,11 +92,6 @@ class Campaign:
     def is_empty(self) -> bool:
         """True if nothing was stored, and no run lives."""
         return self.live is None and self.runs == 0 and not self.overview.statuses
-
-    @property
-    def all_node_use(self) -> NodeUse:
-        """Node-seconds of all node types."""
-        return sum(self.node_use.values(), start=NodeUse())
 
 
 def read_campaign(results: Results | str | Path, *, last: int = 5) -> Campaign:
@@ -156,7 +152,7 @@ def campaign_of(live: LiveRun | None, runs: Sequence[StoredRun], overview: Overv
         cost_usd=sum(costs) if costs else None,
         runs_without_cost=len(runs) - len(costs),
         left_usd=left_usd,
-        node_use=_node_use(runs),
+        node_s=_node_s(runs),
         overview=overview,
     )
 
@@ -209,10 +205,9 @@ def _trials_of(record: RunRecord, *, running: int) -> RunTrials:
     )
 
 
-def _node_use(runs: Sequence[StoredRun]) -> dict[str, NodeUse]:
+def _node_s(runs: Sequence[StoredRun]) -> dict[str, float]:
     """Node-seconds of all runs by node type."""
-    by_type: dict[str, NodeUse] = {}
+    by_type = Counter[str]()
     for run in runs:
-        for node_type, use in (run.record.node_use or {}).items():
-            by_type[node_type] = by_type.get(node_type, NodeUse()) + use
-    return by_type
+        by_type.update(run.record.node_s or {})
+    return dict(by_type)

@@ -7,14 +7,7 @@ from dataclasses import dataclass
 
 from dtsweep.driver.node_account import NodeAccount
 from dtsweep.plan.prices import Prices
-from dtsweep.text import count_of, duration, lost_line, usd
-
-_USES = {
-    "measuring_s": "measuring",
-    "starting_s": "starting",
-    "idle_s": "idle",
-    "lost_s": "lost",
-}
+from dtsweep.text import count_of, duration, usd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,25 +28,17 @@ class NodesLeft:
 
 
 def cost_lines(account: NodeAccount, prices: Prices, stay: NodesLeft | None) -> list[str]:
-    """Say what a run has cost and for what, what was lost, and what stays up.
+    """Say what a run has cost, and what stays up.
 
     Args:
         account: of its nodes.
         prices: of them.
         stay: nodes that stay up; None where none does.
     """
-    uses = account.cost_by_use()
-    if uses is None:
+    total = account.cost_usd
+    if total is None:
         return ["the cost of this run is unknown: " + _unpriced(account, prices)]
-    total = sum(uses.values())
-    shares = ""
-    if total > 0:
-        parts = [f"{name} {uses[use] / total:.0%}" for use, name in _USES.items()]
-        shares = f" ({', '.join(parts)})"
-    lines = [f"this run cost {usd(total)}{shares}"]
-    node_s, lost_usd = account.lost()
-    if node_s > 0:
-        lines.append(lost_line(node_s, lost_usd, total))
+    lines = [f"this run cost {usd(total)}"]
     if stay is not None:
         lines += _staying(stay, prices)
     return lines

@@ -1,22 +1,18 @@
-"""Account of a run's nodes: what each of them did, second by second, and what that costs."""
+"""Account of a run's nodes: their node-seconds by type, and what these cost."""
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from dtsweep.driver.node_lives import NodeLife
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.charge import NO_CHARGE, Charge
 from dtsweep.plan.prices import Prices, written_types
-from dtsweep.results.run_record import NodeUse
-from dtsweep.results.statuses import LOST
 
 ASK_EVERY_S = 5.0
 """Least seconds between two questions to Ray's head which nodes there are."""
@@ -24,77 +20,9 @@ ASK_EVERY_S = 5.0
 LAST_TRIALS = 50
 """Trials by which the time of the next one is expected."""
 
-IDLE = "idle_s"
-
-
-class Span(NamedTuple):
-    """Time in which a node did something."""
-
-    began: float
-    ended: float
-    use: str
-    """Field of `NodeUse`."""
-
-
-def used_s(spans: Iterable[Span], began: float, ended: float) -> dict[str, float]:
-    """Seconds of a node between two times by use; where spans overlap, they share the time.
-
-    >>> both = [Span(0, 6, "measuring_s"), Span(4, 8, "starting_s")]
-    >>> sorted(used_s(both, 2, 10).items())
-    [('measuring_s', 3.0), ('starting_s', 3.0)]
-    """
-    seconds: defaultdict[str, float] = defaultdict(float)
-    clipped = [
-        Span(max(span.began, began), min(span.ended, ended), span.use)
-        for span in spans
-        if span.began < ended and span.ended > began
-    ]
-    edges = sorted({edge for span in clipped for edge in (span.began, span.ended)})
-    for first, last in itertools.pairwise(edges):
-        uses = [span.use for span in clipped if span.began <= first and span.ended >= last]
-        for use in uses:
-            seconds[use] += (last - first) / len(uses)
-    return dict(seconds)
-
-
-def summed(*parts: Mapping[str, float]) -> dict[str, float]:
-    """Add up seconds by use."""
-    names = {name for part in parts for name in part}
-    return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
-
-
-@dataclass(kw_only=True)
-class _Node:
-    """Uses of a node so far."""
-
-    folded: dict[str, float] = field(default_factory=dict)
-    """Seconds by use up to `folded_to`."""
-
-    folded_to: float
-    spans: list[Span] = field(default_factory=list)
-    """Those that end later."""
-
-    def fold(self, life: NodeLife, until: float) -> None:
-        """Sum up what ended before a time that no further span will begin before."""
-        if until <= self.folded_to:
-            return
-        used = used_s(self.spans, *life.within(self.folded_to, until))
-        self.folded = summed(self.folded, used)
-        self.folded_to = until
-        self.spans = [span for span in self.spans if span.ended > until]
-
-
-@dataclass(kw_only=True)
-class _Working:
-    """An attempt under way in a slot."""
-
-    began: float
-    workers: Mapping[str, int]
-    """Number of its workers on each node; empty where their nodes are not known yet."""
-
 
 class NodeAccount:
-    """Counts node-seconds by node type and use; several slots may work at once.
+    """Counts node-seconds by node type; several slots may work at once.
 
     It may be asked from any thread. Only `refresh` and the notes on attempts ask Ray's head.
     """
@@ -126,13 +54,15 @@ class NodeAccount:
         self._asked_at = float("-inf")
         self._lives: dict[str, NodeLife] = {}
         self._unpriced: set[str] = set()
-        self._working: dict[int, _Working] = {}
+        self._working: dict[int, float] = {}
+        """Time at which each slot's attempt under way began."""
         self._last: dict[int, tuple[Any, Mapping[str, int]]] = {}
-        """Session and world of each slot's last attempt, and its workers by node."""
-        self._lost_s, self._lost_usd = 0.0, 0.0
+        """Session and world of each slot's last attempt, and its workers by node.
+
+        No workers where their nodes are not known yet.
+        """
         self._took_s = deque[float](maxlen=LAST_TRIALS)
         self.began = clock()
-        self._nodes: defaultdict[str, _Node] = defaultdict(lambda: _Node(folded_to=self.began))
         self._ended_at: float | None = None
         self.refresh(at_once=True)
 
@@ -159,10 +89,10 @@ class NodeAccount:
             if last_session != session:
                 workers = {}
             self._last[slot] = session, workers
-            self._working[slot] = _Working(began=self._now(), workers=workers)
+            self._working[slot] = self._now()
 
     def ended(self, slot: int, result: AttemptResult, *, wall_s: float, is_trial: bool) -> Charge:
-        """Note how the attempt of a slot ended; return the columns of its nodes.
+        """Note that the attempt of a slot ended; return the columns of its nodes.
 
         Args:
             slot: its number.
@@ -173,52 +103,23 @@ class NodeAccount:
         workers = _workers_by_node(result)
         self.refresh(at_once=not workers.keys() <= self._lives.keys())
         with self._lock:
-            now = self._now()
             self._working.pop(slot, None)
             session, _ = self._last.get(slot, (None, {}))
             self._last[slot] = session, workers
             if result.session_has_ended:
                 del self._last[slot]
-            wait_s = result.nodes_wait_s or 0.0
-            start_s = max(0.0, (result.startup_s or 0.0) - wait_s)
             if is_trial:
                 self._took_s.append(max(0.0, wall_s - (result.startup_s or 0.0)))
-            # The harness's own time comes before: its processes start while nodes come.
-            began = now - (result.trial_s or 0.0)
-            spans = [
-                Span(began - start_s, began, "starting_s"),
-                Span(began, now, "measuring_s"),
-            ]
-            if result.status in LOST:
-                spans = [Span(began - start_s, now, "lost_s")]
-            return self._noted(workers, spans, now=now)
+            return self._charge(workers)
 
     def cut(self, slot: int) -> tuple[Charge, float]:
         """Note that the attempt of a slot is cut now; return its columns and its seconds so far."""
         with self._lock:
-            now = self._now()
-            working = self._working.pop(slot, None)
-            if working is None:
+            began = self._working.pop(slot, None)
+            if began is None:
                 return NO_CHARGE, 0.0
-            spans = [Span(working.began, now, "lost_s")]
-            charge = self._noted(working.workers, spans, now=now)
-            return charge, now - working.began
-
-    def _noted(self, workers: Mapping[str, int], spans: Sequence[Span], *, now: float) -> Charge:
-        """Note spans of nodes; return what these nodes cost."""
-        for node_id in workers:
-            self._nodes[node_id].spans += [span for span in spans if span.ended > span.began]
-        parts = self._parts(workers)
-        charge = self._charge(parts)
-        if spans[-1].use == "lost_s":
-            seconds = spans[-1].ended - spans[0].began
-            self._lost_s += seconds * sum(parts.values())
-            self._lost_usd += seconds * (charge.usd_per_hour or 0.0) / 3600
-        horizon = min((one.began for one in self._working.values()), default=now)
-        for node_id, node in self._nodes.items():
-            if node_id in self._lives:
-                node.fold(self._lives[node_id], horizon)
-        return charge
+            _, workers = self._last[slot]
+            return self._charge(workers), self._now() - began
 
     def _parts(self, workers: Mapping[str, int]) -> dict[str, float]:
         """Number of nodes that workers use, by type; of a shared node their part.
@@ -236,7 +137,9 @@ class NodeAccount:
             parts[life.node_type] = parts.get(life.node_type, 0.0) + part
         return parts
 
-    def _charge(self, parts: Mapping[str, float]) -> Charge:
+    def _charge(self, workers: Mapping[str, int]) -> Charge:
+        """Columns of the nodes of these workers."""
+        parts = self._parts(workers)
         if not parts:
             return NO_CHARGE
         usd_per_hour = None
@@ -290,7 +193,10 @@ class NodeAccount:
     def cost_usd(self) -> float | None:
         """Cost of all nodes of the run so far; None where a price is unknown."""
         with self._lock:
-            return self._cost(self._lifetimes(self._now()))
+            usd_seconds = self._price(self.node_s())
+            if usd_seconds is None:
+                return None
+            return usd_seconds / 3600
 
     @property
     def usd_per_hour_now(self) -> float | None:
@@ -322,66 +228,23 @@ class NodeAccount:
             return None
         return self._prices.of_nodes(counts)
 
-    def _cost(self, seconds: Mapping[str, float]) -> float | None:
-        usd_seconds = self._price(seconds)
-        if usd_seconds is None:
-            return None
-        return usd_seconds / 3600
-
-    def _lifetimes(self, now: float) -> dict[str, float]:
-        """Node-seconds of lifetimes in the run by node type."""
-        seconds: defaultdict[str, float] = defaultdict(float)
-        for life in self._lives.values():
-            first, last = life.within(self.began, now)
-            seconds[life.node_type] += last - first
-        return dict(seconds)
-
-    def node_use(self) -> dict[str, NodeUse]:
-        """Node-seconds so far by node type; they add up to the lifetimes of the nodes in the run.
-
-        Attempts under way count as measuring, as far as their nodes are known.
-        """
+    def node_s(self) -> dict[str, float]:
+        """Node-seconds so far by node type: the lifetimes of the nodes in the run."""
         with self._lock:
-            return self._node_use(self._now())
-
-    def _node_use(self, now: float) -> dict[str, NodeUse]:
-        working = defaultdict[str, list[Span]](list)
-        for attempt in self._working.values():
-            for node_id in attempt.workers:
-                working[node_id].append(Span(attempt.began, now, "measuring_s"))
-        by_type: dict[str, dict[str, float]] = {}
-        for node_id, life in self._lives.items():
-            first, last = life.within(self.began, now)
-            node = self._nodes.get(node_id) or _Node(folded_to=self.began)
-            spans = [*node.spans, *working[node_id]]
-            uses = summed(node.folded, used_s(spans, *life.within(node.folded_to, now)))
-            uses[IDLE] = max(0.0, last - first - sum(uses.values()))
-            by_type[life.node_type] = summed(by_type.get(life.node_type, {}), uses)
-        return {node_type: NodeUse(**uses) for node_type, uses in sorted(by_type.items())}
-
-    def cost_by_use(self) -> dict[str, float] | None:
-        """Cost so far by use, with the names of `NodeUse`; None where a price is unknown."""
-        with self._lock:
-            costs: dict[str, float] = {}
-            for node_type, use in self.node_use().items():
-                price = self._price({node_type: 1.0})
-                if price is None:
-                    return None
-                of_type = {name: seconds * price / 3600 for name, seconds in asdict(use).items()}
-                costs = summed(costs, of_type)
-            return costs
-
-    def lost(self) -> tuple[float, float]:
-        """Node-seconds and USD of attempts that were lost."""
-        return self._lost_s, self._lost_usd
+            now = self._now()
+            seconds: defaultdict[str, float] = defaultdict(float)
+            for life in self._lives.values():
+                first, last = life.within(self.began, now)
+                seconds[life.node_type] += last - first
+            return dict(sorted(seconds.items()))
 
     def record(self) -> dict[str, Any]:
         """Fields of the run's record that the account knows."""
         with self._lock:
-            use = self.node_use()
-            prices = {node_type: self._price({node_type: 1.0}) for node_type in use}
+            seconds = self.node_s()
+            prices = {node_type: self._price({node_type: 1.0}) for node_type in seconds}
             return {
-                "node_use": use,
+                "node_s": seconds,
                 "usd_per_hour": {name: usd for name, usd in prices.items() if usd is not None},
                 "cost_usd": self.cost_usd,
             }

@@ -21,7 +21,7 @@ from dtsweep.analysis.campaign import (
 )
 from dtsweep.errors import SHOWN, shortened
 from dtsweep.results.overview import AttemptRow
-from dtsweep.results.run_record import NodeUse, RunningTrial, RunRecord
+from dtsweep.results.run_record import RunningTrial, RunRecord
 from dtsweep.results.statuses import CUT, FINE
 from dtsweep.text import (
     count_of,
@@ -70,7 +70,6 @@ def print_status(campaign: Campaign, *, console: Console, where: str, now: float
     console.print(facts)
     sections: dict[str, Mapping[str, Sequence[str]]] = {
         "Running": _running_columns(campaign.running, now),
-        "Node-seconds by use": _node_columns(campaign.node_use),
         "Last attempts": _attempt_columns(campaign.overview.last, now),
         "Failed trials": _failure_columns(campaign),
     }
@@ -116,7 +115,7 @@ def status_json(campaign: Campaign, *, where: str) -> dict[str, Any]:
         "cost_usd": campaign.cost_usd,
         "runs_without_cost": campaign.runs_without_cost,
         "expected_left_usd": campaign.left_usd,
-        "node_use": {name: asdict(use) for name, use in campaign.node_use.items()},
+        "node_s": dict(campaign.node_s),
         "last": [asdict(row) | {"started_at": _iso(row.started_at)} for row in overview.last],
         "failures": [asdict(failure) for failure in overview.failures],
     }
@@ -205,11 +204,9 @@ def _facts(campaign: Campaign) -> dict[str, str]:
             facts["cost"] += f"; of {unknown} it is unknown"
     if record is not None and (budget := _budget_words(campaign, record)):
         facts["budget"] = budget
-    if campaign.node_use:
-        use = campaign.all_node_use
-        facts["nodes"] = f"{use.total_s:,.0f} node-s"
-        if use.total_s:
-            facts["nodes"] += f", {use.measuring_s / use.total_s * 100:.0f} % of them measuring"
+    if campaign.node_s:
+        by_type = ", ".join(f"{name} {seconds:,.0f}" for name, seconds in campaign.node_s.items())
+        facts["nodes"] = f"{sum(campaign.node_s.values()):,.0f} node-s ({by_type})"
     return facts
 
 
@@ -294,23 +291,6 @@ def _running_columns(running: Sequence[RunningTrial], now: float) -> dict[str, l
     return {
         "for": [duration(max(0.0, now - trial.since)) for trial in shown],
         "point": names,
-    }
-
-
-def _node_columns(node_use: Mapping[str, NodeUse]) -> dict[str, list[str]]:
-    """Columns of node-seconds; the last row has all types where there are several."""
-    uses = dict(sorted(node_use.items()))
-    if len(uses) > 1:
-        uses["all"] = sum(node_use.values(), start=NodeUse())
-    if not uses:
-        return {}
-    return {
-        "node type": [*uses],
-        "measuring": [f"{use.measuring_s:,.0f}" for use in uses.values()],
-        "starting": [f"{use.starting_s:,.0f}" for use in uses.values()],
-        "idle": [f"{use.idle_s:,.0f}" for use in uses.values()],
-        "lost": [f"{use.lost_s:,.0f}" for use in uses.values()],
-        "together": [f"{use.total_s:,.0f}" for use in uses.values()],
     }
 
 

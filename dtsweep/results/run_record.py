@@ -27,41 +27,6 @@ MOST_POINTS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeUse:
-    """Node-seconds of a run by what the nodes did; together the lifetimes of its nodes."""
-
-    measuring_s: float = 0.0
-    """Nodes whose workers ran an attempt that ended with a result."""
-
-    starting_s: float = 0.0
-    """Nodes on which a session started."""
-
-    idle_s: float = 0.0
-    """Nodes without a session, or with one that waited for its next attempt."""
-
-    lost_s: float = 0.0
-    """Nodes whose attempt ended without a result of its own: lost, preempted, cut or cancelled."""
-
-    @property
-    def total_s(self) -> float:
-        """Node-seconds in all.
-
-        >>> NodeUse(measuring_s=60.0, starting_s=15.0, idle_s=20.0, lost_s=5.0).total_s
-        100.0
-        """
-        return self.measuring_s + self.starting_s + self.idle_s + self.lost_s
-
-    def __add__(self, other: NodeUse) -> NodeUse:
-        """Node-seconds of both.
-
-        >>> NodeUse(idle_s=1.0) + NodeUse(idle_s=2.0, lost_s=3.0)
-        NodeUse(measuring_s=0.0, starting_s=0.0, idle_s=3.0, lost_s=3.0)
-        """
-        names = [entry.name for entry in fields(self)]
-        return NodeUse(**{name: getattr(self, name) + getattr(other, name) for name in names})
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunningTrial:
     """An attempt that is under way."""
 
@@ -114,8 +79,8 @@ class RunRecord:
 
     max_hours: float | None = None
     max_cost_usd: float | None = None
-    node_use: Mapping[str, NodeUse] | None = None
-    """By node type; None where nodes are not counted, as in a run without Ray."""
+    node_s: Mapping[str, float] | None = None
+    """Node-seconds by node type; None where nodes are not counted, as in a run without Ray."""
 
     usd_per_hour: Mapping[str, float] = field(default_factory=dict)
     """Price of a node by node type, as far as prices are given."""
@@ -144,10 +109,6 @@ class RunRecord:
         try:
             values["points"] = tuple(map(str, values.get("points", ())))
             values["running"] = tuple(RunningTrial(**trial) for trial in values["running"])
-            if values["node_use"] is not None:
-                values["node_use"] = {
-                    node_type: NodeUse(**use) for node_type, use in values["node_use"].items()
-                }
             if values.get("certificate") is not None:
                 values["certificate"] = Certificate(**values["certificate"])
             record = cls(**values)
@@ -158,8 +119,11 @@ class RunRecord:
             _check_kinds(trial, _TRIAL_KINDS)
         if record.certificate is not None:
             _check_kinds(record.certificate, _CERTIFICATE_KINDS)
-        numbers = [use.total_s for use in (record.node_use or {}).values()]
-        for number in (*numbers, *record.statuses.values(), *record.usd_per_hour.values()):
+        for number in (
+            *(record.node_s or {}).values(),
+            *record.statuses.values(),
+            *record.usd_per_hour.values(),
+        ):
             _check("a number", number, (int, float))
         return record
 
@@ -192,6 +156,7 @@ _KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("ended_at", "expected_left_s", "max_hours", "max_cost_usd"), _MAYBE_NUMBER),
     **dict.fromkeys(("cost_usd", "expected_left_usd"), _MAYBE_NUMBER),
     **dict.fromkeys(("ended_as", "reason"), _MAYBE_TEXT),
+    "node_s": (dict, NoneType),
     **dict.fromkeys(("statuses", "usd_per_hour"), dict),
 }
 """Types of the fields."""

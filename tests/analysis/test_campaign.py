@@ -10,7 +10,7 @@ import pytest
 from dtsweep.analysis.campaign import Campaign, RunTrials, campaign_of
 from dtsweep.results.lease import LiveRun
 from dtsweep.results.overview import Overview
-from dtsweep.results.run_record import NodeUse, RunningTrial, RunRecord, StoredRun
+from dtsweep.results.run_record import RunningTrial, RunRecord, StoredRun
 
 NOTHING = Overview(statuses={}, failures=(), last=())
 
@@ -95,12 +95,8 @@ def test_costs_add_up_as_far_as_they_are_known() -> None:
 
 def test_node_seconds_add_up_by_type() -> None:
     campaign = seen(
-        ended("a", node_use={"gpu": NodeUse(measuring_s=10.0, idle_s=1.0)}),
-        ended("b", node_use={"gpu": NodeUse(measuring_s=5.0), "cpu": NodeUse(lost_s=2.0)}),
+        ended("a", node_s={"gpu": 11.0}),
+        ended("b", node_s={"gpu": 5.0, "cpu": 2.0}),
         ended("c"),
     )
-    assert campaign.node_use == {
-        "gpu": NodeUse(measuring_s=15.0, idle_s=1.0),
-        "cpu": NodeUse(lost_s=2.0),
-    }
-    assert campaign.all_node_use.total_s == 18.0
+    assert campaign.node_s == {"gpu": 16.0, "cpu": 2.0}

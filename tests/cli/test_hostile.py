@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         reason=PAYLOADS["newline"],
         statuses={PAYLOADS["newline"]: 1},
         running=(RunningTrial(trial_id="a", name=PAYLOADS["newline"], since=1.0),),
-        node_use={PAYLOADS["newline"]: {}},  # type: ignore[dict-item]  # as it is stored
+        node_s={PAYLOADS["newline"]: 0.0},
     )
     (folder / FOLDER).mkdir()
     (folder / FOLDER / f"{record.run_id}.json").write_bytes(record.to_json())

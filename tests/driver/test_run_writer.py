@@ -22,7 +22,7 @@ from dtsweep.plan.plan import make_plan
 from dtsweep.plan.policy import Round
 from dtsweep.results.certificate import Certificate
 from dtsweep.results.outbox import Outbox
-from dtsweep.results.run_record import FOLDER, NodeUse, RunRecord
+from dtsweep.results.run_record import FOLDER, RunRecord
 from dtsweep.results.storage import Storage, StoredFile
 from dtsweep.results.store import Results
 from dtsweep.sweep.point import Point
@@ -114,11 +114,11 @@ def test_nothing_of_the_environment_is_in_a_record(written: Written, tmp_path: P
 
 
 def test_the_account_of_nodes_is_a_part_of_the_record(written: Written) -> None:
-    use = {"gpu": NodeUse(measuring_s=5.0, idle_s=1.0)}
-    written.writer.node_account = lambda: {"node_use": use, "cost_usd": 0.5, "max_cost_usd": 4.0}
+    seconds = {"gpu": 6.0}
+    written.writer.node_account = lambda: {"node_s": seconds, "cost_usd": 0.5, "max_cost_usd": 4.0}
     written.writer.start()
-    record = written.wait(lambda record: record.node_use is not None)
-    assert (record.node_use, record.cost_usd, record.max_cost_usd) == (use, 0.5, 4.0)
+    record = written.wait(lambda record: record.node_s is not None)
+    assert (record.node_s, record.cost_usd, record.max_cost_usd) == (seconds, 0.5, 4.0)
     written.writer.end("done")
     assert written.wait(lambda record: record.ended_at is not None).cost_usd == 0.5
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dtsweep.results.run_record import NodeUse, RunningTrial, RunRecord
+from dtsweep.results.run_record import RunningTrial, RunRecord
 
 
 def test_a_record_comes_back_as_it_was_written() -> None:
@@ -15,7 +15,7 @@ def test_a_record_comes_back_as_it_was_written() -> None:
         updated_at=20.0,
         statuses={"ok": 3},
         running=(RunningTrial(trial_id="b", name="workers=2", since=15.0),),
-        node_use={"gpu": NodeUse(measuring_s=1.0, idle_s=2.0)},
+        node_s={"gpu": 3.0},
     )
     assert RunRecord.from_json(record.to_json()) == record
 
