@@ -8,17 +8,15 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import torch
-from torch import distributed, nn
-from torch.distributed import distributed_c10d
+from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dtsweep.hardware.memory import (
-    oom_status,
     peak_bytes,
     release_memory,
     reserved_peak_bytes,
@@ -45,23 +43,18 @@ class UncheckedError(RuntimeError):
 class GradientCheck:
     """Compares the first gradient that a trial exchanges with one worker's; on rank 0.
 
-    Where gradients are in shards it is needed on all ranks, which gather them; else no collective
-    is in it. Where it gives up, the trial goes on without. As a context it stands around the first
-    steps.
+    Of a divided model all ranks gather their parts; else no collective is in it. Where it gives up,
+    the trial goes on without. As a context it stands around the first steps.
+
+    It gives up where it can't say: a batch's loss needs other workers (SyncBatchNorm), two passes
+    from the same random states differ, a copy of the model is not the model, parameters are divided
+    by the workload's own code, or it takes too long.
     """
 
     def __init__(
-        self,
-        job: Job,
-        mode: SyncMode,
-        model: nn.Module,
-        *,
-        seeds: Sequence[int],
-        limit_s: float,
+        self, job: Job, mode: SyncMode, model: nn.Module, *, seeds: Sequence[int], limit_s: float
     ) -> None:
-        """Compute one worker's gradient on rank 0.
-
-        The model, random states and memory stay as they are.
+        """Compute one worker's gradient on rank 0; model and random states stay as they are.
 
         Args:
             job: the trial.
@@ -76,35 +69,27 @@ class GradientCheck:
         self.expected: dict[str, torch.Tensor] = {}
         self._mode = mode
         self._model = model
-        self._gathers = job.divides_model
-        self._judges = job.rank == 0
         self._peak_before = peak_bytes(job.device)
         self._reserved_before = reserved_peak_bytes(job.device)
         self._squared_errors: dict[str, float] = {}
         self._squared_norm = 0.0
         self._job = job
-        self._sends_buffers = False
-        if not self._judges:
+        self._calls_again = False
+        if job.rank:
             return
         try:
             with random_states_kept(job.device):
-                gradients, self._sends_buffers = gradient_of_one_worker(
+                gradients, self._calls_again = gradient_of_one_worker(
                     job, model, seeds=seeds, limit_s=limit_s
                 )
-            info = job.point.mode
-            # DDP sends buffers; other modes leave each rank its own, as the reference does.
-            self._sends_buffers &= bool(info.can_leave_out) and not info.shards
             named = zip(model.named_parameters(), gradients, strict=True)
             # By name: a mode may put shards in the place of the parameters.
             self.expected = {name: gradient for (name, _), gradient in named}
         except bdb.BdbQuit:
             raise
         except Exception as error:  # noqa: BLE001  # users' code, called in another way than they know
-            self._give_up(
-                str(error)
-                if isinstance(error, UncheckedError)
-                else f"{type(error).__name__}: {error}"
-            )
+            kind = "" if isinstance(error, UncheckedError) else f"{type(error).__name__}: "
+            self._give_up(f"{kind}{error}")
         finally:
             release_memory(job.device)
 
@@ -118,7 +103,7 @@ class GradientCheck:
         self._mode.__dict__.pop("before_update", None)
         self.expected.clear()
         restart_peak(self._job.device)
-        if kind or self.flags or not self._judges:
+        if kind or self.flags or self._job.rank:
             return
         difference = math.sqrt(sum(self._squared_errors.values()))
         norm = math.sqrt(self._squared_norm)
@@ -128,10 +113,8 @@ class GradientCheck:
             self._give_up("gradients are not finite")
         elif not difference and not norm:
             self._give_up("gradients are zero")
-        elif self._sends_buffers and difference > tolerance_of(self._job.point) * norm:
-            self._give_up(
-                "forward changes buffers, which DDP sends before each of its several calls"
-            )
+        elif difference > tolerance_of(self._job.point) * norm and self._sends_buffers():
+            self._give_up("DDP sends buffers of the model before each of its several calls")
         else:
             # One worker's may be zero: then as a share of the exchanged one's.
             self.error = difference / norm if norm else 1.0
@@ -140,6 +123,12 @@ class GradientCheck:
                 worst = max(self._squared_errors, key=self._squared_errors.__getitem__)
                 message += f", most of it in {worst}"
             _say(message)
+
+    def _sends_buffers(self) -> bool:
+        """True if passes can be unlike one worker's: DDP sends buffers, other modes none."""
+        info = self._job.point.mode
+        has_buffers = any(True for _ in self._model.buffers())
+        return self._calls_again and has_buffers and bool(info.can_leave_out) and not info.shards
 
     def added_to(self, measured: Measured) -> Measured:
         """Measurements, with the results of this check."""
@@ -158,37 +147,25 @@ class GradientCheck:
         del self._mode.before_update
         trained = self._mode.trained or self._model
         for name, parameter in trained.named_parameters():
-            gathered = None
-            if self._gathers:
-                # Each on all ranks in one order, also when rank 0 has given up: the others would
-                # wait for it. A pass has just had a whole block of them.
-                gathered = _gathered(parameter)
-            self._compare(name, parameter, gathered)
+            # Of a divided model on all ranks in one order, also when rank 0 has given up: the
+            # others would wait for it.
+            gradient = _gathered(parameter) if self._job.divides_model else None
+            expected = self.expected.pop(name, None)
+            if expected is not None and not is_ignored(parameter):
+                self._compare(name, _dense(parameter) if gradient is None else gradient, expected)
         if self.expected:
             name, *others = self.expected
             more = f" and {len(others)} others" if others else ""
             self._give_up(f"the trained model has no parameter of the name {name}{more}")
 
-    def _compare(
-        self, name: str, parameter: nn.Parameter, gathered: torch.Tensor | None = None
-    ) -> None:
-        expected = self.expected.pop(name, None)
-        if expected is None or is_ignored(parameter):
-            return
-        if gathered is None:
-            gathered = _dense_gradient(parameter)
-        if gathered.shape != expected.shape:
+    def _compare(self, name: str, gradient: torch.Tensor, expected: torch.Tensor) -> None:
+        if gradient.shape != expected.shape:
             # Divided by the workload's or the mode's own code, which alone knows how.
-            shapes = f"{tuple(gathered.shape)}, not {tuple(expected.shape)}"
+            shapes = f"{tuple(gradient.shape)}, not {tuple(expected.shape)}"
             self._give_up(f"the gradient of {name} has the shape {shapes}")
             return
-        try:
-            self._squared_errors[name], squared_norm = squares(gathered, expected)
-            self._squared_norm += squared_norm
-        except (RuntimeError, MemoryError) as error:
-            if not oom_status(error):
-                raise
-            self._give_up(f"no memory to compare: {error}")
+        self._squared_errors[name], squared_norm = squares(gradient, expected)
+        self._squared_norm += squared_norm
 
     def _give_up(self, why: str) -> None:
         self.expected.clear()
@@ -209,92 +186,72 @@ def gradient_of_one_worker(
         limit_s: what it may take; more than a rank's passes are begun only where all seem to fit.
 
     Returns:
-        Of each parameter the gradient of the mean over all passes, by their weights if the workload
-        has any, in main memory; zeros where it has none. And whether forward changes buffers and is
-        called several times in a pass.
+        Of each parameter the gradient of the mean over all passes, in main memory; zeros where it
+        has none. And whether the model is called several times in a pass.
 
     Raises:
-        UncheckedError: it takes too long, a pass needs the other ranks, or a copy of the model is
-            not the model.
+        UncheckedError: one of the reasons of `GradientCheck`.
     """
     # Zeros that take no memory.
     total = [torch.zeros(()).expand(parameter.shape) for parameter in model.parameters()]
+    total_weight, calls_again = 0.0, False
+    for number, seed in enumerate(seeds):
+        began = time.perf_counter()
+        gradients, weight, calls = _passes_of_group(job, model, data_rank=number, seed=seed)
+        needed_s = (time.perf_counter() - began) * len(seeds)
+        if number == 0 and len(seeds) > 1 and needed_s > limit_s:
+            words = f"one worker's passes for all {len(seeds)} would take {needed_s:.3g} s"
+            raise UncheckedError(f"{words} of the {limit_s:.3g} s that they may")
+        if number == 0:
+            _refuse_unrepeatable(job, model, gradients, seed=seed)
+        total = [sums + gradient.cpu() for sums, gradient in zip(total, gradients, strict=True)]
+        total_weight += weight
+        calls_again |= calls > job.point.accumulation
+    # Not the loss: in bf16 every gradient would be rounded for it.
+    return [gradient / total_weight for gradient in total], calls_again
+
+
+def _passes_of_group(
+    job: Job, model: nn.Module, *, data_rank: int, seed: int
+) -> tuple[list[torch.Tensor], float, int]:
+    """Run the first step's passes of a data-parallel group on a copy of the model.
+
+    Returns:
+        Gradients summed over the passes, weighted; the sum of the weights; and calls of the model.
+    """
+    replica = copy.deepcopy(model)
+    for original, copied in zip(model.parameters(), replica.parameters(), strict=True):
+        # `deepcopy` leaves the hooks of parameters out.
+        copied._backward_hooks = original._backward_hooks
+    wrapper = _Wrapper(replica)
+    point = replace(job.point, workload=_twin(job.point.workload))
+    loss, weight = loss_in_precision(point, job.device), weight_of(point.workload)
+    job_of_group = replace(job, point=point, rank=data_rank * point.grid.model)
     total_weight = 0.0
-    changes_buffers = False
-    began = time.perf_counter()
+    set_seed(seed)
     try:
-        for done, seed in enumerate(seeds, start=1):
-            of_rank = _gradient_of_group(job, model, data_rank=done - 1, seed=seed)
-            if done == 1:
-                began_again = time.perf_counter()
-                _refuse_unrepeatable(job, model, of_rank.gradients, seed=seed)
-                # Of the time so far this is not a share.
-                began += time.perf_counter() - began_again
-            total = [
-                before + gradient.cpu()
-                for before, gradient in zip(total, of_rank.gradients, strict=True)
-            ]
-            total_weight += of_rank.weight
-            changes_buffers = changes_buffers or of_rank.changes_buffers
-            needed_s = (time.perf_counter() - began) * len(seeds) / done
-            if done < len(seeds) and needed_s > limit_s:
-                words = f"one worker's passes for all {len(seeds)} would take {needed_s:.3g} s"
-                raise UncheckedError(f"{words} of the {limit_s:.3g} s that they may")
+        with _Alone():  # type: ignore[no-untyped-call]  # torch's own
+            batches: Iterable[Any] = next(batches_of_steps(job_of_group))
+            if weight:
+                # As `passes` loads them, so that the same random numbers are drawn.
+                batches = list(batches)
+            for batch in batches:
+                counts = float(weight(batch)) if weight else 1 / job_of_group.divisor
+                (loss(wrapper, batch) * counts).backward()
+                total_weight += counts
     finally:
         strays = any(parameter.grad is not None for parameter in model.parameters())
         model.zero_grad()
     if strays:
-        raise UncheckedError(
-            "a copy of the model does not hold all of it: a function in it has parts of the "
-            "original"
-        )
-    if not total_weight:
-        raise UncheckedError("all batches of the first step have a weight of 0")
-    # Not the loss: in bf16 every gradient would be rounded for it.
-    return [gradient / total_weight for gradient in total], changes_buffers
-
-
-def _gradient_of_group(job: Job, model: nn.Module, *, data_rank: int, seed: int) -> _OfGroup:
-    """Run the first step's passes of a data-parallel group on a copy of the model."""
-    replica = _copied(model)
-    wrapper = _Wrapper(replica)
-    buffers = [buffer.clone() for buffer in replica.buffers()]
-    point = replace(job.point, workload=_twin(job.point.workload))
-    loss = loss_in_precision(point, job.device)
-    weight = weight_of(point.workload)
-    total_weight = 0.0
-    set_seed(seed)
-    with _Alone():  # type: ignore[no-untyped-call]  # torch's own
-        job_of_group = replace(job, point=point, rank=data_rank * point.grid.model)
-        batches: Iterable[Any] = next(batches_of_steps(job_of_group))
-        if weight:
-            # As `passes` loads them, so that the same random numbers are drawn.
-            batches = list(batches)
-        for batch in batches:
-            counts = 1 / job_of_group.divisor
-            if weight:
-                counts = float(weight(batch))
-            (loss(wrapper, batch) * counts).backward()
-            total_weight += counts
-    changes = any(
-        not torch.equal(before, now) for before, now in zip(buffers, replica.buffers(), strict=True)
-    )
-    return _OfGroup(
-        gradients=[_dense_gradient(parameter) for parameter in replica.parameters()],
-        weight=total_weight,
-        changes_buffers=changes and wrapper.calls > point.accumulation,
-    )
+        raise UncheckedError("a copy of the model does not hold all of it: a function has the rest")
+    return [_dense(parameter) for parameter in replica.parameters()], total_weight, wrapper.calls
 
 
 def _refuse_unrepeatable(
     job: Job, model: nn.Module, gradients: Sequence[torch.Tensor], *, seed: int
 ) -> None:
-    """Run rank 0's passes again, from the same random states.
-
-    Raises:
-        UncheckedError: they have another gradient.
-    """
-    again = _gradient_of_group(job, model, data_rank=0, seed=seed).gradients
+    """Run rank 0's passes again, from the same random states: they must have the same gradient."""
+    again, _, _ = _passes_of_group(job, model, data_rank=0, seed=seed)
     pairs = [squares(one, other) for one, other in zip(again, gradients, strict=True)]
     squared_error, squared_norm = map(sum, zip(*pairs, strict=True))
     if squared_error > (tolerance_of(job.point) / 10) ** 2 * squared_norm:
@@ -324,20 +281,6 @@ def squares(gradient: torch.Tensor, expected: torch.Tensor) -> tuple[float, floa
     return float(squared_error), float(squared_norm)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _OfGroup:
-    """Passes of one data-parallel group."""
-
-    gradients: list[torch.Tensor]
-    """Of each parameter the sum over the passes, weighted."""
-
-    weight: float
-    """Sum of the weights."""
-
-    changes_buffers: bool
-    """True if forward changes buffers and is called several times in a pass."""
-
-
 class _Wrapper(nn.Module):
     """Stand-in for a mode's wrapper in a loss: it is called, or its `module` is used."""
 
@@ -351,24 +294,8 @@ class _Wrapper(nn.Module):
         return self.module(*args, **kwargs)
 
 
-def _new_group(*_: Any, **__: Any) -> Any:
-    raise UncheckedError("the workload makes a process group of its own")
-
-
 class _Alone(TorchDispatchMode):
-    """Refuses every collective and new groups: the other ranks would not answer."""
-
-    def __enter__(self) -> Any:
-        # Groups are made by Python, which no dispatch mode sees.
-        self._new_group = distributed_c10d.new_group
-        for module in (distributed, distributed_c10d):
-            module.new_group = _new_group  # type: ignore[attr-defined]  # restored in `__exit__`
-        return super().__enter__()  # type: ignore[no-untyped-call]  # torch's own
-
-    def __exit__(self, *raised: Any) -> None:
-        for module in (distributed, distributed_c10d):
-            module.new_group = self._new_group  # type: ignore[attr-defined]  # as it was
-        super().__exit__(*raised)  # type: ignore[no-untyped-call]  # torch's own
+    """Refuses every collective: the other ranks would not answer."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if "c10d" in func.namespace:
@@ -379,28 +306,15 @@ class _Alone(TorchDispatchMode):
 
 
 def _twin(workload: Any) -> Any:
-    """Another workload with all that this one keeps by now.
-
-    `copy` goes by `__getstate__`, which may leave it out.
-    """
+    """Another workload with all that this one keeps; `copy` goes by `__getstate__`."""
     twin = object.__new__(type(workload))
-    kept = {field.name: getattr(workload, field.name) for field in fields(workload)} | getattr(
-        workload, "__dict__", {}
-    )
-    for name, value in kept.items():
+    values = {field.name: getattr(workload, field.name) for field in fields(workload)}
+    for name, value in (values | getattr(workload, "__dict__", {})).items():
         object.__setattr__(twin, name, value)
     return twin
 
 
-def _copied(model: nn.Module) -> nn.Module:
-    """Copy the model with the hooks of its parameters, which `deepcopy` leaves out."""
-    replica = copy.deepcopy(model)
-    for original, copied in zip(model.parameters(), replica.parameters(), strict=True):
-        copied._backward_hooks = original._backward_hooks
-    return replica
-
-
-def _dense_gradient(parameter: nn.Parameter) -> torch.Tensor:
+def _dense(parameter: nn.Parameter) -> torch.Tensor:
     """The gradient of a parameter, dense; zeros that take no memory where it has none."""
     if parameter.grad is None:
         return parameter.detach().new_zeros(()).expand_as(parameter)
@@ -410,7 +324,7 @@ def _dense_gradient(parameter: nn.Parameter) -> torch.Tensor:
 def _gathered(parameter: nn.Parameter) -> torch.Tensor:
     """The gradient of a parameter in shards; called on all ranks."""
     if not isinstance(parameter, DTensor):
-        return _dense_gradient(parameter)
+        return _dense(parameter)
     if parameter.grad is None:
         shard: Any = torch.zeros_like(parameter)
     else:

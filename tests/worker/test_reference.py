@@ -104,8 +104,6 @@ class Net:
             seen = answer.detach().sum()
             distributed.all_reduce(seen)
             return answer.sum() / seen
-        if self.kind == "makes a group":
-            distributed.new_group([0])
         if self.kind == "by rank":
             return answer.mean() * (distributed.get_rank() + 1)
         if self.kind == "raises elsewhere" and not hasattr(model, "device_ids"):
@@ -562,7 +560,6 @@ def job_of(workload: Any, **fields: Any) -> Job:
         ("noise", "not checked: two passes of one worker from the same random states have"),
         ("raises elsewhere", "TypeError: this is no DistributedDataParallel"),
         ("exchanges", "not checked: the workload exchanges with the other workers by itself"),
-        ("makes a group", "not checked: the workload makes a process group of its own"),
     ],
 )
 def test_the_log_says_why_it_can_not_be_checked(
