@@ -104,9 +104,6 @@ class StandInNvml:
             return self.names[arguments[0]]
         if function == "nvmlDeviceGetNvLinkState":
             return self.nvlinks[arguments[1]]
-        if function == "nvmlDeviceSetPowerManagementLimit":
-            self.power_limit_mw = arguments[1]
-            return None
         return {
             "nvmlInit": None,
             "nvmlSystemGetDriverVersion": "570.1",

@@ -198,11 +198,6 @@ class Queue:
         queue = self._slots[slot]
         return queue.wants_alone and bool(queue.group) and queue.group[0][0].is_canary
 
-    @property
-    def sets_power_limits(self) -> bool:
-        """True if trials of the sweep set power limits of GPUs."""
-        return "power_limit" in self._sweep.axes
-
     def next_world(self, slot: int) -> World | None:
         """The world of a slot's next session, once no trial of the present one is left to hand out.
 

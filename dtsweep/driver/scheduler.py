@@ -422,11 +422,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def stop(self) -> None:
         """End all sessions although trials run, and store their logs."""
-        logs = stop_slots(
-            self._slots,
-            lambda line: self._recorder.say([line]),
-            sets_power_limits=self._queue.sets_power_limits,
-        )
+        logs = stop_slots(self._slots, lambda line: self._recorder.say([line]))
         # Where the results can't be written to, the run has said so.
         with suppress(StorageError):
             self._recorder.store_logs(logs)

@@ -18,7 +18,6 @@ from dtsweep.session.session_settings import Settings
 from dtsweep.session.slot import Slot
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.point import World
-from dtsweep.text import count_of
 
 SLOT_CALLS = 100_000
 """Calls that a slot may serve at once: each rank waits in one for its task, while it makes others.
@@ -222,15 +221,12 @@ def close_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[
     return logs
 
 
-def stop_slots(
-    slots: Sequence[SlotActor], say: Callable[[str], None], *, sets_power_limits: bool
-) -> dict[str, str]:
+def stop_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[str, str]:
     """End all sessions while their ranks work, then their slots.
 
     Args:
         slots: of the run.
         say: called with what their ends leave behind.
-        sets_power_limits: True if trials of the run set power limits of GPUs.
 
     Returns:
         The logs of those that finished in time.
@@ -239,14 +235,9 @@ def stop_slots(
     try:
         stopping = [slot.actor.stop.remote() for slot in slots]
         if stopping:
-            ended, late = ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S)
+            ended, _ = ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S)
         else:
-            ended, late = ([], [])
-        if late and sets_power_limits:
-            say(
-                f"{count_of(len(late), 'session')} did not end in {STOP_S:g} s: GPUs may keep the "
-                "power_limit of a trial; see nvidia-smi -q -d POWER"
-            )
+            ended = []
         for stopped in ended:
             # One that was stopped before is dead.
             with suppress(ray.exceptions.RayError):

@@ -9,7 +9,6 @@ Ranks, and doctor's task on each node; imports torch, NVML and psutil. In readin
     xid             names of errors that NVIDIA's driver reports
     gpu_place       which GPU a rank has, and worlds in which two ranks have one
     nvml            what NVML says of a device, unknown where it says nothing
-    power_limit     power limit of a device, set for a trial and given back
     host            counters of a host: network and CPU energy
     gpu_health      what a host's GPUs report of memory rows and links, and how they are connected
     readiness       what a host has left for a run: memory, disk, networks, idle GPUs

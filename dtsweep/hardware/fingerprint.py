@@ -18,7 +18,6 @@ from dtsweep.hardware.device import compute_capability
 from dtsweep.hardware.gpu_place import pci_bus_id
 from dtsweep.hardware.host import ROOT, kernel_text
 from dtsweep.hardware.nvml import Gpu, driver, find_gpu, topology
-from dtsweep.hardware.power_limit import earlier_limit_w
 from dtsweep.hardware.variables import ambient
 from dtsweep.provenance.versions import package_versions, versions
 
@@ -194,14 +193,9 @@ def _gpu_machine(uuid: object, nvml: Any) -> dict[str, Any]:
 
 
 def _gpu_settings(gpu: Gpu | None) -> dict[str, Any] | None:
-    """Settings of a GPU, with the power limit that it has outside of trials."""
     if gpu is None:
         return None
-    settings = gpu.settings()
-    limit_w = earlier_limit_w(gpu)
-    if limit_w is not None:
-        settings["power_limit_w"] = limit_w
-    return _without_empty(settings)
+    return _without_empty(gpu.settings())
 
 
 def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
         trials: all of the plan, done ones too, so that a resumed run has the same canaries.
     """
     canaries = {}
-    common = ("compression", *COMPRESSION_FIELDS, "power_limit")
+    common = ("compression", *COMPRESSION_FIELDS)
     usual = {name: DEFAULTS[name] for name in common}
     plain: dict[str, Any] = {"sync": "ddp", **{name: DEFAULTS[name] for name in MODE_FIELDS}}
     inside: dict[World, list[Trial]] = {}

@@ -175,4 +175,4 @@ def _without_room(pool: SearchPool, ended: _Ended) -> set[str]:
 
 def _place(point: Point) -> tuple[Any, ...]:
     """Settings that decide if a cluster can hold a point."""
-    return point.workers, point.placement, point.precision, point.power_limit
+    return point.workers, point.placement, point.precision

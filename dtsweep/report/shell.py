@@ -35,7 +35,7 @@ def shell_command(row: pd.Series[Any]) -> str | None:
     path, *arguments = json.loads(row["command"])
     words = [f"{name}={in_shell(value)}" for name, value in _variables(row).items()]
     words += ["torchrun", *_launch(row), *map(in_shell, [_from_here(path), *arguments])]
-    lines = [*_on_nodes(row), *on_secrets(row), *_on_power(row), " ".join(words)]
+    lines = [*_on_nodes(row), *on_secrets(row), " ".join(words)]
     return "\n".join(lines)
 
 
@@ -76,12 +76,6 @@ def _on_nodes(row: pd.Series[Any]) -> list[str]:
     if workers % nodes:
         text += f", WORKERS_HERE its share of {workers} workers"
     return [comment(text)]
-
-
-def _on_power(row: pd.Series[Any]) -> list[str]:
-    if not is_known(row, "power_limit"):
-        return []
-    return [comment(f"before, as root: nvidia-smi --power-limit={row['power_limit']:g}")]
 
 
 def _from_here(path: str) -> str:

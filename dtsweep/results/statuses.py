@@ -25,8 +25,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "wrong_traffic": "the workers sent more or less than the mode sends",
         "wrong_samples": "a training loop of the user loads other samples than its axes promise",
         "user_error": "the workload raised an exception",
-        "infeasible": "the cluster can't hold the workers, or its GPUs can't have the precision or "
-        "the `power_limit`",
+        "infeasible": "the cluster can't hold the workers, or its GPUs can't have the precision",
         "no_nodes": "the machines did not come in time",
         "timeout": "fewer than 3 steps in a window of ten minutes, or of `max_seconds` if longer",
         "cancelled": "interrupted by the user",
@@ -80,8 +79,6 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "same_batches": "workers that exchange their gradients loaded the same batches: the "
         "DataLoader needs a DistributedSampler",
         "shared_gpu": "other processes used the device",
-        "power_limit_left": "the device may still have the power limit of a trial that was killed: "
-        "see the log",
         "throttled": "the device lowered its clock for heat, or on a signal of its hardware "
         "(slowdown, power brake)",
         "ecc": "the device's memory had errors (ECC) in the window",

@@ -15,7 +15,6 @@ from typing import Any
 import ray
 
 from dtsweep.hardware.gpu_place import shared_gpu
-from dtsweep.hardware.power_limit import give_back_all
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, lacking_packages, versions
@@ -124,10 +123,6 @@ class Session:
         self._train_run: str | None = None
         """Ray Train's id of the run of this session's trainer."""
         self._memory_left: dict[int, int] = {}
-        self.limits_power = False
-        """True once its ranks were handed a trial that sets the power limit of their GPUs."""
-        self.limits_left: list[str] = []
-        """Reasons for power limits that could not be given back."""
         self._worlds = 0
         self._assignments: list[RankAssignment] = []
         self._storage = Path(settings.storage) / self.name
@@ -230,8 +225,6 @@ class Session:
     def hand_out(self, task: Task, shards: Sequence[Any]) -> None:
         """Give the ranks of its world a task; the others learn that they have none."""
         self.begin(task.attempt_id)
-        if task.point.power_limit is not None:
-            self.limits_power = True
         for queue, assignment in zip(self.inbox, self._assignments, strict=True):
             queue.put_nowait((task, shards, assignment))
 
@@ -280,38 +273,10 @@ class Session:
         self._shut_down(SessionState.KILLING)
         for actor in self._actors.values():
             ray.kill(actor)
-        # Before the trainer, which may take longer than an interrupted run waits.
-        await self._give_power_limits_back()
         if not await self._joined(CLOSE_S):
             self._to(SessionState.STUCK)
-        if self.limits_left:
-            # A process may have taken long to end.
-            await self._give_power_limits_back()
         shutil.rmtree(self._storage, ignore_errors=True)
         self._let_go()
-
-    async def _give_power_limits_back(self) -> None:
-        """Give back what killed ranks have set; a node that is gone keeps it for its next rank."""
-        if not self.limits_power:
-            return
-        uuids: dict[str, list[str]] = {}
-        names = {}
-        for facts in self.facts.values():
-            if facts.device_uuid is not None:
-                uuids.setdefault(str(facts.node_id), []).append(facts.device_uuid)
-                names[str(facts.node_id)] = facts.node
-        answers = await asyncio.gather(
-            *(on_node(node, give_back_all, uuids[node]) for node in uuids), return_exceptions=True
-        )
-        self.limits_left = []
-        for node, answer in zip(uuids, answers, strict=True):
-            if isinstance(answer, list):
-                self.limits_left += [f"{names[node]}: {reason}" for reason in answer]
-            else:
-                self.limits_left.append(
-                    f"{names[node]} did not answer: its GPUs may keep the power_limit of a trial; "
-                    "see nvidia-smi -q -d POWER"
-                )
 
     def _let_go(self) -> None:
         """Drop the handles of its ranks, which would keep them alive as long as the slot has it."""

@@ -186,8 +186,8 @@ class Slot:
             if self._settings.is_autoscaled:
                 await session.withdraw()
             return self._logs
-        if not self._settings.is_private or session.limits_power:
-            await self._kill(session)
+        if not self._settings.is_private:
+            await session.kill()
         return self._logs | await session.tails(is_last=True)
 
     async def end_session(self) -> None:
@@ -196,7 +196,6 @@ class Slot:
         if session is not None:
             self._shards.drop()
             await session.close()
-            self._say_limits_left(session)
             self._logs |= await session.tails()
 
     async def register(
@@ -414,13 +413,5 @@ class Slot:
         session = self._open_session
         if session is not None:
             self._shards.drop()
-            await self._kill(session)
+            await session.kill()
             self._logs |= await session.tails()
-
-    async def _kill(self, session: Session) -> None:
-        await session.kill()
-        self._say_limits_left(session)
-
-    def _say_limits_left(self, session: Session) -> None:
-        for reason in session.limits_left:
-            self._say(reason)

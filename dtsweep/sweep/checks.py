@@ -158,7 +158,7 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
         _check_values(name, axis)
 
 
-READ_BY_OWN_LOOPS = frozenset({"workers", "placement", "power_limit"})
+READ_BY_OWN_LOOPS = frozenset({"workers", "placement"})
 """Fields of a point that have an effect on each training loop of the user."""
 
 READABLE_BY_OWN_LOOPS = (

@@ -265,10 +265,6 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         "{harness.compute_capability[0]}.{harness.compute_capability[1]}; use fp32",
     ),
     Constraint(
-        applies=lambda point, harness: point.power_limit is not None and harness.has_gpus is False,
-        reason="power_limit needs GPUs; leave it out",
-    ),
-    Constraint(
         applies=lambda point, harness: point.mode.needs_ray and harness.name != "ray",
         reason="{point.sync} needs Ray",
     ),

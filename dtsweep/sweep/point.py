@@ -269,13 +269,6 @@ class Point:
         choices=("blocks",),
         is_quiet=True,
     )
-    power_limit: float | None = axis(
-        None,
-        "Power limit of each worker's GPU; None leaves it as it is.",
-        unit="W",
-        above=0,
-        is_quiet=True,
-    )
     slow_rank: float | None = axis(
         None,
         "Factor by which each pass of the last worker takes longer, as on a slower device; None "

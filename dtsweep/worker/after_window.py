@@ -111,7 +111,7 @@ def _exchange_times(context: RankContext, job: Job, model: nn.Module) -> dict[st
     parameters = [(p.shape, p.dtype, p.requires_grad) for p in model.parameters()]
     fields = [getattr(point, name) for name in CHOSEN_FIELDS]
     options = repr(sorted(job.ddp_options.items()))
-    settings = (point.sync, point.compression, point.precision, point.power_limit)
+    settings = (point.sync, point.compression, point.precision)
     key: Hashable = (*settings, *fields, *parameters, options)
     return context.exchanges.setdefault(key, {})
 

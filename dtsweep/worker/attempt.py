@@ -21,7 +21,6 @@ from torch import distributed
 from dtsweep.errors import error_line, in_user_code, raised_at
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.memory import free_bytes, oom_status, release_memory, total_bytes
-from dtsweep.hardware.power_limit import PowerLimitError
 from dtsweep.hardware.process_state import ProcessState
 from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.store_group import GaveUpError
@@ -260,8 +259,6 @@ def status_of(error: BaseException, *, has_peers: bool = True) -> str:
     """
     if full := oom_status(error):
         return full
-    if isinstance(error, PowerLimitError):
-        return "infeasible"
     gone_server = any(kind.__name__ == "RayActorError" for kind in type(error).__mro__)
     if (
         gone_server

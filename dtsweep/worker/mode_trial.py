@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import distributed, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dtsweep.hardware.nvml import Gpu
-from dtsweep.hardware.power_limit import PowerLimitError, give_back, power_limited
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.flops import given_flops
-from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import OWN, has_train_step
 from dtsweep.sweep.point import Point
@@ -83,11 +79,7 @@ def measure_in_mode(
     _set_precision(point.precision)
     job = _job_of(context, task, point, servers)
     rates = device_rates(context, task, point)
-    # The rates are those of the device, so they are measured before its power is limited.
-    with (
-        closing(load_mode(point.sync)(job)) as mode,
-        _power_limit_held(context, point.power_limit) as limit_flags,
-    ):
+    with closing(load_mode(point.sync)(job)) as mode:
         built = _build(context, task, job, mode, rates)
         set_seed(_seeds_of(job)[job.data_rank])
         began_warmup = time.perf_counter()
@@ -110,7 +102,7 @@ def measure_in_mode(
             **facts,
             build_s=began_warmup - began,
             after_window_s=after_warmup_s - (measured.warmup_s or 0.0) - measured.window_s,
-            flags=[*built.flags, *limit_flags, *measured.flags],
+            flags=[*built.flags, *measured.flags],
         )
 
 
@@ -168,48 +160,6 @@ def _seed_of(task: Task) -> int:
     """Seed of the model: the same on all ranks, another for each repeat."""
     digest = hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()
     return int.from_bytes(digest[:4], "big")
-
-
-@contextmanager
-def _power_limit_held(context: RankContext, watts: float | None) -> Iterator[list[str]]:
-    """Hold a power limit on the GPUs of all ranks; without one, undo what a killed trial has set.
-
-    Args:
-        context: this rank.
-        watts: the point's limit, equal on all ranks.
-
-    Yields:
-        Flags of the trial.
-
-    Raises:
-        PowerLimitError: this rank's GPU can't have the limit.
-        DistError: another rank's can't.
-    """
-    gpu = context.telemetry.gpu
-    if watts is None:
-        yield _flags_of_a_left_limit(gpu)
-        return
-    with ExitStack() as held:
-        refusal = None
-        try:
-            held.enter_context(power_limited(gpu, watts))
-        except PowerLimitError as error:
-            refusal = error
-        # All ranks agree: one that gave up alone would keep the others waiting in an exchange.
-        (is_refused,) = max_over_ranks(context.device, refusal is not None)
-        if refusal is not None:
-            raise refusal
-        if is_refused:
-            raise distributed.DistError("the GPU of another worker can't have the power limit")
-        yield []
-
-
-def _flags_of_a_left_limit(gpu: Gpu | None) -> list[str]:
-    """Undo the power limit of a killed trial; a flag where that is not possible."""
-    if gpu is None or (reason := give_back(gpu)) is None:
-        return []
-    print(f"dtsweep: {reason}", file=sys.stderr)  # noqa: T201
-    return ["power_limit_left"]
 
 
 def _prepare(mode: SyncMode, model: nn.Module, make: MakeOptimizer) -> list[str]:

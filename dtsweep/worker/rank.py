@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Collection, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from dtsweep.errors import SweepError
 from dtsweep.hardware.fingerprint import fingerprint
 from dtsweep.hardware.memory import release_memory
 from dtsweep.hardware.nvml import device_count, driver
-from dtsweep.hardware.power_limit import ENDS_S, give_back
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.metrics.rank_result import RankFacts
 from dtsweep.sweep.settings import Resources
@@ -178,9 +176,6 @@ def become_rank(
         if device.type == "cuda":
             torch.cuda.synchronize(device)
     telemetry = Telemetry(device)
-    # Before the machine is described: a killed trial may have left another limit.
-    if telemetry.gpu is not None and (reason := give_back(telemetry.gpu, wait_s=ENDS_S)):
-        print(f"dtsweep: {reason}", file=sys.stderr)  # noqa: T201
     context = RankContext(
         rank=rank,
         device=device,

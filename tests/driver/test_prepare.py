@@ -167,7 +167,6 @@ def test_a_run_that_goes_on_in_a_later_round_has_the_canaries_of_the_first() -> 
 def test_what_needs_a_gpu_is_refused_on_cpus_alone() -> None:
     cases: dict[str, dict[str, list[Any]]] = {
         "precision tf32 needs a GPU; use fp32": {"precision": ["fp32", "tf32"]},
-        "power_limit needs GPUs; leave it out": {"power_limit": [None, 300]},
     }
     for why, axes in cases.items():
         assert [reason for _, reason in prepared(cluster_of(TWO_OF_TWO), axes).refused] == [why]

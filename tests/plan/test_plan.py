@@ -148,7 +148,6 @@ def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_world() -> Non
             "sync": ["local_sgd", "parameter_server"],
             "compression": ["topk"],
             "precision": ["bf16"],
-            "power_limit": [300],
             "placement": ["spread"],
             "env.NCCL_ALGO": ["Ring"],
         }
@@ -168,7 +167,6 @@ def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_world() -> Non
         None,
     )
     assert (point.semantics, point.compression, point.compression_ratio) == ("exact", None, None)
-    assert point.power_limit is None
     assert point.world == group[0].point.world
     assert (watch.role, watch.repeat) == ("canary", 1)
 

@@ -121,11 +121,6 @@ def test_variables_stand_in_front_and_secrets_are_named_without_their_values() -
     assert "hidden" not in line
 
 
-def test_a_power_limit_is_named_with_the_way_to_set_it() -> None:
-    command = str(shell_command(row_of({"workers": 1, "power_limit": 250.0})))
-    assert command.splitlines()[0] == "# before, as root: nvidia-smi --power-limit=250"
-
-
 def test_a_script_elsewhere_has_its_whole_path(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

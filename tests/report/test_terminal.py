@@ -532,29 +532,6 @@ def test_columns_without_room_have_tables_of_their_own_alike_in_all_frontiers(
     assert "parameter_server" in exact
 
 
-def test_power_limits_are_named_on_a_frontier_of_throughput_against_energy() -> None:
-    points = {None: (100, 2.0), 300: (90, 1.0), 200: (70, 1.4)}
-    rows = [
-        {
-            "point_id": str(watts),
-            "session": f"s{launch}",
-            "power_limit": watts,
-            "samples_per_s": rate + 0.1 * launch,
-            "step_p50_s": 10 / rate,
-            "energy_j_per_sample": joules + 0.001 * launch,
-        }
-        for watts, (rate, joules) in points.items()
-        for launch in range(3)
-    ]
-    objectives = {"minimize": ["energy_j_per_sample"], "maximize": ["samples_per_s"]}
-    frontier, _, beaten = printed(trials(*rows), **objectives).partition("1 beaten point:")
-    assert re.findall(r"^ddp (power_limit=\S+)? .* 100 ", frontier, re.MULTILINE) == [
-        "power_limit=300.0",
-        "",
-    ]
-    assert re.findall(r"^ddp power_limit=200.0 ", beaten, re.MULTILINE)
-
-
 def test_the_highest_throughput_is_compared_with_the_runner_up() -> None:
     def launches(point: str, step_s: float, *rates: float) -> list[dict[str, Any]]:
         return [{"point_id": point, "step_p50_s": step_s, "samples_per_s": rate} for rate in rates]

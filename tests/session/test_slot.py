@@ -8,14 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import ray
 
 from dtsweep import Sweep
-from dtsweep.hardware import power_limit
-from dtsweep.hardware.nvml import find_gpu
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session import session as session_module
@@ -28,7 +24,6 @@ from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from tests.outcomes import Tokens, facts
-from tests.stand_in_nvml import UUID, StandInNvml, stand_in_for_pynvml
 
 OK, NAN = (RankResult(status=status) for status in ("ok", "nan"))
 
@@ -178,36 +173,6 @@ def test_where_a_session_does_not_end_its_slot_is_spent_and_the_trial_tried_agai
         assert result.reason == "the session before did not end; another process takes over"
 
     asyncio.run(run())
-
-
-def test_ranks_that_are_stopped_get_the_power_limits_of_their_gpus_back(
-    slot: Slot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    nvml = StandInNvml(power_limit_mw=300_000)
-    stand_in_for_pynvml(nvml, monkeypatch.setattr)
-    monkeypatch.setattr(power_limit, "FOLDER", tmp_path)
-    monkeypatch.setattr(session_module, "CLOSE_S", 0.01)
-    # Ray would know this node.
-    context = SimpleNamespace(get_node_id=lambda: "a")
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
-    gpu = find_gpu(UUID)
-    assert gpu is not None
-    file = power_limit._file_of(gpu)
-    file.parent.mkdir(mode=0o700)
-    file.write_text("[700000, 300000]")
-    session = slot._session
-    assert session is not None
-    log = str(tmp_path / "log")
-    session.facts = {
-        0: facts(node_id="a", log=log, device_uuid=UUID),
-        1: facts(node_id="a", log=log),
-    }
-    session.enter(task().point.world)
-    session.hand_out(task(), [])
-    assert not session.limits_power
-    session.hand_out(task(power_limit=300), [])
-    asyncio.run(slot.stop())
-    assert nvml.power_limit_mw == 700_000
 
 
 def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up_the_world(

@@ -256,15 +256,6 @@ def test_the_reason_names_the_gpus_that_are_too_old() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("has_gpus", "reason"),
-    [(False, "power_limit needs GPUs; leave it out"), (None, None), (True, None)],
-)
-def test_a_power_limit_where_there_are_no_gpus(has_gpus: bool | None, reason: str | None) -> None:
-    assert impossible(Point(power_limit=300), Harness(has_gpus=has_gpus)) == reason
-    assert impossible(Point(), Harness(has_gpus=has_gpus)) is None
-
-
 def test_a_mode_of_ray_under_another_harness() -> None:
     assert harnesses_that_refuse(Point(sync="parameter_server")) == {"torchrun", "in_process"}
     assert (
@@ -368,7 +359,6 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(optimizer="adam", workload=Own()), Harness()),
     (Point(precision="tf32"), Harness(has_gpus=False)),
     (Point(precision="tf32"), Harness(compute_capability=(7, 5))),
-    (Point(power_limit=300), Harness(has_gpus=False)),
     (Point(sync="parameter_server"), Harness(name="torchrun")),
     (Point(sync="hogwild"), Harness(has_gpus=True)),
     (Point(sync="hogwild", workers=2), Harness()),
