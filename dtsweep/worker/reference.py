@@ -146,13 +146,14 @@ class GradientCheck:
         # The first step alone.
         del self._mode.before_update
         trained = self._mode.trained or self._model
+        gradient_of = _gathered if self._job.divides_model else _dense
         for name, parameter in trained.named_parameters():
             # Of a divided model on all ranks in one order, also when rank 0 has given up: the
             # others would wait for it.
-            gradient = _gathered(parameter) if self._job.divides_model else None
+            gradient = gradient_of(parameter)
             expected = self.expected.pop(name, None)
             if expected is not None and not is_ignored(parameter):
-                self._compare(name, _dense(parameter) if gradient is None else gradient, expected)
+                self._compare(name, gradient, expected)
         if self.expected:
             name, *others = self.expected
             more = f" and {len(others)} others" if others else ""
