@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.log_entry import heading, table
-from tests.analysis import test_launches, test_laws, test_node_speeds, test_worthwhile
+from tests.analysis import test_launches, test_node_speeds, test_usl, test_worthwhile
 from tests.compare import test_regressions
 from tests.inference import test_power
 from tests.metrics import test_summary
@@ -69,11 +69,11 @@ def nodes(draws: int) -> Iterator[Rate]:
 
 
 def ladders(draws: int) -> Iterator[Rate]:
-    """Parameters of scaling laws, and gains of larger worlds."""
-    for name, share in test_laws.shares_of_parameters_held(draws).items():
+    """Parameters of the law of scaling, and gains of larger worlds."""
+    for name, share in test_usl.shares_of_parameters_held(draws).items():
         yield Rate(f"{name} of the USL, by launches", draws, share, HELD)
-    residuals = test_laws.share_held_by_residuals(draws)
-    yield Rate("serial share of Amdahl's law, by residuals", draws, residuals, HELD)
+    residuals = test_usl.share_held_by_residuals(draws)
+    yield Rate("contention of the USL, by residuals", draws, residuals, HELD)
     for workers, share in zip((2, 4, 8), test_worthwhile.shares_of_gains_held(draws), strict=True):
         yield Rate(f"gain of {workers} workers", draws, share, HELD)
 

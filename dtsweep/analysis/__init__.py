@@ -23,7 +23,7 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     frontier        points that no other point beats
     scaling         speed-up, efficiency and gain of more workers
     worthwhile      number of workers from which one more doesn't pay
-    laws            laws of scaling, fitted to the measured sizes
+    usl             Universal Scalability Law, fitted to the measured sizes
     settings        settings of points and of trials in one form
     setting_values  values of settings as numbers and texts
     training_time   training time, by the number of workers
@@ -57,13 +57,13 @@ from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, hypervolume
 from dtsweep.analysis.importance import importance
 from dtsweep.analysis.launches import setting_columns, without_canaries
-from dtsweep.analysis.laws import laws
 from dtsweep.analysis.model import PerformanceModel, performance_model
 from dtsweep.analysis.node_speeds import node_speeds
 from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling
 from dtsweep.analysis.study import Study, canaries, launch_sigma, over_launches
 from dtsweep.analysis.training_time import training_time
+from dtsweep.analysis.usl import usl
 from dtsweep.analysis.worthwhile import worthwhile
 from dtsweep.inference.pareto import on_frontier
 from dtsweep.sweep.goal import GOALS, Goal
@@ -82,7 +82,6 @@ __all__ = [
     "hypervolume",
     "importance",
     "launch_sigma",
-    "laws",
     "node_speeds",
     "on_frontier",
     "over_launches",
@@ -92,6 +91,7 @@ __all__ = [
     "scaling",
     "setting_columns",
     "training_time",
+    "usl",
     "without_canaries",
     "worthwhile",
 ]

@@ -12,5 +12,4 @@ The driver and readers; imports pandas and SciPy in functions alone. Frames ente
     selection       the best point, or one equal to it within an indifference zone
     windows         what limits an answer, launches or windows, and how long windows pay
     pareto          frontiers of numbers: rows that no other row dominates, their hypervolume, knee
-    fits            a curve through what was measured, with the intervals of its parameters
 """

@@ -82,7 +82,7 @@ class Reason(StrEnum):
     WITHIN_DRIFT = "within_drift"
     """The difference is smaller than a drift that further launches have too."""
     TOO_FEW_SIZES = "too_few_sizes"
-    """A law has too many parameters for the number of sizes."""
+    """The law of scaling has too many parameters for the number of sizes."""
     NOT_COMPARABLE = "not_comparable"
     """A size can't be compared with the smallest one."""
     NO_SHARED_TRIAL = "no_shared_trial"

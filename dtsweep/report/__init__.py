@@ -7,7 +7,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     verdict_words   words for verdicts of comparisons and their reasons
     next_step       the run that would decide, in words
     bounds          what limits each point, and what to try next
-    scaling_words   where one more worker stops paying, and laws of scaling, in words
+    scaling_words   where one more worker stops paying, and the law of scaling, in words
     doubts          what to ignore and what not to compare, said above the tables
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two

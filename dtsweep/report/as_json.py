@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.report import recommendation
 from dtsweep.report.bounds import bounds_json
 from dtsweep.report.records import records_of
-from dtsweep.report.scaling_words import laws_json
 
 if TYPE_CHECKING:
     from dtsweep.report.content import Content
@@ -28,7 +27,7 @@ def report_json(content: Content) -> dict[str, Any]:
         each, or why there is none), `unsound`, `doubts`, `limits`, `worth` and `notes` (texts),
         `bottlenecks` (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`,
         `update_kind`, `model_digest`, and the words of each: `words`, `undecided`, `alone`,
-        `dominated`, `updates`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `laws`
+        `dominated`, `updates`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `usl`
         and `canaries` (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it),
         `differences` (rows of `difference` between the highest throughput of each frontier,
         `point_a`, and the highest of its other points, `point_b`), `implausible` (trials whose
@@ -59,7 +58,8 @@ def report_json(content: Content) -> dict[str, Any]:
         "differences": [row for frontier in frontiers for row in _differences_of(frontier)],
         "scaling": _scaling_rows(content, per="worker"),
         "scaling_per_node": _scaling_rows(content, per="node"),
-        **laws_json(content.worth.worthwhile, content.worth.laws),
+        "worthwhile": records_of(content.worth.worthwhile),
+        "usl": records_of(content.worth.usl),
         "canaries": records_of(content.canaries),
         "implausible": records_of(content.implausible),
         "unmeasured": records_of(content.unmeasured),

@@ -11,9 +11,9 @@ from dtsweep.analysis import (
     bottleneck,
     frontier,
     hypervolume,
-    laws,
     scaling,
     setting_columns,
+    usl,
     without_canaries,
     worthwhile,
 )
@@ -50,7 +50,7 @@ _SCALING_TITLES = {
 MOST_LADDERS = 200
 """Largest number of scaling groups for which a report says where one more worker doesn't pay.
 
-Fitting a law takes some milliseconds per group.
+Fitting the law takes some milliseconds per group.
 """
 
 
@@ -92,8 +92,8 @@ class Worth:
 
     worthwhile: pd.DataFrame
     """Rows of `dtsweep.analysis.worthwhile`."""
-    laws: pd.DataFrame
-    """Rows of `dtsweep.analysis.laws`."""
+    usl: pd.DataFrame
+    """Rows of `dtsweep.analysis.usl`."""
     sentences: Sequence[str]
     """Sentences on each group of scaling from both tables, and the number of unknown groups."""
 
@@ -101,7 +101,7 @@ class Worth:
     def is_known(self) -> bool:
         """True if either table has a result for any group."""
         is_decided = self.worthwhile["verdict"] != KneeVerdict.UNKNOWN
-        return bool(is_decided.any() or self.laws["reason"].isna().any())
+        return bool(is_decided.any() or self.usl["reason"].isna().any())
 
 
 class Section(Protocol):
@@ -378,13 +378,13 @@ def _worth(study: Study, scaling: Sequence[Scaling]) -> Worth:
     groups = sum(part.rows["group"].nunique() for part in scaling if part.per == "worker")
     if groups > MOST_LADDERS:
         sentence = (
-            f"Not asked of {groups:,} groups; dtsweep.analysis.worthwhile and laws answer for each."
+            f"Not asked of {groups:,} groups; dtsweep.analysis.worthwhile and usl answer for each."
         )
         nothing = pd.DataFrame(columns=["group", "verdict", "pays_to", "reason"])
-        return Worth(worthwhile=nothing, laws=nothing, sentences=[sentence])
+        return Worth(worthwhile=nothing, usl=nothing, sentences=[sentence])
     pays = worthwhile(study)
-    fits = laws(study)
-    return Worth(worthwhile=pays, laws=fits, sentences=scaling_sentences(pays, fits))
+    fits = usl(study)
+    return Worth(worthwhile=pays, usl=fits, sentences=scaling_sentences(pays, fits))
 
 
 def _without_workers(

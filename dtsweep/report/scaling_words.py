@@ -1,4 +1,4 @@
-"""Rows of `worthwhile` and of the laws of scaling, in words and as JSON values."""
+"""Rows of `worthwhile` and of the law of scaling, in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dtsweep.analysis import setting_columns
 from dtsweep.analysis.worthwhile import WORTH
 from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.labels import passes_label, point_label
-from dtsweep.report.records import records_of
 from dtsweep.report.verdict_words import KNEE_WORDS, REASON_WORDS
 from dtsweep.text import count_of, in_percent
 
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-_NAMES = {"amdahl": "Amdahl", "gustafson": "Gustafson", "usl": "Universal Scalability Law"}
-_SHARES = {"serial_share": "serial share", "contention": "contention", "coherency": "coherency"}
-
-
 WORTH_RULE = (
     f"It pays where it adds at least {in_percent(WORTH)} of what a worker of the smallest world "
     "does."
@@ -29,45 +24,33 @@ WORTH_RULE = (
 """Meaning of a worker that pays."""
 
 
-def scaling_sentences(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> list[str]:
+def scaling_sentences(worthwhile: pd.DataFrame, usl: pd.DataFrame) -> list[str]:
     """Say for each group of `scaling` where one more worker stops paying.
 
-    A line for each law that fits follows.
+    A line for the law that fits follows.
 
     Args:
         worthwhile: rows of `dtsweep.analysis.worthwhile`.
-        laws: rows of `dtsweep.analysis.laws`, of the same trials.
+        usl: rows of `dtsweep.analysis.usl`, of the same trials.
     """
     counts = worthwhile[setting_columns(worthwhile)].nunique(dropna=False)
     varying = list(counts.index[counts > 1])
-    fitted = laws[laws["reason"].isna()]
+    fitted = usl[usl["reason"].isna()]
     lines, unknown = [], Counter[str]()
     for row in worthwhile.to_dict("records"):
         fits = fitted[fitted["group"] == row["group"]].to_dict("records")
         words = _knee_words(row)
         if fits or row["verdict"] != KneeVerdict.UNKNOWN:
             lines.append(f"{_group_label(row, varying)}: {words}.")
-            lines += [f"  {_NAMES[fit['law']]}: {_fit_words(fit)}." for fit in fits]
+            lines += [f"  Universal Scalability Law: {_fit_words(fit)}." for fit in fits]
         else:
             unknown[words] += 1
     lines += [
         f"{count_of(count, 'group')} of several sizes: {words}." for words, count in unknown.items()
     ]
-    if len(fitted) < len(laws):
-        lines.append(
-            "A law of scaling is fitted to enough sizes only: 3 for Amdahl and Gustafson, 4 for "
-            "the Universal Scalability Law."
-        )
+    if len(fitted) < len(usl):
+        lines.append("The Universal Scalability Law is fitted to four sizes or more.")
     return lines
-
-
-def laws_json(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> dict[str, Any]:
-    """Give the rows of both tables as JSON values; unknown is None.
-
-    Returns:
-        `worthwhile` and `laws`: the rows of these functions of `dtsweep.analysis`.
-    """
-    return {"worthwhile": records_of(worthwhile), "laws": records_of(laws)}
 
 
 def _knee_words(row: Mapping[Any, Any]) -> str:
@@ -99,13 +82,12 @@ def _group_label(row: Mapping[Any, Any], varying: list[str]) -> str:
 
 
 def _fit_words(fit: Mapping[Any, Any]) -> str:
-    """A law's parameters, its peak, from where one more adds too little, and how far it misses."""
+    """Parameters of the law, its peak, where one more adds too little, and how far it misses."""
     import pandas as pd
 
     shares = [
-        f"{words} {fit[name]:.3g} ({fit[f'{name}_low']:.3g} to {fit[f'{name}_high']:.3g})"
-        for name, words in _SHARES.items()
-        if pd.notna(fit[name])
+        f"{name} {fit[name]:.3g} ({fit[f'{name}_low']:.3g} to {fit[f'{name}_high']:.3g})"
+        for name in ("contention", "coherency")
     ]
     ends = [
         words.format(size=_size_words(fit, name))

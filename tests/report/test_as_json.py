@@ -42,7 +42,7 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert {row["semantics"] for row in report["hypervolume"]} == {"exact", "stale", "local"}
     assert all(0 < row["hypervolume"] <= 1 for row in report["hypervolume"])
     assert {row["verdict_reason"] for row in report["worthwhile"]} == {"too_few_launches"}
-    assert ("too_few_sizes", 3) in {(row["reason"], row["sizes_needed"]) for row in report["laws"]}
+    assert ("too_few_sizes", 4) in {(row["reason"], row["sizes_needed"]) for row in report["usl"]}
 
 
 def test_json_has_canaries_apart_and_flags_counted() -> None:

@@ -477,8 +477,8 @@ def test_of_very_many_ladders_a_report_does_not_ask_what_pays(
     monkeypatch.setattr("dtsweep.report.content.MOST_LADDERS", 3)
     many = content_of(sweep()).worth
     assert many.worthwhile.empty
-    assert many.laws.empty
+    assert many.usl.empty
     assert many.sentences == [
         f"Not asked of {len(few.worthwhile)} groups; "
-        "dtsweep.analysis.worthwhile and laws answer for each."
+        "dtsweep.analysis.worthwhile and usl answer for each."
     ]

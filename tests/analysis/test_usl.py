@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtsweep.analysis import usl
+from dtsweep.errors import SweepError
+from tests.analysis.ladders import ladder, published, universal
+from tests.frames import trials
+from tests.rates import chance
+
+SIZES = (1, 2, 4, 8, 16)
+
+
+def law(frame: pd.DataFrame, **asked: Any) -> pd.Series[Any]:
+    """The only row of the law."""
+    (row,) = usl(frame, **asked).to_dict("records")
+    return pd.Series(row)
+
+
+@given(
+    contention=st.floats(0, 0.5), coherency=st.floats(1e-5, 0.05), base=st.sampled_from([1, 2, 3])
+)
+@settings(max_examples=6, deadline=None)
+def test_a_ladder_made_by_the_law_gives_its_parameters_back_from_any_base(
+    contention: float, coherency: float, base: int
+) -> None:
+    sizes = [base * n for n in SIZES]
+    found = law(ladder(universal(sizes, contention=contention, coherency=coherency)))
+    assert found["contention"] == pytest.approx(contention, abs=1e-4)
+    assert found["coherency"] == pytest.approx(coherency, abs=1e-5)
+    assert found["residual"] < 1e-5
+
+
+def test_too_few_sizes_are_said_and_not_guessed_from() -> None:
+    row = law(ladder(universal((1, 2, 4), contention=0.1), strong=True))
+    assert [row["sizes"], row["reason"], row["sizes_needed"]] == [3, "too_few_sizes", 4]
+    assert row[["contention", "coherency", "peak", "pays_to", "residual"]].isna().all()
+
+
+def test_one_size_or_no_ok_trial_gives_no_row() -> None:
+    assert usl(ladder({2: 100.0})).empty
+    failed = usl(trials({"status": "oom_device"}))
+    assert failed.empty
+    assert {"contention_low", "peak", "pays_to", "reason"} <= set(failed)
+
+
+def shares_of_parameters_held(count: int) -> dict[str, float]:
+    """Share of ladders whose intervals hold each parameter of the law that made them."""
+    made, rng = {"contention": 0.03, "coherency": 0.002}, np.random.default_rng(3)
+    frame = ladder(universal((*SIZES, 32), **made), launches=3, error=0.02, rng=rng, count=count)
+    rows = usl(frame)
+    assert (rows["errors"] == "launches").mean() > 0.9 - chance(0.9, count)
+    return {
+        name: ((rows[f"{name}_low"] <= value) & (value <= rows[f"{name}_high"])).mean()
+        for name, value in made.items()
+    }
+
+
+def test_intervals_cover_the_parameters_that_made_the_ladder_95_times_in_100() -> None:
+    """`benchmarks/coverage.py` has the rates of many ladders."""
+    assert min(shares_of_parameters_held(50).values()) >= 0.95 - chance(0.95, 50)
+
+
+def share_held_by_residuals(count: int) -> float:
+    """Share of ladders without errors whose interval holds the contention that made them."""
+    made = universal((*SIZES, 32), contention=0.05, coherency=0.002)
+    rows = usl(ladder(made, error=0.02, rng=np.random.default_rng(4), count=count))
+    assert rows["errors"].unique().tolist() == ["residuals"]
+    assert rows["contradicted"].isna().all()
+    return float(((rows["contention_low"] <= 0.05) & (rows["contention_high"] >= 0.05)).mean())
+
+
+def test_without_errors_of_launches_intervals_go_by_the_residuals_and_cover_too() -> None:
+    assert share_held_by_residuals(50) >= 0.95 - chance(0.95, 50)
+
+
+def test_a_law_that_misses_by_more_than_launches_differ_is_contradicted_and_knows_less() -> None:
+    rng = np.random.default_rng(5)
+    bent = universal(SIZES, contention=0.02) | {4: 200.0}
+    made = universal(SIZES, contention=0.02)
+    found, held = (
+        law(ladder(rates, strong=True, launches=3, error=0.005, rng=rng)) for rates in (bent, made)
+    )
+    assert [found["contradicted"], found["errors"]] == [True, "residuals"]
+    assert [held["contradicted"], held["errors"]] == [False, "launches"]
+    widths = [row["contention_high"] - row["contention_low"] for row in (held, found)]
+    assert widths[1] > 5 * widths[0]
+
+
+def test_nothing_is_extrapolated_from_a_law_that_is_contradicted() -> None:
+    rng = np.random.default_rng(5)
+    logarithmic = {n: 100 * n / (1 + 0.03 * np.log2(n)) for n in SIZES}
+    found = law(ladder(logarithmic, launches=3, error=0.001, rng=rng))
+    assert found["contradicted"]
+    assert found["pays_to_extrapolates"]
+    assert found[["pays_to", "pays_to_low", "pays_to_high"]].isna().all()
+
+
+def test_the_peak_is_where_the_law_is_highest_and_says_whether_it_was_measured() -> None:
+    within = law(ladder(universal((*SIZES, 32), contention=0.03, coherency=0.002)))
+    assert within["peak"] == pytest.approx((0.97 / 0.002) ** 0.5, rel=1e-3)
+    assert not within["peak_extrapolates"]
+    assert law(ladder(universal(SIZES, contention=0.03, coherency=0.002)))["peak_extrapolates"]
+
+
+def test_a_coherency_that_noise_hides_has_no_peak() -> None:
+    rng = np.random.default_rng(6)
+    found = law(ladder(universal(SIZES, contention=0.03), launches=3, error=0.02, rng=rng))
+    assert found["coherency_low"] == 0
+    assert found[["peak", "peak_low", "peak_high", "peak_extrapolates"]].isna().all()
+
+
+def test_pays_to_is_the_first_size_from_which_one_more_adds_too_little_by_the_law() -> None:
+    made = {"contention": 0.05, "coherency": 0.001}
+    found = law(ladder(universal((*SIZES, 32), **made)), worth=0.3)
+    rate = universal(range(1, 40), **made)
+    assert found["pays_to"] == next(n for n in range(1, 39) if rate[n + 1] - rate[n] < 30)
+    assert not found["pays_to_extrapolates"]
+    assert law(ladder(universal((1, 2, 3, 4), contention=0.01)), worth=0.3)["pays_to_extrapolates"]
+
+
+def test_what_always_adds_enough_has_no_end() -> None:
+    found = law(ladder({n: 100.0 * n for n in SIZES}, strong=True))
+    assert found["contention"] == found["coherency"] == 0
+    assert found[["pays_to", "pays_to_high", "pays_to_extrapolates"]].isna().all()
+
+
+def test_faster_than_linear_is_no_contention_below_zero() -> None:
+    rng = np.random.default_rng(7)
+    found = law(
+        ladder({n: 100 * n**1.1 for n in SIZES}, strong=True, launches=3, error=0.01, rng=rng)
+    )
+    assert found["contention"] == found["contention_low"] == 0
+    assert found["contradicted"]
+
+
+def test_a_published_ladder_is_far_from_its_peak_and_the_fit_says_that_it_extrapolates() -> None:
+    found = law(ladder(published()))
+    assert found["contention"] == pytest.approx(0.0017, abs=0.0001)
+    assert found["coherency_low"] == 0
+    assert found["pays_to"] > 128
+    assert found["pays_to_extrapolates"]
+    assert found["errors"] == "residuals"
+
+
+def test_cautions_of_all_sizes_stand_on_the_law() -> None:
+    frame = ladder(universal(SIZES, contention=0.1))
+    frame.at[2, "flags"] = ["drift"]
+    assert usl(frame)["caution"].tolist() == ["drift"]
+
+
+@pytest.mark.parametrize("worth", [-0.1, 1.5, float("nan")])
+def test_a_worth_that_is_no_share_is_refused(worth: float) -> None:
+    with pytest.raises(SweepError, match="from 0 to 1"):
+        usl(ladder({1: 10.0}), worth=worth)
