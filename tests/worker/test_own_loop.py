@@ -30,7 +30,7 @@ from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker import no_steps
 from dtsweep.worker.loader_watch import LoaderWatch
-from dtsweep.worker.no_steps import FEW_PASSES, NoStepsError
+from dtsweep.worker.no_steps import MOST_PASSES, NoStepsError
 from dtsweep.worker.own_loop import ENDED, LoopTooShortError, OwnLoop
 from dtsweep.worker.rank import become_rank
 from dtsweep.worker.script import run_script
@@ -133,7 +133,7 @@ def test_a_loop_that_ends_in_its_window_is_measured_by_what_ran() -> None:
 
 def by_hand() -> None:
     weight = torch.zeros(4, requires_grad=True)
-    for _ in range(10 * FEW_PASSES):
+    for _ in range(2 * MOST_PASSES):
         weight.sum().backward()
         with torch.no_grad():
             weight -= 0.1
@@ -149,14 +149,12 @@ def sleep_as_rank(_: int) -> None:
 
 @pytest.mark.parametrize(
     ("loop", "words"),
-    [(by_hand, "by hand"), (wait_for_ranks, "1 process that it has started")],
+    [(by_hand, "by hand"), (wait_for_ranks, "torch.multiprocessing.spawn")],
 )
 def test_a_loop_that_trains_without_steps_is_ended_with_what_was_seen(
     loop: Callable[[], object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(no_steps, "SOON_S", 0)
-    monkeypatch.setattr(no_steps, "SPAWNED_S", 0)
-    monkeypatch.setattr(no_steps, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(no_steps, "MOST_S", 0)
     with pytest.raises(NoStepsError, match=f"no step of a torch.optim.Optimizer .*{words}"):
         measured(loop)
     assert not multiprocessing.active_children()
@@ -170,11 +168,11 @@ def test_a_loop_that_accumulates_over_many_passes_is_not_ended(
         weight = torch.zeros(4, requires_grad=True)
         optimizer = torch.optim.SGD([weight], lr=0.1)
         while True:
-            for _ in range(3 * FEW_PASSES):
+            for _ in range(MOST_PASSES // 4):
                 checkpoint(torch.sin, weight, use_reentrant=True).sum().backward()
             optimizer.step()
 
-    monkeypatch.setattr(no_steps, "SOON_S", 0)
+    monkeypatch.setattr(no_steps, "MOST_S", 0)
     assert measured(accumulate).window_steps == STEPS
 
 
