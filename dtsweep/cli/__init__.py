@@ -13,9 +13,8 @@ answered at once. In order:
     status          `status`: how far the runs on some results are
     export          `export`: trials for other tools
     measure         `run`, `plan` and `doctor`
-    script_sweep    the sweep that the options of `script` stand for
-    script_file     the sweep file that says the same
-    script          `script`: a training script without a sweep file
+    script_file     the sweep file that the options of `script` stand for
+    script          `script`: writes and runs the sweep file of a training script
     import_table    `import`: other people's tables, as results
     commands        the group of commands, and what their errors end with
 """

@@ -1,23 +1,22 @@
-"""The command `script`: a sweep of a training script, without a sweep file."""
+"""The command `script`: the sweep file of a training script, written and run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from dtsweep.cli.measure import carry_out, refuse_contradiction, show_plan
+from dtsweep.cli.measure import carry_out, refuse_contradiction
 from dtsweep.cli.options import question_options, run_options, take_prices, tell
 from dtsweep.cli.question import refuse_grid, settings_of, take_question
-from dtsweep.cli.script_file import save
-from dtsweep.cli.script_sweep import read_options, sweep_of
+from dtsweep.cli.script_file import file_text, read_options, sweep_of, write
 from dtsweep.errors import SweepError
 
-if TYPE_CHECKING:
-    from dtsweep.sweep.settings import Sweep
+FOLDER = "sweeps"
+"""Folder of a sweep file that the command does not name."""
 
 
 class _ScriptCommand(click.Command):
@@ -79,56 +78,42 @@ def _near(error: click.NoSuchOption) -> str:
     metavar="SETTING=VALUE",
     help="A setting of Measure: repeats=3, half_width=0.01, max_seconds=30.",
 )
-@click.option("--plan", is_flag=True, help="Say what would run, and why; starts nothing.")
 @click.option(
     "--save",
     "file",
     metavar="SWEEP.py",
-    help="Write the sweep file that this command stands for; starts nothing.",
+    help="Write the sweep file under this name; starts nothing.",
 )
 @question_options
 @run_options
-def script(
-    path: str,
-    arguments: tuple[str, ...],
-    plan: bool,
-    file: str | None,
-    **options: Any,
-) -> None:
+def script(path: str, arguments: tuple[str, ...], file: str | None, **options: Any) -> None:
     """Measure a training script as it is, as `torchrun` would run it.
 
-    Arguments after `--` are the same for all trials. The same command again goes on with its
-    results.
+    Writes the sweep file sweeps/SCRIPT.py and runs it. Arguments after `--` are the same for all
+    trials. The same command again goes on with its results.
     """
+    from dtsweep.report.code import in_shell
+    from dtsweep.sweep.axes import candidates
+
     names = ("axes", "names", "measure", "samples_per_step")
     given = {name: options.pop(name) for name in names}
     question = take_question(options)
     options["prices"] = take_prices(options)
     asked = replace(read_options(path, arguments, **given), question=settings_of(None, question))
-
-    from dtsweep.sweep.axes import candidates
-
-    sweep = sweep_of(asked)
+    text = file_text(asked, command=_command(path, arguments, given=given, question=question))
+    place = Path(file or Path(FOLDER) / f"{Path(path).stem}.py")
+    sweep = sweep_of(text, place)
     refuse_grid(sweep, question)
     points = candidates(sweep)
+    refuse_contradiction(in_process=options["in_process"], address=options["address"])
+    if file is None:
+        place.parent.mkdir(exist_ok=True)
+    if write(text, place):
+        tell(f"wrote {place}")
     if file is not None:
-        save(asked, Path(file), command=_command(path, arguments, given=given, question=question))
-        tell(_next_step(sweep, file))
-    elif plan:
-        _refuse_options_of_a_run(options)
-        show_plan(sweep, points, **options)
-    else:
-        refuse_contradiction(in_process=options["in_process"], address=options["address"])
-        carry_out(sweep, points, **options)
-
-
-def _refuse_options_of_a_run(options: dict[str, Any]) -> None:
-    """Take the options that a plan has no use for out of these; refuse them if they were given."""
-    del options["node_timeout_s"]
-    for name in ("in_process", "profile", "max_hours", "max_cost_usd"):
-        if options.pop(name) not in (None, False):
-            option = name.removesuffix("_usd").replace("_", "-")
-            raise SweepError(f"--plan is the plan of a run on Ray; leave --{option} out")
+        tell(f"to measure it: dtsweep {in_shell(file)}")
+        return
+    carry_out(sweep, points, **options)
 
 
 def _command(
@@ -153,15 +138,3 @@ def _command(
     if arguments:
         words += ["--", *arguments]
     return " ".join(map(in_shell, words))
-
-
-def _next_step(sweep: Sweep, file: str) -> str:
-    """Say how the file is run, and how results of the command are continued."""
-    from dtsweep.report.code import in_shell
-
-    run = f"dtsweep {in_shell(file)}"
-    words = f"wrote {file}; to measure it: {run}"
-    results = f"results/{sweep.name}"
-    if Path(results).is_dir() and Path(file).stem != sweep.name:
-        words += f", or with --results {in_shell(results)}, which goes on with those results"
-    return words

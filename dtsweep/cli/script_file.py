@@ -2,156 +2,199 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.errors import SweepError, quoted
-from dtsweep.sweep.goal import Goal
-from dtsweep.sweep.search import Search
+from dtsweep.errors import SweepError, did_you_mean, quoted
 
 if TYPE_CHECKING:
-    from dtsweep.cli.script_sweep import ScriptSweep
-
-LINE = 88
-"""Most columns of a line, unless it is one long text: that of Python's formatters."""
+    from dtsweep.sweep.settings import Sweep
+    from dtsweep.sweep.values import Scalar
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
-    """Code between brackets: `head`, the opening bracket, items, the closing bracket."""
+class ScriptSweep:
+    """A sweep of a script by what a command line says."""
 
-    head: str
-    brackets: str
-    items: Sequence[str | Group]
-    is_long: bool = False
-    """True if each item has a line of its own in any case."""
+    path: str
+    """The script, as it was given."""
 
-    def flat(self) -> str:
-        """Code in one line.
+    axes: Mapping[str, list[Scalar]]
+    """Values by axis."""
 
-        >>> Group(head="a=", brackets="()", items=["1"]).flat()
-        'a=(1,)'
-        """
-        items = [item if isinstance(item, str) else item.flat() for item in self.items]
-        comma = ""
-        is_call = self.head[-1:].isalnum()
-        if self.brackets == "()" and len(items) == 1 and not is_call:
-            comma = ","
-        return f"{self.head}{self.brackets[0]}{', '.join(items)}{comma}{self.brackets[1]}"
+    measure: Mapping[str, Any]
+    """Settings of `Measure` that differ from the default."""
 
-    def lines(self, indent: int = 0) -> list[str]:
-        """Code in as many lines as it takes, without the indent of the first one.
+    script: Mapping[str, Any]
+    """Fields of `Script` that are not at their defaults, without its path."""
 
-        Args:
-            indent: columns in front of the first line.
-        """
-        if not self.is_long and indent + len(self.flat()) < LINE:
-            return [self.flat()]
-        lines = [f"{self.head}{self.brackets[0]}"]
-        for item in self.items:
-            *first, last = [item] if isinstance(item, str) else item.lines(indent + 4)
-            lines += [f"    {line}" for line in (*first, f"{last},")]
-        return [*lines, self.brackets[1]]
+    question: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of `Sweep` for its question that differ from the default."""
 
 
-def save(asked: ScriptSweep, path: Path, *, command: str) -> None:
-    """Write the sweep file that a command stands for.
-
-    Args:
-        asked: by the command.
-        path: the file.
-        command: the command itself, for the file's docstring.
+def read_options(
+    path: str,
+    arguments: tuple[str, ...],
+    *,
+    axes: Sequence[str],
+    names: Sequence[str],
+    measure: Sequence[str],
+    samples_per_step: str | None,
+) -> ScriptSweep:
+    """Read the options of the command, each of which may be given several times.
 
     Raises:
-        SweepError: there is such a file, or it can't be written.
+        SweepError: an option has no value, or a name is given twice or unknown.
+    """
+    from dtsweep.sweep.settings import Measure
+
+    script = {
+        "arguments": arguments,
+        "names": {
+            name: str(value)
+            for name, value in _single("--name", names, "--name FIELD=ARGUMENT").items()
+        },
+        "samples_per_step": _samples(samples_per_step),
+    }
+    settings = _single("--measure", measure, "--measure SETTING=VALUE")
+    allowed = [item.name for item in fields(Measure)]
+    for name in settings:
+        if name not in allowed:
+            raise SweepError(f"Measure has no setting {name!r}; {did_you_mean(name, allowed)}")
+    return ScriptSweep(
+        path=path,
+        axes=_by_name("--axis", axes),
+        measure=settings,
+        script={name: value for name, value in script.items() if value not in (None, (), {})},
+    )
+
+
+def _by_name(option: str, texts: Sequence[str]) -> dict[str, list[Scalar]]:
+    from dtsweep.sweep.axes import parse_setting
+
+    values: dict[str, list[Scalar]] = {}
+    for name, listed in (parse_setting(text, option=option) for text in texts):
+        if name in values:
+            raise SweepError(
+                f"{option} has {name!r} twice; give all its values at once: "
+                f"{option} {name}=value,value"
+            )
+        if "" in listed:
+            raise SweepError(f"{option} {name!r} has an empty value; write {name}=value,value")
+        values[name] = listed
+    return values
+
+
+def _single(option: str, texts: Sequence[str], form: str) -> dict[str, Scalar]:
+    """Values by name, where each name has one."""
+    values = _by_name(option, texts)
+    for name, listed in values.items():
+        if len(listed) > 1:
+            raise SweepError(f"{option} {name!r} has {len(listed)} values; give one: {form}")
+    return {name: value for name, (value,) in values.items()}
+
+
+def _samples(text: str | None) -> int | tuple[str, ...] | None:
+    """Read a number of samples, or the names of arguments."""
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        names = tuple(name.strip().removeprefix("args.") for name in text.split(","))
+        if all(names):
+            return names
+    else:
+        if number > 0:
+            return number
+    raise SweepError(
+        f"--samples-per-step {quoted(text)} is neither a number from 1 nor names of arguments; "
+        "write 32, or batch-size,grad-accum"
+    )
+
+
+def file_text(asked: ScriptSweep, *, command: str) -> str:
+    """Text of the sweep file; `command` stands in its docstring."""
+    items = [
+        _call("workload=workloads.Script", [repr(asked.path), *_keywords(asked.script)]),
+        _lines("axes={", [f"{name!r}: {values!r}" for name, values in asked.axes.items()], "}"),
+    ]
+    if asked.measure:
+        items.append(_call("measure=Measure", _keywords(asked.measure)))
+    items += _keywords(asked.question)
+    shown = command.replace("\\", "\\\\").replace('"""', r"\"\"\"")
+    return f'''"""Sweep of a script, as this command has it:
+
+{shown}
+"""
+
+from dtsweep import Goal, Measure, Search, Sweep, workloads
+
+{_call("sweep = Sweep", items)}
+'''
+
+
+def _keywords(values: Mapping[str, Any]) -> list[str]:
+    """Code of arguments by name; of a dataclass without the fields at their defaults."""
+    code = []
+    for name, value in values.items():
+        if is_dataclass(value):
+            given = {
+                item.name: getattr(value, item.name)
+                for item in fields(value)
+                if getattr(value, item.name) != item.default
+            }
+            code.append(_call(f"{name}={type(value).__name__}", _keywords(given)))
+        else:
+            code.append(f"{name}={value!r}")
+    return code
+
+
+def _call(head: str, items: Iterable[str]) -> str:
+    return _lines(f"{head}(", items, ")")
+
+
+def _lines(opening: str, items: Iterable[str], closing: str) -> str:
+    """Code with a line for each item between brackets."""
+    body = "".join(f"{item},\n" for item in items)
+    indented = "".join(f"    {line}\n" for line in body.splitlines())
+    if not indented:
+        return f"{opening}{closing}"
+    return f"{opening}\n{indented}{closing}"
+
+
+def sweep_of(text: str, path: Path) -> Sweep:
+    """Make the sweep of a file's text before the file is written."""
+    from dataclasses import replace
+
+    variables: dict[str, Any] = {}
+    exec(compile(text, path, "exec"), variables)  # noqa: S102  # the text is from `file_text`
+    sweep: Sweep = variables["sweep"]
+    return replace(sweep, file=path)
+
+
+def write(text: str, path: Path) -> bool:
+    """Write the sweep file; False if it is there already, with this text.
+
+    Raises:
+        SweepError: another file has its name, or it can't be written.
     """
     if path.suffix != ".py":
         raise SweepError(
             f"--save {quoted(str(path))} is not the name of a sweep file, which ends in .py"
         )
     try:
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            return False
         with path.open("x", encoding="utf-8") as file:
-            file.write(file_text(asked, command=command))
+            file.write(text)
     except FileExistsError:
-        raise SweepError(f"there is a file {str(path)!r}; give --save another name") from None
+        raise SweepError(
+            f"there is a file {str(path)!r} of another sweep; change it and run dtsweep {path}, or "
+            "give another name with --save"
+        ) from None
     except OSError as error:
         raise SweepError(f"{str(path)!r} can't be written: {error.strerror}") from None
-
-
-def file_text(asked: ScriptSweep, *, command: str) -> str:
-    """Text of the sweep file."""
-    names = []
-    if isinstance(asked.question.get("goal"), Goal):
-        names.append("Goal")
-    if asked.measure:
-        names.append("Measure")
-    if "search" in asked.question:
-        names.append("Search")
-    return "\n".join(
-        [
-            f'"""Sweep of {_in_docstring(Path(asked.path).name)}, as this command has it:',
-            "",
-            _in_docstring(command),
-            '"""',
-            "",
-            f"from dtsweep import {', '.join([*names, 'Sweep', 'workloads'])}",
-            "",
-            *_sweep_code(asked).lines(),
-            "",
-        ]
-    )
-
-
-def _in_docstring(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"""', r"\"\"\"")
-
-
-def _sweep_code(asked: ScriptSweep) -> Group:
-    fields = [literal(value, head=f"{name}=") for name, value in asked.fields.items()]
-    script = [literal(asked.path), *fields]
-    axes = [literal(values, head=f"{literal(name)}: ") for name, values in asked.axes.items()]
-    items = [
-        Group(head="workload=workloads.Script", brackets="()", items=script),
-        Group(head="axes=", brackets="{}", items=axes, is_long=len(axes) > 1),
-    ]
-    if asked.measure:
-        settings = [literal(value, head=f"{name}=") for name, value in asked.measure.items()]
-        items.append(Group(head="measure=Measure", brackets="()", items=settings))
-    items += [literal(value, head=f"{name}=") for name, value in asked.question.items()]
-    return Group(head="sweep = Sweep", brackets="()", items=items, is_long=True)
-
-
-def literal(value: Any, *, head: str = "") -> Any:
-    r"""Code of a value after some other code.
-
-    >>> literal("it's"), literal([1, None], head="a=").flat()
-    ('"it\'s"', 'a=[1, None]')
-    """
-    match value:
-        case str():
-            return head + _text(value)
-        case list():
-            return Group(head=head, brackets="[]", items=[*map(literal, value)])
-        case Goal() | Search():
-            given = [
-                literal(getattr(value, item.name), head=f"{item.name}=")
-                for item in fields(value)
-                if getattr(value, item.name) != item.default
-            ]
-            return Group(head=f"{head}{type(value).__name__}", brackets="()", items=given)
-        case tuple():
-            return Group(head=head, brackets="()", items=[*map(literal, value)])
-        case dict():
-            items = [literal(one, head=f"{_text(name)}: ") for name, one in value.items()]
-            return Group(head=head, brackets="{}", items=items)
-    return f"{head}{value!r}"
-
-
-def _text(value: str) -> str:
-    """Code of a text, between double quotes unless it has some."""
-    code = repr(value)
-    if code.startswith('"') or '"' in value:
-        return code
-    return f'"{code[1:-1]}"'
+    return True

@@ -1,10 +1,9 @@
-"""A script without a sweep file: its trials, the file that says the same, and mistakes."""
+"""A script without a sweep file: the file that is written and run, and mistakes."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,24 +67,13 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("options", COMMANDS.values(), ids=COMMANDS)
-def test_the_saved_sweep_file_has_the_trials_of_the_command(
+def test_the_saved_sweep_file_is_a_sweep_and_has_the_command(
     options: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trials = planned(capsys, "script", "train.py", "--plan", *options)
     call("script", "train.py", "--save", "sweep.py", *options)
-    assert capsys.readouterr().err == "wrote sweep.py; to measure it: dtsweep sweep.py\n"
-    assert planned(capsys, "plan", "sweep.py") == trials
-    assert trials
-
-
-@pytest.mark.parametrize("options", COMMANDS.values(), ids=COMMANDS)
-def test_the_saved_sweep_file_is_formatted_and_has_the_command(
-    options: tuple[str, ...], folder: Path
-) -> None:
-    call("script", "train.py", "--save", "sweep.py", *options)
-    ruff = [sys.executable, "-m", "ruff", "format", "--isolated", "--diff", "sweep.py"]
-    done = subprocess.run(ruff, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout
+    said = capsys.readouterr().err
+    assert said == "wrote sweep.py\nto measure it: dtsweep sweep.py\n"
+    assert planned(capsys, "plan", "sweep.py")
     text = (folder / "sweep.py").read_text()
     docstring = str(compile(text, "sweep.py", "exec").co_consts[0])
     shown = docstring.splitlines()[2].removeprefix("dtsweep script train.py")
@@ -95,20 +83,12 @@ def test_the_saved_sweep_file_is_formatted_and_has_the_command(
     assert (folder / "again.py").read_text() == text
 
 
-def test_a_plan_says_what_would_run_and_where(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    call("script", "train.py", "--plan", "--axis", "workers=1,2", "--axis", "args.batch-size=8,16")
-    assert "4 trials to run, 0 done, 0 skipped -> results/train" in capsys.readouterr().out
-    assert not (folder / "results").exists()
-
-
 def test_values_of_arguments_are_numbers_flags_or_texts_as_the_script_gets_them(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     axis = "args.x=8,-2,0.5,1e-3,true,False,none,007,1_0,nan,a b"
-    trials = planned(capsys, "script", "train.py", "--plan", "--axis", axis)
-    values = [trial["workload_args.x"] for trial in trials]
+    call("script", "train.py", "--save", "sweep.py", "--axis", axis)
+    values = [trial["workload_args.x"] for trial in planned(capsys, "plan", "sweep.py")]
     expected = [8, -2, 0.5, 0.001, True, False, "none", "007", "1_0", "nan", "a b"]
     assert sorted(map(repr, values)) == sorted(map(repr, expected))
 
@@ -128,7 +108,7 @@ MISTAKES = {
         r"'batch-size' is not a field .*for an argument of the training loop write 'args.batch-size"
     ),
     ("train.py", "--axis", "micro_batch=8"): (
-        r"axis 'micro_batch' has no effect on the script; .*--name micro_batch=ARGUMENT"
+        r"axis 'micro_batch' has no effect on .*; give it to an argument of the script by "
     ),
     ("train.py", "--axis", "sync=ddp"): r"axis 'sync' has no effect on a training loop",
     (
@@ -142,8 +122,8 @@ MISTAKES = {
         r"--axis args.batch-size=…"
     ),
     ("train.py", "--axsi", "workers=1"): r"no option --axsi \(did you mean --axis\?\)",
-    ("train.py", "--name", "micro_batch"): r"--name 'micro_batch' has no argument; write FIELD=",
-    ("train.py", "--name", "lr=a", "--name", "lr=b"): r"--name has 'lr' twice; give one argument",
+    ("train.py", "--name", "micro_batch"): r"--name 'micro_batch' has no values; write axis=",
+    ("train.py", "--name", "lr=a", "--name", "lr=b"): r"--name has 'lr' twice; give all its values",
     ("train.py", "--name", "sync=mode"): r"names has 'sync', which is not one of micro_batch",
     ("train.py", "--measure", "repaets=3"): r"Measure has no setting 'repaets'; did you mean 'rep",
     ("train.py", "--measure", "repeats=1,2"): r"--measure 'repeats' has 2 values; give one",
@@ -151,10 +131,9 @@ MISTAKES = {
     ("train.py", "--samples-per-step", "0"): r"--samples-per-step '0' is neither a number from 1",
     ("train.py", "--samples-per-step", "size"): r"samples_per_step has 'size', which is not an arg",
     ("train.py", "--node-timeout", "x"): r"Invalid value for '--node-timeout'.*; write dtsweep",
-    ("train.py", "--plan", "--in-process"): r"--plan is the plan of a run on Ray; leave --in-proc",
     ("train.py", "--in-process", "--address", "auto"): r"--in-process uses no Ray",
     ("train.py", "--save", "sweep"): r"--save 'sweep' is not the name of a sweep file",
-    ("train.py", "--save", "train.py"): r"there is a file 'train.py'; give --save another name",
+    ("train.py", "--save", "train.py"): r"there is a file 'train.py' of another sweep; change it",
     ("train.py", "--save", "no/s.py"): r"'no/s.py' can't be written: No such file or directory",
     ("train.py", "--", "--hf-token", "hf_abcdefgh"): r"'--hf-token' has a name that marks a secret",
 }
@@ -189,27 +168,22 @@ def test_the_same_command_and_its_file_go_on_with_the_results(
     fixed = ("--", "--epochs", "999")
     done = forked_command(*command, "--in-process", *fixed, folder=folder)
     assert done.returncode == 0, done.stderr
+    assert "wrote sweeps/train.py" in done.stderr
     assert "2 trials to run, 0 done" in done.stderr
     again = forked_command(*command, "--in-process", *fixed, folder=folder)
     assert "0 trials to run, 2 done" in again.stderr
-    more = (*command[:3], "args.batch-size=4,8,16", *SHORT)
-    forked_command(*more, "--save", "more.py", *fixed, folder=folder)
-    results = ("--results", "results/train-in-process")
-    file = forked_command("run", "more.py", "--in-process", *results, folder=folder)
-    assert "1 trial to run, 2 done" in file.stderr
-    words = forked_command("recommend", results[1], folder=folder).stdout
+    file = forked_command("run", "sweeps/train.py", "--in-process", folder=folder)
+    assert "0 trials to run, 2 done" in file.stderr
+    words = forked_command("recommend", "results/train-in-process", folder=folder).stdout
     assert "torchrun --nproc-per-node 1 train.py --epochs 999 --batch-size " in words
-    (other,) = json.loads(forked_command("recommend", results[1], "--json", folder=folder).stdout)
-    assert other["code"]["command"] in words
 
 
-def test_the_next_step_of_a_saved_file_names_the_results_that_it_continues(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "results" / "train").mkdir(parents=True)
-    call("script", "train.py", "--save", "sweep.py")
-    said = capsys.readouterr().err
-    assert "dtsweep sweep.py, or with --results results/train, which goes on with those" in said
+def test_a_file_of_another_sweep_is_never_overwritten(folder: Path) -> None:
+    (folder / "sweeps").mkdir()
+    (folder / "sweeps" / "train.py").write_text("mine")
+    with pytest.raises(SweepError, match=r"there is a file .* of another sweep; change it"):
+        call("script", "train.py", "--axis", "workers=1,2")
+    assert (folder / "sweeps" / "train.py").read_text() == "mine"
 
 
 @pytest.mark.ray
