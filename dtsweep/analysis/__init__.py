@@ -40,7 +40,6 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     setups          settings and measurements as the arrays of the performance model
     carried         ratios of measured quantities, carried over to other configurations
     reach           settings that predictions can have
-    model_words     parameters of the step time, in sentences
     model           performance of configurations that were not measured
     swept           swept axes, with their measured values
     importance      importance of the swept axes for the step time

@@ -11,7 +11,6 @@ import numpy as np
 
 from dtsweep.analysis.carried import carried_over
 from dtsweep.analysis.launches import PER_SAMPLES, setting_columns
-from dtsweep.analysis.model_words import model_words
 from dtsweep.analysis.reach import Reach, reach_of
 from dtsweep.analysis.setting_values import settings_key
 from dtsweep.analysis.settings import NODES, Settings, settings_of_points, settings_of_rows
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
 
 MOST_TRIALS = 200
 """Trials that a model is fitted to by default: the time of a fit grows with their third power."""
-
-PARAMETER_BYTES = 4
-"""Of a parameter: they stay in fp32."""
 
 WITH_INTERVAL = ("samples_per_s", "latency_s", "energy_j_per_sample", PER_SAMPLES)
 """Columns of predictions with `_low` and `_high`, the ends of their 90 % intervals."""
@@ -82,14 +78,6 @@ class PerformanceModel:
         return fit_step_time(*self._measured)
 
     @cached_property
-    def _gradient_bytes(self) -> float | None:
-        """Bytes of a worker's gradients; None where they vary or are unknown."""
-        counts = set(self.trials["parameters"].dropna())
-        if len(counts) != 1:
-            return None
-        return PARAMETER_BYTES * float(max(counts))
-
-    @cached_property
     def _peaks(self) -> dict[Any, dict[int, float]]:
         """Largest peak of a worker by micro-batch, by all other settings."""
         peaks: dict[Any, dict[int, float]] = {}
@@ -115,11 +103,6 @@ class PerformanceModel:
         """Settings of the measured point with the highest throughput, without its nodes."""
         (settings,) = settings_of_rows(self.points.nlargest(1, "samples_per_s"))
         return {name: value for name, value in settings.items() if name != NODES}
-
-    @property
-    def words(self) -> list[str]:
-        """Parameters of the step time in at most eight sentences."""
-        return model_words(self.step_time.posterior, gradient_bytes=self._gradient_bytes)
 
     def predict(self, asked: Sequence[Settings] | Sequence[Point]) -> pd.DataFrame:
         """Predict configurations.

@@ -11,7 +11,6 @@ turned into them by `dtsweep.analysis`. In reading order:
     residual        Gaussian process of the residual
     posterior       formula and residual, conditioned on measurements
     limits          configurations that can't be predicted, and why
-    parameters      parameters in units that a person can check
     step_time       the model of the step time: fit and predict
     importance      shares of a variance by axes of a grid
 """

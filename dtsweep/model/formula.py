@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from dtsweep.model.setups import Flags, Numbers, Setups
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prior:
+class Prior(NamedTuple):
     """Normal prior of a parameter's logarithm."""
 
     name: str
@@ -22,25 +22,22 @@ class Prior:
     deviation: float
     """Standard deviation of the logarithm."""
 
-    unit: str
-    """`s` for a time, `s/sample`, or `1` for a ratio."""
-
 
 PRIORS = (
-    Prior(name="pass_overhead", mean=-2.0, deviation=2.0, unit="s"),
-    Prior(name="pass_floor", mean=-1.0, deviation=1.5, unit="s"),
-    Prior(name="sample", mean=-1.0, deviation=1.5, unit="s/sample"),
-    Prior(name="floor_sharpness", mean=0.0, deviation=0.7, unit="1"),
-    Prior(name="node_bandwidth", mean=-1.5, deviation=1.5, unit="s"),
-    Prior(name="node_latency", mean=-4.0, deviation=1.5, unit="s"),
-    Prior(name="local_bandwidth", mean=-2.5, deviation=1.5, unit="s"),
-    Prior(name="local_latency", mean=-5.0, deviation=1.5, unit="s"),
-    Prior(name="worker_latency", mean=-5.0, deviation=1.5, unit="s"),
-    Prior(name="queue", mean=-5.0, deviation=1.5, unit="s"),
-    Prior(name="node_contention", mean=-3.0, deviation=1.5, unit="1"),
-    Prior(name="contention", mean=-4.6, deviation=1.2, unit="1"),
-    Prior(name="stragglers", mean=-4.6, deviation=1.0, unit="1"),
-    Prior(name="overlap", mean=0.0, deviation=0.7, unit="1"),
+    Prior("pass_overhead", -2.0, 2.0),
+    Prior("pass_floor", -1.0, 1.5),
+    Prior("sample", -1.0, 1.5),
+    Prior("floor_sharpness", 0.0, 0.7),
+    Prior("node_bandwidth", -1.5, 1.5),
+    Prior("node_latency", -4.0, 1.5),
+    Prior("local_bandwidth", -2.5, 1.5),
+    Prior("local_latency", -5.0, 1.5),
+    Prior("worker_latency", -5.0, 1.5),
+    Prior("queue", -5.0, 1.5),
+    Prior("node_contention", -3.0, 1.5),
+    Prior("contention", -4.6, 1.2),
+    Prior("stragglers", -4.6, 1.0),
+    Prior("overlap", 0.0, 0.7),
 )
 """Of the formula in `log_times`; `sample` is relative to a typical micro-batch too."""
 
@@ -210,16 +207,3 @@ def slopes(
     )
     of_step, of_pass = ((end[0] - end[1]).T / (2 * STEP) for end in ends)
     return of_step, of_pass
-
-
-def hidden_share(
-    logs: Numbers, terms: Terms, *, log_compute: Numbers, log_exchange: Numbers
-) -> Numbers:
-    """Share of the exchange that compute hides: (n,), nan without an exchange."""
-    factors = {"log_compute": log_compute, "log_exchange": log_exchange}
-    with_exchange, _ = log_times(logs, terms, **factors)
-    without, _ = log_times(logs, terms, log_compute=log_compute, log_exchange=log_exchange - 99)
-    exchange = exchange_times(values_of(logs), terms) * np.exp(log_exchange) * terms.exchanges
-    exposed = np.exp(with_exchange) - np.exp(without)
-    share: Numbers = 1 - exposed / np.where(exchange > 0, exchange, np.nan)
-    return share

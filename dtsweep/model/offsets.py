@@ -32,15 +32,6 @@ class Offset:
     is_logarithmic: bool = True
     """True if all measured numbers are positive."""
 
-    @property
-    def name(self) -> str:
-        """Setting, and its value where it has values.
-
-        >>> Offset(setting="mode", value="ddp").name
-        'mode=ddp'
-        """
-        return self.setting if self.value is None else f"{self.setting}={self.value}"
-
 
 def offsets_of(setups: Setups) -> tuple[Offset, ...]:
     """List the columns that measured configurations can tell apart; constant settings have none."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.model.formula import COUNT, PRIORS, Terms, hidden_share, log_times, slopes, terms_of
+from dtsweep.model.formula import COUNT, PRIORS, Terms, log_times, slopes, terms_of
 from dtsweep.model.offsets import Offset, design, deviations, offsets_of
 from dtsweep.model.setups import Flags, Measured, Numbers, Setups
 
@@ -99,12 +99,6 @@ class Frame:
             for some in both
         )
         return of_step, of_pass
-
-    def hidden_share(self, logs: Numbers, setups: Setups) -> Numbers:
-        """Share of the exchange that compute hides: (n,), nan without an exchange."""
-        inputs = self.inputs(setups)
-        compute, exchange = self._factors(logs, inputs.matrix)
-        return hidden_share(logs[:COUNT], inputs.terms, log_compute=compute, log_exchange=exchange)
 
     def _factors(self, logs: Numbers, matrix: Numbers) -> tuple[Numbers, Numbers]:
         middle = COUNT + len(self.offsets)

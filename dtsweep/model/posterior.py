@@ -156,26 +156,6 @@ class Posterior:
         nearest = np.max(correlations[-1], axis=1)
         return means[0] + shared @ self.weights, np.sqrt(variance), nearest
 
-    def parameters(self) -> tuple[Numbers, Numbers]:
-        """Means and standard deviations of the logarithms of the (parameters,)."""
-        return self.contrasts(np.eye(len(self.linear.frame.means)))
-
-    def contrasts(self, weights: Numbers) -> tuple[Numbers, Numbers]:
-        """Means and standard deviations of sums of the logarithms of parameters.
-
-        Args:
-            weights: (n, parameters) of each sum.
-
-        Returns:
-            Two (n,) arrays.
-        """
-        frame = self.linear.frame
-        scaled = weights * frame.deviations**2
-        shared = scaled @ self.evidence.slope.T
-        variance = np.sum(scaled * weights, axis=1) - self._explained(shared)
-        means = weights @ frame.means + shared @ self.weights
-        return means, np.sqrt(np.maximum(variance, 0))
-
     def standardised(self) -> Numbers:
         """Errors of the step times, each predicted from other configurations, by its deviation."""
         groups = np.argmax(np.all(self.evidence.shared.squares == 0, axis=0), axis=1)

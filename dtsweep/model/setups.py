@@ -80,20 +80,12 @@ class Setups:
 
     @property
     def per_node(self) -> Numbers:
-        """Workers of the fullest node, if they are spread evenly.
-
-        >>> setups_of(workers=[3, 4], nodes=2).per_node
-        array([2., 2.])
-        """
+        """Workers of the fullest node, if they are spread evenly."""
         workers: Numbers = np.ceil(self.workers / self.nodes)
         return workers
 
     def are_in(self, others: Setups) -> Flags:
-        """Mark the configurations that are among others, by the settings that others have: (n,).
-
-        >>> setups_of(workers=[3, 4]).are_in(setups_of(workers=[4, 8]))
-        array([False,  True])
-        """
+        """Mark the configurations that are among others, by the settings that others have: (n,)."""
         names = (*others.categories, *others.numbers)
         rows = set(others._rows(names))
         return np.array([row in rows for row in self._rows(names)], dtype=np.bool_)
@@ -119,11 +111,7 @@ class Setups:
         return [*zip(*(column.tolist() for column in columns), strict=True)]
 
     def take(self, rows: Any) -> Setups:
-        """Choose configurations, by their numbers or by (n,) flags.
-
-        >>> setups_of(workers=[1, 2, 4]).take([0, 2]).workers
-        array([1., 4.])
-        """
+        """Choose configurations, by their numbers or by (n,) flags."""
         columns: dict[str, Any] = {}
         for one in fields(self):
             values = getattr(self, one.name)
@@ -132,42 +120,6 @@ class Setups:
             else:
                 columns[one.name] = values[rows]
         return Setups(**columns)
-
-
-def setups_of(
-    *,
-    workers: Any,
-    nodes: Any = 1,
-    micro_batch: Any = 1,
-    accumulation: Any = 1,
-    categories: Mapping[str, Any] = NOTHING,
-    numbers: Mapping[str, Any] = NOTHING,
-) -> Setups:
-    """Make setups of plain synchronous data parallelism; single values stand for all.
-
-    >>> setups_of(workers=[1, 2, 4], micro_batch=8).samples_per_step
-    array([ 8., 16., 32.])
-    """
-    count = len(workers)
-
-    def column(values: Any, kind: Any = np.float64) -> NDArray[Any]:
-        return np.array(np.broadcast_to(np.asarray(values, dtype=kind), (count,)))
-
-    return Setups(
-        workers=column(workers),
-        participants=column(workers),
-        nodes=column(nodes),
-        micro_batch=column(micro_batch),
-        accumulation=column(accumulation),
-        period=column(1),
-        payload=column(1),
-        servers=column(0),
-        is_asynchronous=column(values=False, kind=np.bool_),
-        exchanges_each_pass=column(values=False, kind=np.bool_),
-        slowness=column(1),
-        categories={name: column(values, object) for name, values in categories.items()},
-        numbers={name: column(values) for name, values in numbers.items()},
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from dtsweep.model.limits import bounds_of, reasons_of
-from dtsweep.model.parameters import Parameter, parameters_of
 from dtsweep.model.physics import fit_formula, frame_of, observed_of
 from dtsweep.model.posterior import Linear, Posterior, condition, evidence_of
 from dtsweep.model.residual import axes_of, fit_strengths
@@ -56,11 +55,6 @@ class StepTimeModel:
             distance=1 - correlation,
             reasons=reasons_of(setups, self.setups),
         )
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Parameters of the formula with 90 % intervals, in units that a person can check."""
-        return parameters_of(self.posterior)
 
     def with_measured(self, setups: Setups, log_step_s: Numbers) -> StepTimeModel:
         """Condition the model on step times of k more configurations, without a fit.

@@ -113,9 +113,6 @@ def print_predictions(predictions: Sequence[Predictions], *, console: Console) -
         for _, row in one.table[one.table["reason"].notna()].iterrows():
             say(console, f"{trial_label(row, varying)}: {row['reason']}.")
         say(console, _bases(one))
-        say(console, "The model", style="bold")
-        for line in one.model.words:
-            say(console, f"  {line}")
 
 
 def _print_supported(one: Predictions, *, console: Console) -> None:
@@ -198,9 +195,8 @@ def predictions_json(predictions: Sequence[Predictions]) -> list[dict[str, Any]]
 
     Returns:
         For each model and environment `model_digest`, `env_id`, `measured_points` (a count),
-        `predictions` (rows as `PerformanceModel.predict` has them, with `where`, the distance in
-        words, and `base_point_id`, the point that settings which were not given are from) and
-        `parameters` of the model of the step time, in words.
+        and `predictions` (rows as `PerformanceModel.predict` has them, with `where`, the distance
+        in words, and `base_point_id`, the point that settings which were not given are from).
     """
     return [
         {
@@ -210,7 +206,6 @@ def predictions_json(predictions: Sequence[Predictions]) -> list[dict[str, Any]]
             "predictions": records_of(
                 one.table.assign(base_point_id=[asked.base["point_id"] for asked in one.asked])
             ),
-            "parameters": one.model.words,
         }
         for one in predictions
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dtsweep.model.limits import reasons_of
-from dtsweep.model.setups import setups_of
+from tests.setups import setups_of
 
 
 def test_more_than_four_times_the_largest_size_is_unsupported() -> None:

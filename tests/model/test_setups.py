@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dtsweep.model.setups import setups_of
+from tests.setups import setups_of
 
 
 def test_chosen_configurations_keep_all_their_settings() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from dtsweep.model.setups import Numbers, Prediction, Setups, setups_of
+from dtsweep.model.setups import Numbers, Prediction, Setups
 from dtsweep.search.choice import (
     Charges,
     Pool,
@@ -16,6 +16,7 @@ from dtsweep.search.choice import (
     next_points,
 )
 from dtsweep.search.objectives import Estimates
+from tests.setups import setups_of
 
 SETUPS = setups_of(workers=[1, 1, 2, 2], micro_batch=[4, 8, 4, 8])
 

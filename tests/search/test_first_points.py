@@ -6,8 +6,9 @@ import itertools
 
 import numpy as np
 
-from dtsweep.model.setups import Setups, setups_of
+from dtsweep.model.setups import Setups
 from dtsweep.search.first_points import first_points
+from tests.setups import setups_of
 
 GRID = list(itertools.product((1, 2, 4, 8, 16), (4, 8, 16, 32)))
 
