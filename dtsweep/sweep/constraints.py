@@ -62,7 +62,7 @@ def _can_have_nodes(point: Point) -> bool:
 
 def _needs_asynchrony(point: Point) -> str | None:
     """The first field that only asynchronous servers can have, if they are not."""
-    fields = ("push_period", "pull_period", "staleness_damping")
+    fields = ("push_period", "pull_period")
     if point.staleness != 0:
         return None
     return next((name for name in fields if getattr(point, name) != DEFAULTS[name]), None)
@@ -211,11 +211,6 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         applies=lambda point, _: _needs_asynchrony(point) is not None,
         reason="with staleness=0 all workers push and pull in each step; {asynchronous} needs "
         "staleness=None or a bound of at least 1",
-    ),
-    Constraint(
-        applies=lambda point, _: point.staleness_damping is not None and point.workers < 2,
-        reason="the pushes of one worker are never late, so staleness_damping changes nothing; set "
-        "workers to at least 2, or leave it out",
     ),
     Constraint(
         applies=lambda point, _: point.drop_slowest > 0 and point.staleness != 0,

@@ -226,7 +226,6 @@ MODES: Mapping[str, ModeInfo] = {
             "replicas": 1,
             "push_period": 1,
             "pull_period": 1,
-            "staleness_damping": None,
             "drop_slowest": 0,
             "server_device": "cpu",
         },

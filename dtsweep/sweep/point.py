@@ -163,13 +163,6 @@ class Point:
         least=1,
         is_quiet=True,
     )
-    staleness_damping: str | None = axis(
-        None,
-        "Learning rate of a late push: inverse divides it by the updates of others since the pull; "
-        "None leaves it as it is.",
-        choices=("inverse",),
-        is_quiet=True,
-    )
     drop_slowest: int = axis(
         0,
         "Backup workers: a step goes on without the last so many gradients, which are dropped.",

@@ -30,9 +30,6 @@ class Update:
     gradient: NDArray[Any]
     """(elements,) as the head's optimizer had it."""
 
-    damping: float
-    """Factor of the learning rate."""
-
     pushes: Mapping[int, tuple[int, int]]
     """By worker the number of its push in this update, and how many updates it came late."""
 

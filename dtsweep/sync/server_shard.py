@@ -71,8 +71,8 @@ class Shard:
             Name of the optimizer.
 
         Raises:
-            ValueError: the optimizer can't be divided among shards, its rate can't be damped, or
-                it takes sparse gradients alone.
+            ValueError: the optimizer can't be divided among shards, or it takes sparse gradients
+                alone.
         """
         device = device_of(point)
         self._optimizer, self._parameters = _make_optimizer(
@@ -151,7 +151,7 @@ class Shard:
             return
         if self._version < update.version:
             self._gradient.copy_(read_only(update.gradient))
-            self._update(update.damping)
+            self._update()
             self._begun = self._version
             for rank, (number, late) in update.pushes.items():
                 self._pushes[rank].skip()
@@ -203,8 +203,7 @@ class Shard:
             return await self._update_together(rank, gradient, pulled)
         late = self._version - pulled
         torch.mul(gradient, factor / self._point.workers, out=self._gradient)
-        damping = 1 / max(1, late) if self._point.staleness_damping else 1.0
-        self._make_update({rank: late}, damping=damping)
+        self._make_update({rank: late})
         self._count(rank)
         version = self._version
         await self._notify()
@@ -273,25 +272,23 @@ class Shard:
         if rank in self._clocks:
             self._clocks[rank] += self._point.push_period
 
-    def _make_update(self, late: Mapping[int, int], *, damping: float = 1.0) -> None:
+    def _make_update(self, late: Mapping[int, int]) -> None:
         """Make the update of some pushes, and pass it on.
 
         Args:
             late: by worker of a push, how many updates of others it came late.
-            damping: factor of the learning rate.
         """
         if self._successors.is_empty:
-            self._update(damping)
+            self._update()
             return
         # A copy: the next update needs the tensor, and an optimizer may write to its gradients.
         gradient = self._gradient.to("cpu", copy=True).numpy()
-        self._update(damping)
+        self._update()
         pushes = {rank: (self._last_pushes[rank][0], late[rank]) for rank in late}
         self._pass_on(
             Update(
                 version=self._version,
                 gradient=gradient,
-                damping=damping,
                 pushes=pushes,
                 squared_norm=self._squared_norms.get(self._version),
             )
@@ -315,8 +312,8 @@ class Shard:
         if version in self._passed_on:
             await asyncio.shield(self._passed_on[version])
 
-    def _update(self, damping: float = 1.0) -> None:
-        """Let the optimizer take a step by `_gradient`, at its learning rate times `damping`."""
+    def _update(self) -> None:
+        """Let the optimizer take a step by `_gradient`."""
         for parameter, part in zip(
             self._parameters, split(self._gradient, self._parameters), strict=True
         ):
@@ -324,10 +321,7 @@ class Shard:
             if parameter.is_complex():
                 gradient_part = torch.view_as_complex(gradient_part)
             parameter.grad = gradient_part
-        if damping == 1:
-            self._optimizer.step()
-        else:
-            _step_at(self._optimizer, damping)
+        self._optimizer.step()
         self._gather()
         self._version += 1
 
@@ -409,22 +403,7 @@ def _make_optimizer(
     optimizer = make_optimizer(everyone)
     refuse_sparse_adam(optimizer, point.sync)
     _keep_own(optimizer, everyone)
-    if point.staleness_damping and not hasattr(optimizer, "param_groups"):
-        raise ValueError(
-            f"{type(optimizer).__name__} has no param_groups, so its learning rate can't be "
-            "damped; use staleness_damping=None"
-        )
     return optimizer, [parameter for parameter in everyone if not parameter.is_meta]
-
-
-def _step_at(optimizer: Any, damping: float) -> None:
-    """Take one step at the learning rates times `damping`, and leave them as they were."""
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate * damping
-    optimizer.step()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
 
 
 def flat_dtype(parameters: Sequence[Tensor]) -> torch.dtype:

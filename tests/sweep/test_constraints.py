@@ -117,12 +117,6 @@ def test_graphs_of_two_workers_are_one_graph() -> None:
     assert impossible(replace(point, topology="ring")) is None
 
 
-def test_pushes_of_one_worker_have_nothing_to_damp() -> None:
-    point = Point(sync="parameter_server", staleness_damping="inverse")
-    assert str(impossible(point)).endswith("set workers to at least 2, or leave it out")
-    assert impossible(replace(point, workers=2)) is None
-
-
 def test_plain_ddp_carries_every_way_in_which_payloads_come_together() -> None:
     assert MODES["ddp"].carries == EXCHANGES
 
@@ -347,7 +341,6 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="fsdp", shard_precision="bf16"), Harness()),
     (Point(sync="fsdp", offload=True), Harness(has_gpus=False)),
     (Point(sync="parameter_server", staleness=0, push_period=2), Harness()),
-    (Point(sync="parameter_server", staleness_damping="inverse"), Harness()),
     (Point(sync="parameter_server", workers=2, drop_slowest=1), Harness()),
     (Point(sync="parameter_server", workers=2, staleness=0, drop_slowest=2), Harness()),
     (

@@ -356,7 +356,6 @@ def update(
     return Update(
         version=version,
         gradient=gradient,
-        damping=1.0,
         pushes=pushes,
         squared_norm=squared_norm,
     )

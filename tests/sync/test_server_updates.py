@@ -129,9 +129,7 @@ def replay(of: Point) -> tuple[list[Vector], list[int]]:
         worker.steps += 1
         if worker.steps % of.push_period == 0:
             late.append(worker.others)
-            # Zhang et al. 2016: α / τ, and α for a gradient that is not stale.
-            damping = max(1, worker.others) if of.staleness_damping else 1
-            server.update(worker.accrued / WORKERS, RATE / damping)
+            server.update(worker.accrued / WORKERS, RATE)
             worker.accrued = np.zeros(4)
             for other in replicas:
                 other.others += other is not worker
@@ -178,13 +176,10 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Point], Any]]
         {},
         {"optimizer": "momentum"},
         {"optimizer": "adam"},
-        {"staleness_damping": "inverse"},
-        {"staleness_damping": "inverse", "optimizer": "momentum"},
-        {"staleness_damping": "inverse", "optimizer": "adam"},
         {"push_period": 3},
         {"pull_period": 3},
         {"push_period": 2, "pull_period": 3, "optimizer": "adam"},
-        {"push_period": 3, "pull_period": 2, "clip_norm": 0.7, "staleness_damping": "inverse"},
+        {"push_period": 3, "pull_period": 2, "clip_norm": 0.7},
     ],
     ids=str,
 )
