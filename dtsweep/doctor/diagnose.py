@@ -20,7 +20,7 @@ from dtsweep.driver.cluster import Node
 from dtsweep.driver.connect import connected
 from dtsweep.driver.visit import answers_of, for_ranks
 from dtsweep.errors import error_line
-from dtsweep.provenance.versions import all_versions, slow_import
+from dtsweep.provenance.versions import all_versions
 from dtsweep.results.place import try_place
 from dtsweep.session.nodes import pinned_to
 
@@ -82,7 +82,7 @@ def diagnose(
         *find_host_problems(hosts, dashboard=dashboard),
     ]
     # A node that gives no answer gives none to either question.
-    problems = dict.fromkeys([*filter(None, [slow_import()]), *place, *judged, *unmeasured])
+    problems = dict.fromkeys([*place, *judged, *unmeasured])
     return Diagnosis(
         nodes=nodes, hosts=hosts, links=links, dashboard=dashboard, problems=[*problems]
     )

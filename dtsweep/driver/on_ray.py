@@ -36,7 +36,6 @@ from dtsweep.errors import StorageError
 from dtsweep.plan.cost import PlannedCost, planned_cost
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.prices import Prices
-from dtsweep.provenance.versions import slow_import
 from dtsweep.session.session_settings import Code, Settings
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.settings import Sweep
@@ -53,8 +52,6 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
     # Before anything starts: a workload that can't travel is refused in a moment.
     code = pickled_workload(planned.sweep)
     for_train = train_settings(planned.options.node_timeout_s, cluster=None)
-    if warning := slow_import():
-        planned.progress.say(warning)
     with (
         run_folder(TRAIN_PREFIX) as storage,
         connected(
@@ -86,7 +83,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
             for note in (f"using {cluster.described()}", *cluster.notes):
                 planned.progress.say(note)
             if not cluster.is_private:
-                refuse_other_versions(cluster, needed=code.needed, tell=planned.progress.say)
+                refuse_other_versions(cluster, tell=planned.progress.say)
             prepared = prepare(planned.sweep, planned.plan, cluster)
             if fewer := fewer_sessions(planned.sweep, prepared):
                 planned.progress.say(fewer)

@@ -20,7 +20,6 @@ from ray._private.runtime_env.packaging import _dir_travel, _get_excludes
 from dtsweep import errors
 from dtsweep.errors import SweepError
 from dtsweep.provenance.sources import sources_of
-from dtsweep.provenance.versions import package_versions
 from dtsweep.session.session_settings import Code
 from dtsweep.sweep.file import module_name
 from dtsweep.sweep.settings import Sweep
@@ -62,13 +61,11 @@ def pickled_workload(sweep: Sweep) -> Code:
     if sweep.file is not None:
         folder = str(sweep.file.resolve().parent)
     packages = frozenset(sources_of(sweep.workload, file=sweep.file).packages)
-    top = type(sweep.workload).__module__.partition(".")[0]
     return Code(
         pickled=pickled,
         folder=folder,
         start_folder=str(Path.cwd()),
         packages=packages,
-        needed=package_versions(packages & {top}),
     )
 
 

@@ -9,7 +9,7 @@ import ray
 
 from dtsweep.driver.cluster import Cluster, Node
 from dtsweep.errors import SweepError, error_line
-from dtsweep.provenance.versions import all_versions, lacking_packages, mismatches, package_versions
+from dtsweep.provenance.versions import all_versions, mismatches
 from dtsweep.session.nodes import pinned_to
 
 VERSIONS_WITHIN_S = 20.0
@@ -68,7 +68,6 @@ def for_ranks(nodes: Sequence[Node]) -> list[Node]:
 def refuse_other_versions(
     cluster: Cluster,
     *,
-    needed: Mapping[str, str],
     tell: Callable[[str], None],
     timeout_s: float = VERSIONS_WITHIN_S,
 ) -> None:
@@ -79,7 +78,6 @@ def refuse_other_versions(
 
     Args:
         cluster: to which this process is connected.
-        needed: versions here of the packages that all ranks need, by name.
         tell: takes lines about nodes that did not answer.
         timeout_s: for all nodes together.
 
@@ -87,8 +85,7 @@ def refuse_other_versions(
         SweepError: a node has another release of a package than this process.
     """
     tasks = {
-        node.node_id: sent_to(node.node_id, tell_versions, [*needed])
-        for node in for_ranks(cluster.nodes)
+        node.node_id: sent_to(node.node_id, tell_versions) for node in for_ranks(cluster.nodes)
     }
     answers, reasons = answers_of(tasks, timeout_s=timeout_s)
     for node_id, reason in reasons.items():
@@ -96,11 +93,8 @@ def refuse_other_versions(
     driver_versions = all_versions()
     problems = [
         f"{name}: {problem}"
-        for name, node_versions, packages in answers.values()
-        for problem in (
-            *mismatches(node_versions, driver_versions),
-            *lacking_packages(packages, needed),
-        )
+        for name, node_versions in answers.values()
+        for problem in mismatches(node_versions, driver_versions)
     ]
     if problems:
         suffix = ""
@@ -109,8 +103,8 @@ def refuse_other_versions(
         raise SweepError(f"nothing was started: {problems[0]}{suffix}")
 
 
-def tell_versions(packages: Sequence[str]) -> tuple[str, dict[str, str], dict[str, str]]:
-    """Run on a node: its name, its versions, and those of packages."""
+def tell_versions() -> tuple[str, dict[str, str]]:
+    """Run on a node: its name and its versions."""
     import socket
 
-    return socket.gethostname(), all_versions(), package_versions(packages)
+    return socket.gethostname(), all_versions()

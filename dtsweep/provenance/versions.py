@@ -6,7 +6,6 @@ import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distributions, version
-from importlib.util import find_spec
 
 
 def versions() -> dict[str, str]:
@@ -75,42 +74,6 @@ def mismatches(node_versions: Mapping[str, str], driver_versions: Mapping[str, s
         "same on all nodes"
         for name, theirs, ours in differing
     ]
-
-
-def lacking_packages(
-    node_packages: Mapping[str, str], driver_packages: Mapping[str, str]
-) -> list[str]:
-    """List the packages of the driver that a node does not have, or in another version.
-
-    >>> lacking_packages({"timm": "1.0", "numpy": "2"}, {"timm": "1.1", "numpy": "2"})
-    ['timm 1.0, but 1.1 where dtsweep runs; install the same on all nodes']
-    >>> lacking_packages({}, {"timm": "1.1"})
-    ['timm is not installed, but 1.1 where dtsweep runs; install the same on all nodes']
-    """
-    return [
-        f"{name} {node_packages.get(name, 'is not installed')}, but {ours} where dtsweep runs; "
-        "install the same on all nodes"
-        for name, ours in driver_packages.items()
-        if node_packages.get(name) != ours
-    ]
-
-
-def slow_import() -> str | None:
-    """Name the package that slows every start of Ray down, with the way out; None without it.
-
-    Ray imports jsonschema in each process; from 4.25 on, that imports rfc3987-syntax where it is
-    installed (JupyterLab asks for it), whose grammar takes a second or more to compile.
-    """
-    if find_spec("rfc3987_syntax") is None:
-        return None
-    try:
-        is_slow = [int(number) for number in release(version("jsonschema")).split(".")] >= [4, 25]
-    except PackageNotFoundError:
-        return None
-    way = "pip install 'jsonschema<4.25', or pip uninstall rfc3987-syntax"
-    if not is_slow:
-        return None
-    return f"rfc3987-syntax makes every start of Ray slower by a second or more here: {way}"
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ import ray
 from dtsweep.hardware.gpu_place import shared_gpu
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
-from dtsweep.provenance.versions import differences, lacking_packages, versions
+from dtsweep.provenance.versions import differences, versions
 from dtsweep.session.deadlines import CLOSE_S, IMPORT_S
 from dtsweep.session.diagnosis import Diagnosis, Ranks, verdict_on, why_silent
 from dtsweep.session.endings import why_not_up
@@ -183,11 +183,6 @@ class Session:
             for name, theirs, ours in differences(facts.machine, versions()):
                 difference = f"rank {rank} on {facts.node} has {name} {theirs}, the driver {ours}"
                 reason = f"{difference}; install the same on all nodes"
-                raise SessionError("version_mismatch", reason, hopeless_for="world")
-
-            packages = facts.machine.get("packages", {})
-            for problem in lacking_packages(packages, self._settings.code.needed):
-                reason = f"rank {rank} on {facts.node}: {problem}"
                 raise SessionError("version_mismatch", reason, hopeless_for="world")
 
     def register(self, rank: int, facts: RankFacts, actor: Any, secrets: Mapping[str, str]) -> None:

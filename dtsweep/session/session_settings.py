@@ -30,12 +30,6 @@ class Code:
     Their versions on the ranks are part of `env_id`.
     """
 
-    needed: Mapping[str, str] = field(default_factory=dict)
-    """Versions here of the packages that all ranks need, by name.
-
-    They declare modes and compressions of the sweep, or have the workload's class.
-    """
-
     def load(self) -> Any:
         """Unpickle the workload in this process."""
         if self.folder is not None and Path(self.folder).is_dir() and self.folder not in sys.path:

@@ -161,18 +161,3 @@ def test_ranks_on_one_gpu_are_refused_before_nccl_is_used(tmp_path: Path) -> Non
     with pytest.raises(SessionError, match=r"ranks 0 and 1 on one have the same GPU") as refused:
         asyncio.run(session.start())
     assert (refused.value.status, refused.value.hopeless_for) == ("infeasible", "world")
-
-
-def test_ranks_with_another_version_of_the_workload_s_package_are_refused(tmp_path: Path) -> None:
-    class Older(OnOneGpu):
-        def come(self) -> None:
-            place = facts(machine={**versions(), "packages": {"fast-net": "0.1"}})
-            self.register(0, place, None, {})
-
-    given = settings(tmp_path)
-    needing = replace(given, code=replace(given.code, needed={"fast-net": "0.2"}))
-    session = Older("1", replace(task().point.world, workers=1), needing, None)
-    message = r"rank 0 on one: fast-net 0\.1, but 0\.2 where dtsweep runs; install the same"
-    with pytest.raises(SessionError, match=message) as refused:
-        asyncio.run(session.start())
-    assert (refused.value.status, refused.value.hopeless_for) == ("version_mismatch", "world")
