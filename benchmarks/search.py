@@ -33,19 +33,18 @@ from benchmarks.log_entry import heading, quartiles, table
 from benchmarks.search_jobs import JOBS, START_S, STEPS, Problem, read_problem
 from dtsweep.model.setups import Measured
 from dtsweep.model.step_time import fit_step_time
-from dtsweep.plan.search_policy import MOST_IN_BATCH
+from dtsweep.plan.search_policy import LEAST_GAIN, MOST_IN_BATCH
 from dtsweep.plan.search_worth import COULD_CHANCE, FrontierWorth, certificate_of
 from dtsweep.results.certificate import Certificate
 from dtsweep.search.choice import Charges, Pool, Progress, next_points, power_of
 from dtsweep.search.first_points import first_points
 from dtsweep.search.objectives import Estimates, latency_and_rate
 from dtsweep.sweep.goal import Question
-from dtsweep.sweep.search import Search
 
 LEVELS = (0.95, 0.98)
 """Shares of the grid's hypervolume."""
 
-LIMITS = (Search().least_gain, 0.001)
+LIMITS = (LEAST_GAIN, 0.001)
 """Largest expected gains, as shares of the hypervolume, at which a search ends."""
 
 ZONE = Question().indifference

@@ -35,7 +35,6 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     limits          limits of an answer: variance between launches, or within their windows
     noise           noise behind an answer: the machine's drift, and windows that are too short
     recommend       configuration for a goal: the answer, and what it gives up
-    places          numbers of nodes that configurations run on
     payloads        bytes of exchanges, as shares of those without compression
     setups          settings and measurements as the arrays of the performance model
     carried         ratios of measured quantities, carried over to other configurations

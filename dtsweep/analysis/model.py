@@ -23,6 +23,7 @@ from dtsweep.analysis.setups import (
 )
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.spread import of_environment
+from dtsweep.model.limits import reasons_of
 from dtsweep.model.memory import need_bytes
 from dtsweep.model.setups import NORMAL_90, Measured, Numbers, Setups
 from dtsweep.model.step_time import StepTimeModel, fit_step_time
@@ -127,7 +128,7 @@ class PerformanceModel:
         prediction = self.step_time.predict(setups)
         reasons = [
             self._reach.reason(one) or reason
-            for one, reason in zip(settings, prediction.reasons, strict=True)
+            for one, reason in zip(settings, reasons_of(setups, self._measured[0]), strict=True)
         ]
         names = self._point_ids
         figures: dict[str, Any] = {

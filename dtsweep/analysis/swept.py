@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dtsweep.analysis.places import varies_nodes
 from dtsweep.analysis.setting_values import WITHOUT_EFFECT, axis_name, text_of
 from dtsweep.analysis.settings import NODES, Settings
+from dtsweep.analysis.setups import varies_nodes
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS
 

@@ -12,5 +12,4 @@ turned into them by `dtsweep.analysis`. In reading order:
     posterior       formula and residual, conditioned on measurements
     limits          configurations that can't be predicted, and why
     step_time       the model of the step time: fit and predict
-    importance      shares of a variance by axes of a grid
 """

@@ -151,6 +151,3 @@ class Prediction:
 
     distance: Numbers
     """Distance to the nearest measured configuration: 0 at it, 1 where it tells little."""
-
-    reasons: tuple[str | None, ...]
-    """Sentence that says why a configuration can't be predicted; None where it can."""

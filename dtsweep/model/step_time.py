@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dtsweep.model.limits import bounds_of, reasons_of
+from dtsweep.model.limits import bounds_of
 from dtsweep.model.physics import fit_formula, frame_of, observed_of
 from dtsweep.model.posterior import Linear, Posterior, condition, evidence_of
 from dtsweep.model.residual import axes_of, fit_strengths
@@ -53,7 +53,6 @@ class StepTimeModel:
             log_step_s=bounded,
             error=error,
             distance=1 - correlation,
-            reasons=reasons_of(setups, self.setups),
         )
 
     def with_measured(self, setups: Setups, log_step_s: Numbers) -> StepTimeModel:

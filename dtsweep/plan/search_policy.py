@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from dtsweep.model.setups import Numbers
     from dtsweep.search.choice import Charges, Model, Progress
 
+LEAST_GAIN = 0.002
+"""Expected gain below which a search ends.
+
+On a frontier a share of its hypervolume, for a goal a share of the best value.
+"""
+
 MOST_IN_BATCH = 3
 """Points of a batch, at most: their measurements come too late for each other's choice."""
 
@@ -194,10 +200,10 @@ class SearchPolicy:
         count = len(state.pool.points)
         most = min(count, self.search.max_points or count) - chosen
         if not len(state.pool.rows):
-            return Choice(self._first(state, most=min(self.search.first_points, most)), None)
+            return Choice(self._first(state, most=most), None)
         judged = self._judged(state)
         certificate = judged.certificate
-        if certificate.gain < self.search.least_gain or most <= 0:
+        if certificate.gain < LEAST_GAIN or most <= 0:
             return Choice([], certificate)
         # Where each trial has a session of its own, none gets cheaper by another one.
         batch = 1 if self.sweep.measure.fresh else MOST_IN_BATCH
@@ -205,14 +211,14 @@ class SearchPolicy:
 
     def _first(self, state: State, *, most: int) -> list[Point]:
         """Choose points before there is a model."""
-        from dtsweep.search.first_points import first_points
+        from dtsweep.search.first_points import COUNT, first_points
 
         pool = state.pool
         numbers = first_points(
             pool.setups,
             state.charges.of(np.full(len(pool.points), -np.inf)),
             is_open=state.chances > 0,
-            count=most,
+            count=min(COUNT, most),
             seed=self.sweep.seed,
         )
         return [pool.points[number] for number in numbers]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -33,22 +33,6 @@ if TYPE_CHECKING:
 
 COULD_CHANCE = 0.01
 """Probability from which on the certificate counts a point as one that could beat the answer."""
-
-
-class Worth(Protocol):
-    """Worth of measuring a point."""
-
-    def gain_of(self, estimates: Estimates) -> Numbers:
-        """(n,) expected gains."""
-
-    def largest_share(self, estimates: Estimates) -> float:
-        """Largest of the gains as a share of what is reached."""
-
-    def chances(self, estimates: Estimates, *, zone: float) -> Numbers:
-        """(n,) probabilities to beat the answer by more than a zone."""
-
-    def has_answer(self, estimates: Estimates) -> bool:
-        """True if a measured point meets the conditions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +139,10 @@ class GoalWorth:
     def _worst(self, estimates: Estimates, is_member: Flags) -> float:
         """Largest cost of a group."""
         return float((self.cost + estimates.log_step_s)[is_member].max())
+
+
+Worth: TypeAlias = FrontierWorth | GoalWorth
+"""Worth of measuring a point."""
 
 
 def certificate_of(worth: Worth, estimates: Estimates, *, zone: float, tried: int) -> Certificate:

@@ -23,15 +23,6 @@ PER_SAMPLE = ("energy_j_per_sample", "usd_per_million_samples")
 class Search:
     """Settings of a search in the points of a sweep."""
 
-    first_points: int = 6
-    """Points that are measured before a model chooses: far apart, and cheap ones."""
-
-    least_gain: float = 0.002
-    """Expected gain below which the search ends.
-
-    On a frontier a share of its hypervolume, for a goal a share of the best value.
-    """
-
     max_points: int | None = None
     """Points that are searched, at most; None: all of them."""
 
@@ -44,26 +35,10 @@ class Search:
 
     def __post_init__(self) -> None:
         """Refuse numbers that can't be meant."""
-        if type(self.first_points) is not int or self.first_points < 2:
-            raise SweepError(
-                f"first_points={self.first_points!r} must be a whole number from 2: the model of "
-                "step times is fitted to them",
-                word="first_points",
-            )
-        if not isinstance(self.least_gain, int | float) or not 0 < self.least_gain < 1:
-            raise SweepError(
-                f"least_gain={self.least_gain!r} must be above 0 and below 1: a share, such as "
-                "0.002",
-                word="least_gain",
-            )
         most = self.max_points
-        # A searcher of the user's has no first points.
-        least, words = self.first_points, f"first_points={self.first_points}"
-        if self.searcher is not None:
-            least, words = 1, "1"
-        if most is not None and (type(most) is not int or most < least):
+        if most is not None and (type(most) is not int or most < 1):
             raise SweepError(
-                f"max_points={most!r} must be a whole number from {words}", word="max_points"
+                f"max_points={most!r} must be a whole number from 1", word="max_points"
             )
         if self.searcher is not None and not callable(self.searcher):
             raise SweepError(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtsweep.model.limits import bounds_of
+from dtsweep.model.limits import bounds_of, reasons_of
 from dtsweep.model.setups import Measured, Numbers, Setups
 from dtsweep.model.step_time import StepTimeModel, fit_step_time
 from tests.setups import setups_of
@@ -57,7 +57,7 @@ def test_configurations_between_measured_ones_are_predicted(model: StepTimeModel
     away = prediction.log_step_s - np.log(seconds(others)[0])
     assert np.abs(away).max() < 0.1
     assert np.all(np.abs(away) < 1.645 * prediction.error)
-    assert prediction.reasons == (None,) * len(prediction.reasons)
+    assert reasons_of(others, model.setups) == (None,) * len(others)
 
 
 def test_errors_grow_away_from_what_was_measured(model: StepTimeModel) -> None:

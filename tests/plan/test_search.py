@@ -17,7 +17,7 @@ from dtsweep.plan.plan import make_plan
 from dtsweep.plan.policies import policy_of
 from dtsweep.plan.policy import Round
 from dtsweep.plan.search_columns import longest_steps
-from dtsweep.plan.search_policy import SearchPolicy
+from dtsweep.plan.search_policy import LEAST_GAIN, SearchPolicy
 from dtsweep.plan.search_pool import chances_of, pool_of
 from dtsweep.plan.search_sessions import charges_in, live_world
 from dtsweep.plan.settle import Settle
@@ -101,12 +101,12 @@ def test_the_answer_is_confirmed_by_another_launch_and_certified(
     certificate = rounds[-1].certificate
     assert certificate is not None
     assert (certificate.measured, certificate.points) == (len(points_of(rounds)), 64)
-    assert certificate.gain < Search().least_gain
+    assert certificate.gain < LEAST_GAIN
     assert f"{certificate.measured} of 64 points measured; " in certificate.words
 
 
 def test_the_certificate_counts_the_launches_that_confirm_the_answer() -> None:
-    sweep = replace(SWEEP, search=Search(first_points=4, max_points=6))
+    sweep = replace(SWEEP, search=Search(max_points=8))
     machine, policy = Machine(sweep, rate), policy_for(sweep)
     for _ in range(2):
         machine.measure(policy.rounds(machine.points, machine.rows)[-1])
@@ -121,7 +121,7 @@ def test_the_certificate_counts_the_launches_that_confirm_the_answer() -> None:
     assert before is not None
     assert after is not None
     assert after != before
-    assert after.measured == before.measured == 6
+    assert after.measured == before.measured == 8
 
 
 def test_a_run_that_was_killed_chooses_the_same_points(
@@ -372,7 +372,7 @@ def test_the_live_session_is_the_largest_world_s_while_others_fit_into_it() -> N
 
 def test_a_plan_says_what_a_search_begins_with_and_takes_at_most() -> None:
     plan = make_plan(SWEEP, candidates(SWEEP), [])
-    assert len(plan.to_run) == Search().first_points
+    assert len(plan.to_run) == 6
     assert plan.points == 64
     assert SWEEP.question is not None
     assert plan.most_launches == 64 * SWEEP.question.max_launches - len(plan.to_run)
@@ -443,9 +443,7 @@ def test_a_search_that_cannot_be_meant_is_refused(settings: dict[str, Any], word
 @pytest.mark.parametrize(
     "settings",
     [
-        {"first_points": 1},
-        {"least_gain": 0.0},
-        {"max_points": 3},
+        {"max_points": 0},
         {"max_points": "x"},
         {"searcher": InTurn},
         {"max_points": 0, "searcher": InTurn},

@@ -39,7 +39,6 @@ class Believer:
             log_step_s=np.zeros(count),
             error=error,
             distance=np.zeros(count),
-            reasons=(None,) * count,
         )
 
     def with_measured(self, setups: Setups, log_step_s: Numbers) -> Believer:

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dtsweep.model.importance import shares_of, together
+from dtsweep.analysis.importance import shares_of, together
 
 
 def test_shares_of_an_additive_function_are_the_variances_of_its_parts() -> None:
