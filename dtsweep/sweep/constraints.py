@@ -101,11 +101,6 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         "multiple of it",
     ),
     Constraint(
-        applies=lambda point, _: point.mode.shares is not None and 0 in point.shares,
-        reason="{point.sync} has no samples for a worker with micro_batch={point.micro_batch}; use "
-        "a larger one",
-    ),
-    Constraint(
         applies=lambda point, _: _lacks_loss(point),
         reason="{point.workload.__class__.__name__} has no loss(model, batch), which {point.sync} "
         "needs; sync=own calls its train_step",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,12 +78,6 @@ class ModeInfo:
 
     grid: Callable[[Fields], Grid] = all_data_parallel
     """From the fields of a point to the division of its workers."""
-
-    shares: Callable[[Fields], Sequence[int]] | None = None
-    """From the fields of a point to the samples per pass of each data-parallel group.
-
-    None where each has `micro_batch`.
-    """
 
     first_steps: Callable[[Fields], int] = lambda _: 0
     """From the fields of a point to the steps at the start of a training that are unlike the rest.

@@ -297,11 +297,6 @@ class Point:
         for name, default in self.reads.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
-        if self.sync not in AXES["sync"].choices:
-            # What is wrong with a package's declaration is said before anything is measured.
-            _ = (self.semantics, self.is_asynchronous, self.grid, self.shares, self.servers)
-            _ = (self.first_steps, self.participants)
-            _ = (self.changes_one_worker, self.renews_optimizer)
 
     @property
     def mode(self) -> ModeInfo:
@@ -365,9 +360,7 @@ class Point:
         >>> Point(workers=4, micro_batch=8).samples_per_pass
         32
         """
-        if self.draws_participants:
-            return self.micro_batch * self.participants
-        return sum(self.shares)
+        return self.micro_batch * self.participants
 
     @property
     def shares(self) -> Sequence[int]:
@@ -376,11 +369,7 @@ class Point:
         >>> Point(workers=2, micro_batch=8).shares
         [8, 8]
         """
-        info = self.mode
-        fields = self._fields()
-        if info.shares is not None:
-            return info.shares(fields)
-        return [self.micro_batch] * info.grid(fields).data
+        return [self.micro_batch] * self.grid.data
 
     @property
     def samples_per_worker_step(self) -> int:

@@ -112,9 +112,7 @@ def _asked_by(job: Job) -> str:
     """Setting that a batch's number of samples comes from."""
     if job.point.balance:
         return f"balance={job.point.balance}"
-    if job.point.mode.shares is None:
-        return f"micro_batch={job.point.micro_batch}"
-    return f"the share of worker {job.rank}"
+    return f"micro_batch={job.point.micro_batch}"
 
 
 def _check_weight(weight: Any) -> None:

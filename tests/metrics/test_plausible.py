@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from dtsweep.metrics.plausible import JUDGED_COLUMNS, contradictions, plausibility_columns
 from dtsweep.metrics.rank_result import samples_of
-from dtsweep.metrics.summary import trial_columns
 from dtsweep.results.schema import TRIALS
 from dtsweep.sweep.mode_info import Grid, ModeInfo
 from dtsweep.sweep.modes import mode_of
@@ -240,37 +239,12 @@ def test_throughput_of_workers_apart_is_that_of_their_steps(factor: float) -> No
     assert words == (None if factor == 1 else f"{wrong}, and these were 80 to 80")
 
 
-class Uneven(Point):
-    """A point whose workers step apart, rank 1 with three times the samples of rank 0."""
-
-    @property
-    def mode(self) -> ModeInfo:
-        return replace(
-            mode_of("parameter_server"), shares=lambda _: [2, 6], semantics=lambda _: "stale"
-        )
-
-
 class Halves(Point):
     """A point of two workers that share a model."""
 
     @property
     def mode(self) -> ModeInfo:
         return replace(mode_of("ddp"), grid=lambda _: Grid(data=1, model=2))
-
-
-@pytest.mark.parametrize("pace", [1, 2])
-def test_workers_apart_with_unequal_shares_have_the_rate_of_all_their_samples(pace: int) -> None:
-    # The small share is as fast, or twice so.
-    point = Uneven(workers=2, sync="parameter_server", micro_batch=4)
-    energy: dict[str, Any] = {"telemetry": {"energy_j": 100.0}}
-    ranks = [outcome([0.1 / pace] * 40 * pace, **energy), outcome(STEADY, **energy)]
-    known, results = marked(ranks, sync="parameter_server")
-    measured = [of_rank.measured for of_rank in results.values() if of_rank.measured is not None]
-    row = trial_columns(point, measured, nodes=["a", "a"], half_width=None)
-    assert row["samples_per_s"] == pytest.approx(20 * pace + 60)
-    assert row["energy_j_per_sample"] == pytest.approx(200 / (4 * (20 * pace + 60)))
-    row["semantics"] = "stale"
-    assert plausibility_columns(point, row, known, results)["implausible"] is None
 
 
 def test_a_workers_samples_are_those_that_it_was_dealt() -> None:

@@ -14,7 +14,7 @@ from dtsweep.sweep.compressions import (
     compressions_reading,
 )
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness, impossible
-from dtsweep.sweep.mode_info import ModeInfo, OwnMode
+from dtsweep.sweep.mode_info import OwnMode
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import AXES, DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
@@ -309,18 +309,9 @@ class Stepping(Prepared):
         raise AssertionError
 
 
-class Uneven(Point):
-    """A point of a mode that gives all samples to the second worker."""
-
-    @property
-    def mode(self) -> ModeInfo:
-        return replace(MODES[self.sync], shares=lambda _: [0, 2])
-
-
 ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="own"), Harness()),
     (Point(sync="own", workers=3, workload=Prepared()), Harness()),
-    (Uneven(workers=2), Harness()),
     (Point(workload=Stepping()), Harness()),
     (Point(sync="own", precision="bf16", workload=Stepping()), Harness()),
     (Point(sync="ddp", sync_period=8), Harness()),

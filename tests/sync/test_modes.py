@@ -156,7 +156,7 @@ def test_what_an_entry_leaves_out_has_its_default() -> None:
     )
     assert info.servers({"shards": 2}) == 0
     assert (info.needs_ray, info.can_leave_out, info.can_exchange_alone) == (False, (), False)
-    assert (info.agree, info.grid({"workers": 4}), info.shares) == ("nothing", Grid(data=4), None)
+    assert (info.agree, info.grid({"workers": 4})) == ("nothing", Grid(data=4))
     assert info.can_restart
 
 

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from dtsweep.measure.clock import CpuClock
-from dtsweep.sweep.mode_info import Fields, ModeInfo
-from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
@@ -23,6 +21,9 @@ from tests.ranks import free_ports, join, leave, spawn
 
 CPU = torch.device("cpu")
 WORKERS, STEPS = 2, 4
+DEALT = (1, 5)
+"""Samples of a pass of each worker."""
+
 BALANCED = 2, (4, 2)
 """Step before which the samples are dealt again, and the samples of a pass from then on."""
 
@@ -66,23 +67,9 @@ class Weighted(Fit):
         return (weights * self.errors(model, batch)).sum() / weights.sum()
 
 
-def one_and_more(fields: Fields) -> list[int]:
-    """One sample for the first group, the others for the rest."""
-    groups = fields["workers"]
-    return [1] + [(fields["micro_batch"] * groups - 1) // (groups - 1)] * (groups - 1)
-
-
-class Uneven(Point):
-    """A point of a mode that deals samples out unevenly."""
-
-    @property
-    def mode(self) -> ModeInfo:
-        return replace(MODES[self.sync], shares=one_and_more)
-
-
 def point_of(case: tuple[str, int, bool]) -> Point:
     mode, accumulation, is_weighted = case
-    return Uneven(
+    return Point(
         workers=WORKERS,
         micro_batch=3,
         accumulation=accumulation,
@@ -94,7 +81,9 @@ def point_of(case: tuple[str, int, bool]) -> Point:
 
 def job_of(case: tuple[str, int, bool], rank: int) -> Job:
     point = point_of(case)
-    return Job(point=point, rank=rank, device=CPU, loss=loss_in_precision(point, CPU))
+    job = Job(point=point, rank=rank, device=CPU, loss=loss_in_precision(point, CPU))
+    job.deal(DEALT)
+    return job
 
 
 def whole(parameters: Any) -> list[Tensor]:
@@ -134,7 +123,7 @@ def test_unequal_shares_that_change_train_on_each_sample_alike(
     trained: list[dict[str, Any]], case: tuple[str, int, bool]
 ) -> None:
     point = point_of(case)
-    assert (point.shares, point.global_batch) == ([1, 5], 6 * case[1])
+    assert point.global_batch == sum(DEALT) * case[1]
     workload = point.workload
     model = workload.build()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -165,6 +154,7 @@ def test_the_gradient_of_one_worker_weighs_unequal_shares(is_weighted: bool) -> 
 
 def test_a_batch_has_as_many_samples_as_the_share_of_its_worker() -> None:
     job = job_of(("ddp", 1, False), 1)
+    job = replace(job, point=replace(job.point, balance="static"))
     check_samples(job, Fit().batch(range(5), CPU))
-    with pytest.raises(BatchError, match="3 samples where the share of worker 1 asked for 5"):
+    with pytest.raises(BatchError, match="3 samples where balance=static asked for 5"):
         check_samples(job, Fit().batch(range(3), CPU))
