@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dtsweep.model.setups import Flags, Numbers, Setups
+from dtsweep.model.setups import Numbers, Setups
 
 
 class Prior(NamedTuple):
@@ -52,59 +52,38 @@ STEP = 1e-4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Terms:
-    """Settings as the formula takes them; each array has shape (n,)."""
+    """Settings of n configurations as the formula takes them."""
 
+    setups: Setups
     relative_batch: Numbers
-    """Micro-batch by the typical micro-batch."""
-
-    workers: Numbers
-    """Training processes."""
-
-    nodes: Numbers
-    """Machines that they run on."""
-
-    per_node: Numbers
-    """Workers of the fullest node, if they are spread evenly."""
+    """(n,) micro-batch by the typical micro-batch."""
 
     plain_passes: Numbers
-    """Passes per step without an exchange."""
+    """(n,) passes per step without an exchange."""
 
     exchanges: Numbers
-    """Exchanges per step."""
+    """(n,) exchanges per step."""
 
-    payload: Numbers
-    """Bytes as a share of those without compression."""
-
-    is_asynchronous: Flags
-    """True if a step waits for no other worker's."""
-
-    servers: Numbers
-    """Server processes; 0 where workers exchange with each other."""
-
-    slowness: Numbers
-    """Factor of the slowest worker's pass."""
+    matrix: Numbers
+    """(n, offsets) that offsets multiply."""
 
 
-def terms_of(setups: Setups, *, typical_batch: float) -> Terms:
+def terms_of(setups: Setups, matrix: Numbers, *, typical_batch: float) -> Terms:
     """Derive the terms of the formula from settings.
 
     Args:
         setups: of n configurations.
+        matrix: (n, offsets) that offsets multiply.
         typical_batch: a micro-batch, in samples, to which others are related.
     """
     exchanging = np.where(setups.exchanges_each_pass, setups.accumulation, 1.0)
     exchanges = exchanging / np.maximum(setups.period, 1.0)
     return Terms(
+        setups=setups,
         relative_batch=setups.micro_batch / typical_batch,
-        workers=setups.workers,
-        nodes=setups.nodes,
-        per_node=setups.per_node,
         plain_passes=setups.accumulation - exchanges,
         exchanges=exchanges,
-        payload=setups.payload,
-        is_asynchronous=setups.is_asynchronous,
-        servers=setups.servers,
-        slowness=setups.slowness,
+        matrix=matrix,
     )
 
 
@@ -120,26 +99,27 @@ def pass_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
     growing = values["sample"] * terms.relative_batch
     sharpness = 1 + np.minimum(values["floor_sharpness"], SHARPEST)
     alone = values["pass_overhead"] + _power_sum(values["pass_floor"], growing, sharpness)
-    times: Numbers = alone * (1 + values["contention"] * (terms.per_node - 1)) * terms.slowness
+    setups = terms.setups
+    times: Numbers = alone * (1 + values["contention"] * (setups.per_node - 1)) * setups.slowness
     return times
 
 
-def exchange_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
+def exchange_times(values: dict[str, Numbers], setups: Setups) -> Numbers:
     """Time of an exchange without compute, by the typical pass."""
-    has_servers = terms.servers > 0
+    has_servers = setups.servers > 0
     # a ring over all workers sends 2 (K − 1) / K times the bytes through each node's link
-    across = np.where(terms.nodes > 1, 2 * (terms.workers - 1) / terms.workers, 0.0)
-    across = across * (1 + values["node_contention"] * (terms.per_node - 1)) * terms.payload
-    within = 2 * (terms.per_node - 1) / terms.per_node * terms.payload
-    neighbours = terms.per_node - 1
+    across = np.where(setups.nodes > 1, 2 * (setups.workers - 1) / setups.workers, 0.0)
+    across = across * (1 + values["node_contention"] * (setups.per_node - 1)) * setups.payload
+    within = 2 * (setups.per_node - 1) / setups.per_node * setups.payload
+    neighbours = setups.per_node - 1
     # each server takes the payloads of all workers one after another
-    served = terms.workers / np.maximum(terms.servers, 1) * terms.payload
-    queue = np.where(terms.is_asynchronous, terms.workers, 0.0)
+    served = setups.workers / np.maximum(setups.servers, 1) * setups.payload
+    queue = np.where(setups.is_asynchronous, setups.workers, 0.0)
     queue = np.where(has_servers, served, queue)
-    rounds = np.where(has_servers, 1.0, np.log2(terms.workers))
+    rounds = np.where(has_servers, 1.0, np.log2(setups.workers))
     times: Numbers = (
         values["node_bandwidth"] * np.where(has_servers, 0.0, across)
-        + values["node_latency"] * np.log2(terms.nodes)
+        + values["node_latency"] * np.log2(setups.nodes)
         + values["local_bandwidth"] * np.where(has_servers, 0.0, within)
         + values["local_latency"] * np.where(has_servers, 0.0, neighbours)
         + values["worker_latency"] * rounds
@@ -173,8 +153,8 @@ def log_times(
     """
     values = values_of(logs)
     one_pass = pass_times(values, terms) * np.exp(log_compute)
-    exchange = exchange_times(values, terms) * np.exp(log_exchange)
-    waits = np.where(terms.is_asynchronous, 0.0, np.sqrt(2 * np.log(terms.workers)))
+    exchange = exchange_times(values, terms.setups) * np.exp(log_exchange)
+    waits = np.where(terms.setups.is_asynchronous, 0.0, np.sqrt(2 * np.log(terms.setups.workers)))
     slowest = one_pass * (1 + values["stragglers"] * waits)
     overlap = 1 + np.minimum(values["overlap"], SHARPEST)
     exchanging = _power_sum(slowest, exchange, overlap)

@@ -37,17 +37,6 @@ MOST_CALLS = 60
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Inputs:
-    """Settings of n configurations as the formula takes them."""
-
-    terms: Terms
-    """Of workers, nodes and samples."""
-
-    matrix: Numbers
-    """(n, offsets) that offsets multiply."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Frame:
     """Units and columns of a fit; times are related to a typical pass."""
 
@@ -66,33 +55,32 @@ class Frame:
     deviations: Numbers
     """(parameters,) of the priors."""
 
-    def inputs(self, setups: Setups) -> Inputs:
+    def terms(self, setups: Setups) -> Terms:
         """Derive what the formula takes."""
-        terms = terms_of(setups, typical_batch=self.typical_batch)
-        return Inputs(terms=terms, matrix=design(self.offsets, setups))
+        return terms_of(setups, design(self.offsets, setups), typical_batch=self.typical_batch)
 
-    def formula(self, logs: Numbers, inputs: Inputs) -> tuple[Numbers, Numbers]:
+    def formula(self, logs: Numbers, terms: Terms) -> tuple[Numbers, Numbers]:
         """Logarithms of (n,) step times and (n,) pass times in seconds."""
-        compute, exchange = self._factors(logs, inputs.matrix)
+        compute, exchange = self._factors(logs, terms.matrix)
         of_step, of_pass = log_times(
-            logs[:COUNT], inputs.terms, log_compute=compute, log_exchange=exchange
+            logs[:COUNT], terms, log_compute=compute, log_exchange=exchange
         )
         return of_step + self.log_pass, of_pass + self.log_pass
 
-    def slopes(self, logs: Numbers, inputs: Inputs) -> tuple[Numbers, Numbers]:
+    def slopes(self, logs: Numbers, terms: Terms) -> tuple[Numbers, Numbers]:
         """Derivatives of `formula` by the parameters, then by log compute and log exchange.
 
         Returns:
             Two arrays of shape (n, parameters + 2).
         """
-        compute, exchange = self._factors(logs, inputs.matrix)
-        both = slopes(logs[:COUNT], inputs.terms, log_compute=compute, log_exchange=exchange)
+        compute, exchange = self._factors(logs, terms.matrix)
+        both = slopes(logs[:COUNT], terms, log_compute=compute, log_exchange=exchange)
         of_step, of_pass = (
             np.hstack(
                 [
                     some[:, :COUNT],
-                    some[:, [COUNT]] * inputs.matrix,
-                    some[:, [COUNT + 1]] * inputs.matrix,
+                    some[:, [COUNT]] * terms.matrix,
+                    some[:, [COUNT + 1]] * terms.matrix,
                     some[:, COUNT:],
                 ]
             )
@@ -166,16 +154,16 @@ def fit_formula(frame: Frame, setups: Setups, observed: Observed) -> Numbers:
     """
     from scipy.optimize import least_squares
 
-    inputs = frame.inputs(setups)
+    terms = frame.terms(setups)
     scale = np.hypot(TYPICAL_MISFIT, observed.error)
 
     def residuals(logs: Numbers) -> Numbers:
-        misfit = (choose(*frame.formula(logs, inputs), observed) - observed.log_s) / scale
+        misfit = (choose(*frame.formula(logs, terms), observed) - observed.log_s) / scale
         return np.concatenate([_soften(misfit)[0], (logs - frame.means) / frame.deviations])
 
     def jacobian(logs: Numbers) -> Numbers:
-        misfit = (choose(*frame.formula(logs, inputs), observed) - observed.log_s) / scale
-        slope = choose(*frame.slopes(logs, inputs), observed)[:, :-2] / scale[:, None]
+        misfit = (choose(*frame.formula(logs, terms), observed) - observed.log_s) / scale
+        slope = choose(*frame.slopes(logs, terms), observed)[:, :-2] / scale[:, None]
         return np.vstack([_soften(misfit)[1][:, None] * slope, np.diag(1 / frame.deviations)])
 
     names = [prior.name for prior in PRIORS]

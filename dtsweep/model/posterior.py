@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtsweep.model.physics import Frame, Inputs, Observed, choose, observed_of
+from dtsweep.model.formula import Terms
+from dtsweep.model.physics import Frame, Observed, choose, observed_of
 from dtsweep.model.residual import (
     SEPARATE,
     SMOOTH,
@@ -33,15 +34,15 @@ class Linear:
     best: Numbers
     """(parameters,) logarithms of the most probable parameters."""
 
-    def at(self, inputs: Inputs) -> tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]]:
+    def at(self, terms: Terms) -> tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]]:
         """Prior means and derivatives of n configurations.
 
         Returns:
             The (n,) means of the logarithms of step time and pass time, in log seconds; and their
             (n, parameters + 2) derivatives, the last two by log compute and log exchange.
         """
-        of_step, of_pass = self.frame.formula(self.best, inputs)
-        by_step, by_pass = self.frame.slopes(self.best, inputs)
+        of_step, of_pass = self.frame.formula(self.best, terms)
+        by_step, by_pass = self.frame.slopes(self.best, terms)
         move = np.append(self.frame.means - self.best, [0.0, 0.0])
         return (of_step + by_step @ move, of_pass + by_pass @ move), (by_step, by_pass)
 
@@ -69,7 +70,7 @@ class Evidence:
 def evidence_of(linear: Linear, axes: Axes, setups: Setups, measured: Measured) -> Evidence:
     """Compare measurements with the linear formula and with each other."""
     observed = observed_of(measured)
-    means, slopes = linear.at(linear.frame.inputs(setups))
+    means, slopes = linear.at(linear.frame.terms(setups))
     slope = choose(*slopes, observed)
     outputs = _outputs(slope, observed.is_pass)
     squares = axes.squares(setups, setups)
@@ -131,7 +132,7 @@ class Posterior:
         The standard deviation includes the next launch's. The correlation is of residuals with
         those of a measured configuration: 1 at it.
         """
-        means, slopes = self.linear.at(self.linear.frame.inputs(setups))
+        means, slopes = self.linear.at(self.linear.frame.terms(setups))
         observed = self.evidence.observed
         outputs = _outputs(slopes[0], np.zeros(len(setups), dtype=np.bool_))
         squares = self.axes.squares(setups, self.setups)

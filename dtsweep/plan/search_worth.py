@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -83,21 +83,10 @@ class GoalWorth:
         """(n,) expected improvements, as shares of the best value."""
         from dtsweep.search.gain import expected_improvement
 
-        gains = np.zeros(len(self.cost))
-        for number in np.unique(self.group):
-            is_member = self.group == number
-            best = self._best(estimates, is_member)
-            if not np.isfinite(best):
-                # Nothing meets the conditions so far: the worst cost of interest.
-                best = self._worst(estimates, is_member)
-            gain = expected_improvement(
-                self.cost,
-                estimates,
-                best=best,
-                most_log_step_s=self.longest,
-            )
-            gains = np.where(is_member, gain, gains)
-        return gains
+        best = self._best(estimates)
+        # Where nothing meets the conditions so far: the worst cost of interest.
+        best = np.where(np.isfinite(best), best, self._of_group(np.max, estimates, -np.inf))
+        return expected_improvement(self.cost, estimates, best=best, most_log_step_s=self.longest)
 
     def largest_share(self, estimates: Estimates) -> float:
         """Largest of the improvements."""
@@ -110,18 +99,13 @@ class GoalWorth:
         """
         from dtsweep.search.chances import chance_to_improve
 
-        chances = np.zeros(len(self.cost))
-        for number in np.unique(self.group):
-            is_member = self.group == number
-            chance = chance_to_improve(
-                self.cost,
-                estimates,
-                best=self._best(estimates, is_member),
-                most_log_step_s=self.longest,
-                zone=zone,
-            )
-            chances = np.where(is_member, chance, chances)
-        return chances
+        return chance_to_improve(
+            self.cost,
+            estimates,
+            best=self._best(estimates),
+            most_log_step_s=self.longest,
+            zone=zone,
+        )
 
     def has_answer(self, estimates: Estimates) -> bool:
         """True if a measured point meets the conditions."""
@@ -131,14 +115,20 @@ class GoalWorth:
         is_answer: Flags = estimates.is_measured & (estimates.log_step_s <= self.longest)
         return is_answer
 
-    def _best(self, estimates: Estimates, is_member: Flags) -> float:
-        """Least cost of a group's measured points that meet the conditions; infinite without."""
-        costs = self.cost + estimates.log_step_s
-        return float(costs[is_member & self._is_answer(estimates)].min(initial=np.inf))
+    def _best(self, estimates: Estimates) -> Numbers:
+        """(n,) least cost of each group's points that meet the conditions; infinite without."""
+        return self._of_group(np.min, estimates, np.inf, among=self._is_answer(estimates))
 
-    def _worst(self, estimates: Estimates, is_member: Flags) -> float:
-        """Largest cost of a group."""
-        return float((self.cost + estimates.log_step_s)[is_member].max())
+    def _of_group(
+        self, reduce: Any, estimates: Estimates, initial: float, *, among: Flags | bool = True
+    ) -> Numbers:
+        """(n,) least or largest cost of each one's group."""
+        costs = np.where(among, self.cost + estimates.log_step_s, initial)
+        of_group = np.empty(len(costs))
+        for number in np.unique(self.group):
+            is_member = self.group == number
+            of_group[is_member] = reduce(costs[is_member])
+        return of_group
 
 
 Worth: TypeAlias = FrontierWorth | GoalWorth

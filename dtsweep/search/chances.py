@@ -36,7 +36,7 @@ def chance_to_improve(
     cost: Numbers,
     estimates: Estimates,
     *,
-    best: float,
+    best: Numbers | float,
     most_log_step_s: Numbers | float = np.inf,
     zone: float = ZONE,
 ) -> Numbers:
@@ -45,7 +45,7 @@ def chance_to_improve(
     Args:
         cost: (n,) logarithm of the cost at a step time of one second.
         estimates: of the candidates.
-        best: logarithm of the least measured cost that meets the conditions.
+        best: (n,) or single, logarithm of the least measured cost that meets the conditions.
         most_log_step_s: (n,) or single, logarithm of the longest step time that meets them.
         zone: share by which a candidate has to be better.
 

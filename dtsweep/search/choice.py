@@ -9,7 +9,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from dtsweep.model.setups import Numbers, Prediction, Setups
-from dtsweep.search.objectives import Estimates, Rows, estimates_of
+from dtsweep.search.objectives import Estimates, Rows
 
 GainOf = Callable[[Estimates], Numbers]
 """Gives the (n,) gains of candidates, as `expected_gain` and `expected_improvement` do."""
@@ -90,8 +90,15 @@ class Progress:
 
     def estimates(self, prediction: Prediction) -> Estimates:
         """Put what was measured in the place of what is predicted."""
-        return estimates_of(
-            prediction, measured=self.measured, log_step_s=self.log_step_s, chance=self.chance
+        values = prediction.log_step_s.copy()
+        values[self.measured] = self.log_step_s
+        is_measured = np.zeros(len(values), dtype=np.bool_)
+        is_measured[self.measured] = True
+        return Estimates(
+            log_step_s=values,
+            error=np.maximum(prediction.error, 1e-9),
+            is_measured=is_measured,
+            chance=self.chance,
         )
 
     def and_then(self, row: int, log_step_s: float, *, world: int) -> Progress:

@@ -95,7 +95,11 @@ def hypervolume_gain(costs: Numbers, frontier: Numbers, *, reference: float = RE
 
 
 def expected_improvement(
-    cost: Numbers, estimates: Estimates, *, best: float, most_log_step_s: Numbers | float = np.inf
+    cost: Numbers,
+    estimates: Estimates,
+    *,
+    best: Numbers | float,
+    most_log_step_s: Numbers | float = np.inf,
 ) -> Numbers:
     """Expect the improvement of one cost under conditions, for each candidate.
 
@@ -105,8 +109,8 @@ def expected_improvement(
     Args:
         cost: (n,) logarithm of the cost at a step time of one second.
         estimates: of the candidates.
-        best: logarithm of the least measured cost that meets the conditions; where there is none
-            yet, the largest cost of interest.
+        best: (n,) or single, logarithm of the least measured cost that meets the conditions; where
+            there is none yet, the largest cost of interest.
         most_log_step_s: (n,) or single, logarithm of the longest step time that meets all
             conditions; minus infinity where no step time does.
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dtsweep.inference.pareto import on_frontier
-from dtsweep.model.setups import Flags, Numbers, Prediction
+from dtsweep.model.setups import Flags, Numbers
 
 Rows = NDArray[np.int64]
 
@@ -88,34 +88,6 @@ class Estimates:
         """(n,) True where a trial can tell something."""
         is_open: Flags = ~self.is_measured & (self.chance > 0)
         return is_open
-
-
-def estimates_of(
-    prediction: Prediction,
-    *,
-    measured: ArrayLike,
-    log_step_s: ArrayLike,
-    chance: ArrayLike = 1.0,
-) -> Estimates:
-    """Put measured step times in the place of predicted ones.
-
-    Args:
-        prediction: of all n candidates.
-        measured: (m,) numbers of the measured candidates.
-        log_step_s: (m,) logarithms of their step times in seconds.
-        chance: (n,) or single, probability that a trial ends with a measurement.
-    """
-    rows = np.asarray(measured, dtype=np.int64)
-    values = prediction.log_step_s.copy()
-    values[rows] = log_step_s
-    is_measured = np.zeros(len(values), dtype=np.bool_)
-    is_measured[rows] = True
-    return Estimates(
-        log_step_s=values,
-        error=np.maximum(prediction.error, 1e-9),
-        is_measured=is_measured,
-        chance=np.array(np.broadcast_to(chance, values.shape), dtype=np.float64),
-    )
 
 
 def frontier_of(objectives: Objectives, estimates: Estimates) -> Flags:
