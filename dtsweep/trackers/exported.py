@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import json
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dtsweep.analysis.launches import setting_columns
 from dtsweep.errors import shortened
-from dtsweep.results.schema import FLOAT, INT, TRIALS, Column
-from dtsweep.results.statuses import CUT
-from dtsweep.trackers.plain_values import as_text, rows_of
-from dtsweep.trackers.steps import Step, steps_of
+from dtsweep.results.schema import FLOAT, INT, TEXT, TRIALS, Column
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Redact = Callable[[Any], Any]
-"""Takes JSON values, and gives them as strangers may see them."""
-
 MOST_NAME = 120
 """Characters of a trial's name."""
+
+MOST_STEPS = 1000
+"""Steps of a trial that a tracker gets; of more, as many that are equally far apart."""
 
 CHOSEN = (
     *("repeat", "seed", "fresh", "data_parallel", "model_parallel", "global_batch"),
@@ -33,6 +33,17 @@ KEYS = ("trial_id", "attempt_id", "status", "reason", "attempt", "row_number", "
 """Columns that are neither parameters, metrics nor tags."""
 
 _COLUMNS = {column.name: column for column in TRIALS}
+
+
+class Step(NamedTuple):
+    """A step of a trial, over all its workers."""
+
+    number: int
+    at_s: float
+    """Start, in seconds from the start of the trial's first step."""
+
+    values: Mapping[str, float]
+    """Series that the step is part of, each with its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +59,11 @@ class ExportedTrial:
 
     status: str
     reason: str | None
-    started_at: datetime
-    """Time of the export where it is unknown."""
+    started_s: float
+    """Unix time of its start; that of the export where it is unknown."""
 
-    seconds: float
-    """From the start to the end of the attempt; 0 where it is unknown."""
+    ended_s: float
+    """Unix time of its end; that of its start where it is unknown."""
 
     parameters: Mapping[str, Any]
     """Settings, by column: text, numbers and truth values."""
@@ -63,27 +74,28 @@ class ExportedTrial:
     tags: Mapping[str, str]
     """All other columns, as text."""
 
-    steps: Sequence[Step] = ()
+    steps: pd.DataFrame | None = None
+    """Rows of `steps_of`; None where no step was timed."""
 
     @property
-    def is_ok(self) -> bool:
-        """True if it was measured."""
-        return self.status == "ok"
+    def key(self) -> str:
+        """Name of the attempt in folders, without a hyphen."""
+        return as_folder_name(self.attempt_id).replace("-", "_")
 
-    @property
-    def is_cut(self) -> bool:
-        """True if the end of its run has cut it."""
-        return self.status in CUT
-
-    @property
-    def started_s(self) -> float:
-        """Unix time of its start, in seconds."""
-        return self.started_at.timestamp()
-
-    @property
-    def ended_s(self) -> float:
-        """Unix time of its end, in seconds."""
-        return self.started_s + self.seconds
+    def history(self) -> Iterator[Step]:
+        """Yield its steps, of a long trial `MOST_STEPS` that are equally far apart."""
+        if self.steps is None:
+            return
+        rows = self.steps
+        if len(rows) > MOST_STEPS:
+            last = len(rows) - 1
+            rows = rows.iloc[[round(n * last / (MOST_STEPS - 1)) for n in range(MOST_STEPS)]]
+        for row in rows_of(rows):
+            series = "steps/warmup_step_s" if row["warmup"] else "steps/step_s"
+            values = {series: row["step_s"]}
+            if "loss" in row:
+                values["steps/loss"] = row["loss"]
+            yield Step(row["step"], row["at_s"], values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,93 +112,128 @@ class Export:
     @property
     def metric_names(self) -> list[str]:
         """Names of the metrics that any trial has, in the order of the columns."""
-        used = {name for trial in self.trials for name in trial.metrics}
-        return [name for name in self.columns if name in used]
+        return self._used(*(trial.metrics for trial in self.trials))
 
     @property
     def parameter_names(self) -> list[str]:
         """Names of the parameters that any trial has, in the order of the columns."""
-        used = {name for trial in self.trials for name in trial.parameters}
-        return [name for name in self.columns if name in used]
+        return self._used(*(trial.parameters for trial in self.trials))
 
     def units(self) -> dict[str, str]:
         """Units of the parameters and metrics, by name; of those that have one."""
         names = [*self.parameter_names, *self.metric_names]
         return {name: self.columns[name].unit for name in names if self.columns[name].unit}
 
-
-def columns_of(frame: pd.DataFrame) -> dict[str, Column]:
-    """Declare the columns of a frame of trials; those of the workload have no unit."""
-    return {
-        name: _COLUMNS.get(name) or _workload_column(name, frame[name]) for name in frame.columns
-    }
+    def _used(self, *values: Mapping[str, Any]) -> list[str]:
+        used = set().union(*values)
+        return [name for name in self.columns if name in used]
 
 
-def export_of(
-    frame: pd.DataFrame,
-    steps: pd.DataFrame,
-    *,
-    sweep: str,
-    redact: Redact,
-    named_by: Collection[str] | None = None,
-) -> Export:
+def export_of(frame: pd.DataFrame, steps: pd.DataFrame, *, sweep: str) -> Export:
     """Make what other tools take of trials.
 
     Args:
         frame: trials without canaries, as `dtsweep.load` gives them.
         steps: rows of the steps of these trials.
         sweep: name of the sweep.
-        redact: applied to every text.
-        named_by: columns that name a trial; those that vary by default.
     """
     columns = columns_of(frame)
-    settings = [*setting_columns(frame), *(name for name in CHOSEN if name in frame)]
-    if named_by is None:
-        named_by = [
-            name for name in setting_columns(frame) if frame[name].nunique(dropna=False) > 1
-        ]
-    of_trials = steps_of(steps)
-    trials = [
-        redacted(
-            _trial(row, columns, settings, named_by), of_trials.get(row["attempt_id"], ()), redact
-        )
-        for row in rows_of(frame)
-    ]
-    return Export(sweep=redact(sweep), trials=trials, columns=columns)
-
-
-def redacted(trial: ExportedTrial, steps: Sequence[Step], redact: Redact) -> ExportedTrial:
-    """Give a trial with its steps, and with every text redacted."""
-    return replace(
-        trial,
-        name=redact(trial.name),
-        reason=redact(trial.reason),
-        parameters=redact(dict(trial.parameters)),
-        tags=redact(dict(trial.tags)),
-        steps=steps,
-    )
-
-
-def _trial(
-    row: Mapping[str, Any],
-    columns: Mapping[str, Column],
-    settings: Collection[str],
-    named_by: Collection[str],
-) -> ExportedTrial:
+    of_trials = dict(iter(steps_of(steps).groupby("attempt_id")))
+    point_settings = setting_columns(frame)
+    named_by = [name for name in point_settings if frame[name].nunique(dropna=False) > 1]
+    settings = [*point_settings, *(name for name in CHOSEN if name in frame)]
     numbers = {name for name, column in columns.items() if column.type in (INT, FLOAT)}
-    others = [name for name in row if name not in settings and name not in KEYS]
-    return ExportedTrial(
-        trial_id=row["trial_id"],
-        attempt_id=row["attempt_id"],
-        name=_name(row, named_by),
-        status=row["status"],
-        reason=row.get("reason"),
-        started_at=row.get("started_at") or datetime.now(UTC),
-        seconds=sum(row.get(name, 0.0) for name in ("startup_s", "trial_s", "overhead_s")),
-        parameters={name: _parameter(row[name]) for name in settings if name in row},
-        metrics={name: row[name] for name in others if name in numbers},
-        tags={name: as_text(row[name]) for name in others if name not in numbers},
+    trials = []
+    for row in rows_of(frame):
+        others = [name for name in row if name not in settings and name not in KEYS]
+        started_s = row.get("started_at", datetime.now(UTC)).timestamp()
+        parts = [row.get(name, 0.0) for name in ("startup_s", "trial_s", "overhead_s")]
+        trial = ExportedTrial(
+            trial_id=row["trial_id"],
+            attempt_id=row["attempt_id"],
+            name=_name(row, named_by),
+            status=row["status"],
+            reason=row.get("reason"),
+            started_s=started_s,
+            ended_s=started_s + sum(parts),
+            parameters={name: _parameter(row[name]) for name in settings if name in row},
+            metrics={name: row[name] for name in others if name in numbers},
+            tags={name: as_text(row[name]) for name in others if name not in numbers},
+            steps=of_trials.get(row["attempt_id"]),
+        )
+        trials.append(trial)
+    return Export(sweep=sweep, trials=trials, columns=columns)
+
+
+def columns_of(frame: pd.DataFrame) -> dict[str, Column]:
+    """Declare the columns of a frame of trials; those of the workload have no unit."""
+    kinds: Mapping[str, Any] = {"i": INT, "f": FLOAT}
+    columns = {}
+    for name in frame.columns:
+        kind = kinds.get(frame[name].dtype.kind, TEXT)
+        meaning = f"field {name.removeprefix('workload_')} of the workload"
+        columns[name] = _COLUMNS.get(name) or Column(name, kind, "", meaning)
+    return columns
+
+
+def steps_of(steps: pd.DataFrame) -> pd.DataFrame:
+    """Give the steps of warm-up and window, over the workers: the slowest one, the mean loss.
+
+    Returns:
+        A row for each step of an attempt, with `at_s`, seconds from its first step's start.
+    """
+    timed = steps[steps["part"].isin(["warmup", "window"])]
+    table = (
+        timed.groupby(["attempt_id", "step"], sort=True)
+        .agg(
+            warmup=("warmup", "max"),
+            at_s=("start_s", "min"),
+            step_s=("step_s", "max"),
+            loss=("loss", "mean"),
+        )
+        .reset_index()
     )
+    table["at_s"] -= table.groupby("attempt_id")["at_s"].transform("first")
+    return table
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Give rows with plain Python values, without those that are null or not finite."""
+    return [
+        {str(name): _plain(value) for name, value in row.items() if _is_known(value)}
+        for row in frame.to_dict("records")
+    ]
+
+
+def as_folder_name(text: str) -> str:
+    """Name of a folder on any system.
+
+    >>> as_folder_name("workers=2 path=../a:b")
+    'workers=2,path=.._a_b'
+    """
+    return re.sub(r"[^\w.,=+-]", "_", text.replace(" ", ","), flags=re.ASCII).lstrip(".")
+
+
+def as_text(value: Any) -> str:
+    """Write a value as a tag has it: lists and truth values as JSON, times as ISO 8601."""
+    if isinstance(value, list | bool):
+        return json.dumps(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """Convert an array to a list, and a number of NumPy to one of Python."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _is_known(value: Any) -> bool:
+    """True for a list, and for what is neither null nor infinite."""
+    import pandas as pd
+
+    is_one = pd.api.types.is_scalar(value)
+    return not is_one or not (pd.isna(value) or value in (math.inf, -math.inf))
 
 
 def _name(row: Mapping[str, Any], named_by: Collection[str]) -> str:
@@ -203,9 +250,3 @@ def _parameter(value: Any) -> Any:
     if isinstance(value, bool | int | float):
         return value
     return as_text(value)
-
-
-def _workload_column(name: str, values: pd.Series[Any]) -> Column:
-    kinds: Mapping[str, Any] = {"i": INT, "f": FLOAT}
-    kind = kinds.get(values.dtype.kind, _COLUMNS["reason"].type)
-    return Column(name, kind, "", f"field {name.removeprefix('workload_')} of the workload")

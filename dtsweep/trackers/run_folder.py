@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 
-
-@contextmanager
-def written_whole(folder: Path) -> Iterator[Path]:
-    """Give an empty folder to write to, which takes its place once this context ends well.
-
-    An interrupted export leaves no part of a trial behind that would count as sent.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(mkdtemp(prefix=".dtsweep-", dir=folder.parent))
-    try:
-        yield draft
-        draft.chmod(0o755)
-        draft.rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+from dtsweep.trackers.exported import ExportedTrial, as_folder_name
 
 
-def as_folder_name(text: str) -> str:
-    """Name of a folder on any system.
+class RunFolders:
+    """Folders of trials in a place; a name ends with the attempt."""
 
-    >>> as_folder_name("workers=2 path=../a:b")
-    'workers=2,path=.._a_b'
-    """
-    return re.sub(r"[^\w.,=+-]", "_", text.replace(" ", ","), flags=re.ASCII).lstrip(".")
+    def __init__(self, folder: Path) -> None:
+        """List the attempts that have a folder."""
+        self.folder = folder
+        self.place = str(folder)
+        self.sent = {entry.name.rpartition("-")[2] for entry in folder.glob("*-*")}
 
+    @contextmanager
+    def written_whole(self, trial: ExportedTrial, name: str) -> Iterator[Path]:
+        """Give an empty folder to write to, which takes its place once this context ends well.
 
-def as_key(attempt_id: str) -> str:
-    """Key of an attempt: what stands after the last hyphen in the name of its folder.
-
-    >>> as_key("0a1b"), as_key("table.csv-17")
-    ('0a1b', 'table.csv_17')
-    """
-    return as_folder_name(attempt_id).replace("-", "_")
+        An interrupted export leaves no part of a trial behind that would count as sent.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft = Path(mkdtemp(prefix=".dtsweep_", dir=self.folder))
+        try:
+            yield draft
+            draft.chmod(0o755)
+            draft.rename(self.folder / f"{as_folder_name(name)}-{trial.key}")
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        self.sent.add(trial.key)

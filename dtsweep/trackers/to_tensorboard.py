@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import printable
-from dtsweep.trackers.exported import Export, ExportedTrial
-from dtsweep.trackers.run_folder import as_folder_name, as_key, written_whole
-from dtsweep.trackers.steps import thinned
+from dtsweep.trackers.exported import Export, ExportedTrial, as_folder_name
+from dtsweep.trackers.run_folder import RunFolders
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
@@ -22,62 +21,36 @@ STATUS = "status"
 """Parameter that the HParams tab filters by: a metric has no text."""
 
 
-class TensorboardRuns:
+class TensorboardRuns(RunFolders):
     """Runs of one sweep, in one log folder."""
 
     def __init__(self, export: Export, out: str) -> None:
-        """List the runs that are there.
+        """List the runs that are there, and declare the columns of the HParams tab.
 
         Args:
-            export: names the sweep.
+            export: names the sweep, and has the columns' units and meanings.
             out: log folder; the sweep has a folder in it.
         """
-        self._folder = Path(out).expanduser() / as_folder_name(export.sweep)
-        self.place = str(self._folder)
-        self._sent = {entry.name.rpartition("-")[2] for entry in self._folder.glob("*-*")}
-
-    def describe(self, export: Export) -> None:
-        """Declare the columns of the HParams tab, with units and meanings."""
         from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb
 
-        columns = export.columns
+        super().__init__(Path(out).expanduser() / as_folder_name(export.sweep))
+        metrics = [export.columns[name] for name in export.metric_names]
         summary = hparams_config_pb(
             [HParam(name) for name in (STATUS, *export.parameter_names)],
             [
-                Metric(
-                    name,
-                    display_name=_with_unit(name, columns[name].unit),
-                    description=columns[name].meaning,
-                )
-                for name in export.metric_names
+                Metric(one.name, display_name=f"{one.name} [{one.unit}]", description=one.meaning)
+                for one in metrics
             ],
         )
-        self._folder.mkdir(parents=True, exist_ok=True)
-        draft = self._folder / ".dtsweep-columns"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft = self.folder / ".dtsweep_columns"
         _write(draft, [_event(0.0, summary=summary)], began_s=0.0)
-        draft.replace(self._folder / EVENTS)
-
-    def has(self, trial: ExportedTrial) -> bool:
-        """True if there is a run of this attempt."""
-        return as_key(trial.attempt_id) in self._sent
+        draft.replace(self.folder / EVENTS)
 
     def send(self, trial: ExportedTrial) -> None:
         """Write the run of a trial."""
-        key = as_key(trial.attempt_id)
-        with written_whole(self._folder / f"{as_folder_name(trial.name)}-{key}") as draft:
+        with self.written_whole(trial, trial.name) as draft:
             _write(draft / EVENTS, _events(trial), began_s=trial.started_s)
-        self._sent.add(key)
-
-
-def _with_unit(name: str, unit: str) -> str:
-    """Name a metric with its unit.
-
-    >>> _with_unit("latency_s", "s"), _with_unit("mfu", "")
-    ('latency_s [s]', 'mfu')
-    """
-    if not unit:
-        return name
-    return f"{name} [{unit}]"
 
 
 def _events(trial: ExportedTrial) -> Iterator[Event]:
@@ -87,8 +60,8 @@ def _events(trial: ExportedTrial) -> Iterator[Event]:
     parameters = {STATUS: trial.status, **trial.parameters}
     hparams = hparams_pb(parameters, trial_id=trial.attempt_id, start_time_secs=trial.started_s)
     yield _event(trial.started_s, summary=hparams)
-    for step in thinned(trial.steps):
-        yield _event(trial.started_s + step.at_s, summary=_scalars(step.values()), step=step.number)
+    for step in trial.history():
+        yield _event(trial.started_s + step.at_s, summary=_scalars(step.values), step=step.number)
     if trial.metrics:
         yield _event(trial.ended_s, summary=_scalars(trial.metrics))
     for name, text in {"reason": trial.reason, **trial.tags}.items():
@@ -113,7 +86,7 @@ def _session_end(trial: ExportedTrial) -> Any:
     from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
     status = api_pb2.STATUS_FAILURE
-    if trial.is_ok:
+    if trial.status == "ok":
         status = api_pb2.STATUS_SUCCESS
     end = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=trial.ended_s)
     value = Summary.Value(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dtsweep import StorageError, SweepError
-from dtsweep.cli.export import load_trials, read_export
-from dtsweep.results.store import Results
-from dtsweep.trackers.destinations import Destination, send_trials
-from dtsweep.trackers.steps import MOST_STEPS
-from dtsweep.trackers.to_mlflow import ATTEMPT, SEND_S, SENT_AT
+from dtsweep.trackers.exported import MOST_STEPS
+from dtsweep.trackers.to_mlflow import ATTEMPT
 from tests.trackers.stored import (
     START,
     STEPS,
@@ -103,7 +99,7 @@ def test_a_long_history_is_thinned_from_end_to_end(client: MlflowClient) -> None
     assert (steps[0], steps[-1]) == (0, STEPS - 2)
 
 
-def test_a_failed_trial_is_a_failed_run_with_its_reason(client: MlflowClient) -> None:
+def test_a_failed_trial_is_a_failed_run(client: MlflowClient) -> None:
     runs = runs_of(client)
     assert {trial: run.info.status for trial, run in runs.items()} == {
         "trial1": "FINISHED",
@@ -113,7 +109,6 @@ def test_a_failed_trial_is_a_failed_run_with_its_reason(client: MlflowClient) ->
     }
     failed = runs["trial3"].data
     assert failed.tags["dtsweep.status"] == "user_error"
-    assert "OSError" in failed.tags["dtsweep.reason"]
     assert failed.metrics == {"startup_s": 2.0, "trial_s": 8.0}
 
 
@@ -126,9 +121,7 @@ def test_a_second_export_sends_nothing(
     results: Path, uri: str, client: MlflowClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     export(results, "--to", "mlflow", "--out", uri)
-    assert capsys.readouterr().err == (
-        f"sent 0 trials to mlflow: {uri}; 4 were there; 1 skipped trial left out\n"
-    )
+    assert capsys.readouterr().err == (f"sent 0 of 4 trials to mlflow: {uri}; 1 skipped left out\n")
     assert len(runs_of(client)) == 4
 
 
@@ -137,26 +130,10 @@ def test_a_run_that_was_left_incomplete_is_sent_again(
 ) -> None:
     run = runs_of(client)["trial2"]
     client.update_run(run.info.run_id, status="RUNNING")
-    client.set_tag(run.info.run_id, SENT_AT, str(time.time() - SEND_S))
     export(results, "--to", "mlflow", "--out", uri)
     again = runs_of(client)
     assert again["trial2"].info.run_id != run.info.run_id
     assert again["trial2"].data.metrics == run.data.metrics
-
-
-def test_a_run_that_another_process_may_be_sending_is_left_to_it(
-    results: Path, uri: str, client: MlflowClient, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_id = runs_of(client)["trial2"].info.run_id
-    client.update_run(run_id, status="RUNNING")
-    client.set_tag(run_id, SENT_AT, str(time.time()))
-    export(results, "--to", "mlflow", "--out", uri)
-    assert capsys.readouterr().err == (
-        f"sent 0 trials to mlflow: {uri}; 3 were there; 1 trial not sent, since another process "
-        "sends it now or was cut: export again in 2 minutes; 1 skipped trial left out\n"
-    )
-    assert runs_of(client)["trial2"].info.run_id == run_id
-    client.set_terminated(run_id)
 
 
 def test_a_run_of_other_results_is_never_deleted(
@@ -178,9 +155,7 @@ def test_an_attempt_has_one_run_after_a_request_that_failed(
     from mlflow import MlflowClient
 
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    read = read_export(Results(results), load_trials(Results(results)).head(2))
     where = (tmp_path / "mlruns").as_uri()
-    tracker = Destination(tracker="mlflow", out=where).open(read)
     request = getattr(MlflowClient, request_name)
 
     def fail(*arguments: Any, **named: Any) -> None:
@@ -191,12 +166,14 @@ def test_an_attempt_has_one_run_after_a_request_that_failed(
     with monkeypatch.context() as patch:
         patch.setattr(MlflowClient, request_name, fail)
         with pytest.raises(StorageError, match="TimeoutError"):
-            send_trials(read, tracker)
-    send_trials(read, tracker)
+            export(results, "--to", "mlflow", "--out", where)
+    export(results, "--to", "mlflow", "--out", where)
     runs = runs_of(MlflowClient(where))
     assert {trial: run.info.status for trial, run in runs.items()} == {
         "trial1": "FINISHED",
         "trial2": "FINISHED",
+        "trial3": "FAILED",
+        "trial4": "KILLED",
     }
     assert runs["trial1"].data.metrics["latency_s"] == 0.1 + 0.2
 
@@ -204,12 +181,6 @@ def test_an_attempt_has_one_run_after_a_request_that_failed(
 def test_a_server_that_is_down_is_said_in_one_line(results: Path) -> None:
     with pytest.raises(StorageError, match=r"mlflow:http://127\.0\.0\.1:9 can't be used: "):
         export(results, "--to", "mlflow", "--out", "http://127.0.0.1:9")
-
-
-def test_a_database_needs_the_whole_package(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "mlflow" or None)
-    with pytest.raises(SweepError, match="pip install mlflow; or give the address of a server"):
-        export(results, "--to", "mlflow", "--out", "sqlite:///runs.db")
 
 
 def test_a_client_that_is_not_installed_is_said_in_one_line(

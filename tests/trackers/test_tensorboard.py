@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dtsweep import StorageError
-from dtsweep.trackers.steps import MOST_STEPS
+from dtsweep.trackers.exported import MOST_STEPS
 from dtsweep.trackers.to_tensorboard import EVENTS
 from tests.trackers.stored import START, WARMUP, export, private_texts, store_sweep
 
@@ -83,7 +83,7 @@ def test_the_columns_of_the_hparams_tab_have_units(folder: Path) -> None:
     assert {"micro_batch", "status"} <= {info.name for info in experiment.hparam_infos}
 
 
-def test_a_failed_trial_has_its_status_and_reason(runs: dict[str, Any]) -> None:
+def test_a_failed_trial_has_its_status(runs: dict[str, Any]) -> None:
     from tensorboard.plugins.hparams.api_pb2 import STATUS_FAILURE, STATUS_SUCCESS
 
     ends = {
@@ -93,8 +93,6 @@ def test_a_failed_trial_has_its_status_and_reason(runs: dict[str, Any]) -> None:
     assert ends["micro_batch=4"] == STATUS_SUCCESS
     assert ends["micro_batch=16"] == STATUS_FAILURE
     failed = runs["micro_batch=16"]
-    (reason,) = failed.Tensors("reason")
-    assert b"OSError" in reason.tensor_proto.string_val[0]
     assert sorted(failed.Tags()["scalars"]) == ["startup_s", "trial_s"]
 
 
@@ -111,12 +109,12 @@ def test_a_second_export_writes_no_run(
     before = sorted(folder.iterdir())
     export(results, "--to", "tensorboard", "--out", folder.parent)
     assert capsys.readouterr().err == (
-        f"sent 0 trials to tensorboard: {folder}; 4 were there; 1 skipped trial left out\n"
+        f"sent 0 of 4 trials to tensorboard: {folder}; 1 skipped left out\n"
     )
     assert sorted(folder.iterdir()) == before
 
 
 def test_a_folder_that_can_t_be_written_is_said_in_one_line(results: Path) -> None:
     file = next((results / "trials").iterdir())
-    with pytest.raises(StorageError, match=r"fails: (NotADirectory|FileExists)Error: "):
+    with pytest.raises(StorageError, match=r"can't be used: (NotADirectory|FileExists)Error: "):
         export(results, "--to", "tensorboard", "--out", file)
