@@ -5,9 +5,8 @@ Readers; opens no connection but that of `serve`. In reading order:
     points_table    table of the points: cells, and numbers that sort and filter
     traces          step times of all trials, and the plot of one
     view            content of a page as JSON values
-    points_markup   the table of points as HTML
-    markup          parts of a page as HTML
-    document        the whole HTML text: template, style, scripts, data, policy
+    markup          the HTML text from its template
+    document        the whole page: style, scripts, data, policy
     page            the page of some results, redacted and written whole
     serve           serves the page to browsers of this machine
 """

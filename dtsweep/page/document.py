@@ -9,18 +9,15 @@ import base64
 import hashlib
 import json
 import lzma
-import re
 import zlib
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from dtsweep.escape import html_json, html_text, printable_values
-from dtsweep.page.markup import main_of, navigation_of
+from dtsweep.escape import html_json, printable_values
+from dtsweep.page.markup import html_of
 from dtsweep.page.traces import example_plot
 from dtsweep.plots.style import DARK
-
-_PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def document_of(view: dict[str, Any]) -> str:
@@ -30,16 +27,9 @@ def document_of(view: dict[str, Any]) -> str:
         view: as `dtsweep.page.view.view_of` gives it, redacted.
     """
     script, plotly = _file("page.js"), _plotly()
-    made = f"made {view['made_at'].replace('T', ' ').removesuffix('Z')} UTC"
-    parts = {
+    raw = {
         "policy": _policy(script, plotly, asks=view["refresh_s"] is not None),
-        "title": html_text(f"dtsweep · {view['place'].rstrip('/').rpartition('/')[2]}"),
         "style": _file("page.css"),
-        "headline": html_text(view["headline"]),
-        "made": f'<span id="age">{html_text(made)}</span>',
-        "navigation": navigation_of(view),
-        "main": main_of(view),
-        "footer": html_text(f"dtsweep {view['version']}, {made}, from {view['place']}."),
         "data": html_json(_data(view)),
         "packed": _packed(
             {"plots": view["plots"], "traces": [one["steps"] for one in view["traces"]]}
@@ -47,7 +37,12 @@ def document_of(view: dict[str, Any]) -> str:
         "script": script,
         "plotly": plotly,
     }
-    return _PLACE.sub(lambda match: parts[match[1]], _file("page.html"))
+    return html_of(
+        view,
+        raw=raw,
+        title=f"dtsweep · {view['place'].rstrip('/').rpartition('/')[2]}",
+        made=f"made {view['made_at'].replace('T', ' ').removesuffix('Z')} UTC",
+    )
 
 
 def _data(view: dict[str, Any]) -> dict[str, Any]:
