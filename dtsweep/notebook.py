@@ -79,6 +79,7 @@ def recommendation_html(recommendation: Recommendation) -> str:
 
     from dtsweep.report.code import point_code
     from dtsweep.report.recommendation import in_words
+    from dtsweep.report.remarks import text_of
     from dtsweep.report.shell import shell_command
     from dtsweep.report.tables import amount_columns, caution_columns, measured_columns
 
@@ -89,7 +90,7 @@ def recommendation_html(recommendation: Recommendation) -> str:
     rows = pd.concat(
         [point.to_frame().T.astype(others.dtypes.reindex(point.index).dropna()), others]
     )
-    lines = in_words(recommendation, varying=varying)
+    lines = [text_of(remarks) for remarks in in_words(recommendation, varying=varying)]
     roles = ["recommended", *("contender" if is_one else "" for is_one in others["is_contender"])]
     columns = {
         "point": _labels(rows, varying),
@@ -161,10 +162,12 @@ def content_html(content: Content) -> str:
     """Show the content of a report: its answer, what is in doubt, and its frontiers."""
     from dtsweep.privacy import redactor_of_trials
     from dtsweep.report.redacted import redacted
+    from dtsweep.report.remarks import text_of
 
     content = redacted(content, redactor_of_trials(content.study.frame))
-    advice = [line for lines in content.advice for line in lines]
-    lines = [content.headline, *content.unsound, *content.doubts, *advice, *content.limits]
+    advice = [text_of(remarks) for paragraphs in content.advice for remarks in paragraphs]
+    doubts = [one.text for one in (*content.unsound, *content.doubts)]
+    lines = [content.headline, *doubts, *advice, *(one.text for one in content.limits)]
     answer = _block(lines, {})
     return answer + "".join(map(frontier_html, content.frontiers))
 

@@ -131,7 +131,6 @@ def recommend(
     from dtsweep.analysis import recommend as recommended
     from dtsweep.analysis.unmeasured import best_unmeasured
     from dtsweep.report import recommendation
-    from dtsweep.report.doubts import unsound_doubts
     from dtsweep.report.predicted_point import print_unmeasured, unmeasured_json
 
     frame = load_results(results, prices=prices, with_imported=with_imported)
@@ -140,8 +139,10 @@ def recommend(
         study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
     )
     if as_json:
-        unsound = unsound_doubts(study)
-        values = [recommendation.as_json(one, unsound=unsound) for one in recommendations]
+        values = [
+            recommendation.as_json(one, remarks)
+            for one, remarks in recommendation.remarks_on(recommendations, study=study)
+        ]
         if predicted:
             for value, one in zip(values, recommendations, strict=True):
                 value["predicted"] = unmeasured_json(best_unmeasured(study, one))

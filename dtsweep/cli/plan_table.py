@@ -10,7 +10,7 @@ from dtsweep.analysis.interference import interference_over
 from dtsweep.driver.progress import short_name
 from dtsweep.plan.cost import PlannedCost
 from dtsweep.plan.plan import Plan, counts, reasons, unread_everywhere
-from dtsweep.report.doubts import interference_words
+from dtsweep.report.doubts import on_interference
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.values import workload_fields
@@ -108,7 +108,7 @@ def _advice_on_concurrent(plan: Plan, concurrent: int) -> str:
     interference = interference_over(plan.rows, zone=zone)
     if interference is None or interference.advised >= concurrent:
         return ""
-    return interference_words(interference, zone=zone)
+    return on_interference(interference, zone=zone).text
 
 
 def _rounds(plan: Plan, question: Question) -> str:

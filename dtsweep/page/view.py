@@ -14,8 +14,9 @@ from dtsweep.plots import plots_of
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.points import shape_title
 from dtsweep.report.advice import bounds_of
-from dtsweep.report.answer import in_short, what_next
+from dtsweep.report.answer import in_short
 from dtsweep.report.content import Content, Section
+from dtsweep.report.remarks import Remark, text_of
 from dtsweep.report.tables import plain_headers, recommendation_columns
 from dtsweep.results.statuses import FLAG_MEANINGS, STATUS_MEANINGS
 from dtsweep.text import count_of
@@ -82,21 +83,21 @@ def view_of(
         "refresh_s": refresh_s,
         "answers": _answers(content),
         "answers_table": _answers_table(content),
-        "frontier_answer": content.frontier_answer,
+        "frontier_answer": text_of(content.frontier_answer),
         "none": _why_no_answer(content),
-        "doubts": [*content.unsound, *content.doubts],
+        "doubts": [one.text for one in (*content.unsound, *content.doubts)],
         "plots": [plot_values(plot) for plot in plots_of(content, ranks=ranks)],
         "traces": list(traces),
         "table": table_of(content),
         "terms": _terms(content),
-        "limits": list(content.limits),
+        "limits": [one.text for one in content.limits],
         "frontiers": _frontiers(content),
-        "worth": list(content.worth.sentences),
+        "worth": [one.text for one in content.worth.remarks],
         "failures": _failures(content),
         "flags": _flags(content),
         "implausible": _implausible(content),
         # Flags with their meanings are a table among the warnings.
-        "notes": [note for note in content.notes if not note.startswith("Flags: ")],
+        "notes": [note.text for note in content.notes if note.code != "flags"],
         "constants": {name: str(value) for name, value in content.constants.items()},
         "machine": _machine(without_canaries(content.study.frame)),
         "sections": [text for text in map(_printed, content.sections) if text],
@@ -174,27 +175,27 @@ def _answers(content: Content) -> list[dict[str, Any]]:
         return []
     # Without a recommendation, `advice` has the reason for that.
     return [
-        _answer(one, list(sentences), content)
-        for one, sentences in zip(content.recommendations, content.advice, strict=False)
+        _answer(one, paragraphs, content)
+        for one, paragraphs in zip(content.recommendations, content.advice, strict=False)
     ]
 
 
 def _answer(
-    recommendation: Recommendation, sentences: list[str], content: Content
+    recommendation: Recommendation, paragraphs: Sequence[Sequence[Remark]], content: Content
 ) -> dict[str, Any]:
     bound = bounds_of(recommendation.point.to_frame().T, content.bounds).iloc[0]
     limit = f"{bound['bound_reason']}."
     if bound["bound"]:
         limit = f"{bound['bound']}: {limit}"
-    step = what_next(recommendation)
-    # It stands below a heading of its own.
-    sentences[1] = sentences[1].removesuffix(step).rstrip()
+    # What to do next stands below a heading of its own.
+    said = [[one for one in remarks if one.severity != "next"] for remarks in paragraphs]
+    step = text_of(one for remarks in paragraphs for one in remarks if one.severity == "next")
     if recommendation.is_decided:
         step = "The choice is decided: further launches would not change it."
     return {
         "state": in_short(recommendation),
         "is_decided": bool(recommendation.is_decided),
-        "sentences": [sentence for sentence in sentences if sentence],
+        "sentences": [text_of(remarks) for remarks in said if remarks],
         "limit": limit[:1].upper() + limit[1:],
         "next": step,
         "axes": [
@@ -222,7 +223,7 @@ def _why_no_answer(content: Content) -> str:
     if not content.frontiers:
         return "No trial ended ok, so there is no frontier."
     if not content.recommendations:
-        return " ".join(content.advice[0])
+        return text_of(content.advice[0][0])
     return ""
 
 

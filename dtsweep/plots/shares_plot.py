@@ -16,7 +16,7 @@ from dtsweep.plots.points import (
 )
 from dtsweep.plots.style import joined, label, title
 from dtsweep.report.advice import bounds_of
-from dtsweep.report.bounds import bounds_sentence
+from dtsweep.report.bounds import bounds_counted
 from dtsweep.report.content import Content
 from dtsweep.report.tables import limit_columns, plain_headers
 from dtsweep.text import count_of
@@ -133,7 +133,7 @@ def _description(bars: Sequence[_Bar], bounds: pd.DataFrame) -> str:
     shown = bounds[[bar.point.is_shown for bar in bars]]
     on_frontiers = ""
     if len(shown):
-        on_frontiers = f" Points on frontiers: {bounds_sentence(shown)}"
+        on_frontiers = f" {bounds_counted(shown).text}"
     first = bars[0]
     parts = ", ".join(
         f"{words} {_percent(first.bound[name])}" for name, (words, *_) in _PARTS.items()

@@ -4,16 +4,18 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
 
     records         rows as JSON values
     labels          labels of points and axes
+    remark_table    sentences of all remarks, by severity and code
+    remarks         records of what a report says, and their words
     verdict_words   words for verdicts of comparisons and their reasons
     next_step       the run that would decide, in words
     bounds          what limits each point, and what to try next
-    scaling_words   where one more worker stops paying, and the law of scaling, in words
+    scaling_words   where one more worker stops paying, and the law of scaling
     doubts          what to ignore and what not to compare, said above the tables
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
     code            a point as code for dtsweep, and what the code can't have
     shell           the shell command of a script of the user at a point
-    alternatives    points that are better in another respect, in words
+    alternatives    points that are better in another respect
     answer          the answer of a recommendation: what to take, the evidence, the next step
     recommendation  a recommendation in words, and as JSON values
     advice          what the report advises, in sentences

@@ -1,4 +1,4 @@
-"""Advice of a report, in sentences: a configuration per model, its limit and what to try next."""
+"""Advice of a report in remarks: a configuration per model, its limit and what to try next."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dtsweep.analysis.recommend import Recommendation
 from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import POINT
-from dtsweep.report.bounds import bounds_sentence, next_words
+from dtsweep.report.bounds import bounds_counted, next_words
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.recommendation import in_words, names_of
+from dtsweep.report.remarks import Remark, remark
 from dtsweep.sweep.goal import Goal
-from dtsweep.text import count_of, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,7 @@ def goal_asked(study: Study, *, minimize: Sequence[str], maximize: Sequence[str]
 
 def recommended_in(
     study: Study, goal: Goal, *, where: str, compare_models: bool
-) -> tuple[list[Recommendation], str]:
+) -> tuple[list[Recommendation], list[Remark]]:
     """Recommend a configuration for a goal, or say why there is none.
 
     Args:
@@ -44,13 +44,15 @@ def recommended_in(
         conditions = [f"({condition})" for condition in conditions]
     goal = replace(goal, where=" and ".join(conditions))
     try:
-        return recommend(study, goal, compare_models=compare_models), ""
+        return recommend(study, goal, compare_models=compare_models), []
     except SweepError as error:
-        return [], f"No recommendation: {error}."
+        return [], [remark("no_recommendation", reason=str(error))]
 
 
-def advice_on(recommendations: Sequence[Recommendation], varying: Sequence[str]) -> list[list[str]]:
-    """Put recommendations into sentences; each is named if there are several."""
+def advice_on(
+    recommendations: Sequence[Recommendation], varying: Sequence[str]
+) -> list[list[list[Remark]]]:
+    """Make the remarks on recommendations; each is named if there are several."""
     names = names_of(recommendations)
     return [
         in_words(recommendation, varying=varying, name=name, named=1)
@@ -58,64 +60,55 @@ def advice_on(recommendations: Sequence[Recommendation], varying: Sequence[str])
     ]
 
 
-def frontier_answer(study: Study, points: pd.DataFrame) -> str:
-    """Say which points are on the frontier and which are open, where that was asked.
+def frontier_answer(study: Study, points: pd.DataFrame) -> list[Remark]:
+    """Count the points that are on the frontier and the open ones, where that was asked.
 
     Args:
         study: of the results.
         points: rows of `frontier`.
     """
     if study.question is None or study.question.goal is not None:
-        return ""
+        return []
     judged = points[points["standing"].notna()]
     is_open = judged["is_open"].astype("bool")
-    settled = int((judged["on_frontier"] & ~is_open).sum())
-    counted = (
-        f"Frontier: {settled} of {count_of(len(judged), 'point')} "
-        f"{'is' if settled == 1 else 'are'} on it, each within "
-        f"{percent(study.zone)}"
+    launches = int(judged.loc[is_open, "launches"].max()) if is_open.any() else 0
+    first = remark(
+        "on_frontier",
+        settled=(judged["on_frontier"] & ~is_open).sum(),
+        open=is_open.sum(),
+        points=len(judged),
+        zone=study.zone,
+        confidence=study.confidence,
+        launches=launches,
     )
     if not is_open.any():
-        others = "; all others are off it"
-        if settled == len(judged):
-            others = ""
-        return f"{counted}{others} ({percent(study.confidence)} confidence each)."
-    launches = int(judged.loc[is_open, "launches"].max())
-    way = f"`--max-launches {launches + 2}` goes on"
+        return [first]
     if launches < study.question.max_launches:
-        way = "The same command goes on"
-    return (
-        f"{counted}; {is_open.sum()} {'is' if is_open.sum() == 1 else 'are'} open after "
-        f"{count_of(launches, 'launch')}. {way}, and `--goal throughput` asks for the best one."
-    )
+        return [first, remark("frontier_again")]
+    return [first, remark("frontier_goes_on", max_launches=launches + 2)]
 
 
 def limits_on(
     recommended: Sequence[Recommendation], frontiers: Sequence[Frontier], bounds: pd.DataFrame
-) -> list[str]:
+) -> list[Remark]:
     """Say what limits recommended points, and count what limits those on frontiers."""
     import pandas as pd
 
-    sentences = []
+    remarks = []
     for recommendation, name in zip(recommended, names_of(recommended), strict=True):
         row = bounds_of(recommendation.point.to_frame().T, bounds).iloc[0]
-        limit = ""
+        point = f"The recommended one ({name})" if name else "The recommended one"
+        reason = row["bound_reason"]
         if row["bound"]:
-            limit = f"{row['bound']}: "
-        following = ""
+            reason = f"{row['bound']}: {reason}"
+        remarks.append(remark("limit", point=point, bound=row["bound"], reason=reason))
         if row["next_axes"]:
-            following = (
-                f" Try next: {next_words(row['next_axes'])}. Each could save at most that share "
-                "of the step."
-            )
-        sentences.append(
-            f"The recommended one{f' ({name})' if name else ''}: "
-            f"{limit}{row['bound_reason']}.{following}"
-        )
+            shares = {axis.axis: axis.at_most_share for axis in row["next_axes"]}
+            remarks.append(remark("try_next", axes=next_words(row["next_axes"]), shares=shares))
     shown = [bounds_of(frontier.shown, bounds) for frontier in frontiers if len(frontier.shown)]
     if shown:
-        sentences.append(f"Points on frontiers: {bounds_sentence(pd.concat(shown))}")
-    return sentences
+        remarks.append(bounds_counted(pd.concat(shown)))
+    return remarks
 
 
 def bounds_of(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:

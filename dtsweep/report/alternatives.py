@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.labels import trial_label
+from dtsweep.report.remarks import Remark, remark
 from dtsweep.text import in_percent
 
 if TYPE_CHECKING:
@@ -21,20 +22,26 @@ RATIOS = {
 """Name of each compared quantity."""
 
 
-def alternatives(recommendation: Recommendation, varying: Sequence[str]) -> list[str]:
-    """Name the points that are better than the recommended one in another respect, a line each."""
-    lines = []
+def alternatives(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
+    """Name the points that are better than the recommended one in another respect."""
+    remarks = []
     for _, row in recommendation.alternatives.iterrows():
         advantage = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(
             row["better"], f"a better {row['better']}"
         )
-        compared = [name for name in RATIOS if not math.isnan(row[f"{name}_ratio"])]
-        figures = " and ".join(_times(row[f"{name}_ratio"], RATIOS[name]) for name in compared)
-        why_not = _why_not(row, recommendation)
-        lines.append(
-            f"Alternative with {advantage}: {trial_label(row, varying)} has {figures}{why_not}."
+        ratios = {name: float(row[f"{name}_ratio"]) for name in RATIOS}
+        known = {name: ratio for name, ratio in ratios.items() if not math.isnan(ratio)}
+        remarks.append(
+            remark(
+                "alternative",
+                advantage=advantage,
+                point=trial_label(row, varying),
+                ratios=known,
+                figures=[_times(ratio, RATIOS[name]) for name, ratio in known.items()],
+                why_not=_why_not(row, recommendation),
+            )
         )
-    return lines
+    return remarks
 
 
 def _times(ratio: float, of: str) -> str:
@@ -60,10 +67,6 @@ def _why_not(row: pd.Series[Any], recommendation: Recommendation) -> str:
     if not row["is_met"]:
         return ", but does not meet the condition"
     if row["is_slow"]:
-        return f", but {too_slow(recommendation)}"
+        share = in_percent(recommendation.goal.least_rate)
+        return f", but less than {share} of the best samples_per_s"
     return ""
-
-
-def too_slow(recommendation: Recommendation) -> str:
-    """Name what a goal with a least rate leaves out."""
-    return f"less than {in_percent(recommendation.goal.least_rate)} of the best samples_per_s"

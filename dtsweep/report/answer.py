@@ -1,4 +1,4 @@
-"""Answer of a recommendation in words: what to take, the evidence, and the next step."""
+"""Answer of a recommendation in remarks: what to take, the evidence, and the next step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.report.labels import BATCH_SHAPE, argument_columns, trial_label
 from dtsweep.report.next_step import run_that_decides
-from dtsweep.text import count_of, in_percent, percent, percent_up
+from dtsweep.report.remarks import Remark, remark
+from dtsweep.results.statuses import ABOVE_LINEAR
+from dtsweep.text import in_percent, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,28 +27,10 @@ _IN_SHORT = {
     Answer.ONLY_CANDIDATE: "the only candidate",
 }
 
-_HEADLINES = {
-    Answer.BEST: "Take {label}: the best of {candidates} for {goal}.",
-    Answer.EQUAL: "Take {label}: equal within {zone} to the best of {candidates} for {goal}.",
-    Answer.UNDECIDED: "Undecided after {launches}: of {candidates}, {label} leads for {goal}.",
-    Answer.SINGLE_LAUNCH: "Best of one launch each: {label}, of {candidates} for {goal}.",
-    Answer.ONLY_CANDIDATE: "Take {label}: the only candidate for {goal}.",
-}
-
-_GO_ON = "Next: run the sweep again, it goes on."
-
-_NO_ANSWER = "No answer yet: 1 of {asked} planned points has a number, {label}, for {goal}."
-"""Headline where several points were asked for, and one was measured."""
-
-_SAME_VALUE = "Take {label}: one of the best of {candidates} for {goal}."
-"""Headline where points have the same setting."""
-
+_GO_ON = "run the sweep again, it goes on"
 
 _LARGEST_GAIN = 10.0
 """Largest upper limit of a gain that is written, as a share; a greater one says nothing."""
-
-_MOST_NAMED = 3
-"""Largest number of further points that are all named."""
 
 _NOISY_DRIFT = 0.1
 """Drift of a machine, as a share, from which on a quieter machine is the first next step."""
@@ -67,56 +51,59 @@ def goal_in_words(recommendation: Recommendation) -> str:
     words = f"the {'highest' if objective.maximize else 'lowest'} {objective.name}"
     if recommendation.has_other_semantics:
         words += f" of {' and '.join(('exact', *goal.allow))} updates"
-    share = ""
     if goal.least_rate:
-        share = f", with at least {in_percent(goal.least_rate)} of the best samples_per_s"
-    return f"{words}{share}{f' where {goal.where}' if goal.where else ''}"
+        words += f", with at least {in_percent(goal.least_rate)} of the best samples_per_s"
+    if goal.where:
+        words += f" where {goal.where}"
+    return words
 
 
-def headline(recommendation: Recommendation, varying: Sequence[str]) -> str:
-    """Say what to take and for what, or that it is undecided, in one sentence."""
-    template = _HEADLINES[recommendation.answer]
+def headline(recommendation: Recommendation, varying: Sequence[str], *, name: str) -> list[Remark]:
+    """Say what to take and for what, or that it is undecided, and which points have no number."""
+    code = recommendation.answer.value
     if recommendation.objective.is_exact and recommendation.answer is Answer.EQUAL:
-        template = _SAME_VALUE
+        code = "same_value"
     lacking = len(recommendation.not_measured) + recommendation.not_begun
     if recommendation.answer is Answer.ONLY_CANDIDATE:
         varying = [*varying, *BATCH_SHAPE, *argument_columns(list(recommendation.point.index))]
         if lacking and recommendation.measured == 1:
-            template = _NO_ANSWER
-    sentence = template.format(
-        label=trial_label(recommendation.point, list(dict.fromkeys(varying))),
+            code = "no_answer"
+    first = remark(
+        code,
+        name=f"{name}: " if name else "",
+        point=trial_label(recommendation.point, list(dict.fromkeys(varying))),
         asked=lacking + 1,
-        candidates=count_of(len(recommendation.others) + 1, "configuration"),
+        candidates=len(recommendation.others) + 1,
         goal=goal_in_words(recommendation),
-        zone=percent(recommendation.zone),
-        launches=count_of(_launches(recommendation), "launch"),
+        zone=recommendation.zone,
+        launches=_launches(recommendation),
     )
-    parts = [sentence.removesuffix("."), *_not_measured(recommendation, varying)]
-    return f"{'; '.join(parts)}."
+    remarks = [first, *_not_measured(recommendation, varying)]
+    if ABOVE_LINEAR in recommendation.point["caution"].split():
+        remarks.append(remark("answer_above_linear"))
+    return remarks
 
 
-def _not_measured(recommendation: Recommendation, varying: Sequence[str]) -> list[str]:
+def _not_measured(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
     """Name the asked points that have no number, with the reason."""
-    failed, not_begun = recommendation.not_measured, recommendation.not_begun
-    parts = []
+    failed, remarks = recommendation.not_measured, []
     if len(failed):
-        rows = [row for _, row in failed.iterrows()]
         names = [
             name
             for name in (*BATCH_SHAPE, *argument_columns(list(failed.columns)))
-            if {str(row[name]) for row in rows} != {str(recommendation.point.get(name))}
+            if set(failed[name].map(str)) != {str(recommendation.point.get(name))}
         ]
         differing = list(dict.fromkeys([*varying, *names]))
-        labels = [f"{trial_label(row, differing)} ({row['status']})" for row in rows[:_MOST_NAMED]]
-        was = "was" if len(rows) == 1 else "were"
-        listed = _joined(labels, len(rows), mark=", ")
-        parts.append(f"{len(rows)} {was} not measured: {listed}")
-    if not_begun:
-        parts.append(f"{not_begun} {'was' if not_begun == 1 else 'were'} not run yet")
-    return parts
+        points = [
+            f"{trial_label(row, differing)} ({row['status']})" for _, row in failed.iterrows()
+        ]
+        remarks.append(remark("not_measured", count=len(failed), points=points))
+    if recommendation.not_begun:
+        remarks.append(remark("not_begun", count=recommendation.not_begun))
+    return remarks
 
 
-def evidence(recommendation: Recommendation, varying: Sequence[str], *, named: int) -> str:
+def evidence(recommendation: Recommendation, varying: Sequence[str], *, named: int) -> list[Remark]:
     """Say what launches show, and what to do where it is not decided.
 
     Args:
@@ -126,25 +113,27 @@ def evidence(recommendation: Recommendation, varying: Sequence[str], *, named: i
     """
     match recommendation.answer:
         case Answer.BEST:
-            return _on_best(recommendation)
+            remarks = [_on_best(recommendation)]
         case Answer.EQUAL:
-            return _on_equal(recommendation, varying, named=named)
+            remarks = _on_equal(recommendation, varying)
         case Answer.UNDECIDED:
-            return _on_undecided(recommendation, varying, named=named)
+            remarks = _on_undecided(recommendation, varying, named=named)
         case Answer.SINGLE_LAUNCH:
-            return _on_single_launches(recommendation)
-    return _on_only_candidate(recommendation)
+            remarks = [_on_single_launches(recommendation)]
+        case _:
+            remarks = _on_only_candidate(recommendation)
+    return [*remarks, *_what_next(recommendation)]
 
 
-def _on_only_candidate(recommendation: Recommendation) -> str:
+def _on_only_candidate(recommendation: Recommendation) -> list[Remark]:
     """Say why there is no other candidate."""
     if recommendation.not_begun:
-        return _GO_ON
+        return []
     if len(recommendation.not_measured):
-        return "The report says why the others have no number."
+        return [remark("others_failed")]
     if recommendation.unknown:
-        return "No other point is known to be a candidate."
-    return "No other point is a candidate."
+        return [remark("others_unknown")]
+    return [remark("no_other")]
 
 
 def _launches(recommendation: Recommendation) -> int:
@@ -153,29 +142,19 @@ def _launches(recommendation: Recommendation) -> int:
     return int(max([recommendation.point["launches"], *contenders]))
 
 
-def _confidence(recommendation: Recommendation) -> str:
-    return f"({percent(recommendation.confidence)} confidence)"
-
-
-def _on_best(recommendation: Recommendation) -> str:
+def _on_best(recommendation: Recommendation) -> Remark:
     """Say by how much every other point is worse, at least."""
     objective = recommendation.objective
     if objective.is_exact:
-        return f"Every other one has a {'lower' if objective.maximize else 'higher'} value."
-    confidence = _confidence(recommendation)
+        return remark("others_lower" if objective.maximize else "others_higher")
     # An untested pair is compared with an assumed noise, which gives no limit.
     lead = float(_least_leads(recommendation).min(skipna=False))
-    least = ""
-    if not math.isnan(lead):
-        least = _gain(lead, recommendation, is_lower_limit=True)
     if math.isnan(lead):
-        return (
-            "It is better than every other one, if launches of points that were launched once "
-            f"differ by at most an assumed {percent(ASSUMED_SIGMA)}."
-        )
+        return remark("better_assumed", sigma=ASSUMED_SIGMA)
+    least = _gain(lead, recommendation, is_lower_limit=True)
     if not least:
-        return f"It is better than every other one {confidence}."
-    return f"It is at least {least} better than every other one {confidence}."
+        return remark("better", confidence=recommendation.confidence)
+    return remark("better_by", least=least, lead=lead, confidence=recommendation.confidence)
 
 
 def _least_leads(recommendation: Recommendation) -> pd.Series[float]:
@@ -187,213 +166,195 @@ def _least_leads(recommendation: Recommendation) -> pd.Series[float]:
     return low if objective.maximize else -high
 
 
-def _on_equal(recommendation: Recommendation, varying: Sequence[str], *, named: int) -> str:
+def _on_equal(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
     """Say how much better others may be, why this one of equal points, and what is open."""
     rivals = recommendation.others
     equal = rivals[rivals["is_equal"]]
     if recommendation.objective.is_exact:
-        return (
-            f"{count_of(len(equal), 'other configuration')} with the same value. It has the "
-            "highest samples_per_s of these."
-        )
-    most = _gain(rivals["possible_gain"].max(), recommendation)
-    limit = f"more than {most} better" if most else "better"
-    sentences = [f"No other one is {limit} {_confidence(recommendation)}."]
+        return [remark("others_equal", count=len(equal))]
+    gain = float(rivals["possible_gain"].max())
+    confidence = recommendation.confidence
+    most = _gain(gain, recommendation)
+    remarks = [remark("none_better", confidence=confidence)]
+    if most:
+        remarks = [remark("others_at_most", most=most, gain=gain, confidence=confidence)]
     if len(equal):
-        labels = [trial_label(row, varying) for _, row in equal.head(named).iterrows()]
-        sentences.append(f"Equal to it: {_joined(labels, len(equal), mark=', ')}.")
-        sentences.append(_why_this_one(recommendation.point, equal))
+        points = _labels(equal, varying)
+        remarks.append(
+            remark("equal_points", points=points, why=_why_this_one(recommendation.point, equal))
+        )
     if not recommendation.is_decided:
-        sentences.append(_on_cheaper(recommendation, varying))
-    return " ".join(sentences)
+        points = _labels(_cheaper(recommendation), varying) or ["a point"]
+        remarks.append(remark("cheaper_open", points=points[:1]))
+    return remarks
 
 
 def _why_this_one(point: pd.Series[Any], equal: pd.DataFrame) -> str:
     """Say why a point is taken of equal ones: by workers, then by memory, then by its mean."""
     as_few = equal[equal["workers"] == point["workers"]]
-    has_fewer = len(as_few) < len(equal)
-    if as_few.empty:
-        return "It needs the fewest workers of these."
-    has_less_memory = (as_few["memory_peak_bytes"] > point["memory_peak_bytes"]).all()
-    if has_fewer and has_less_memory:
-        return "It needs the fewest workers of these, then the least memory."
-    if has_less_memory:
-        return "It needs the least memory of these."
-    if has_fewer:
-        return "It needs the fewest workers of these, and has the best mean of those."
-    return "It has the best mean of these."
+    reasons = []
+    if len(as_few) < len(equal):
+        reasons.append("fewest workers")
+    if len(as_few) and (as_few["memory_peak_bytes"] > point["memory_peak_bytes"]).all():
+        reasons.append("least memory")
+    elif len(as_few):
+        reasons.append("best mean")
+    return ", then the ".join(reasons)
 
 
-def _on_cheaper(recommendation: Recommendation, varying: Sequence[str]) -> str:
-    """Name the point with fewer workers that may be equal, too."""
+def _cheaper(recommendation: Recommendation) -> pd.DataFrame:
+    """Select the points with fewer workers that may be equal, too."""
     contenders = recommendation.contenders
-    cheaper = contenders[
-        (contenders["workers"] < recommendation.point["workers"]) & ~contenders["is_equal"]
-    ]
-    words = "Open: a point with fewer workers may be equal, too."
-    if len(cheaper):
-        label = trial_label(cheaper.iloc[0], varying)
-        words = f"Open: {label} needs fewer workers, and may be equal, too."
-    return f"{words} {_what_decides(recommendation, cheaper)}"
+    has_fewer = contenders["workers"] < recommendation.point["workers"]
+    cheaper: pd.DataFrame = contenders[has_fewer & ~contenders["is_equal"]]
+    return cheaper
 
 
-def _on_undecided(recommendation: Recommendation, varying: Sequence[str], *, named: int) -> str:
-    """Name the points that may be better, and the launches that would decide."""
-    sentences = []
+def _on_undecided(
+    recommendation: Recommendation, varying: Sequence[str], *, named: int
+) -> list[Remark]:
+    """Name the points that may be better, and what limits the answer."""
+    remarks = []
     if recommendation.point["condition_verdict"] != ConditionVerdict.MEETS:
-        sentences.append("It is open whether it meets the condition.")
+        remarks.append(remark("condition_open"))
     contenders = recommendation.contenders.sort_values(
         "possible_gain", ascending=False, kind="stable"
     )
     better = contenders[contenders["possible_gain"] > 0]
-    if len(better):
-        rows = [row for _, row in better.iterrows()]
-        words = [_may_be_better(row, recommendation, varying) for row in rows[:named]]
-        if others := rows[named:]:
-            labels = [trial_label(row, varying) for row in others]
-            words.append(f"{_with_and(labels)} may be better, too")
-        sentences.append(f"{'; '.join(words)}.")
+    rows = [row for _, row in better.head(named).iterrows()]
+    remarks += [_may_be_better(row, recommendation, varying) for row in rows]
+    if others := _labels(better.iloc[named:], varying):
+        remarks.append(remark("others_may_be_better", points=others))
     if not recommendation.is_futile:
-        sentences.append(_limit(recommendation))
-    sentences.append(what_next(recommendation))
-    return " ".join(filter(None, sentences))
+        remarks += _limit(recommendation)
+    return remarks
 
 
-def _with_and(labels: Sequence[str]) -> str:
-    """Name up to three points; of more the first two, and count the others."""
-    names = list(labels)
-    if len(names) > _MOST_NAMED:
-        names = [*names[:2], f"{len(names) - 2} others"]
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+def _labels(rows: pd.DataFrame, varying: Sequence[str]) -> list[str]:
+    return [trial_label(row, varying) for _, row in rows.iterrows()]
 
 
-def _limit(recommendation: Recommendation) -> str:
+def _limit(recommendation: Recommendation) -> list[Remark]:
     """Say whether launches or windows limit the answer; empty if nothing shows it."""
     variances = recommendation.variances
     if variances is None:
-        return ""
-    between, within = (percent(variance**0.5) for variance in (variances.between, variances.within))
+        return []
     if variances.is_by_launches:
-        return "Launches limit the answer: longer windows would not help."
-    longer = " Longer windows (`Measure(half_width=…)`) would help."
-    if recommendation.noise.is_mostly_imprecise:
-        # These windows ended before `half_width`: `_quieter` names the setting.
-        longer = ""
-    return (
-        f"Windows of {variances.window_s:.2g} s are known to {within}, which limits the answer; "
-        f"launches differ by {between}.{longer}"
-    )
+        return [remark("launches_limit")]
+    between, within = (variance**0.5 for variance in (variances.between, variances.within))
+    remarks = [remark("windows_limit", window_s=variances.window_s, within=within, between=between)]
+    # Windows that are mostly imprecise ended before `half_width`: `longer_limit` names the setting.
+    if not recommendation.noise.is_mostly_imprecise:
+        remarks.append(remark("longer_windows"))
+    return remarks
 
 
 def _may_be_better(
     row: pd.Series[Any], recommendation: Recommendation, varying: Sequence[str]
-) -> str:
+) -> Remark:
     condition = ""
     if row["condition_verdict"] != ConditionVerdict.MEETS:
         condition = ", if it meets the condition"
-    label = trial_label(row, varying)
-    if recommendation.objective.is_relative and row["possible_gain"] > _LARGEST_GAIN:
-        return f"{label} may be better: its launches differ too much to say by how much{condition}"
-    gain = _gain(row["possible_gain"], recommendation)
-    return f"{label} may be up to {gain} better{condition}"
+    code, gain = "may_be_better", float(row["possible_gain"])
+    if recommendation.objective.is_relative and gain > _LARGEST_GAIN:
+        code = "may_be_better_loud"
+    return remark(
+        code,
+        point=trial_label(row, varying),
+        gain=_gain(gain, recommendation),
+        possible_gain=gain,
+        condition=condition,
+    )
 
 
-def _on_single_launches(recommendation: Recommendation) -> str:
+def _on_single_launches(recommendation: Recommendation) -> Remark:
     """Say that nothing is decided, and how many points are near."""
     near = len(recommendation.contenders)
-    assumed = f"if launches of one point differ by an assumed {percent(ASSUMED_SIGMA)}"
-    others = (
-        f"One launch of each decides nothing: {count_of(near, 'other configuration')} may be as "
-        f"good, {assumed}."
-    )
-    if not near:
-        others = f"One launch of each: it is better than every other one, {assumed}."
-    return f"{others} {what_next(recommendation)}"
+    if near:
+        return remark("one_launch_open", count=near, sigma=ASSUMED_SIGMA)
+    return remark("one_launch_best", sigma=ASSUMED_SIGMA)
 
 
-def _what_decides(recommendation: Recommendation, open_points: pd.DataFrame) -> str:
-    """Say how many more launches would decide about some points, and how to get them."""
-    needed = open_points["more_launches"]
-    if recommendation.is_futile:
-        return _why_futile(recommendation, needed)
-    if needed.isna().any():
-        most = recommendation.contenders["possible_gain"].max()
-        wider = ""
-        if recommendation.objective.is_relative and most <= _LARGEST_ZONE:
-            zone = _gain(most, recommendation).replace(" ", "")
-            wider = f" A wider indifference zone decides sooner: `--indifference {zone}`."
-        return f"Over 100 more launches of each would be needed.{wider}"
-    if not needed.gt(0).any():
-        return _next_step(recommendation)
-    more = int(needed.max())
-    step = _next_step(recommendation, more_launches=more)
-    return f"At least {count_of(more, 'more launch')} of each would be needed. {step}"
-
-
-def _why_futile(recommendation: Recommendation, needed: pd.Series[int]) -> str:
-    """Say why launches were not gone on with, and what it would take."""
-    zone = percent(recommendation.zone)
-    sigma = recommendation.launch_sigma
-    reason = "launches differ too much"
-    if sigma is not None:
-        reason = f"launches of a point differ by {percent(sigma)}"
-    most = recommendation.contenders["possible_gain"].max()
-    wider = ""
-    if recommendation.objective.is_relative and recommendation.zone < most <= _LARGEST_ZONE:
-        wider = f", or ask for less: `--indifference {math.ceil(most * 100)}%`"
-    many = "over 100 more launches"
-    if needed.notna().all() and len(needed):
-        many = f"at least {count_of(int(needed.max()), 'more launch')}"
-    return (
-        f"A difference of {zone} can't be decided here: {reason}. It would take {many} "
-        f"of each. Next: use a quieter machine{wider}."
-    )
-
-
-def what_next(recommendation: Recommendation) -> str:
-    """Say what would decide, less noise first, as `evidence` does; empty where it does not."""
+def _what_next(recommendation: Recommendation) -> list[Remark]:
+    """Say what would decide, less noise first; empty where it is decided."""
+    contenders = recommendation.contenders
     match recommendation.answer:
         case Answer.UNDECIDED:
-            contenders = recommendation.contenders
-            step = _what_decides(recommendation, contenders[contenders["possible_gain"] > 0])
+            open_points = contenders[contenders["possible_gain"] > 0]
+        case Answer.EQUAL if (
+            not recommendation.is_decided and not recommendation.objective.is_exact
+        ):
+            return _what_decides(recommendation, _cheaper(recommendation))
         case Answer.SINGLE_LAUNCH:
-            step = _next_step(recommendation)
-        case _ if recommendation.not_begun:
-            return _GO_ON
+            return [*_quieter(recommendation), _next_step(recommendation)]
+        case Answer.ONLY_CANDIDATE if recommendation.not_begun:
+            return [remark("run", run=_GO_ON)]
         case _:
-            return ""
+            return []
+    step = _what_decides(recommendation, open_points)
     if recommendation.is_futile:
         # It names a quieter machine itself.
         return step
-    return " ".join(filter(None, [_quieter(recommendation), step]))
+    return [*_quieter(recommendation), *step]
 
 
-def _quieter(recommendation: Recommendation) -> str:
+def _what_decides(recommendation: Recommendation, open_points: pd.DataFrame) -> list[Remark]:
+    """Say how many more launches would decide about some points, and how to get them."""
+    needed = open_points["more_launches"]
+    most = float(recommendation.contenders["possible_gain"].max())
+    is_known = bool(needed.notna().all())
+    remarks = []
+    if recommendation.is_futile:
+        remarks.append(_futile(recommendation, needed))
+        is_wider = recommendation.zone < most <= _LARGEST_ZONE
+    elif not is_known:
+        remarks.append(remark("over_100_launches"))
+        is_wider = most <= _LARGEST_ZONE
+    else:
+        more = int(needed.max()) if len(needed) else 0
+        if more > 0:
+            remarks.append(remark("more_launches", count=more))
+        return [*remarks, _next_step(recommendation, more_launches=more or None)]
+    if is_wider and recommendation.objective.is_relative:
+        remarks.append(remark("wider_zone", zone=f"{math.ceil(most * 100)}%"))
+    return remarks
+
+
+def _futile(recommendation: Recommendation, needed: pd.Series[int]) -> Remark:
+    """Say why launches were not gone on with, and what it would take."""
+    launches, sigma = "over 100", "too much"
+    if recommendation.launch_sigma is not None:
+        sigma = percent(recommendation.launch_sigma)
+    if needed.notna().all() and len(needed):
+        launches = f"at least {int(needed.max())}"
+    return remark("futile", zone=recommendation.zone, sigma=sigma, launches=launches)
+
+
+def _quieter(recommendation: Recommendation) -> list[Remark]:
     """Name what lowers the noise, where it is large; empty where it is not."""
     noise, variances = recommendation.noise, recommendation.variances
-    ways = []
+    remarks = []
     if noise.drift > _NOISY_DRIFT:
-        ways.append(f"use a quieter machine (drift: {percent_up(noise.drift)})")
+        remarks.append(remark("quieter", drift=noise.drift))
     is_by_launches = variances is not None and variances.is_by_launches
     if noise.is_mostly_imprecise and not is_by_launches:
-        ways.append(
-            f"allow longer windows, `Measure({noise.limit}=…)` ({noise.imprecise} of "
-            f"{count_of(noise.trials, 'trial')} are imprecise)"
+        remarks.append(
+            remark(
+                "longer_limit", setting=noise.limit, imprecise=noise.imprecise, trials=noise.trials
+            )
         )
-    if not ways:
-        return ""
-    return f"First {' and '.join(ways)}."
+    return remarks
 
 
-def _next_step(recommendation: Recommendation, *, more_launches: int | None = None) -> str:
-    step = run_that_decides(
+def _next_step(recommendation: Recommendation, *, more_launches: int | None = None) -> Remark:
+    run = run_that_decides(
         recommendation.goal,
         recommendation.question,
         harness=recommendation.point["harness"],
         launches=_launches(recommendation),
         more_launches=more_launches,
     )
-    return f"Next: {step}."
+    return remark("run", run=run)
 
 
 def _gain(gain: float, recommendation: Recommendation, *, is_lower_limit: bool = False) -> str:
@@ -404,11 +365,3 @@ def _gain(gain: float, recommendation: Recommendation, *, is_lower_limit: bool =
         return f"{gain:.3g} {recommendation.objective.name}"
     words = percent(gain, is_lower_limit=is_lower_limit)
     return words if words != "0 %" else ""
-
-
-def _joined(words: Sequence[str], count: int, *, mark: str) -> str:
-    """Join the first words of several, and count the others."""
-    others = ""
-    if count > len(words):
-        others = f" and {count - len(words)} more"
-    return mark.join(words) + others

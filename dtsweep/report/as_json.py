@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report import recommendation
@@ -11,6 +13,7 @@ from dtsweep.report.records import records_of
 if TYPE_CHECKING:
     from dtsweep.report.content import Content
     from dtsweep.report.frontiers import Frontier
+    from dtsweep.report.remarks import Remark
 
 
 _PRODUCT = ("semantics", "update_kind", "model_digest")
@@ -23,8 +26,8 @@ def report_json(content: Content) -> dict[str, Any]:
     Returns:
         `headline` (text), `trials` (count), `statuses` and `flags` (count of each), `constants`
         (settings that all points share), `recommendations` (those of
-        `dtsweep.report.recommendation`, for the highest throughput) with `advice` (the sentences of
-        each, or why there is none), `unsound`, `doubts`, `limits`, `worth` and `notes` (texts),
+        `dtsweep.report.recommendation`, for the highest throughput), `remarks` (`code`,
+        `severity`, `numbers` and `text` of each, without those of recommendations),
         `bottlenecks` (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`,
         `update_kind`, `model_digest`, and the words of each: `words`, `undecided`, `alone`,
         `dominated`, `updates`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `usl`
@@ -42,15 +45,10 @@ def report_json(content: Content) -> dict[str, Any]:
         "flags": dict(content.flags),
         "constants": {name: _plain(value) for name, value in content.constants.items()},
         "recommendations": [
-            recommendation.as_json(item, unsound=content.unsound)
-            for item in content.recommendations
+            recommendation.as_json(item, chain.from_iterable(paragraphs))
+            for item, paragraphs in zip(content.recommendations, content.advice, strict=False)
         ],
-        "advice": [list(sentences) for sentences in content.advice],
-        "unsound": list(content.unsound),
-        "doubts": list(content.doubts),
-        "limits": list(content.limits),
-        "worth": list(content.worth.sentences),
-        "notes": list(content.notes),
+        "remarks": [one.as_json() for one in _remarks(content)],
         "bottlenecks": bounds_json(content.bounds),
         "frontiers": [_words_of(frontier) for frontier in frontiers],
         "frontier": [row for frontier in frontiers for row in records_of(frontier.points)],
@@ -67,6 +65,15 @@ def report_json(content: Content) -> dict[str, Any]:
     for section in content.sections:
         values.update(section.as_json())
     return values
+
+
+def _remarks(content: Content) -> Iterator[Remark]:
+    """Yield the remarks that are not on one recommendation, in the report's order."""
+    yield from content.frontier_answer
+    if not content.recommendations:
+        yield from chain.from_iterable(chain.from_iterable(content.advice))
+    yield from (*content.unsound, *content.doubts, *content.limits)
+    yield from (*content.worth.remarks, *content.notes)
 
 
 def _scaling_rows(content: Content, *, per: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Rows of `dtsweep.analysis.bottleneck` as table columns, as a sentence, and as JSON values."""
+"""Rows of `dtsweep.analysis.bottleneck` as table columns, as a remark, and as JSON values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.records import records_of
-from dtsweep.text import count_of
+from dtsweep.report.remarks import Remark, remark
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,24 +42,10 @@ def next_words(axes: Sequence[NextAxis]) -> str:
     return ", ".join(f"{axis.axis} {min(1.0, axis.at_most_share) * 100:.0f} %" for axis in axes)
 
 
-def bounds_sentence(rows: pd.DataFrame) -> str:
-    """Count points by their bound, the most frequent first.
-
-    An example is "Limited by exchange: 3 points, compute: 1 point.". A second sentence counts the
-    points without a bound.
-    """
+def bounds_counted(rows: pd.DataFrame) -> Remark:
+    """Count points by their bound, the most frequent first."""
     counts = rows["bound"].map(lambda bound: bound or UNKNOWN).value_counts()
-    bounded = [
-        f"{bound}: {count_of(int(count), 'point')}"
-        for bound, count in counts.items()
-        if bound != UNKNOWN
-    ]
-    sentences = []
-    if bounded:
-        sentences.append(f"Limited by {', '.join(bounded)}.")
-    if unknown := int(counts.get(UNKNOWN, 0)):
-        sentences.append(f"What limits {count_of(unknown, 'point')} is not known.")
-    return " ".join(sentences)
+    return remark("bounds", counts={str(bound): int(count) for bound, count in counts.items()})
 
 
 def bounds_json(rows: pd.DataFrame) -> list[dict[str, Any]]:

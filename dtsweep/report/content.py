@@ -34,7 +34,8 @@ from dtsweep.report.doubts import conditions_on, doubts_on, unsound_doubts
 from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import model_columns, point_key, point_label, varying_columns
 from dtsweep.report.notes import notes_on
-from dtsweep.report.scaling_words import scaling_sentences
+from dtsweep.report.remarks import Remark, remark
+from dtsweep.report.scaling_words import scaling_remarks
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ class Worth:
     """Rows of `dtsweep.analysis.worthwhile`."""
     usl: pd.DataFrame
     """Rows of `dtsweep.analysis.usl`."""
-    sentences: Sequence[str]
-    """Sentences on each group of scaling from both tables, and the number of unknown groups."""
+    remarks: Sequence[Remark]
+    """Remarks on each group of scaling from both tables, and the number of unknown groups."""
 
     @property
     def is_known(self) -> bool:
@@ -134,19 +135,19 @@ class Content:
 
     Empty if no point is a candidate.
     """
-    advice: Sequence[Sequence[str]]
-    """Each recommendation in sentences: answer, evidence, figures, and what it gives up.
+    advice: Sequence[Sequence[Sequence[Remark]]]
+    """Each recommendation in paragraphs: answer, evidence, figures, and what it gives up.
 
     Without a recommendation, the reason for that.
     """
-    frontier_answer: str
+    frontier_answer: Sequence[Remark]
     """Numbers of points on the frontier and of open ones; empty where it was not the question."""
     bounds: pd.DataFrame
     """Rows of `dtsweep.analysis.bottleneck`, one per point."""
-    limits: Sequence[str]
+    limits: Sequence[Remark]
     """Limit of each recommended point and what to try next, in their order.
 
-    A sentence that counts the limits of the points on frontiers follows.
+    A count of the limits of the points on frontiers follows.
     """
     frontiers: Sequence[Frontier]
     """One per semantics, model and environment, exact updates first; empty without `ok` trials."""
@@ -159,21 +160,18 @@ class Content:
     """
     worth: Worth
     """From how many workers on one more doesn't pay, for the groups of `scaling`."""
-    unsound: Sequence[str]
-    """Points that are not recommended as sound, with the reason and the remedy, a text per reason.
+    unsound: Sequence[Remark]
+    """Points that are not recommended as sound, with the reason and the remedy.
 
     They stand next to the answer. Empty if there are no such points.
     """
-    doubts: Sequence[str]
+    doubts: Sequence[Remark]
     """Warnings on what to ignore and what not to compare, shown before any table.
 
     Empty if nothing is in doubt.
     """
-    notes: Sequence[str]
-    """Notes on how the numbers came about.
-
-    Lines after the first of a note explain it. Empty without frontiers.
-    """
+    notes: Sequence[Remark]
+    """Notes on how the numbers came about. Empty without frontiers."""
     sections: Sequence[Section]
     """Further sections, the last ones of a report.
 
@@ -377,14 +375,11 @@ def _worth(study: Study, scaling: Sequence[Scaling]) -> Worth:
 
     groups = sum(part.rows["group"].nunique() for part in scaling if part.per == "worker")
     if groups > MOST_LADDERS:
-        sentence = (
-            f"Not asked of {groups:,} groups; dtsweep.analysis.worthwhile and usl answer for each."
-        )
         nothing = pd.DataFrame(columns=["group", "verdict", "pays_to", "reason"])
-        return Worth(worthwhile=nothing, usl=nothing, sentences=[sentence])
+        return Worth(worthwhile=nothing, usl=nothing, remarks=[remark("many_groups", count=groups)])
     pays = worthwhile(study)
     fits = usl(study)
-    return Worth(worthwhile=pays, usl=fits, sentences=scaling_sentences(pays, fits))
+    return Worth(worthwhile=pays, usl=fits, remarks=scaling_remarks(pays, fits))
 
 
 def _without_workers(

@@ -20,15 +20,8 @@ from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.spread import POINT
 from dtsweep.report.labels import trial_label, varying_columns
 from dtsweep.report.next_step import run_with_launches
+from dtsweep.report.remarks import Remark, remark
 from dtsweep.results.schema import IMPORTED
-from dtsweep.text import (
-    count_of,
-    format_integers,
-    format_number,
-    in_percent,
-    listed,
-    percent_up,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,26 +38,18 @@ _MACHINE_COLUMNS = (
 )
 """Columns of trials in which two environments may differ."""
 
-_IMPLAUSIBLE_SHOWN = 8
-
-_NAMED = 3
-"""Points that a doubt names; others are counted."""
-
 UNLIKE = 1.5
 """Factor between imported rows of one point, above which they may be of several machines."""
 
 _DIFFERENCES = (0.02, 0.05, 0.10)
 """Differences of two points for which the needed launches are named."""
 
-_MAY_BE_DRIFT = "may be drift"
-"""Phrase of the sentence on a drift that canaries show."""
-
 ONE_LAUNCH_SHOWS = 1.96 * 2**0.5 * ASSUMED_SIGMA
 """Smallest difference of two single launches that is more than their assumed noise."""
 
 
-def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> list[str]:
-    """Write what to know before reading any number of a report.
+def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> list[Remark]:
+    """Make the remarks to read before any number of a report.
 
     Args:
         study: of all trials.
@@ -72,81 +57,73 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
         varying: setting columns that have more than one value.
 
     Returns:
-        One text per doubt; lines after its first explain it. Without points only that on imported
-        rows that are not used.
+        Without points only the remark on imported rows that are not used.
     """
-    not_used = _not_used_doubt(study.frame)
+    not_used = _not_used(study.frame)
     if points.empty:
-        return [*filter(None, [not_used])]
+        return not_used
     measured = without_canaries(study.frame[study.frame["status"] == "ok"])
-    drift = _drift_doubt(
-        study.canaries,
-        trials=int((measured["harness"] != IMPORTED).sum()),
-        launches=int(points["launches"].max()),
-    )
-    doubts = (
-        drift,
-        _failed_canary_doubt(study.frame),
-        _noise(study, points, is_drift_known=_MAY_BE_DRIFT in drift),
-        _windows(measured, points),
-        _implausible_doubt(measured, varying),
-        not_used,
-        _joined_doubt(measured),
-        _environment_doubt(measured),
-        _interference_doubt(study.frame, zone=study.zone),
-    )
-    return [*filter(None, doubts)]
+    trials = int((measured["harness"] != IMPORTED).sum())
+    drift = _drift(study.canaries, trials=trials, launches=int(points["launches"].max()))
+    return [
+        *drift,
+        *_failed_canaries(study.frame),
+        *_noise(study, points, is_drift_known="drift" in {one.code for one in drift}),
+        *_windows(measured),
+        *_implausible(measured, varying),
+        *not_used,
+        *_joined(measured),
+        *_environments(measured),
+        *_interference(study.frame, zone=study.zone),
+    ]
 
 
-def unsound_doubts(study: Study) -> list[str]:
+def unsound_doubts(study: Study) -> list[Remark]:
     """Name the points that can't be recommended as sound, with the reason and what to do.
 
     Returns:
-        One text per reason: workers that exchange nothing, workers that load the same samples,
-        rates far above linear, imported rows that differ too much, and rates that are unknown.
+        Remarks on workers that exchange nothing, workers that load the same samples, rates far
+        above linear, imported rows that differ too much, and rates that are unknown.
     """
     points = study.points
     varying = varying_columns(points)
-    doubts = []
+    remarks = []
     separate = points[points["semantics"] == "not_exchanged"]
     for reason, rows in separate.groupby("gradients_reason", dropna=False, sort=False):
-        workers = _alternatives(sorted(rows["workers"].unique()))
-        doubts.append(
-            f"Nothing exchanged: the {workers}-worker runs train a separate model in each worker"
-            f"{_because(reason)}. Start the process group in the script, and wrap the model "
-            "(docs/own-loops.md). They are not recommended."
-        )
+        workers = "- and ".join(str(size) for size in sorted(rows["workers"].unique()))
+        remarks.append(remark("not_exchanged", workers=workers, reason=_because(reason)))
     same = points[has_caution(points, ["same_batches"])]
     for reason, rows in same.groupby("gradients_reason", dropna=False, sort=False):
-        doubts.append(
-            f"Same samples: each step of {_names(rows, varying)} has fewer samples than are "
-            f"counted{_because(reason)}. Not recommended."
+        names = _names(rows, varying)
+        remarks.append(remark("same_samples", points=names, reason=_because(reason)))
+    remarks += [
+        remark(
+            "above_linear",
+            point=trial_label(row, varying),
+            times=row["times"],
+            base=row["base"],
+            linear=row["workers"] / row["base"],
         )
-    doubts += [
-        f"Too fast: {trial_label(row, varying)} has {row['times']:.3g} times the samples/s of "
-        f"workers={row['base']}, far above {row['workers'] / row['base']:g} times. One of the two "
-        "is wrong: check both before you use either."
         for row in far_above_linear(points).to_dict("records")
     ]
-    doubts += _unlike_repeats(study.trials, varying)
+    remarks += _unlike_repeats(study.trials, varying)
     unknown = points[points["samples_per_s"].isna() & points["samples_reason"].notna()]
     for reason, rows in unknown.groupby("samples_reason", sort=False):
-        doubts.append(f"samples/s is unknown of {_names(rows, varying)}{_because(reason)}.")
-    return doubts
+        names = _names(rows, varying)
+        remarks.append(remark("samples_unknown", points=names, reason=_because(reason)))
+    return remarks
 
 
-def _unlike_repeats(trials: pd.DataFrame, varying: Sequence[str]) -> list[str]:
+def _unlike_repeats(trials: pd.DataFrame, varying: Sequence[str]) -> list[Remark]:
     """Name imported rows of one point that differ by more than repeats on one machine do."""
     imported = trials[trials["harness"] == IMPORTED].dropna(subset=["samples_per_s"])
-    doubts = []
-    for _, rows in imported.groupby(list(POINT), dropna=False, sort=False):
-        factor = rows["samples_per_s"].max() / rows["samples_per_s"].min()
-        if factor > UNLIKE:
-            doubts.append(
-                f"Rows of {trial_label(rows.iloc[0], varying)} differ by {factor:.2g} times: are "
-                "they of the same machine? If not, give the table a column that tells them apart."
-            )
-    return doubts
+    groups = [rows for _, rows in imported.groupby(list(POINT), dropna=False, sort=False)]
+    factors = [rows["samples_per_s"].max() / rows["samples_per_s"].min() for rows in groups]
+    return [
+        remark("unlike_repeats", point=trial_label(rows.iloc[0], varying), factor=factor)
+        for rows, factor in zip(groups, factors, strict=True)
+        if factor > UNLIKE
+    ]
 
 
 def _because(reason: object) -> str:
@@ -156,17 +133,11 @@ def _because(reason: object) -> str:
     return f": {reason.rstrip('.')}"
 
 
-def _alternatives(sizes: Sequence[int]) -> str:
-    """Write sizes as one word: "2- and 4"."""
-    return "- and ".join(map(str, sizes))
+def _names(rows: pd.DataFrame, varying: Sequence[str]) -> list[str]:
+    return [trial_label(row, varying) for row in rows.to_dict("records")]
 
 
-def _names(rows: pd.DataFrame, varying: Sequence[str]) -> str:
-    labels = [trial_label(row, varying) for row in rows.to_dict("records")]
-    return listed(labels, most=_NAMED)
-
-
-def _interference_doubt(rows: pd.DataFrame, *, zone: float) -> str:
+def _interference(rows: pd.DataFrame, *, zone: float) -> list[Remark]:
     """State that trials slowed each other down by more than the indifference zone.
 
     Args:
@@ -177,24 +148,26 @@ def _interference_doubt(rows: pd.DataFrame, *, zone: float) -> str:
     records = [dict(zip(INTERFERENCE_COLUMNS, row, strict=True)) for row in frame.to_numpy()]
     interference = interference_over(records, zone=zone)
     if interference is None:
-        return ""
-    return interference_words(interference, zone=zone)
+        return []
+    return [on_interference(interference, zone=zone)]
 
 
-def interference_words(interference: Interference, *, zone: float) -> str:
+def on_interference(interference: Interference, *, zone: float) -> Remark:
     """Say how much trials slowed each other down, and what to do."""
-    return (
-        f"Trials that ran at the same time, up to {interference.concurrent}, took "
-        f"{in_percent(interference.share, digits=1)} longer than alone, more than the "
-        f"indifference zone of {in_percent(zone, digits=1)}. Run fewer: "
-        f"Resources(concurrent={interference.advised})."
+    return remark(
+        "interference",
+        concurrent=interference.concurrent,
+        share=interference.share,
+        zone=zone,
+        advised=interference.advised,
     )
 
 
-def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
+def _drift(canaries: pd.DataFrame, *, trials: int, launches: int) -> list[Remark]:
     """State the size below which a difference may be due to the machine's drift.
 
-    Canaries, which measure one point again and again, give that size.
+    Canaries, which measure one point again and again, give that size, or the drift that they can't
+    exclude, where that is larger than the noise.
 
     Args:
         canaries: rows of `dtsweep.analysis.canaries`.
@@ -203,217 +176,129 @@ def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
     """
     drifted = canaries[canaries["flagged"].fillna(value=False)]
     drift = drift_of(canaries)
-    if drifted.empty or drift is None:
-        return _unknown_drift_doubt(canaries, launches=launches)
-    percent = percent_up(drift)
-    concerned = int(drifted["trials"].sum())
-    untested = ""
-    if launches > 1:
-        untested = ", unless a test over launches says otherwise"
-    return (
-        f"The machine drifted: the same point took up to {percent} longer at one time than at "
-        "another, in sessions "
-        f"with {concerned} of {count_of(trials, 'trial')}. Differences below {percent} "
-        f"{_MAY_BE_DRIFT}{untested}."
-    )
-
-
-def _unknown_drift_doubt(canaries: pd.DataFrame, *, launches: int) -> str:
-    """State the drift that canaries can't exclude, where it is larger than the noise."""
+    if len(drifted) and drift is not None:
+        concerned = int(drifted["trials"].sum())
+        return [remark("drift", drift=drift, concerned=concerned, trials=trials)]
     unknown = canaries[canaries["flagged"].isna() & canaries["known_to"].notna()]
     if unknown.empty:
-        return ""
-    if launches == 1 and unknown["known_to"].max() <= ONE_LAUNCH_SHOWS:
-        return ""
-    percent = percent_up(unknown["known_to"].max())
-    return (
-        f"Whether the machine drifted by less than {percent} is not known: its canaries are too "
-        "imprecise for that."
-    )
+        return []
+    known_to = unknown["known_to"].max()
+    if launches == 1 and known_to <= ONE_LAUNCH_SHOWS:
+        return []
+    return [remark("drift_unknown", drift=known_to)]
 
 
-def _noise(study: Study, points: pd.DataFrame, *, is_drift_known: bool) -> str:
+def _noise(study: Study, points: pd.DataFrame, *, is_drift_known: bool) -> list[Remark]:
     """State how much launches of a point differ, and the launches that differences take."""
     if len(points) < 2:
-        return ""
-    if points["launches"].max() == 1 and is_drift_known:
-        return f"Noise: every point was started once; {run_with_launches(study)} measures it."
+        return []
     if points["launches"].max() == 1:
-        return (
-            "Noise: every point was started once. Differences below "
-            f"{in_percent(ONE_LAUNCH_SHOWS)} may be noise: two starts may differ by that much, if "
-            f"one varies by an assumed {in_percent(ASSUMED_SIGMA)}. Next: "
-            f"{run_with_launches(study)}, which "
-            "measures it."
-        )
+        remarks = [remark("started_once", run=run_with_launches(study))]
+        if not is_drift_known:
+            remarks.append(remark("noise_assumed", limit=ONE_LAUNCH_SHOWS, sigma=ASSUMED_SIGMA))
+        return remarks
     spreads = launch_sigma(study)
     spreads = spreads[(spreads["degrees"] > 0) & (spreads["spread"] > 0)]
-    return "\n".join(
+    return [
         _noise_of(row, f" in env_id {env_id}" if len(spreads) > 1 else "")
         for env_id, row in spreads.iterrows()
-    )
+    ]
 
 
-def _noise_of(row: pd.Series[Any], where: str) -> str:
+def _noise_of(row: pd.Series[Any], where: str) -> Remark:
     """State the noise between launches of one environment, a row of `launch_sigma`."""
     sigma = float(row["spread"])
     low, high = sigma_interval(sigma, int(row["degrees"]))
     needed = [launches_for(sigma, share) for share in _DIFFERENCES]
-    least, *larger = [
-        (in_percent(share), count or f"over {MOST_LAUNCHES}")
-        for share, count in zip(_DIFFERENCES, needed, strict=True)
-    ]
-    others = "".join(f"; of {share}, {count}" for share, count in larger)
-    launches = "launch" if least[1] == 1 else "launches"
-    low_words, high_words = in_percent(low, digits=1), in_percent(high, digits=1)
-    return (
-        f"Noise{where}: samples/s of one point differ by {in_percent(sigma, digits=1)} between "
-        f"launches (standard deviation, {low_words} to {high_words}). To show a difference of "
-        f"{least[0]}, each point needs {least[1]} {launches}{others}."
-    )
+    launches = [str(count or f"over {MOST_LAUNCHES}") for count in needed]
+    return remark("noise", where=where, sigma=sigma, low=low, high=high, launches=launches)
 
 
-def _windows(trials: pd.DataFrame, points: pd.DataFrame) -> str:
+def _windows(trials: pd.DataFrame) -> list[Remark]:
     """State the steps and seconds that the intervals within one launch speak of."""
-    windows = trials[["measured_steps", "window_s"]].dropna()
+    windows = trials[["measured_steps", "window_s"]].dropna().astype("float64")
     if windows.empty:
-        return ""
-    steps = _span(format_integers(_ends(windows["measured_steps"])))
-    seconds = _span([format_number(end, digits=3) for end in _ends(windows["window_s"])])
-    slower = ""
-    if points["launches"].min() == 1:
-        slower = "; with one launch it does not cover slower changes"
-    return (
-        f"Each trial was timed for {steps} steps ({seconds} s). ± is half of a 95 % interval"
-        f"{slower}."
-    )
+        return []
+    ends = windows.agg(["min", "max"])
+    steps, seconds = (ends[name].to_list() for name in ends)
+    return [remark("windows", steps=steps, seconds=seconds)]
 
 
-def _ends(column: pd.Series[Any]) -> pd.Series[Any]:
-    return column.sort_values().iloc[[0, -1]]
+def _implausible(trials: pd.DataFrame, varying: Sequence[str]) -> list[Remark]:
+    """Name the numbers that can't all be true."""
+    rows = trials[trials["implausible"].notna()]
+    if rows.empty:
+        return []
+    lines = [f"{trial_label(row, varying)}: {row['implausible']}" for _, row in rows.iterrows()]
+    return [remark("implausible", count=len(rows), trials=lines)]
 
 
-def _span(ends: Sequence[str]) -> str:
-    """Join two ends, or give one where they are equal."""
-    return " to ".join(dict.fromkeys(ends))
-
-
-def _implausible_doubt(trials: pd.DataFrame, varying: Sequence[str]) -> str:
-    """Name the numbers that can't all be true, for the first trials that have such numbers."""
-    implausible = trials[trials["implausible"].notna()]
-    if implausible.empty:
-        return ""
-    shown = implausible.head(_IMPLAUSIBLE_SHOWN)
-    lines = [f"  {trial_label(row, varying)}: {row['implausible']}" for _, row in shown.iterrows()]
-    hidden = len(implausible) - len(shown)
-    if hidden:
-        lines.append(f"  {count_of(hidden, 'more trial')}: the column implausible has them")
-    count = count_of(len(implausible), "trial")
-    first = f"Implausible: numbers of {count} can't all be true."
-    return "\n".join([first, *lines])
-
-
-def _not_used_doubt(frame: pd.DataFrame) -> str:
+def _not_used(frame: pd.DataFrame) -> list[Remark]:
     """Name imported rows whose numbers can't all be true: they are not used."""
     is_imported = frame["harness"] == IMPORTED
     rows = frame[is_imported & (frame["status"] != "ok") & frame["implausible"].notna()]
     if rows.empty:
-        return ""
-    shown = rows.head(_IMPLAUSIBLE_SHOWN)
-    lines = [
-        f"  {place}: {words}"
-        for place, words in zip(shown["imported_from"], shown["implausible"], strict=True)
-    ]
-    if hidden := len(rows) - len(shown):
-        lines.append(f"  {count_of(hidden, 'more row')}: the column implausible has them")
-    first = f"Not used: {count_of(len(rows), 'imported row')} with numbers that can't all be true."
-    return "\n".join([first, *lines])
+        return []
+    lines = [f"{row['imported_from']}: {row['implausible']}" for _, row in rows.iterrows()]
+    return [remark("not_used", count=len(rows), rows=lines)]
 
 
-def _joined_doubt(trials: pd.DataFrame) -> str:
+def _joined(trials: pd.DataFrame) -> list[Remark]:
     """Say that imported rows count as measured in the environment of measured ones."""
     imported = trials[trials["harness"] == IMPORTED]
     measured = trials[trials["harness"] != IMPORTED]
     if not set(imported["env_id"]) & set(measured["env_id"]):
-        return ""
-    return (
-        f"{count_of(len(imported), 'imported row')} count as measured in env_id "
-        f"{imported['env_id'].iloc[0]}, by --with-imported: whether they are of such a machine is "
-        "not known."
-    )
+        return []
+    return [remark("joined", count=len(imported), env_id=imported["env_id"].iloc[0])]
 
 
-def _failed_canary_doubt(frame: pd.DataFrame) -> str:
+def _failed_canaries(frame: pd.DataFrame) -> list[Remark]:
     """Say why canaries that ran did not end `ok`: for each status, by the first of them."""
     ran = frame[frame["role"].isin(["canary"]) & (frame["status"] != "cancelled")]
     failed = ran[ran["status"] != "ok"]
     if failed.empty:
-        return ""
-    lines = [
-        f"Canary: {len(failed)} of {len(ran)} did not end ok, so less is known of whether the "
-        "machine drifted."
-    ]
+        return []
+    reasons = {}
     for status, rows in failed.groupby("status"):
         reason, log = rows[["reason", "log"]].astype("object").fillna("").iloc[0]
-        lines.append(
-            f"  {len(rows)} {status}: {reason or 'no reason stored'}"
-            + (f" (log: {log})" if log else "")
-        )
-    return "\n".join(lines)
+        reasons[f"{len(rows)} {status}"] = reason or "no reason stored"
+        if log:
+            reasons[f"{len(rows)} {status}"] += f" (log: {log})"
+    return [remark("canaries_failed", failed=len(failed), ran=len(ran), reasons=reasons)]
 
 
-def _environment_doubt(trials: pd.DataFrame) -> str:
+def _environments(trials: pd.DataFrame) -> list[Remark]:
     """Name the columns that have one value in each environment, but not the same in all."""
     groups = trials.groupby("env_id", dropna=False)
     if groups.ngroups < 2:
-        return ""
-    note = f"Measured in {groups.ngroups} environments (env_id): never compared with each other. "
+        return []
     constant = [name for name in _MACHINE_COLUMNS if groups[name].nunique(dropna=False).max() == 1]
-    differing = [name for name in constant if trials[name].nunique(dropna=False) > 1]
-    if not differing:
-        return note + "What differs is in the columns machine and threads of the table of ranks."
-    values = {
-        name: "; ".join(
-            f"{env_id}: {value}"
-            for env_id, value in groups[name].first().astype("object").fillna("unknown").items()
-        )
-        for name in differing
+    firsts = groups[constant].first().astype("object").fillna("unknown")
+    differences = {
+        name: "; ".join(f"{env_id}: {value}" for env_id, value in firsts[name].items())
+        for name in constant
+        if trials[name].nunique(dropna=False) > 1
     }
-    listed = ", ".join(f"{name} ({value})" for name, value in values.items())
-    return f"{note}They differ in {listed}."
+    return [remark("environments", count=groups.ngroups, differences=differences)]
 
 
 def conditions_on(
     points: pd.DataFrame, where: str, *, minimize: Sequence[str], maximize: Sequence[str]
-) -> list[str]:
+) -> list[Remark]:
     """State the objectives and the condition of frontiers, if they are not the default.
 
-    The sentences count the points that are left out, and the points for which a value is unknown.
+    Points that are left out are counted, and points for which a value is unknown.
     """
-    sentences = []
+    remarks = []
+    is_met = points["meets"].astype("boolean")
     if (*minimize, *maximize) != (*MINIMIZED, *MAXIMIZED):
-        parts = [f"{name} small" for name in minimize] + [f"{name} large" for name in maximize]
-        missing = int((points["standing"].isna() & points["meets"].fillna(value=False)).sum())
-        unknown = ""
-        if missing:
-            unknown = (
-                f" Not all of these were measured of {count_of(missing, 'point')}: on no frontier."
-            )
-        sentences.append(
-            f"Frontiers are of {', '.join(parts)}; the plot shows step time and "
-            f"throughput.{unknown}"
-        )
+        objectives = [f"{name} small" for name in minimize] + [f"{name} large" for name in maximize]
+        remarks.append(remark("objectives", objectives=objectives))
+        if missing := int((points["standing"].isna() & is_met.fillna(value=False)).sum()):
+            remarks.append(remark("objectives_unknown", count=missing))
     if where and len(points):
-        unmet = int((~points["meets"].fillna(value=True)).sum())
-        unknown_count = int(points["meets"].isna().sum())
-        counts = [
-            f"{count_of(unmet, 'point')} left out" if unmet else "none left out",
-            f"of {count_of(unknown_count, 'point')} it is not known, neither in nor out"
-            if unknown_count
-            else "",
-        ]
-        sentences.append(
-            f"Only points where {where}: {', '.join(filter(None, counts))}; trials are counted of "
-            "all."
-        )
-    return sentences
+        unmet = int((~is_met.fillna(value=True)).sum())
+        remarks.append(remark("only_where", where=where, count=unmet))
+        if unknown := int(is_met.isna().sum()):
+            remarks.append(remark("where_unknown", where=where, count=unknown))
+    return remarks

@@ -10,9 +10,10 @@ from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.study import Study
 from dtsweep.report.labels import compression_label, model_columns, model_label
 from dtsweep.report.next_step import run_with_launches
+from dtsweep.report.remarks import Remark, remark
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 from dtsweep.sweep.settings import ENERGY_FROM_S
-from dtsweep.text import count_of, ends_of, format_rate, half_of, is_lopsided
+from dtsweep.text import format_rate, half_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,8 +37,8 @@ See docs/measuring.md.
 """
 
 
-def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False) -> list[str]:
-    """Write how the numbers of a report came about.
+def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False) -> list[Remark]:
+    """Say how the numbers of a report came about.
 
     Args:
         study: of all trials.
@@ -45,41 +46,44 @@ def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False
         compare_models: whether all models were compared with each other.
 
     Returns:
-        One text per note; lines after its first explain it. Empty where there are no points.
+        Remarks; none where there are no points.
     """
     if points.empty:
         return []
     trials = without_canaries(study.frame)
     measured = trials[trials["status"] == "ok"]
     points = points[points["meets"].fillna(value=False)]
-    on_points = (
-        _model_note(points, compare_models=compare_models),
-        _interval_note(points, way=run_with_launches(study)),
-        _probability_note(points),
-        _exchange_note(measured),
-        _compression_note(points),
-    )
-    on_trials = (
-        _window_note(measured),
-        _gradient_note(measured),
-        _energy_note(measured),
-        _canary_note(study.canaries),
-        _flag_note(trials["flags"].explode()),
-    )
-    return [*filter(None, (*on_points, *on_trials))]
+    remarks = [
+        *_models(points, compare_models=compare_models),
+        *_intervals(points, run=run_with_launches(study)),
+    ]
+    if points["frontier_probability"].notna().any():
+        remarks.append(remark("frontier_probability"))
+    remarks += _exchange(measured)
+    if points["compression_error"].notna().any():
+        remarks.append(remark("compression_error"))
+    if counts := _counts(measured["stop_reason"].map(lambda end: _ENDS.get(end, end))):
+        remarks.append(remark("window_ends", ends=counts))
+    remarks += [*_gradients(measured), *_energy(measured), *_canaries(study.canaries)]
+    if counts := _counts(trials["flags"].explode()):
+        meanings = {flag: FLAG_MEANINGS[flag] for flag in counts if flag in FLAG_MEANINGS}
+        remarks.append(remark("flags", counts=counts, meanings=meanings))
+    return remarks
 
 
-def _model_note(points: pd.DataFrame, *, compare_models: bool) -> str:
-    """Name the models with their sizes; empty if there is one model."""
+def _counts(column: pd.Series[Any]) -> dict[str, int]:
+    return {str(value): int(count) for value, count in column.value_counts().items()}
+
+
+def _models(points: pd.DataFrame, *, compare_models: bool) -> list[Remark]:
+    """Name the models with their sizes, if there are several."""
     models = points.drop_duplicates(["workload", "model_digest"])
     if len(models) < 2:
-        return ""
-    how = "each on frontiers and ladders of its own"
-    if compare_models:
-        how = "compared with each other, as one product"
+        return []
     names = model_columns(points)
     sizes = [f"{model_label(row, names)} ({_size(row)})" for _, row in models.iterrows()]
-    return f"{len(models)} models (by workload and model_digest), {how}: {'; '.join(sizes)}."
+    code = "models_compared" if compare_models else "models"
+    return [remark(code, count=len(models), models=sizes)]
 
 
 def _count(value: float) -> str:
@@ -97,153 +101,83 @@ def _size(model: pd.Series[Any]) -> str:
     )
 
 
-def _interval_note(points: pd.DataFrame, *, way: str) -> str:
-    with_interval = points[points["latency_s_low"].notna()]
-    if with_interval.empty:
-        return ""
-    single_launch = int((with_interval["interval"] == "launch").sum())
-    within = ""
-    if single_launch != len(with_interval):
-        count = count_of(len(with_interval), "point")
-        within = f" for {single_launch} of {count}, else over launches"
-    shown = [
-        zip(points[name], *ends_of(points, name), strict=True)
-        for name in ("latency_s", "samples_per_s")
-    ]
-    ends = ""
-    if any(is_lopsided(*row) for rows in shown for row in rows):
-        ends = ", in brackets are its ends"
-    advice = ""
-    if not within:
-        advice = f", and {way} would show how far launches differ"
-    kind = f" over launches{ends}."
-    if single_launch:
-        kind = f"{ends}; intervals are within one launch{within}{advice}."
-    is_pooled = (with_interval["interval"] == "pooled") & (with_interval["launches"] == 1)
-    pooled = int(is_pooled.sum())
-    widened = (
-        f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of "
-        "the others."
-    )
-    unknown = int(points["latency_s"].notna().sum()) - len(with_interval)
-    missing = ""
-    if unknown:
-        missing = f" None on {count_of(unknown, 'point')}: too few steps, or they drift."
-    return f"± is half of the 95 % interval{kind}" + (widened if pooled else "") + missing
+def _intervals(points: pd.DataFrame, *, run: str) -> list[Remark]:
+    """Say what intervals are over, and how many points have them within one launch, or none."""
+    known = points[points["latency_s_low"].notna()]
+    if known.empty:
+        return []
+    remarks = [remark("interval")]
+    if within := int((known["interval"] == "launch").sum()):
+        remarks.append(remark("interval_within", count=within, points=len(known), run=run))
+    is_pooled = (known["interval"] == "pooled") & (known["launches"] == 1)
+    if pooled := int(is_pooled.sum()):
+        remarks.append(remark("interval_pooled", count=pooled))
+    if unknown := int(points["latency_s"].notna().sum()) - len(known):
+        remarks.append(remark("interval_unknown", count=unknown))
+    return remarks
 
 
-def _probability_note(points: pd.DataFrame) -> str:
-    if points["frontier_probability"].notna().any():
-        return (
-            "frontier %: how often a point is on the frontier when all means are resampled within "
-            "their errors (parametric bootstrap over launches)."
-        )
-    return ""
-
-
-def _exchange_note(trials: pd.DataFrame) -> str:
+def _exchange(trials: pd.DataFrame) -> list[Remark]:
     """Give the reasons for trials without an exchange share."""
     empty = trials[trials["comm_share"].isna()]
     alone = (empty["workers"] == 1) & empty["comm_reason"].isna()
-    reasons = (
-        empty[~alone]["comm_reason"].astype("object").fillna("no reason stored").value_counts()
-    )
-    if len(empty) == len(trials) and reasons.empty:
-        return ""
-    where = []
+    reasons = _counts(empty[~alone]["comm_reason"].astype("object").fillna("no reason stored"))
+    if len(empty) == len(trials) and not reasons:
+        return []
     if alone.any():
-        where = [f"{alone.sum()} with one worker"]
-    where += [f"{count} ({reason})" for reason, count in reasons.items()]
-    if not where:
-        return ""
-    return f"Trials without a share of exchange + wait: {'; '.join(where)}."
+        reasons = {"one worker": int(alone.sum()), **reasons}
+    return [remark("no_exchange_share", reasons=reasons)] if reasons else []
 
 
-def _compression_note(points: pd.DataFrame) -> str:
-    if points["compression_error"].notna().any():
-        return "error %: one compressed exchange against the mean of the values themselves."
-    return ""
-
-
-def _window_note(trials: pd.DataFrame) -> str:
-    counts = trials["stop_reason"].value_counts()
-    if not len(counts):
-        return ""
-    ends = [
-        f"{_ENDS.get(str(reason), reason)} in {count_of(count, 'trial')}"
-        for reason, count in counts.items()
-    ]
-    return f"The window ended {', '.join(ends)}."
-
-
-def _energy_note(trials: pd.DataFrame) -> str:
+def _energy(trials: pd.DataFrame) -> list[Remark]:
     """Say that windows on GPUs are too short for energy, where nobody asked for it."""
     is_short = (trials["backend"] == "nccl") & (trials["window_s"] < ENERGY_FROM_S)
     count = int((is_short & trials["energy_j"].isna()).sum())
-    if not count:
-        return ""
-    return (
-        f"energy_j is null on {count_of(count, 'trial')} with a window under {ENERGY_FROM_S:g} s; "
-        "Measure(energy=True) makes windows long enough."
-    )
+    return [remark("short_for_energy", count=count, seconds=ENERGY_FROM_S)] if count else []
 
 
-def _gradient_note(trials: pd.DataFrame) -> str:
+def _gradients(trials: pd.DataFrame) -> list[Remark]:
     """Say how far the gradients of checked trials differ from one worker's."""
-    import pandas as pd
-
     checked = trials.dropna(subset=["gradient_error"])
-    if checked.empty:
-        return ""
-    is_lossy = checked["compression"].notna()
-    errors = checked["gradient_error"]
+    errors, is_lossy = checked["gradient_error"], checked["compression"].notna()
+    remarks = []
     equal = errors[errors <= _ROUNDING]
-    sentences = []
     if len(equal):
-        trials_equal = count_of(len(equal), "trial")
-        sentences.append(f"equal but for rounding in {trials_equal} (at most {equal.max():.1g})")
-    beyond_rounding = (
-        f"more than rounding ({_ROUNDING:g}), as another GPU or a compiled bf16 model gives"
-    )
+        remarks.append(remark("gradients_equal", count=len(equal), most=equal.max()))
+    is_apart, is_other = errors > _ROUNDING, errors > _OTHER_METHOD
     kinds = {
-        beyond_rounding: errors.between(_ROUNDING, _OTHER_METHOD, inclusive="right") & ~is_lossy,
-        f"more than {_OTHER_METHOD:g}, so another gradient": (errors > _OTHER_METHOD) & ~is_lossy,
-        "what the compression changes in one exchange, and not wrong by that": (errors > _ROUNDING)
-        & is_lossy,
+        "gradients_near": is_apart & ~is_other & ~is_lossy,
+        "gradients_other": is_other & ~is_lossy,
+        "gradients_lossy": is_apart & is_lossy,
     }
-    labels = [compression_label(row) for _, row in checked.iterrows()]
-    names = [
-        " ".join(filter(None, words))
-        for words in zip(checked["sync"], labels, checked["precision"], strict=True)
-    ]
-    for words, rows in kinds.items():
-        groups = checked[rows].groupby(pd.Series(names, index=checked.index))["gradient_error"]
-        for name, group in groups:
-            count = count_of(len(group), "trial")
-            sentences.append(f"up to {group.max():.1g} apart in {count} of {name}: {words}")
-    return f"Gradient of the first step against one worker's: {'; '.join(sentences)}."
+    for code, rows in kinds.items():
+        modes = [_mode(row) for _, row in checked[rows].iterrows()]
+        for name, group in checked[rows].assign(mode=modes).groupby("mode"):
+            most = group["gradient_error"].max()
+            remarks.append(remark(code, name=name, count=len(group), most=most))
+    return remarks
 
 
-def _canary_note(canaries: pd.DataFrame) -> str:
+def _mode(row: pd.Series[Any]) -> str:
+    return " ".join(filter(None, (row["sync"], compression_label(row), row["precision"])))
+
+
+def _canaries(canaries: pd.DataFrame) -> list[Remark]:
+    """Say what canaries ran, the largest drift, and the sessions that drifted or may have."""
     if canaries.empty:
-        return ""
+        return []
     counts = canaries.groupby(list(COMPARED), dropna=False)["canaries"].transform("sum")
-    sessions = canaries["session"].nunique()
-    worlds = len(canaries.drop_duplicates(WORLD))
-    where = f" of {worlds} worlds" if worlds > 1 else ""
-    note = f"Canaries, which repeat one point, ran in {count_of(sessions, 'session')}{where}: "
     drifts = canaries.dropna(subset=["drift"]).sort_values("drift", key=abs)
-    note += (
-        f"largest drift within a session {_drift(drifts.iloc[-1])}."
-        if len(drifts)
-        else "no session has two."
-    )
-    limit = f"{CANARY_DRIFT * 100:.0f} %"
-    note += _sessions(f"Drift above {limit}", canaries[canaries["flagged"].fillna(value=False)])
-    return note + _sessions(
-        f"Too imprecise to exclude a drift of {limit}",
-        canaries[canaries["flagged"].isna() & (counts > 1)],
-    )
+    drift = "unknown, as none has two"
+    if len(drifts):
+        drift = _drift(drifts.iloc[-1])
+    sessions, worlds = canaries["session"].nunique(), len(canaries.drop_duplicates(WORLD))
+    imprecise = canaries[canaries["flagged"].isna() & (counts > 1)]
+    return [
+        remark("canaries", sessions=sessions, worlds=worlds, drift=drift),
+        *_sessions("canaries_drifted", canaries[canaries["flagged"].fillna(value=False)]),
+        *_sessions("canaries_imprecise", imprecise),
+    ]
 
 
 def _drift(session: pd.Series[Any]) -> str:
@@ -254,23 +188,10 @@ def _drift(session: pd.Series[Any]) -> str:
     return f"{size} %"
 
 
-def _sessions(finding: str, sessions: pd.DataFrame) -> str:
-    """Name the sessions to which `finding` applies, with their trials; empty if there are none."""
-    if sessions.empty:
-        return ""
-    trials = count_of(int(sessions["trials"].sum()), "trial")
-    named = sessions["session"].astype(str).unique()
-    return f" {finding}: {count_of(len(named), 'session')} with {trials}: {', '.join(named)}."
-
-
-def _flag_note(flags: pd.Series[str]) -> str:
-    counts = flags.value_counts()
-    if counts.empty:
-        return ""
-    listed = ", ".join(
-        f"{flag} on {count_of(int(count), 'trial')}" for flag, count in counts.items()
-    )
-    meanings = [
-        f"  {flag}: {FLAG_MEANINGS[str(flag)]}" for flag in counts.index if flag in FLAG_MEANINGS
-    ]
-    return "\n".join([f"Flags: {listed}.", *meanings])
+def _sessions(code: str, rows: pd.DataFrame) -> list[Remark]:
+    """Name the sessions of some canaries, with their trials; empty if there are none."""
+    if rows.empty:
+        return []
+    names = rows["session"].astype(str).unique().tolist()
+    trials = int(rows["trials"].sum())
+    return [remark(code, limit=CANARY_DRIFT, sessions=len(names), trials=trials, names=names)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.candidates import way_to_measure
@@ -12,24 +13,22 @@ from dtsweep.analysis.launches import PER_SAMPLES
 from dtsweep.analysis.settings import is_plain_training
 from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
-from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
+from dtsweep.report.alternatives import RATIOS, alternatives
 from dtsweep.report.answer import evidence, headline
 from dtsweep.report.code import point_code, settings_of
 from dtsweep.report.doubts import unsound_doubts
-from dtsweep.report.frontiers import CHANGED, INEXACT
+from dtsweep.report.frontiers import CHANGED
 from dtsweep.report.labels import model_columns, model_label, trial_label, varying_columns
 from dtsweep.report.records import records_of
+from dtsweep.report.remarks import Remark, remark, text_of
 from dtsweep.report.shell import shell_command
 from dtsweep.results.schema import IMPORTED
-from dtsweep.results.statuses import ABOVE_LINEAR, CANARY_DRIFT
+from dtsweep.results.statuses import CANARY_DRIFT
 from dtsweep.sweep.modes import PERIODS, latency_column, period_of
 from dtsweep.text import (
-    count_of,
     format_ends,
     format_number,
     format_rate,
-    percent,
-    percent_up,
     plain,
     say,
     usd,
@@ -56,12 +55,22 @@ def print_all(recommendations: Sequence[Recommendation], *, study: Study, consol
     """
     varying = varying_columns(study.points)
     for doubt in unsound_doubts(study):
-        say(console, doubt, style="yellow")
+        say(console, doubt.text, style="yellow")
     for recommendation, name in zip(recommendations, names_of(recommendations), strict=True):
         first, *lines = in_words(recommendation, varying=varying, name=name)
-        say(console, first, style="bold")
-        say(console, "\n".join([*lines, *_doubts(recommendation)]))
+        say(console, text_of(first), style="bold")
+        say(console, "\n".join(map(text_of, [*lines, *_doubts(recommendation)])))
         _print_code(recommendation.point, console=console)
+
+
+def remarks_on(
+    recommendations: Sequence[Recommendation], *, study: Study
+) -> Iterator[tuple[Recommendation, list[Remark]]]:
+    """Yield recommendations of one goal with all remarks on each, those on all results first."""
+    varying, unsound = varying_columns(study.points), unsound_doubts(study)
+    for one, name in zip(recommendations, names_of(recommendations), strict=True):
+        paragraphs = [*in_words(one, varying=varying, name=name), *_doubts(one)]
+        yield one, [*unsound, *chain.from_iterable(paragraphs)]
 
 
 def _print_code(point: pd.Series[Any], *, console: Console) -> None:
@@ -114,38 +123,35 @@ def names_of(recommendations: Sequence[Recommendation]) -> list[str]:
 
 def in_words(
     recommendation: Recommendation, *, varying: Sequence[str], name: str = "", named: int = _SHOWN
-) -> list[str]:
-    """Put a recommendation into lines: the answer, its evidence, figures, and what it gives up.
+) -> list[list[Remark]]:
+    """Make the remarks on a recommendation: the answer, its evidence, figures, what it gives up.
 
     Args:
         recommendation: of one model and environment.
         varying: setting columns of points that have more than one value.
         name: its name among several recommendations; empty where there is one.
         named: number of points to name, of several.
+
+    Returns:
+        A list for each paragraph.
     """
     point = recommendation.point
-    doubt = ""
+    figures = [remark("figures", figures=_figures(point, recommendation.objective.name))]
     if point["caution"]:
-        doubt = f" Doubtful: {point['caution']}."
-    figures = "; ".join(_figures(point, recommendation.objective.name))
-    first = headline(recommendation, varying)
-    if ABOVE_LINEAR in point["caution"].split():
-        first = f"Doubtful, its rate is far above linear: {first[:1].lower()}{first[1:]}"
-    if name:
-        first = f"{name}: {first}"
-    lines = [
-        first,
+        figures.append(remark("caution", caution=point["caution"]))
+    paragraphs = [
+        headline(recommendation, varying, name=name),
         evidence(recommendation, varying, named=named),
-        f"{figures[:1].upper()}{figures[1:]}.{doubt}",
-        *_condition(recommendation, varying),
-        *_runner_up(recommendation, varying),
-        *_left_out(recommendation),
-        *alternatives(recommendation, varying),
+        figures,
+        _condition(recommendation, varying),
+        _runner_up(recommendation, varying),
+        *([one] for one in _left_out(recommendation)),
+        *([one] for one in alternatives(recommendation, varying)),
     ]
     is_plain = is_plain_training({str(name): value for name, value in point.items()})
     if point["semantics"] in CHANGED and not is_plain:
-        lines.append(f"Its updates are {point['semantics']}. {INEXACT}")
-    return lines
+        paragraphs.append([remark("other_updates", semantics=point["semantics"])])
+    return [remarks for remarks in paragraphs if remarks]
 
 
 def quantity(name: str, value: float, low: float = math.nan, high: float = math.nan) -> str:
@@ -169,12 +175,12 @@ def quantity(name: str, value: float, low: float = math.nan, high: float = math.
     return f"{name} {value:.4g}"
 
 
-def as_json(recommendation: Recommendation, *, unsound: Sequence[str] = ()) -> dict[str, Any]:
+def as_json(recommendation: Recommendation, remarks: Iterable[Remark]) -> dict[str, Any]:
     """Give a recommendation as JSON values; unknown is None.
 
     Args:
         recommendation: of one model and environment.
-        unsound: sentences of `unsound_doubts` on the same results.
+        remarks: on it and its results.
 
     Returns:
         `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of
@@ -185,8 +191,8 @@ def as_json(recommendation: Recommendation, *, unsound: Sequence[str] = ()) -> d
         `not_begun` (count), `zone`, `confidence`, `others` and
         `alternatives` (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible`
         (counts of points left out), `undecided` (rows of points at a limit of the condition),
-        `unmeasured` (what the unknown ones lack), `drift`, and `unsound`: texts on the points of
-        the results that are not recommended as sound.
+        `unmeasured` (what the unknown ones lack), `drift`, and `remarks` (`code`, `severity`,
+        `numbers` and `text` of each).
     """
     code = _code_of(recommendation.point)
     goal = {
@@ -213,37 +219,32 @@ def as_json(recommendation: Recommendation, *, unsound: Sequence[str] = ()) -> d
         "implausible": recommendation.implausible,
         "undecided": records_of(recommendation.undecided),
         "drift": recommendation.drift,
-        "unsound": list(unsound),
+        "remarks": [one.as_json() for one in remarks],
     }
 
 
-def _condition(recommendation: Recommendation, varying: Sequence[str]) -> list[str]:
+def _condition(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
     """Say whether the point meets the condition at 95 %, and name the points at its limits."""
     names = recommendation.condition_columns
     if not names:
         return []
-    point = recommendation.point
-    figures = ", ".join(_with_interval(point, name) for name in names)
-    verdict, margin = "It meets", ""
+    point, code = recommendation.point, "meets"
     if point["condition_verdict"] == ConditionVerdict.UNDECIDED:
-        verdict = "It is open at 95 % whether it meets"
+        code = "limit_open"
     elif point["is_at_limit"]:
-        margin = f" (within {percent(recommendation.zone)} of the limit)"
+        code = "at_limit"
+    figures = [_with_interval(point, name) for name in names]
+    where, zone = recommendation.goal.where, recommendation.zone
+    remarks = [remark(code, where=where, zone=zone, figures=figures)]
     if point["interval"] == "launch":
-        margin = f"{margin} (one launch; if launches differ by {percent(ASSUMED_SIGMA)})"
-    lines = [f"{verdict} {recommendation.goal.where}{margin}: {figures}."]
-    at_limit = recommendation.undecided
-    if len(at_limit):
-        listed = [
-            f"{trial_label(row, varying)} ("
-            f"{', '.join(_with_interval(row, name) for name in names)})"
-            for _, row in at_limit.head(_SHOWN).iterrows()
-        ]
-        more = ""
-        if len(at_limit) > _SHOWN:
-            more = f"; and {len(at_limit) - _SHOWN} more"
-        lines.append(f"Also open: {'; '.join(listed)}{more}.")
-    return lines
+        remarks.append(remark("limit_assumed", sigma=ASSUMED_SIGMA))
+    points = [
+        f"{trial_label(row, varying)} ({', '.join(_with_interval(row, name) for name in names)})"
+        for _, row in recommendation.undecided.iterrows()
+    ]
+    if points:
+        remarks.append(remark("also_open", points=points))
+    return remarks
 
 
 def _with_interval(point: pd.Series[Any], name: str) -> str:
@@ -275,41 +276,22 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
     ]
 
 
-def _kinds(recommendation: Recommendation) -> str:
-    """Explain a ± that is wider than the comparison; empty where it is not."""
-    point, objective = recommendation.point, recommendation.objective.name
-    runner_up = recommendation.others.iloc[0]
-    low, high = (float(point.get(f"{objective}{end}", math.nan)) for end in ("_low", "_high"))
-    own_width = (high - low) / abs(float(point[objective]))
-    compared_width = (runner_up["ratio_high"] - runner_up["ratio_low"]) / runner_up["ratio"]
-    if not own_width > compared_width:
-        return ""
-    return (
-        " The comparison is more precise than ± above: it pools the launches of all points, and "
-        "what a launch does to all its points cancels."
-    )
+def _left_out(recommendation: Recommendation) -> list[Remark]:
+    """Count the points that are unknown, too slow or implausible."""
+    columns = list(recommendation.unmeasured)
+    remarks = []
+    if count := recommendation.unknown:
+        way = way_to_measure(columns)
+        remarks.append(remark("left_out_unknown", count=count, columns=columns, way=way))
+    if count := recommendation.slow:
+        share = recommendation.goal.least_rate
+        remarks.append(remark("left_out_slow", count=count, share=share))
+    if count := recommendation.implausible:
+        remarks.append(remark("left_out_implausible", count=count))
+    return remarks
 
 
-def _left_out(recommendation: Recommendation) -> list[str]:
-    """Count the points that are unknown, too slow or implausible, a line each."""
-    lines = []
-    if recommendation.unknown:
-        columns = recommendation.unmeasured
-        count = count_of(recommendation.unknown, "point")
-        lines.append(
-            f"Left out: {count} of which {' or '.join(columns)} is not known"
-            f"{way_to_measure(columns)}."
-        )
-    if recommendation.slow:
-        count = count_of(recommendation.slow, "point")
-        lines.append(f"Left out: {count} with {too_slow(recommendation)}.")
-    if recommendation.implausible:
-        count = count_of(recommendation.implausible, "point")
-        lines.append(f"Left out: {count} whose numbers can't be trusted.")
-    return lines
-
-
-def _doubts(recommendation: Recommendation) -> list[str]:
+def _doubts(recommendation: Recommendation) -> list[list[Remark]]:
     """Say what puts the answer in doubt: the machine's drift, and single launches."""
     lows = (
         recommendation.others["ratio_low"],
@@ -317,41 +299,37 @@ def _doubts(recommendation: Recommendation) -> list[str]:
     )
     is_tested = not any(low.isna().any() for low in lows)
     drift = recommendation.drift
-    if drift is None:
-        if is_tested:
-            return []
-        if recommendation.point["harness"] == IMPORTED:
-            return ["The drift of the machine is not known, and single rows have it."]
-        return [
-            "The drift of the machine is not known, and single launches have it. Canaries "
-            "(`Measure(canary=True)`) would show it."
-        ]
-    if is_tested and drift <= CANARY_DRIFT:
+    if is_tested and (drift is None or drift <= CANARY_DRIFT):
         return []
-    consequence = "ignore smaller differences of single launches"
     if is_tested:
-        consequence = "the spread of launches contains it"
-    return [f"The machine drifted by at most {percent_up(drift)}: {consequence}."]
+        return [[remark("answer_drift_tested", drift=drift)]]
+    if drift is not None:
+        return [[remark("answer_drift", drift=drift)]]
+    if recommendation.point["harness"] == IMPORTED:
+        return [[remark("answer_drift_imported")]]
+    return [[remark("answer_drift_unknown")]]
 
 
-def _runner_up(recommendation: Recommendation, varying: Sequence[str]) -> list[str]:
+def _runner_up(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
     """Name the best one of the others, where the recommended point is the best."""
     if recommendation.answer not in (Answer.BEST, Answer.SINGLE_LAUNCH):
         return []
-    row = recommendation.others.iloc[0]
-    name = recommendation.objective.name
-    return [
-        f"Runner-up: {trial_label(row, varying)} (the recommended one has "
-        f"{_ratio(row, f' its {name}')}).{_kinds(recommendation)}"
-    ]
-
-
-def _ratio(row: pd.Series[Any], of: str = "") -> str:
-    """Write the ratio of the recommended point over another one: "1.072 times".
-
-    The interval follows if the difference is tested.
-    """
+    row, name = recommendation.others.iloc[0], recommendation.objective.name
+    low, high = float(row["ratio_low"]), float(row["ratio_high"])
     interval = ""
-    if not math.isnan(row["ratio_low"]):
-        interval = f", {row['ratio_low']:.4g} to {row['ratio_high']:.4g}"
-    return f"{row['ratio']:.4g} times{of}{interval}"
+    if not math.isnan(low):
+        interval = f", {low:.4g} to {high:.4g}"
+    first = remark(
+        "runner_up",
+        point=trial_label(row, varying),
+        ratio=float(row["ratio"]),
+        objective=name,
+        interval=interval,
+    )
+    point = recommendation.point
+    own_low, own_high = (float(point.get(f"{name}{end}", math.nan)) for end in ("_low", "_high"))
+    own_width = (own_high - own_low) / abs(float(point[name]))
+    # The reader would otherwise take the wider ± of the figures for the comparison's error.
+    if own_width > (high - low) / row["ratio"]:
+        return [first, remark("runner_up_pooled")]
+    return [first]

@@ -1,4 +1,4 @@
-"""Rows of `worthwhile` and of the law of scaling, in words."""
+"""Rows of `worthwhile` and of the law of scaling, as remarks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dtsweep.analysis import setting_columns
 from dtsweep.analysis.worthwhile import WORTH
 from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.labels import passes_label, point_label
-from dtsweep.report.verdict_words import KNEE_WORDS, REASON_WORDS
-from dtsweep.text import count_of, in_percent
+from dtsweep.report.remarks import Remark, remark
+from dtsweep.report.verdict_words import REASON_WORDS
+from dtsweep.text import in_percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,10 +25,8 @@ WORTH_RULE = (
 """Meaning of a worker that pays."""
 
 
-def scaling_sentences(worthwhile: pd.DataFrame, usl: pd.DataFrame) -> list[str]:
-    """Say for each group of `scaling` where one more worker stops paying.
-
-    A line for the law that fits follows.
+def scaling_remarks(worthwhile: pd.DataFrame, usl: pd.DataFrame) -> list[Remark]:
+    """Say for each group of `scaling` where one more worker stops paying, and the law if it fits.
 
     Args:
         worthwhile: rows of `dtsweep.analysis.worthwhile`.
@@ -36,39 +35,37 @@ def scaling_sentences(worthwhile: pd.DataFrame, usl: pd.DataFrame) -> list[str]:
     counts = worthwhile[setting_columns(worthwhile)].nunique(dropna=False)
     varying = list(counts.index[counts > 1])
     fitted = usl[usl["reason"].isna()]
-    lines, unknown = [], Counter[str]()
+    remarks, unknown = [], Counter[str]()
     for row in worthwhile.to_dict("records"):
         fits = fitted[fitted["group"] == row["group"]].to_dict("records")
-        words = _knee_words(row)
-        if fits or row["verdict"] != KneeVerdict.UNKNOWN:
-            lines.append(f"{_group_label(row, varying)}: {words}.")
-            lines += [f"  Universal Scalability Law: {_fit_words(fit)}." for fit in fits]
+        if row["verdict"] == KneeVerdict.UNKNOWN and not fits:
+            unknown[REASON_WORDS[row["verdict_reason"]]] += 1
         else:
-            unknown[words] += 1
-    lines += [
-        f"{count_of(count, 'group')} of several sizes: {words}." for words, count in unknown.items()
+            remarks.append(_knee(row, _group_label(row, varying)))
+            remarks += map(_law, fits)
+    remarks += [
+        remark("knees_unknown", count=count, reason=reason) for reason, count in unknown.items()
     ]
     if len(fitted) < len(usl):
-        lines.append("The Universal Scalability Law is fitted to four sizes or more.")
-    return lines
+        remarks.append(remark("few_sizes"))
+    return remarks
 
 
-def _knee_words(row: Mapping[Any, Any]) -> str:
-    """Put a row of `worthwhile`, counted in workers, into words."""
-    template = KNEE_WORDS[row["verdict"]]
+def _knee(row: Mapping[Any, Any], group: str) -> Remark:
+    """Make a remark of a row of `worthwhile`, counted in workers."""
+    code = f"knee_{row['verdict']}"
     if row["verdict"] == KneeVerdict.UNKNOWN:
-        return template.format(reason=REASON_WORDS[row["verdict_reason"]])
+        return remark(code, group=group, reason=REASON_WORDS[row["verdict_reason"]])
     if row["verdict"] == KneeVerdict.BEYOND_SIZES:
-        return template.format(largest=row["largest"])
-    pays_at_least = int(row["pays_at_least"])
+        return remark(code, group=group, largest=row["largest"])
+    low = int(row["pays_at_least"])
     if row["verdict"] == KneeVerdict.NOT_DISTINGUISHABLE:
-        return template.format(pays_at_least=count_of(pays_at_least, "worker"))
-    high = int(row["pays_to_high"])
-    return template.format(
-        size=count_of(int(row["pays_to"]), "worker"),
-        next_size=int(row["next_size"]),
-        interval="" if pays_at_least == high else f" (95 %: from {pays_at_least} to {high})",
-    )
+        return remark(code, group=group, pays_at_least=low)
+    high, interval = int(row["pays_to_high"]), ""
+    if low != high:
+        interval = f" (95 %: from {low} to {high})"
+    size, next_size = int(row["pays_to"]), int(row["next_size"])
+    return remark(code, group=group, size=size, next_size=next_size, interval=interval)
 
 
 def _group_label(row: Mapping[Any, Any], varying: list[str]) -> str:
@@ -81,27 +78,21 @@ def _group_label(row: Mapping[Any, Any], varying: list[str]) -> str:
     return f"{point_label(pd.Series(row), varying)}, {row['kind']} scaling, {shape}"
 
 
-def _fit_words(fit: Mapping[Any, Any]) -> str:
+def _law(fit: Mapping[Any, Any]) -> Remark:
     """Parameters of the law, its peak, where one more adds too little, and how far it misses."""
     import pandas as pd
 
-    shares = [
+    parameters = [
         f"{name} {fit[name]:.3g} ({fit[f'{name}_low']:.3g} to {fit[f'{name}_high']:.3g})"
         for name in ("contention", "coherency")
     ]
-    ends = [
-        words.format(size=_size_words(fit, name))
-        for name, words in {
-            "peak": "highest at {size}",
-            "pays_to": "beyond {size} one more worker doesn't pay",
-        }.items()
-        if pd.notna(fit[name])
-    ]
-    misses = f"misses the measured by {in_percent(fit['residual'], digits=1)}"
-    doubt = ""
-    if fit["contradicted"] is True:
-        doubt = ", more than launches differ"
-    return "; ".join([", ".join(shares), *ends, misses + doubt])
+    facts = [", ".join(parameters)]
+    if pd.notna(fit["peak"]):
+        facts.append(f"highest at {_size_words(fit, 'peak')}")
+    if pd.notna(fit["pays_to"]):
+        facts.append(f"beyond {_size_words(fit, 'pays_to')} one more worker doesn't pay")
+    code = "law_contradicted" if fit["contradicted"] is True else "law"
+    return remark(code, facts=facts, residual=fit["residual"])
 
 
 def _size_words(fit: Mapping[Any, Any], name: str) -> str:

@@ -11,6 +11,7 @@ from dtsweep.report.advice import bounds_of
 from dtsweep.report.answer import goal_in_words
 from dtsweep.report.content import Content, Scaling
 from dtsweep.report.frontiers import Frontier
+from dtsweep.report.remarks import text_of
 from dtsweep.report.scaling_words import WORTH_RULE
 from dtsweep.report.sketch import MARKERS, sketch
 from dtsweep.report.tables import (
@@ -40,10 +41,12 @@ from dtsweep.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pandas as pd
     from rich.console import Console
+
+    from dtsweep.report.remarks import Remark
 
 _MORE = "--all shows all frontiers and columns, limits, scaling, and how it was measured."
 
@@ -73,10 +76,10 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
         say(console, "No trial ended ok, so there is no frontier.")
     if content.frontiers:
         if content.frontier_answer:
-            say(console, content.frontier_answer, style="bold green")
+            say(console, text_of(content.frontier_answer), style="bold green")
         _print_advice(content, console=console, show_all=show_all)
     for doubt in (*content.unsound, *content.doubts):
-        say(console, doubt, style="yellow")
+        say(console, doubt.text, style="yellow")
     _print_sketch(content, console=console)
     if show_all:
         _print_all(content, console=console)
@@ -111,7 +114,7 @@ def _limit_in_short(content: Content) -> str:
     point = content.recommendations[0].point.to_frame().T
     limits = limit_columns(bounds_of(point, content.bounds)).get("limited by, %", [""])
     if not limits[0]:
-        return content.limits[0]
+        return content.limits[0].text
     return f"The recommended point is limited by {limits[0]} % of the step."
 
 
@@ -119,7 +122,7 @@ def _print_all(content: Content, *, console: Console) -> None:
     """Print all frontiers, limits, scaling, failures and notes."""
     if content.limits:
         say(console, "\nWhat limits each point", style="bold")
-        say(console, "\n".join(content.limits))
+        _say_each(content.limits, console=console)
     _print_frontiers(content.frontiers, content, console=console, show_all=True)
     for scaling in content.scaling:
         _print_scaling(scaling, console=console)
@@ -173,12 +176,18 @@ def _print_advice(content: Content, *, console: Console, show_all: bool) -> None
         )
         print_table(recommendation_columns(recommendations, content.varying), console=console)
         return
-    for first, *lines in content.advice:
+    for paragraphs in content.advice:
+        first, *lines = map(text_of, paragraphs)
         say(console, first, style="bold green")
         if lines:
             say(console, " ".join(lines[:2]))
         for line in lines[2:] if show_all else ():
             say(console, line)
+
+
+def _say_each(remarks: Iterable[Remark], *, console: Console) -> None:
+    for one in remarks:
+        say(console, one.text)
 
 
 def _print_sketch(content: Content, *, console: Console) -> None:
@@ -202,8 +211,7 @@ def _print_notes(content: Content, *, console: Console) -> None:
         + ", ".join(f"{name}={value}" for name, value in content.constants.items())
         + ".",
     )
-    for note in content.notes:
-        say(console, note)
+    _say_each(content.notes, console=console)
 
 
 def _print_frontiers(
@@ -342,12 +350,11 @@ def _print_scaling(scaling: Scaling, *, console: Console) -> None:
 
 def _print_worth(content: Content, *, console: Console) -> None:
     """Print the number of workers at which one more stops paying."""
-    sentences = content.worth.sentences
-    if not sentences:
+    if not content.worth.remarks:
         return
     say(console, "\nWhere one more worker stops paying", style="bold")
     say(console, WORTH_RULE)
-    say(console, "\n".join(sentences))
+    _say_each(content.worth.remarks, console=console)
 
 
 def _print_unmeasured(rows: pd.DataFrame, *, console: Console, show_all: bool) -> None:

@@ -1,4 +1,4 @@
-"""Words for verdicts, knee verdicts and reasons of `dtsweep.inference.verdicts`.
+"""Words for verdicts and reasons of `dtsweep.inference.verdicts`.
 
 `dtsweep.report.difference_view` has the words for methods, `dtsweep.report.answer` those for the
 answer of a recommendation, and `dtsweep.compare.words` writes the verdict on a run with its
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dtsweep.inference.verdicts import KneeVerdict, Reason, Verdict
+from dtsweep.inference.verdicts import Reason, Verdict
 
 VERDICT_WORDS: Mapping[str, str] = {
     Verdict.FASTER: "faster",
@@ -19,16 +19,6 @@ VERDICT_WORDS: Mapping[str, str] = {
     Verdict.UNKNOWN: "unknown",
 }
 """Words for verdicts on points; the zone is the indifference zone, in percent."""
-
-KNEE_WORDS: Mapping[str, str] = {
-    KneeVerdict.FOUND: "the step from {size} to {next_size} doesn't pay{interval}",
-    KneeVerdict.BEYOND_SIZES: "each step pays, up to the largest size measured ({largest})",
-    KneeVerdict.NOT_DISTINGUISHABLE: (
-        "undecided: launches don't show whether a step beyond {pays_at_least} pays"
-    ),
-    KneeVerdict.UNKNOWN: "unknown: {reason}",
-}
-"""Templates that `dtsweep.report.scaling_words` fills with the numbers of a row of `worthwhile`."""
 
 REASON_WORDS: Mapping[str, str] = {
     Reason.NOT_MEASURED: "not measured",

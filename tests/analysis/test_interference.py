@@ -12,7 +12,7 @@ from rich.console import Console
 from dtsweep import Measure, Sweep
 from dtsweep.cli.plan_table import print_plan
 from dtsweep.plan.plan import make_plan
-from dtsweep.report.doubts import _interference_doubt
+from dtsweep.report.doubts import _interference
 from dtsweep.sweep.axes import candidates
 from tests.outcomes import Tokens
 
@@ -38,7 +38,8 @@ def planned(share: float, *, concurrent: int) -> str:
 
 
 def test_a_report_advises_fewer_trials_at_a_time_if_they_slow_each_other_down() -> None:
-    doubt = _interference_doubt(pd.DataFrame(rows(0.08, low=0.06)), zone=0.03)
+    (remark,) = _interference(pd.DataFrame(rows(0.08, low=0.06)), zone=0.03)
+    doubt = remark.text
     assert doubt == (
         "Trials that ran at the same time, up to 4, took 8.0 % longer than alone, more than the "
         "indifference zone of 3.0 %. Run fewer: Resources(concurrent=2)."
@@ -47,8 +48,8 @@ def test_a_report_advises_fewer_trials_at_a_time_if_they_slow_each_other_down() 
 
 def test_a_report_is_silent_on_interference_within_the_zone_or_by_chance() -> None:
     for share, low in ((0.02, 0.01), (0.08, -0.01), (-0.2, -0.3)):
-        assert _interference_doubt(pd.DataFrame(rows(share, low=low)), zone=0.03) == ""
-    assert _interference_doubt(pd.DataFrame({"status": ["ok"]}), zone=0.03) == ""
+        assert _interference(pd.DataFrame(rows(share, low=low)), zone=0.03) == []
+    assert _interference(pd.DataFrame({"status": ["ok"]}), zone=0.03) == []
 
 
 def test_a_plan_advises_fewer_sessions_only_if_the_sweep_asks_for_more() -> None:

@@ -24,10 +24,12 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert len(report["frontier"]) == 48
     assert report["headline"].endswith("51 trials: 48 ok, 2 skipped, 1 oom_device")
     assert report["constants"]["optimizer"] == "sgd"
-    assert report["advice"][0][0].startswith("Best of one launch each: ddp workers=2 ")
-    assert report["limits"][0].startswith("The recommended one: ")
+    (recommended,) = report["recommendations"]
+    assert recommended["remarks"][0]["code"] == "single_launch"
+    assert recommended["remarks"][0]["numbers"]["point"].startswith("ddp workers=2 ")
+    assert {one["code"] for one in report["remarks"]} >= {"limit", "knees_unknown", "interval"}
+    assert all(one.keys() == {"code", "severity", "numbers", "text"} for one in report["remarks"])
     assert report["constants"]["learning_rate"] == 0.01
-    assert report["worth"]
     assert {each["semantics"] for each in report["frontiers"]} == {"exact", "stale", "local"}
     assert all("untested" in each["words"] for each in report["frontiers"])
     assert report["frontier"][0]["sync_period"] is None

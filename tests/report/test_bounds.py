@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import pandas as pd
-import pytest
 
 from dtsweep.analysis import bottleneck
-from dtsweep.report.bounds import bound_columns, bounds_json, bounds_sentence
+from dtsweep.report.bounds import bound_columns, bounds_counted, bounds_json
 from tests.frames import trials
 
 INPUT = {"step_mean_s": 0.1, "data_share": 0.6, "data_share_low": 0.58, "data_share_high": 0.62}
@@ -26,19 +25,9 @@ def test_a_table_says_what_limits_a_point_by_which_number_and_what_to_try() -> N
     assert columns["try next (share of the step)"] == ["workload 60 %, micro_batch 60 %", ""]
 
 
-@pytest.mark.parametrize(
-    ("points", "sentence"),
-    [
-        ((INPUT, INPUT), "Limited by input: 2 points."),
-        ((INPUT, OPEN), "Limited by input: 1 point. What limits 1 point is not known."),
-        ((OPEN,), "What limits 1 point is not known."),
-        ((), ""),
-    ],
-)
-def test_a_sentence_counts_what_limits_points(
-    points: tuple[dict[str, float], ...], sentence: str
-) -> None:
-    assert bounds_sentence(rows(*points)) == sentence
+def test_points_are_counted_by_what_limits_them() -> None:
+    counted = bounds_counted(rows(INPUT, INPUT, OPEN))
+    assert counted.numbers == {"counts": {"input": 2, "not known": 1}}
 
 
 def test_json_has_every_point_with_its_axes_and_none_for_the_unknown() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from dtsweep.report.content import content_of
 from dtsweep.report.labels import point_label
+from dtsweep.report.remarks import Remark
 from dtsweep.sweep.modes import AS_WRITTEN
 from tests.frames import trials
 from tests.report.study import canary, sweep
@@ -277,49 +278,38 @@ def test_points_with_one_worker_of_a_mode_that_changes_the_update_are_not_shown_
     assert (exact.shown["point_id"].to_list(), exact.alone) == (["fast", "large"], "")
 
 
+def notes(*rows: dict[str, object]) -> list[Remark]:
+    return list(content_of(trials(*rows)).notes)
+
+
 def test_a_flag_is_one_note_with_its_meaning_below() -> None:
-    (note,) = [
-        note
-        for note in content_of(trials(FAST | {"flags": ["drift"]})).notes
-        if note.startswith("Flags")
+    (note,) = [one for one in notes(FAST | {"flags": ["drift"]}) if one.code == "flags"]
+    assert note.numbers["counts"] == {"drift": 1}
+    assert note.text.splitlines()[1].startswith("  drift: ")
+
+
+def gradients(*rows: dict[str, object]) -> list[tuple[str, str | None, int, float]]:
+    """Code, mode, trials and largest error of the remarks on gradients."""
+    found = [one for one in notes(*rows) if one.code.startswith("gradients_")]
+    return [
+        (one.code, one.numbers.get("name"), one.numbers["count"], one.numbers["most"])
+        for one in found
     ]
-    assert note.splitlines()[0] == "Flags: drift on 1 trial."
-    assert note.splitlines()[1].startswith("  drift: ")
 
 
 def test_a_note_says_whether_the_gradients_of_checked_trials_are_one_workers() -> None:
-    def note(*errors: float | None, **more: object) -> str:
-        rows = [FAST | {"gradient_error": error, **more} for error in errors]
-        bf16 = [
-            LARGE | {"gradient_error": error, "precision": "bf16"} for error in (3e-3, 1e-3, 0.38)
-        ]
-        (note,) = [
-            note for note in content_of(trials(*rows, *bf16)).notes if note.startswith("Gradient")
-        ]
-        return note.removeprefix("Gradient of the first step against one worker's: ")
-
-    apart = (
-        "up to 0.003 apart in 2 trials of ddp bf16: more than rounding (1e-06), "
-        "as another GPU or a compiled bf16 model gives; "
-        "up to 0.4 apart in 1 trial of ddp bf16: more than 0.01, so another gradient."
-    )
-    assert (
-        note(1e-7, None, 2.1e-7) == f"equal but for rounding in 2 trials (at most 2e-07); {apart}"
-    )
-    assert note(0.0) == f"equal but for rounding in 1 trial (at most 0); {apart}"
-    assert note(None) == apart
-    assert not [note for note in content_of(trials(FAST)).notes if note.startswith("Gradient")]
+    bf16 = [LARGE | {"gradient_error": error, "precision": "bf16"} for error in (3e-3, 1e-3, 0.38)]
+    apart = [("gradients_near", "ddp bf16", 2, 3e-3), ("gradients_other", "ddp bf16", 1, 0.38)]
+    equal = [FAST | {"gradient_error": error} for error in (1e-7, None, 2.1e-7)]
+    assert gradients(*equal, *bf16) == [("gradients_equal", None, 2, 2.1e-7), *apart]
+    assert gradients(*bf16) == apart
+    assert gradients(FAST) == []
 
 
 def test_the_gradient_of_a_compressed_exchange_is_not_called_another_one() -> None:
     lossy = {"compression": "sign", "semantics": "lossy"}
     rows = [FAST | {"gradient_error": error} | lossy for error in (0.6, 0.02)]
-    (note,) = [note for note in content_of(trials(*rows)).notes if note.startswith("Gradient")]
-    assert note == (
-        "Gradient of the first step against one worker's: "
-        "up to 0.6 apart in 2 trials of ddp sign fp32: "
-        "what the compression changes in one exchange, and not wrong by that."
-    )
+    assert gradients(*rows) == [("gradients_lossy", "ddp sign fp32", 2, 0.6)]
 
 
 def test_results_without_an_ok_trial_have_failures_alone() -> None:
@@ -352,7 +342,7 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
     ]
     assert [frontier.model_digest for frontier in content.frontiers] == ["s", "b"]
     assert content.frontiers[0].labels.to_list() == ["ddp fp32", "ddp bf16"]
-    assert content.notes[0] == (
+    assert content.notes[0].text == (
         "2 models (by workload and model_digest), each on frontiers and ladders of its own: "
         "workload.layers=1 (25,300 parameters, 1.000M FLOP a sample); "
         "workload.layers=2 (512.0k parameters, 2.000M FLOP a sample)."
@@ -362,7 +352,7 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
         "model s",
         "model b",
     ]
-    assert "model s (25,300 parameters" in unnamed.notes[0]
+    assert "model s (25,300 parameters" in unnamed.notes[0].text
 
 
 def test_settings_that_two_models_share_name_neither() -> None:
@@ -371,7 +361,7 @@ def test_settings_that_two_models_share_name_neither() -> None:
     named = ["model s", "model b", "model c"]
     assert [frontier.title.split(" · ")[2] for frontier in content.frontiers] == named
     assert content.frontiers[0].labels.to_list() == ["ddp workload.layers=1"]
-    assert all(f"{name} (" in content.notes[0] for name in named)
+    assert all(f"{name} (" in content.notes[0].text for name in named)
 
 
 def test_a_model_that_is_unknown_is_called_so() -> None:
@@ -381,7 +371,7 @@ def test_a_model_that_is_unknown_is_called_so() -> None:
         "model s",
         "model unknown",
     ]
-    assert "model unknown (of unknown size)" in content.notes[0]
+    assert "model unknown (of unknown size)" in content.notes[0].text
 
 
 def test_ladders_name_models_as_frontiers_do() -> None:
@@ -409,7 +399,7 @@ def test_all_models_stand_on_one_frontier_where_that_is_asked_for() -> None:
         "ddp workload.layers=1",
         "ddp workload.layers=2",
     ]
-    assert "compared with each other" in content.notes[0]
+    assert content.notes[0].code == "models_compared"
 
 
 def test_the_optimizer_that_ran_is_named() -> None:
@@ -430,22 +420,21 @@ def test_a_report_can_be_of_other_objectives_and_of_points_that_meet_a_condition
     assert set(found.best["point_id"]) == {"fast", "large"}
     assert set(found.difference["point_b"]) == {"fast"}
     assert content.objectives == ["memory_peak_bytes"]
-    assert content.doubts[:2] == [
-        "Frontiers are of memory_peak_bytes small, samples_per_s large; "
-        "the plot shows step time and throughput.",
-        "Only points where workers<=1: 1 point left out; trials are counted of all.",
-    ]
-    (unknown, *_) = content_of(trials(*rows), where="step_p99_s<=1").doubts
-    known = "none left out, of 3 points it is not known, neither in nor out"
-    assert unknown == f"Only points where step_p99_s<=1: {known}; trials are counted of all."
+    objectives, condition = content.doubts[:2]
+    assert objectives.numbers["objectives"] == ["memory_peak_bytes small", "samples_per_s large"]
+    assert condition.text == (
+        "Only points where workers<=1: 1 point left out; trials are counted of all."
+    )
+    condition, unknown, *_ = content_of(trials(*rows), where="step_p99_s<=1").doubts
+    assert condition.numbers == {"where": "step_p99_s<=1", "count": 0}
+    assert (unknown.code, unknown.numbers["count"]) == ("where_unknown", 3)
 
 
 def test_a_recommendation_is_for_the_one_objective_that_is_asked_for() -> None:
     rows = [FAST | {"tokens_per_s": 900.0}, LARGE | {"tokens_per_s": 80.0}]
     content = content_of(trials(*rows), minimize=[], maximize=["tokens_per_s"])
-    assert content.advice[0][0].endswith(
-        "micro_batch=4, of 2 configurations for the highest tokens_per_s."
-    )
+    ((first, *_), *_) = content.advice[0]
+    assert (first.code, first.numbers["goal"]) == ("single_launch", "the highest tokens_per_s")
     assert content.recommendations[0].point["point_id"] == "fast"
 
 
@@ -478,7 +467,5 @@ def test_of_very_many_ladders_a_report_does_not_ask_what_pays(
     many = content_of(sweep()).worth
     assert many.worthwhile.empty
     assert many.usl.empty
-    assert many.sentences == [
-        f"Not asked of {len(few.worthwhile)} groups; "
-        "dtsweep.analysis.worthwhile and usl answer for each."
-    ]
+    (only,) = many.remarks
+    assert (only.code, only.numbers["count"]) == ("many_groups", len(few.worthwhile))

@@ -41,7 +41,7 @@ def test_settings_of_rows_that_are_compared_are_in_their_labels() -> None:
 
 
 def test_what_is_not_known_of_an_environment_is_unknown() -> None:
-    (doubt,) = [text for text in mixed().doubts if "environments (env_id)" in text]
+    (doubt,) = [one.text for one in mixed().doubts if one.code == "environments"]
     assert "imported:lab: unknown" in doubt
     assert "nan" not in doubt
     assert "NA" not in doubt
@@ -49,5 +49,5 @@ def test_what_is_not_known_of_an_environment_is_unknown() -> None:
 
 
 def test_canaries_watch_measured_trials_alone() -> None:
-    (drifted,) = [text for text in mixed().doubts if "The machine drifted" in text]
-    assert "2 of 2 trials" in drifted
+    (drifted,) = [one.numbers for one in mixed().doubts if one.code == "drift"]
+    assert (drifted["concerned"], drifted["trials"]) == (2, 2)

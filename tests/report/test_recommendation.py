@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from io import StringIO
 from typing import Any
 
@@ -10,8 +11,7 @@ import pytest
 from rich.console import Console
 
 from dtsweep.analysis import GOALS, Goal, Recommendation, Study, recommend
-from dtsweep.report.advice import advice_on
-from dtsweep.report.recommendation import print_all
+from dtsweep.report.recommendation import in_words, print_all, remarks_on
 from dtsweep.sweep.goal import Question
 from tests.analysis.test_recommend import launches, own_launches, watched
 from tests.frames import trials
@@ -29,6 +29,21 @@ def said(
     found = recommend(study, goal)
     print_all(found, study=study, console=Console(file=out, width=width))
     return out.getvalue()
+
+
+def numbers(
+    *points: list[dict[str, Any]],
+    goal: Goal = GOALS["throughput"],
+    question: Question | None = None,
+) -> dict[str, Mapping[str, Any]]:
+    """Numbers of the remarks on the one recommendation, by code."""
+    common = {"question": question.as_json()} if question else {}
+    return numbers_in(Study(trials(*(row for point in points for row in point), **common)), goal)
+
+
+def numbers_in(study: Study, goal: Goal = GOALS["throughput"]) -> dict[str, Mapping[str, Any]]:
+    ((_, remarks),) = remarks_on(recommend(study, goal), study=study)
+    return {one.code: one.numbers for one in remarks}
 
 
 def recommended(*points: list[dict[str, Any]]) -> list[Recommendation]:
@@ -82,25 +97,23 @@ def test_points_that_are_equal_are_named_with_the_reason_for_the_choice() -> Non
             ("c", 90, 1, 4),
         )
     ]
-    first, second, *_ = said(*points).splitlines()
-    assert first == (
-        "Take ddp workers=1 micro_batch=8: equal within 3 % to the best of 3 configurations for "
-        "the highest samples_per_s."
-    )
-    assert re.fullmatch(
-        r"No other one is more than 0\.\d % better \(95 % confidence\)\. Equal to it: ddp "
-        r"workers=2 micro_batch=8\. It needs the fewest workers of these\.",
-        second,
-    )
+    remarks = numbers(*points)
+    taken = remarks["equal"]
+    assert (taken["point"], taken["candidates"]) == ("ddp workers=1 micro_batch=8", 3)
+    assert 0 < remarks["others_at_most"]["gain"] < 0.01
+    assert remarks["equal_points"] == {
+        "points": ["ddp workers=2 micro_batch=8"],
+        "why": "fewest workers",
+    }
 
 
 @pytest.mark.parametrize(
     ("memory", "workers", "why"),
     [
-        ((1.0, 2.0, 2.0), (1, 2, 2), "It needs the fewest workers of these."),
-        ((1.0, 2.0, 3.0), (1, 1, 2), "It needs the fewest workers of these, then the least mem"),
-        ((1.0, 2.0, 3.0), (1, 1, 1), "It needs the least memory of these."),
-        ((1.0, 1.0, 1.0), (1, 1, 1), "It has the best mean of these."),
+        ((1.0, 2.0, 2.0), (1, 2, 2), "fewest workers"),
+        ((1.0, 2.0, 3.0), (1, 1, 2), "fewest workers, then the least memory"),
+        ((1.0, 2.0, 3.0), (1, 1, 1), "least memory"),
+        ((1.0, 1.0, 1.0), (1, 1, 1), "best mean"),
     ],
 )
 def test_why_one_of_several_equal_points_is_taken_is_said(
@@ -110,7 +123,7 @@ def test_why_one_of_several_equal_points_is_taken_is_said(
         launches(name, 100, noise=0.001, memory_peak_bytes=size, workers=of)
         for name, size, of in zip("abc", memory, workers, strict=True)
     ]
-    assert why in said(*points)
+    assert numbers(*points)["equal_points"]["why"] == why
 
 
 UNDECIDED = [
@@ -147,53 +160,54 @@ def test_undecided_says_what_is_left_and_the_next_step(
 
 def test_where_noise_is_large_less_of_it_is_the_first_next_step() -> None:
     drifted = watched(1, 1.2)
-    assert ". First use a quieter machine (drift: 20 %). At least" in said(*UNDECIDED, drifted)
+    assert numbers(*UNDECIDED, drifted)["quieter"]["drift"] == pytest.approx(0.2)
     short = {"flags": ["imprecise"], "stop_reason": "max_seconds"}
     imprecise = [[row | short for row in point] for point in UNDECIDED]
-    text = said(*imprecise, drifted)
-    assert (
-        "First use a quieter machine (drift: 20 %) and allow longer windows, "
-        "`Measure(max_seconds=…)` (6 of 6 trials are imprecise). At least" in text
-    )
+    remarks = numbers(*imprecise, drifted)
+    longer = {"setting": "max_seconds", "imprecise": 6, "trials": 6}
+    assert remarks["longer_limit"] == longer
+    codes = list(remarks)
+    assert codes.index("quieter") < codes.index("longer_limit") < codes.index("more_launches")
     windows = {"samples_per_s_error": 0.1, "window_s": 1.0, "trial_s": 2.0, "startup_s": 1.0}
-    text = said(*([row | windows for row in point] for point in imprecise))
-    assert "longer windows would not help. At least" in text
+    by_launches = numbers(*([row | windows for row in point] for point in imprecise))
+    assert "launches_limit" in by_launches
+    assert "longer_limit" not in by_launches
     one_each = [point[:1] for point in imprecise]
-    assert "First allow longer windows, `Measure(max_seconds=…)` (2 of 2 trials" in said(*one_each)
-    assert "First" not in said(*UNDECIDED, watched(1, 1.05))
+    assert numbers(*one_each)["longer_limit"] == longer | {"imprecise": 2, "trials": 2}
+    assert not {"quieter", "longer_limit"} & numbers(*UNDECIDED, watched(1, 1.05)).keys()
 
 
-def test_up_to_three_further_points_are_named_and_of_more_the_first_two() -> None:
+def test_of_points_that_may_be_better_some_have_their_gain_and_the_others_are_named() -> None:
     points = [
         own_launches(name, 100, spread=0.05, workers=number)
         for number, name in enumerate("abcdef", start=1)
     ]
-    few, many = (advice_on(recommended(*some), ["workers"])[0][1] for some in (points[:4], points))
-    assert re.match(
-        r"ddp workers=\d may be up to [\d.]+ % better; ddp workers=\d and ddp workers=\d may be "
-        r"better, too\.",
-        few,
+    study = Study(trials(*(row for point in points for row in point)))
+    (found,) = recommend(study, GOALS["throughput"])
+    remarks = [one for line in in_words(found, varying=["workers"], named=1) for one in line]
+    assert [one.code for one in remarks].count("may_be_better") == 1
+    (others,) = [one for one in remarks if one.code == "others_may_be_better"]
+    assert len(others.numbers["points"]) == 4
+    assert re.fullmatch(
+        r"ddp workers=\d, ddp workers=\d, ddp workers=\d and 1 more may be better, too\.",
+        others.text,
     )
-    assert re.search(r"; ddp workers=\d, ddp workers=\d and 2 others may be better, too\.", many)
 
 
 def test_a_gain_without_a_useful_limit_is_said_to_be_unknown_and_is_no_zone() -> None:
     loud = [own_launches(name, 100, spread=2.0, workers=of) for name, of in (("a", 1), ("b", 2))]
-    text = said(*loud, question=Question(goal=GOALS["throughput"]))
-    assert "may be better: its launches differ too much to say by how much." in text
-    assert "It would take over 100 more launches of each." in text
-    assert "--indifference" not in text
+    remarks = numbers(*loud, question=Question(goal=GOALS["throughput"]))
+    assert "may_be_better_loud" in remarks
+    assert remarks["futile"]["launches"] == "over 100"
+    assert "wider_zone" not in remarks
 
 
 def test_a_difference_that_over_100_launches_would_decide_has_a_wider_zone_as_next_step() -> None:
     narrow = Question(goal=GOALS["throughput"], indifference=0.001)
     near = [own_launches(name, 100, spread=0.05, workers=of) for name, of in (("a", 1), ("b", 2))]
-    text = said(*near, question=narrow)
-    assert re.search(
-        r"It would take over 100 more launches of each\. Next: use a quieter machine, or ask for "
-        r"less: `--indifference \d+%`\.",
-        text,
-    )
+    remarks = numbers(*near, question=narrow)
+    assert remarks["futile"]["launches"] == "over 100"
+    assert re.fullmatch(r"\d+%", remarks["wider_zone"]["zone"])
 
 
 def test_one_launch_each_is_said_to_decide_nothing() -> None:
@@ -220,53 +234,45 @@ def lacking(name: str, status: str, **columns: Any) -> list[dict[str, Any]]:
     return [row | nothing | {"status": status} for row in launches(name, 1, count=1, **columns)]
 
 
-def test_the_first_line_names_asked_points_that_have_no_number() -> None:
+def test_asked_points_that_have_no_number_are_named() -> None:
     points = [launches(name, rate, workers=of) for name, rate, of in (("a", 90, 1), ("b", 140, 2))]
     failed = lacking("c", "timeout", workers=2, micro_batch=64)
-    assert said(*points, failed).splitlines()[0] == (
-        "Take ddp workers=2: the best of 2 configurations for the highest samples_per_s; 1 was not "
-        "measured: ddp workers=2 micro_batch=64 (timeout)."
-    )
+    one = {"count": 1, "points": ["ddp workers=2 micro_batch=64 (timeout)"]}
+    assert numbers(*points, failed)["not_measured"] == one
     others = [lacking(name, "oom_device", workers=of) for name, of in (("d", 4), ("e", 8))]
     more = [lacking("f", "hang", workers=16), lacking("g", "skipped", workers=32)]
-    found = said(*points, failed, *others, *more).splitlines()[0]
-    assert "; 4 were not measured: " in found
-    assert found.endswith(" and 1 more.")
+    assert numbers(*points, failed, *others, *more)["not_measured"]["count"] == 4
+    assert said(*points, failed, *others, *more).splitlines()[0].endswith(" and 1 more.")
     within = Goal(maximize="samples_per_s", where="workers <= 2")
-    assert "not measured" not in said(*points, *others, *more, goal=within)
+    assert "not_measured" not in numbers(*points, *others, *more, goal=within)
 
 
 def test_one_measured_point_of_several_that_were_planned_is_no_answer() -> None:
     frame = trials(*launches("a", 100, workers=2, micro_batch=8), *lacking("old", "user_error"))
     frame.attrs["planned"] = "a b c d e f g h"
     (found,) = recommend(Study(frame), GOALS["throughput"])
-    ((first, second, *_),) = advice_on([found], [])
-    assert first.startswith("No answer yet: 1 of 8 planned points has a number, ddp workers=2 ")
-    assert " micro_batch=8" in first
-    assert first.endswith("; 7 were not run yet.")
-    assert second == "Next: run the sweep again, it goes on."
+    remarks = numbers_in(Study(frame))
+    assert remarks["no_answer"]["asked"] == 8
+    assert remarks["no_answer"]["point"].startswith("ddp workers=2 micro_batch=8")
+    assert remarks["not_begun"] == {"count": 7}
+    assert remarks["run"] == {"run": "run the sweep again, it goes on"}
     assert not found.is_decided
     # The other one is of an earlier plan.
     assert found.not_measured.empty
     frame.attrs["planned"] = "a"
-    ((first, *_),) = advice_on(recommend(Study(frame), GOALS["throughput"]), [])
-    assert first.startswith("Take ddp workers=2 micro_batch=8")
-    assert "only candidate" in first
+    assert numbers_in(Study(frame))["only_candidate"]["point"].startswith("ddp workers=2 ")
 
 
-def test_an_answer_that_this_machine_cannot_give_says_so_and_names_a_zone_that_it_can() -> None:
+def test_an_answer_that_this_machine_cannot_give_says_so() -> None:
     question = Question(goal=GOALS["throughput"], indifference=0.05)
     loud = [
         own_launches(name, rate, spread=0.3, workers=of)
         for name, rate, of in (("a", 100, 1), ("b", 104, 2), ("c", 97, 4))
     ]
-    text = said(*loud, question=question)
-    assert re.search(
-        r"A difference of 5 % can't be decided here: launches of a point differ by [\d.]+ %\. It "
-        r"would take (over 100|at least \d+) more launches of each\. Next: use a quieter machine",
-        text,
-    )
-    assert "which limits the answer" not in text
+    remarks = numbers(*loud, question=question)
+    assert remarks["futile"]["zone"] == 0.05
+    assert re.fullmatch(r"[\d.]+ %", remarks["futile"]["sigma"])
+    assert "windows_limit" not in remarks
 
 
 def test_a_limit_is_said_with_its_value_and_the_points_at_it_are_named() -> None:
@@ -295,9 +301,7 @@ def test_a_point_within_the_zone_of_a_limit_is_said_to_be() -> None:
         row | {"step_p99_s": value_s}
         for row, value_s in zip(launches("a", 100), (0.198, 0.200, 0.202), strict=True)
     ]
-    assert "It meets step_p99_s <= 200ms (within 3 % of the limit): step_p99_s" in said(
-        rows, goal=goal
-    )
+    assert numbers(rows, goal=goal)["at_limit"]["zone"] == 0.03
 
 
 def test_other_updates_are_offered_with_the_option_that_takes_them() -> None:
@@ -411,7 +415,8 @@ def test_a_rate_far_above_linear_is_doubted_before_the_answer_and_in_it() -> Non
     assert first.startswith(
         "Too fast: ddp workers=4 has 46.9 times the samples/s of workers=1, far"
     )
-    assert second.startswith("Doubtful, its rate is far above linear: take ddp workers=4: ")
+    assert second.startswith("Take ddp workers=4: ")
+    assert second.endswith(" Doubtful: its rate is far above linear.")
     superlinear = said(launches("a", 10, workers=1), launches("b", 50, workers=4))
     assert superlinear.startswith("Take ddp workers=4: ")
 

@@ -8,6 +8,7 @@ from dtsweep.analysis import Goal, Study
 from dtsweep.privacy import Redactor
 from dtsweep.report.content import content_of
 from dtsweep.report.redacted import redacted, redacted_content_of
+from dtsweep.report.remarks import text_of
 from dtsweep.sweep.goal import Question
 from tests.frames import trials
 from tests.report.study import measured
@@ -33,12 +34,12 @@ REDACTOR = Redactor(users={"ann", "bob"})
 def test_a_condition_selects_the_points_that_it_names(user: str) -> None:
     content = redacted_content_of(study(), REDACTOR, where=WHERE.format(user))
     assert [one.point["point_id"] for one in content.recommendations] == [user]
-    assert "/home/" not in "".join(content.doubts)
+    assert "/home/" not in "".join(one.text for one in content.doubts)
 
 
 @pytest.mark.parametrize("user", ["ann", "bob"])
 def test_the_condition_of_a_goal_selects_the_points_that_it_names(user: str) -> None:
     content = redacted(content_of(study(where=WHERE.format(user))), REDACTOR)
     assert [one.point["point_id"] for one in content.recommendations] == [user]
-    sentences = [sentence for advice in content.advice for sentence in advice]
+    sentences = [text_of(remarks) for advice in content.advice for remarks in advice]
     assert "/home/" not in "".join(sentences)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dtsweep.analysis import usl, worthwhile
-from dtsweep.report.scaling_words import scaling_sentences
+from dtsweep.report.scaling_words import scaling_remarks
 from tests.analysis.ladders import ladder, published, universal
 from tests.frames import trials
 from tests.report.study import sweep
@@ -14,7 +14,7 @@ SIZES = (1, 2, 4, 8, 16, 32)
 
 
 def sentences(frame: pd.DataFrame) -> list[str]:
-    return scaling_sentences(worthwhile(frame), usl(frame))
+    return [one.text for one in scaling_remarks(worthwhile(frame), usl(frame))]
 
 
 def test_a_ladder_is_said_in_a_line_for_the_measured_and_one_for_the_law() -> None:

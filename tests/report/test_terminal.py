@@ -297,13 +297,11 @@ def test_intervals_within_one_launch_are_called_so() -> None:
     other = one | {"point_id": "b"}
     said = " ".join(printed(trials(one)).split())
     assert (
-        "intervals are within one launch, and a run with `--goal throughput` would show "
-        "how far launches differ." in said
+        "Intervals of 1 of 1 point are within one launch; a run with `--goal throughput` would "
+        "show how far launches differ." in said
     )
-    assert "within one launch for 1 of 2 points" in printed(trials(one, again, other))
-    assert "half of the 95 % interval over launches, in brackets are its ends." in printed(
-        trials(one, again)
-    )
+    assert "Intervals of 1 of 2 points are" in printed(trials(one, again, other))
+    assert "within one launch" not in printed(trials(one, again))
 
 
 def test_one_launch_that_borrows_the_spread_of_others_is_called_so() -> None:
@@ -314,10 +312,7 @@ def test_one_launch_that_borrows_the_spread_of_others_is_called_so() -> None:
         for step in (0.1, 0.12)
     ]
     text = printed(trials(*rows, {"step_p50_s": 0.1, **figures}))
-    assert (
-        "interval over launches. 1 point with one launch: widened by the spread between launches"
-        in text
-    )
+    assert "1 point with one launch: widened by the spread between launches" in text
 
 
 def test_results_of_two_environments_are_kept_apart_and_called_so() -> None:
@@ -339,7 +334,7 @@ def test_a_skipped_point_is_no_environment() -> None:
 def test_flags_are_counted_and_explained() -> None:
     frame = content_of(trials({"flags": ["drift", "spiky"]}, {"flags": ["drift"]}, {"flags": None}))
     text = printed(frame)
-    assert "Flags: drift on 2 trials, spiky on 1 trial.\n" in text
+    assert "Trials by flag: drift (2); spiky (1).\n" in text
     assert f"  drift: {FLAG_MEANINGS['drift']}\n  spiky: {FLAG_MEANINGS['spiky']}\n" in text
 
 
@@ -420,7 +415,7 @@ def test_of_many_implausible_trials_the_first_are_explained() -> None:
     ]
     text = printed(trials(*rows, flags=["implausible"]))
     assert text.count(": x\n") == 8
-    assert "  3 more trials: the column implausible has them\n" in text
+    assert "  3 more: the table of trials has them\n" in text
 
 
 def test_points_of_an_unknown_environment_are_compared_with_each_other_alone() -> None:
@@ -436,8 +431,8 @@ def test_points_of_an_unknown_environment_are_compared_with_each_other_alone() -
 def test_a_missing_interval_is_explained() -> None:
     one = {"step_p50_s": 0.1, "samples_per_s": 20, "step_p50_s_low": 0.09, "step_p50_s_high": 0.11}
     text = printed(trials(one, {"step_p50_s": 0.05, "samples_per_s": 10, "micro_batch": 2}))
-    assert "None on 1 point: too few steps, or they drift." in text
-    assert "None on" not in printed(trials(one))
+    assert "No interval of 1 point: too few steps, or they drift." in text
+    assert "No interval" not in printed(trials(one))
 
 
 def test_a_frontier_is_printed_where_each_point_is_beaten_by_another_one() -> None:
@@ -461,7 +456,7 @@ def test_a_frontier_is_printed_where_each_point_is_beaten_by_another_one() -> No
 def test_what_ended_the_windows_is_counted() -> None:
     precise, failed = {"stop_reason": "precise"}, {"stop_reason": "max_steps", "status": "nan"}
     assert (
-        "The window ended at the half_width asked for in 2 trials, at max_seconds in 1 trial.\n"
+        "Trials by the end of their window: at the half_width asked for (2); at max_seconds (1).\n"
         in printed(trials(precise, precise, {"stop_reason": "max_seconds"}, failed))
     )
 
@@ -503,9 +498,9 @@ def test_where_the_exchange_is_empty_a_line_says_why() -> None:
     assert "without a share of exchange" not in printed(trials(known, known))
     assert "without a share of exchange" not in printed(trials(alone))
     said = printed(trials(known, alone))
-    assert "Trials without a share of exchange + wait: 1 with one worker.\n" in said
+    assert "Trials without a share of exchange + wait: one worker (1).\n" in said
     text = printed(trials(known, alone, full, full, old))
-    assert "1 with one worker; 2 (no memory for it); 1 (no reason stored).\n" in text
+    assert "one worker (1); no memory for it (2); no reason stored (1).\n" in text
 
 
 @pytest.mark.parametrize(("width", "tables"), [(80, 3), (140, 2)])
@@ -555,7 +550,7 @@ def test_canaries_are_counted_apart() -> None:
     ]
     text = printed(trials(row, *steady))
     assert text.splitlines()[0] == "Gpt · Xeon · 1 trial: 1 ok"
-    assert "ran in 2 sessions of 2 worlds: largest drift within a session 1.0 ± 1.4 %.\n" in text
+    assert "ran in 2 sessions of 2 worlds; largest drift within a session: 1.0 ± 1.4 %.\n" in text
     assert "999" not in text
     assert "Flags" not in text
     assert printed(trials(*steady)) == "No trials in these results.\n"
@@ -570,10 +565,10 @@ def test_a_session_that_drifted_is_named_with_its_trials() -> None:
     row = {"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}
     text = told(row, row, canary("s", 0.1), canary("s", 0.11))
     assert (
-        "largest drift within a session 10.0 ± 1.6 %. "
-        "Drift above 2 %: 1 session with 2 trials: s." in text
+        "largest drift within a session: 10.0 ± 1.6 %. "
+        "Drift above 2 % in 1 session with 2 trials: s." in text
     )
-    assert "Too imprecise" not in text
+    assert "too imprecise" not in text
 
 
 def test_a_session_whose_canaries_are_too_imprecise_to_tell_is_named_and_called_no_steady_one() -> (
@@ -582,19 +577,24 @@ def test_a_session_whose_canaries_are_too_imprecise_to_tell_is_named_and_called_
     row = {"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}
     vague = told(row, canary("s", 0.1, half_width=0.03), canary("s", 0.104, half_width=0.03))
     assert (
-        "largest drift within a session 4.0 ± 4.4 %. "
-        "Too imprecise to exclude a drift of 2 %: 1 session with 1 trial: s." in vague
+        "largest drift within a session: 4.0 ± 4.4 %. "
+        "Canaries are too imprecise to exclude a drift of 2 % in 1 session with 1 trial: s."
+        in vague
     )
     unknown = told(row, canary("s", 0.1, half_width=None), canary("s", 0.11, half_width=None))
     assert (
-        "largest drift within a session 10.0 %. "
-        "Too imprecise to exclude a drift of 2 %: 1 session with 1 trial: s." in unknown
+        "largest drift within a session: 10.0 %. "
+        "Canaries are too imprecise to exclude a drift of 2 % in 1 session with 1 trial: s."
+        in unknown
     )
 
 
 def test_one_canary_is_called_so() -> None:
     text = printed(trials({"step_p50_s": 0.1, "samples_per_s": 20}, canary("s", 0.1)))
-    assert "Canaries, which repeat one point, ran in 1 session: no session has two.\n" in text
+    assert (
+        "ran in 1 session of 1 world; largest drift within a session: unknown, as none has two.\n"
+        in text
+    )
 
 
 def test_canaries_that_did_not_end_ok_are_counted_with_the_first_reason_of_each_status() -> None:
@@ -616,7 +616,10 @@ def test_canaries_that_did_not_end_ok_are_counted_with_the_first_reason_of_each_
         "  1 oom_device: no reason stored\n"
         "  2 user_error: rank 0: ValueError: [/red] boom (log: logs/s/0.log)\n"
     ) in text
-    assert "Canaries, which repeat one point, ran in 1 session: no session has two.\n" in text
+    assert (
+        "ran in 1 session of 1 world; largest drift within a session: unknown, as none has two.\n"
+        in text
+    )
     assert "Canary: 1 of 1 did not end ok" in printed(trials(row, failed[0]))
     assert "did not end ok" not in printed(trials(row, canary("s", 0.1)))
 
@@ -624,10 +627,8 @@ def test_canaries_that_did_not_end_ok_are_counted_with_the_first_reason_of_each_
 def test_what_two_environments_differ_in_is_said_where_it_is_known() -> None:
     old, new = {"env_id": "a1", "torch_version": "2.11"}, {"env_id": "b2", "torch_version": "2.13"}
     rows = [old, {"env_id": "b2", "torch_version": "2.13", "hosts": 2}, new]
-    assert "They differ in torch_version (a1: 2.11; b2: 2.13)." in printed(trials(*rows))
-    assert "What differs is in the columns machine and threads" in printed(
-        trials({"env_id": "a1"}, {"env_id": "b2"})
-    )
+    assert "  torch_version: a1: 2.11; b2: 2.13\n" in printed(trials(*rows))
+    assert "Columns machine and threads" in printed(trials({"env_id": "a1"}, {"env_id": "b2"}))
 
 
 @pytest.mark.parametrize(
@@ -657,7 +658,7 @@ def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_plot() -
     )
     screen = first_screen(frame)
     assert "Best of one launch each: ddp workers=2" in screen
-    assert "Differences below 39 % may be drift." in " ".join(screen.split())
+    assert "Differences below 39 % may be drift" in " ".join(screen.split())
     assert "Noise: every point was started once; a run with `--goal throughput`" in screen
     assert "samples/s  ● exact  ▲ stale  ■ local  ○ hollow: beaten" in screen
     assert screen.splitlines()[-1].startswith("   └")
@@ -669,7 +670,7 @@ def test_the_steps_and_seconds_of_the_windows_are_said() -> None:
         {"point_id": str(steps), "measured_steps": steps, "window_s": seconds, "step_p50_s": 0.1}
         for steps, seconds in windows
     ]
-    assert "timed for 20 to 1,000 steps (0.812 to 2.00 s)." in " ".join(
+    assert "timed for 20 to 1,000 steps (0.81234 to 2 s)." in " ".join(
         printed(trials(*rows)).split()
     )
 
@@ -687,7 +688,7 @@ def test_what_drift_makes_doubtful_is_said_above_all_tables() -> None:
     vague = printed(
         trials(*rows, canary("s", 0.1, half_width=0.1), canary("s", 0.104, half_width=0.1))
     )
-    assert "Whether the machine drifted by less than 15 % is not known" in vague
+    assert "A drift of the machine below 15 % is not excluded" in vague
 
 
 def test_columns_without_room_are_in_tables_of_their_own() -> None:

@@ -5,15 +5,14 @@ from enum import StrEnum
 
 import pytest
 
-from dtsweep.inference.verdicts import KneeVerdict, Reason, Verdict
-from dtsweep.report.verdict_words import KNEE_WORDS, LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
+from dtsweep.inference.verdicts import Reason, Verdict
+from dtsweep.report.verdict_words import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
 
 
 @pytest.mark.parametrize(
     ("codes", "words"),
     [
         (Verdict, VERDICT_WORDS),
-        (KneeVerdict, KNEE_WORDS),
         (Reason, REASON_WORDS),
         (Reason, LONG_REASON_WORDS),
     ],
