@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import os
 import shutil
@@ -14,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 import pyarrow.fs as pafs
@@ -26,7 +29,7 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 
 BUCKET = "bucket"
 
-KINDS = ("s3", "gs", "az")
+KINDS = ("s3", "gs", "abfs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,27 +41,35 @@ class Store:
 
     port: int
 
-    def place(self, folder: str = "some/results") -> str:
-        """Address of results."""
-        return f"{self.kind}://{BUCKET}/{folder}"
+    def place(self, folder: str = "some/results", port: int | None = None) -> str:
+        """Address of results, through another port if one is given."""
+        host = f"127.0.0.1:{port or self.port}"
+        if self.kind == "gs":
+            return f"gs://anonymous@{BUCKET}/{folder}?endpoint_override={host}&scheme=http"
+        if self.kind == "abfs":
+            return f"abfs://{ACCOUNT}@{host}/{BUCKET}/{folder}?enable_tls=false"
+        return f"s3://{BUCKET}/{folder}"
 
     def environment(self, port: int | None = None) -> dict[str, str]:
-        """Variables by which it is reached, through another port if one is given."""
-        address = f"http://127.0.0.1:{port or self.port}"
+        """Variables by which it is reached; those of S3 through another port if one is given."""
         if self.kind == "s3":
             return {
                 "AWS_ACCESS_KEY_ID": "key",
                 "AWS_SECRET_ACCESS_KEY": "secret",
                 "AWS_EC2_METADATA_DISABLED": "true",
-                "AWS_ENDPOINT_URL": address,
+                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port or self.port}",
             }
-        if self.kind == "gs":
-            return {"STORAGE_EMULATOR_HOST": address}
-        return {
-            "AZURE_STORAGE_ACCOUNT": ACCOUNT,
-            "AZURE_STORAGE_KEY": KEY,
-            "AZURE_STORAGE_SERVICE_ENDPOINT": f"{address}/{ACCOUNT}",
-        }
+        return {"AZURE_STORAGE_SAS_TOKEN": sas_token()}
+
+
+def sas_token(key: str = KEY) -> str:
+    """A token for everything in the emulator's account, as Azure's own tools make it."""
+    version, permissions, expiry = "2021-08-06", "rwdlac", "2100-01-01T00:00:00Z"
+    signed = (ACCOUNT, permissions, "b", "sco", "", expiry, "", "https,http", version, "", "")
+    text = "\n".join(signed).encode()
+    signature = base64.b64encode(hmac.digest(base64.b64decode(key), text, "sha256")).decode()
+    fields = {"sv": version, "ss": "b", "srt": "sco", "sp": permissions, "se": expiry}
+    return urlencode(fields | {"spr": "https,http", "sig": signature})
 
 
 @contextmanager

@@ -5,9 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -15,16 +14,13 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import pyarrow.fs as pafs
 
 from dtsweep.errors import did_you_mean, without_credentials
-from dtsweep.results.azure import azure_address, azure_files, azure_from_environment
 
 _S3_OPTIONS = ("endpoint_override", "region", "scheme")
-
-_GS_OPTIONS = ("endpoint_override", "scheme")
 
 S3_ATTEMPTS = 6
 """Of a request to S3, within some seconds."""
 
-GS_RETRIES_S = 10.0
+GS_RETRIES_S = 10
 """Time in which a request to Google's store is tried again."""
 
 TOKEN_S = 240.0
@@ -72,9 +68,11 @@ def open_store(where: str) -> ObjectStore:
         case "s3":
             return _s3(where, uri)
         case "gs" | "gcs":
-            return _gs(where, uri)
-        case "az":
-            return _az(uri)
+            # Google's own limit is a quarter of an hour.
+            limit = f"retry_limit_seconds={GS_RETRIES_S}"
+            where = uri._replace(query=f"{uri.query}&{limit}".removeprefix("&")).geturl()
+        case "abfs" | "abfss":
+            return _azure(uri)
     files, root = pafs.FileSystem.from_uri(where)
     root = root.rstrip("/")
     if isinstance(files, pafs.LocalFileSystem):
@@ -109,8 +107,8 @@ def reason_of(error: BaseException) -> str:
     text = str(error)
     if "DefaultAzureCredential" in text:
         return (
-            "Azure's DefaultAzureCredential has no token; set AZURE_STORAGE_KEY or "
-            "AZURE_STORAGE_SAS_TOKEN, or log in with `az login`"
+            "Azure's DefaultAzureCredential has no token; set AZURE_STORAGE_SAS_TOKEN, or log in "
+            "with `az login`"
         )
     if "OAuth2 access token" in text:
         return (
@@ -158,49 +156,31 @@ def _s3(where: str, uri: SplitResult) -> ObjectStore:
     return ObjectStore(files, f"{bucket}{uri.path}".rstrip("/"), address)
 
 
-def _gs(where: str, uri: SplitResult) -> ObjectStore:
-    options = _options(uri, _GS_OPTIONS)
-    user, _, bucket = uri.netloc.rpartition("@")
-    is_anonymous = user == "anonymous"
-    if user and not is_anonymous:
-        raise ValueError("credentials are taken from GOOGLE_APPLICATION_CREDENTIALS alone")
-    emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
-    if emulator and "endpoint_override" not in options:
-        scheme, _, host = emulator.rpartition("://")
-        options = {"endpoint_override": host.rstrip("/"), "scheme": scheme or "http"}
-        is_anonymous = True
-    files = pafs.GcsFileSystem(
-        anonymous=is_anonymous,
-        retry_time_limit=timedelta(seconds=GS_RETRIES_S),
-        **options,
-    )
-    address = f"{without_credentials(where)} {options.get('endpoint_override', '')}"
-    return ObjectStore(files, f"{bucket}{uri.path}".rstrip("/"), address)
-
-
-def _az(uri: SplitResult) -> ObjectStore:
-    _options(uri, ())
-    if "@" in uri.netloc:
-        raise ValueError(
-            "account and credentials are taken from variables such as AZURE_STORAGE_ACCOUNT alone"
-        )
-    options = azure_from_environment()
-    root = f"{uri.netloc}{uri.path}".rstrip("/")
+def _azure(uri: SplitResult) -> ObjectStore:
+    if uri.password is not None:
+        # Arrow would take no notice of it.
+        raise ValueError("a key of an account is not taken; set AZURE_STORAGE_SAS_TOKEN")
+    address = without_credentials(uri.geturl())
+    token = os.environ.get("AZURE_STORAGE_SAS_TOKEN", "").removeprefix("?")
+    has_token = "sig" in dict(parse_qsl(uri.query))
+    if token and not has_token:
+        uri = uri._replace(query=f"{uri.query}&{token}".removeprefix("&"))
+        has_token = True
+    files, root = pafs.FileSystem.from_uri(uri.geturl())
+    root = root.strip("/")
     again = None
-    if not {"account_key", "sas_token"} & options.keys():
-        again = partial(_azure_with_token, options, root)
-    return ObjectStore(
-        azure_files(options), root, f"{azure_address(options)}/{root}", opened_again=again
-    )
+    if not has_token:
+        again = partial(_azure_with_token, uri.geturl(), root)
+    return ObjectStore(files, root, address, opened_again=again)
 
 
-def _azure_with_token(options: Mapping[str, Any], root: str) -> Any:
+def _azure_with_token(where: str, root: str) -> Any:
     """Open Azure's file system and have it ask for its token in the one call that may fail.
 
     Arrow catches the library's AuthenticationException in the first call of a file system alone.
     In any later one, as at the renewal of a token, it would end the process.
     """
-    files = azure_files(options)
+    files, _ = pafs.FileSystem.from_uri(where)
     files.get_file_info(pafs.FileSelector(root, allow_not_found=True))
     return files
 
@@ -209,8 +189,6 @@ def _options(uri: SplitResult, allowed: tuple[str, ...]) -> dict[str, str]:
     """Options of a URI, all of them known."""
     options = dict(parse_qsl(uri.query))
     for name in options:
-        if not allowed:
-            raise ValueError(f"option {name!r} is unknown; {uri.scheme}:// has no options")
         if name not in allowed:
             raise ValueError(f"option {name!r} is unknown, {did_you_mean(name, allowed)}")
     return options

@@ -392,11 +392,11 @@ def _refuse_malformed(where: str, shown: str) -> None:
         raise SweepError(
             "results '' is not a place; give a folder or a URI such as s3://bucket/folder"
         )
-    if match := re.fullmatch(r"(s3|gs|gcs|az)://(/.*)?", where):
+    if match := re.fullmatch(r"(s3|gs|gcs|abfss?)://(/.*)?", where):
         raise SweepError(f"results {shown!r} name no bucket; give {match[1]}://bucket/folder")
     if "://" in where:
         return
-    if match := re.match(r"(s3|gs|gcs|az|abfss?|hdfs):/*", where):
+    if match := re.match(r"(s3|gs|gcs|abfss?|hdfs):/*", where):
         raise SweepError(
             f"results {shown!r} is not a folder; did you mean {match[1]}://{shown[match.end() :]}?"
         )
@@ -410,10 +410,10 @@ def _opened(where: str, shown: str) -> ObjectStore:
     try:
         return open_store(where)
     except (pa.ArrowException, ValueError) as error:
-        reason = str(error).replace(where, shown)
+        reason = without_credentials(str(error).replace(where, shown))
         next_step = ""
-        if isinstance(error, pa.ArrowException):  # Azure's reasons have a next step of their own.
-            next_step = "; give a folder or s3://…, gs://…, az://…"
+        if isinstance(error, pa.ArrowException):
+            next_step = "; give a folder or s3://…, gs://…, abfs://ACCOUNT@CONTAINER/…"
         raise SweepError(f"results {shown!r} can't be opened: {reason}{next_step}") from None
     except OSError as error:
         raise StorageError(
