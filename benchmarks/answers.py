@@ -198,7 +198,7 @@ def _with_regression(
 def _with_creep(
     count: int, runs_stored: int, creep: float, sweeps: int, rng: np.random.Generator
 ) -> float:
-    """Share of histories, each run one draw, in which `compare --history` tells a regression."""
+    """Share of series of runs, each run one draw, in which `compare` tells a regression."""
     found = 0
     for _ in range(sweeps):
         runs = [
@@ -333,7 +333,7 @@ def main() -> None:
     print("\nRuns of three launches that differ by 2 %; a regression in:\n")
     names = ["points", "no change", "no change, 10 % of points missing"]
     names += [f"one point {slower} % slower" for slower in (3, 5, 10)]
-    names.append(f"history of {HISTORIES[0]} runs, no change")
+    names.append(f"{HISTORIES[0]} runs, no change")
     names += [f"each of {runs} runs 1 % slower" for runs in HISTORIES]
     print(table(names, compare_rows(options.sweeps, rng)))
     print("\nLaunches that tell a difference, from three:\n")

@@ -17,6 +17,7 @@ from dtsweep.cli.options import (
     telling_warnings,
 )
 from dtsweep.errors import SweepError
+from dtsweep.text import count_of
 
 of_option = click.option(
     "--of",
@@ -71,132 +72,61 @@ def difference(
 @click.option(
     "--other-machine", is_flag=True, help="Compare runs of different machines all the same."
 )
-@click.option(
-    "--against",
-    type=click.Choice(["LAST"], case_sensitive=False),
-    help="In the place of BASE: the last runs of this machine in --history, to which NEW is added.",
-)
-@click.option(
-    "--history", metavar="DIR-or-URI", help="Where accepted runs are kept, for --against."
-)
-@click.option(
-    "--accept",
-    is_flag=True,
-    help="Add NEW to the history even if it is worse, and begin again with it.",
-)
 @click.option("--all", "show_all", is_flag=True, help="Show every comparison.")
 @json_option
 def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any) -> None:
     """Test if the run NEW is slower than BASE beyond noise; exit code 1 if it significantly is.
 
-    BASE and NEW are results of one sweep, measured with two versions of something.
+    BASE and NEW are results of one sweep, measured with two versions of something. Without BASE the
+    last run of NEW is compared with the earlier runs there.
     """
     from dtsweep.compare.runs_table import print_comparison
     from dtsweep.inference.verdicts import RunVerdict
 
-    _check_usage(runs, **options)
     with telling_warnings():
-        if options["against"]:
-            compared = _against_last(runs[0], **options)
-        else:
+        if len(runs) == 1:
+            compared = _with_earlier(runs[0], **options)
+        elif len(runs) == 2:
             compared = _two_runs(*runs, **options)
+        else:
+            raise SweepError(f"compare takes BASE and NEW, or NEW; it was given {len(runs)}")
     if as_json:
         print_json(compared)
     else:
         print_comparison(compared, console=console(), show_all=show_all)
-    sys.exit(1 if compared["verdict"] == RunVerdict.REGRESSION and not options["accept"] else 0)
+    sys.exit(1 if compared["verdict"] == RunVerdict.REGRESSION else 0)
 
 
-def _check_usage(
-    runs: tuple[str, ...], *, against: str | None, history: str | None, accept: bool, **_: Any
-) -> None:
-    if len(runs) != (1 if against else 2):
-        wanted = "BASE and NEW, or NEW with --against LAST"
-        if against:
-            wanted = "NEW alone with --against LAST"
-        raise SweepError(f"compare takes {wanted}; it was given {len(runs)}")
-    if against and not history:
-        raise SweepError(
-            "--against LAST needs a place for the runs: add --history FOLDER (or s3://…)"
-        )
-    if not against and (history or accept):
-        raise SweepError(
-            "--history and --accept go with --against LAST; add it, and leave BASE out"
-        )
-
-
-def _two_runs(
-    base: str, new: str, *, of: tuple[str, ...], threshold: float, other_machine: bool, **_: Any
-) -> dict[str, Any]:
+def _two_runs(base: str, new: str, *, threshold: float, **options: Any) -> dict[str, Any]:
     from dtsweep.compare.compared_runs import compare_runs
     from dtsweep.compare.runs import load_run
     from dtsweep.compare.words import comparison_json
 
     earlier = load_run(base)
     later = load_run(new)
-    comparison = compare_runs(
-        [earlier], later, of=of, threshold=threshold, other_machine=other_machine
-    )
-    return comparison_json(comparison, threshold=threshold) | {"history": None}
+    comparison = compare_runs([earlier], later, threshold=threshold, **options)
+    return comparison_json(comparison, threshold=threshold)
 
 
-def _against_last(
-    new: str, *, of: tuple[str, ...], threshold: float, other_machine: bool, **options: Any
-) -> dict[str, Any]:
-    """Compare a run with those of a history, and add it if nothing in it is significantly worse."""
+def _with_earlier(results: str, *, threshold: float, **options: Any) -> dict[str, Any]:
+    """Compare the last run of some results with the earlier ones of its machine."""
     from dtsweep.compare.compared_runs import compare_runs
-    from dtsweep.compare.history import append, entries, is_stored
-    from dtsweep.compare.runs import entry_for, load_run, of_machine, run_of
+    from dtsweep.compare.runs import load_runs, of_machine
     from dtsweep.compare.words import comparison_json, first_json
-    from dtsweep.inference.verdicts import RunVerdict
 
-    run = load_run(new)
-    history = options["history"]
-    accept = options["accept"]
-    stored = entries(history)
-    entry = None
-    if accept or len(run.launches):
-        entry = entry_for(new, run, is_start=accept)
-    is_new = entry is not None and not is_stored(history, entry)
-    earlier = [run_of(old) for old in stored if entry is None or old.run != entry.run]
-    if other_machine:
-        base = earlier
-    else:
-        base = of_machine(earlier, run)
+    runs = load_runs(results)
+    if not runs:
+        raise SweepError(f"no trial of {results} was tried, so there is nothing to compare")
+    *earlier, new = runs
+    base = earlier if options["other_machine"] else of_machine(earlier, new)
     if base:
-        comparison = compare_runs(
-            base, run, of=of, threshold=threshold, other_machine=other_machine
-        )
+        comparison = compare_runs(base, new, threshold=threshold, **options)
         compared = comparison_json(comparison, threshold=threshold)
-    elif entry is None:
-        raise SweepError(
-            f"no trial of {run.name} ended ok, and {history} has no other run of this machine"
-        )
     else:
-        subject = f"The {'first' if is_new else 'only'} run of this machine in the history"
-        compared = first_json(
-            run, threshold=threshold, words=f"{subject}: there is nothing to compare it with."
+        words = f"{results} has one run of this machine: there is nothing to compare it with."
+        compared = first_json(new, threshold=threshold, words=words)
+    if left_out := len(earlier) - len(base):
+        compared["notes"].append(
+            f"Left out: {count_of(left_out, 'earlier run')} of other machines."
         )
-    adds = accept or (is_new and compared["verdict"] != RunVerdict.REGRESSION)
-    if entry is not None and adds:
-        append(history, entry)
-    words = _on_history(adds=adds, is_new=is_new, accept=accept)
-    return compared | {
-        "history": {
-            "stored": is_new and adds,
-            "words": words,
-            "other_machines": len(earlier) - len(base),
-        }
-    }
-
-
-def _on_history(*, adds: bool, is_new: bool, accept: bool) -> str:
-    """Say what became of the run in its history."""
-    if adds:
-        where = "This run was in the history already"
-        if is_new:
-            where = "This run is in the history now"
-        return where + (", and what came before it no longer counts." if accept else ".")
-    if is_new:
-        return "Not added to the history: --accept adds it, and begins again with it."
-    return "The history is as it was."
+    return compared

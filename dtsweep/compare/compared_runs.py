@@ -36,7 +36,7 @@ class RunComparison:
     """Comparison of a later run with one or several earlier ones."""
 
     base: Sequence[Run]
-    """Earlier runs on the machine of the new one, the oldest first; several are a history."""
+    """Earlier runs on the machine of the new one, the oldest first."""
     new: Run
     is_by_run: bool
     """True if a run counts as one draw; False if a launch does."""
@@ -80,8 +80,8 @@ def compare_runs(
     """Compare a run with earlier ones.
 
     Args:
-        base: earlier runs, the oldest first; those of a history that ran on another machine are
-            left out beforehand (`of_machine`).
+        base: earlier runs, the oldest first; of several, those of another machine are left out
+            beforehand (`of_machine`).
         new: the later one.
         of: rates and times to compare by.
         threshold: share by which a value must be worse to be a regression.

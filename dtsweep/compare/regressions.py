@@ -29,7 +29,7 @@ LEVEL = 0.05
 """Largest probability of any wrong difference in a family of comparisons."""
 
 RUN_SIGMA = 0.02
-"""Assumed standard deviation between runs without a change, as a share, where no history says it.
+"""Assumed standard deviation between runs without a change, as a share, where too few runs say it.
 
 It is common to all points of a run: another day, another neighbour on the machine.
 """

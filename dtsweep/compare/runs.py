@@ -1,7 +1,8 @@
-"""Runs from results or from a history, and their differences in machine, software and source."""
+"""Runs of results, and their differences in machine, software and source."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,6 @@ from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.load import load
 from dtsweep.analysis.study import Study
 from dtsweep.analysis.superseded import older_source
-from dtsweep.compare.history import Entry, entry_of
 from dtsweep.compare.machines import (
     Machines,
     machine_changes,
@@ -21,12 +21,12 @@ from dtsweep.compare.machines import (
     same_machines,
     software_changes,
 )
-from dtsweep.errors import SweepError
 from dtsweep.results.statuses import FINAL
-from dtsweep.results.store import ORDER, Results, frame_of
+from dtsweep.results.store import Results, attempts_of, frame_of, trials_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 BROKEN = (FINAL - {"ok"}) | {"hang", "rank_died", "oom_host", "launch_failed"}
 """Statuses of a point that no longer runs.
@@ -75,30 +75,50 @@ class Run:
 def load_run(results: str | Path) -> Run:
     """Read results as one run; errors as `load` has them."""
     store = Results(results)
-    frame = load(store, canaries=True)
-    attempts = frame.loc[frame["status"].isin({"ok", *BROKEN}), "attempt_id"]
-    ranks = frame_of(store.table("ranks", attempts=attempts.tolist()))
-    return Run(name=str(store), frame=frame, machines=machines_of(frame, ranks))
+    return _run_of(store, load(store, canaries=True), name=str(store))
 
 
-def run_of(entry: Entry) -> Run:
-    """Make a run of an entry of a history."""
-    frame = frame_of(entry.trials).sort_values(ORDER, kind="stable", ignore_index=True)
-    return Run(name=entry.run, frame=frame, machines=machines_of(frame, frame_of(entry.ranks)))
+def load_runs(results: str | Path) -> list[Run]:
+    """Read the runs of results, the oldest first; the last one also if it measured nothing.
 
-
-def entry_for(results: str | Path, run: Run, *, is_start: bool) -> Entry:
-    """Make the entry of a run that `load_run` read from `results`.
-
-    The entry has the trials and canaries that were measured.
+    A row is of the newest run that had begun when its attempt did.
 
     Raises:
-        SweepError: there are none.
+        SweepError: Nothing is stored there.
+        StorageError: It can't be read.
     """
-    if run.launches.empty:
-        raise SweepError(nothing_in(run))
-    attempts = run.frame.loc[run.frame["status"] == "ok", "attempt_id"]
-    return entry_of(results, attempts.tolist(), is_start=is_start)
+    store = Results(results)
+    attempts = attempts_of(store)
+    records = [stored.record for stored in store.run_records()]
+    names = [str(store), *(record.run_id for record in records)]
+    numbers = _run_numbers(attempts, [record.started_at for record in records])
+    runs = []
+    for number in sorted(set(numbers)):
+        rows = attempts.filter([other == number for other in numbers])
+        run = _run_of(store, trials_of(rows, canaries=True), name=names[number])
+        if len(run.tried):
+            runs.append(run)
+    return [run for run in runs[:-1] if len(run.launches)] + runs[-1:]
+
+
+def _run_numbers(attempts: pa.Table, starts: Sequence[float]) -> list[int]:
+    """Number of each attempt's run, from 1; 0 if it began before the first record of a run.
+
+    An attempt without a start, such as a skipped trial, is of the run of the attempt before it.
+    """
+    numbers = []
+    number = 0
+    for began in attempts["started_at"].to_pylist():
+        if began is not None:
+            number = bisect_right(starts, began.timestamp())
+        numbers.append(number)
+    return numbers
+
+
+def _run_of(store: Results, frame: pd.DataFrame, *, name: str) -> Run:
+    attempts = frame.loc[frame["status"].isin({"ok", *BROKEN}), "attempt_id"]
+    ranks = frame_of(store.table("ranks", attempts=attempts.tolist()))
+    return Run(name=name, frame=frame, machines=machines_of(frame, ranks))
 
 
 def nothing_in(run: Run) -> str:

@@ -29,7 +29,7 @@ QUESTIONS = {
     "jump": "against the runs before",
     "creep": "the later half of all runs against the earlier half",
 }
-"""Words for the questions of rows, if a history asks both."""
+"""Words for the questions of rows, if there are both."""
 
 
 def print_comparison(
@@ -75,12 +75,7 @@ def print_comparison(
     for where, name in (("only_base", "the earlier run"), ("only_new", "the new run")):
         if labels := [point["label"] for point in compared[where]]:
             say(console, f"\nOnly in {name}: {_listed(labels, show_all=show_all)}")
-    notes = list(compared["notes"])
-    if history := compared["history"]:
-        notes.append(history["words"])
-        if left_out := history["other_machines"]:
-            notes.append(f"Left out of it: {count_of(left_out, 'run')} of other machines.")
-    say(console, "\n" + "\n".join(notes))
+    say(console, "\n" + "\n".join(compared["notes"]))
 
 
 def _listed(labels: Sequence[str], *, show_all: bool) -> str:

@@ -46,8 +46,7 @@ def comparison_json(compared: RunComparison, *, threshold: float) -> dict[str, A
         (points that ran and don't: `point_id`, `label`, `status`, `reason`), `only_base` and
         `only_new` (points that one run alone measured: `point_id`, `label`), `software`, `machine`
         and `source` (what differs, a line each), `notes`, and of the runs in `base` and `new`
-        `name`, `started_at`, `git_commit`, `env_id`, `trials`, `drift`. The command adds `history`:
-        null, or `stored`, `words` and `other_machines` (runs left out).
+        `name`, `started_at`, `git_commit`, `env_id`, `trials`, `drift`.
     """
     labels = _labels([*compared.base, compared.new])
     rows = [row | {"label": labels[row["point_id"]]} for row in records_of(compared.rows)]
@@ -181,12 +180,12 @@ def _way_to_tell(runs: Sequence[Run]) -> str:
     """Say what would show a difference, where each run has one launch of each point."""
     if all(run.tried["harness"].isin(["in_process"]).all() for run in runs):
         return (
-            "Runs --in-process have one launch of each point: a history of them would show a "
-            "difference (--against LAST)."
+            "Runs --in-process have one launch of each point: more of them in the same results "
+            "(--rerun all) would show a difference."
         )
     return (
-        "Measure(repeats=3) in both runs would show a difference, or a history of runs (--against "
-        "LAST)."
+        "Measure(repeats=3) in both runs would show a difference, or more runs in the same results "
+        "(--rerun all)."
     )
 
 
@@ -202,7 +201,7 @@ def _verdict(
         points = count_of(len({row["point_id"] for row in worse}), "point")
         over = ""
         if {row["question"] for row in worse} == {"creep"}:
-            over = " over the history"
+            over = " over the runs"
         regressions.append(
             f"{points} slower by more than {share_in_percent(threshold)}{over}, significant among "
             f"{among}"
@@ -258,9 +257,9 @@ def _notes(
     else:
         notes = [
             f"{runs}: runs without a change are assumed to differ by {in_percent(RUN_SIGMA)} "
-            "(standard deviation), which is in the intervals; --against LAST measures it from "
-            f"{RUNS_FROM} runs on. A point that is slower than the others of its run is found in "
-            "any case."
+            "(standard deviation), which is in the intervals; it is measured from "
+            f"{RUNS_FROM} earlier runs in the same results on. A point that is slower than the "
+            "others of its run is found in any case."
         ]
     if len(tested) > 1:
         notes.append(
@@ -289,7 +288,7 @@ def _notes(
 def _drift(compared: RunComparison) -> list[str]:
     """Say which differences the machine's drift hides.
 
-    In a history, the drift may instead be part of the spread between runs.
+    With several earlier runs, the drift may instead be part of the spread between runs.
     """
     if not compared.is_by_run:
         return drift_notes(compared.drift or None)

@@ -41,7 +41,7 @@ class RunVerdict(StrEnum):
     UNKNOWN = "unknown"
     """Nothing was tested."""
     FIRST = "first"
-    """The history has no earlier run of this machine."""
+    """The results have no earlier run of this machine."""
 
 
 class Answer(StrEnum):

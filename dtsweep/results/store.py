@@ -52,9 +52,6 @@ _READ_TO_CHOOSE = [
     "environment",
 ]
 
-HISTORY = {"trials": "runs/trials", "ranks": "runs/ranks"}
-"""Folders in which a history keeps rows of runs; no place of results has them."""
-
 ORDER = ["row_number", "started_at"]
 """Columns by which rows are ordered from the oldest: clocks of machines differ, numbers don't."""
 
@@ -83,7 +80,7 @@ class Results:
         Args:
             where: A folder, or a URI: s3://bucket/folder, with
                 ?endpoint_override=HOST:PORT&scheme=http (or AWS_ENDPOINT_URL) for a store that is
-                not Amazon's; gs://…; az://container/folder.
+                not Amazon's; gs://…; abfs://account@container/folder.
             keeps_files: Keep in memory what was read, so that the next read fetches new files only.
                 For one that reads the same columns again and again.
         """
@@ -581,13 +578,6 @@ def nothing_in(store: Results) -> str:
         )
     if folder.name in ("trials", "ranks", "steps") and folder.is_dir():
         return f"no results in {store}, a part of some; did you mean {folder.parent}?"
-    if runs := store.files(HISTORY["trials"]):
-        if runs == 1:
-            run_count = f"{runs} run"
-        else:
-            run_count = f"{runs} runs"
-        reader = f"dtsweep compare NEW --against LAST --history {store}"
-        return f"{store} is a history ({run_count}), not results; {reader} reads it"
     below = [str(part.parent) for depth in ("*", "*/*") for part in folder.glob(f"{depth}/trials")]
     if below:
         return f"no results in {store}; there are some in {', '.join(sorted(below)[:3])}: name one"

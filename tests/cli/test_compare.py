@@ -29,7 +29,7 @@ KEYS = {
         "only_base",
         "only_new",
     ),
-    *("software", "machine", "source", "notes", "base", "new", "history"),
+    *("software", "machine", "source", "notes", "base", "new"),
 }
 
 
@@ -102,7 +102,7 @@ def test_in_process_a_difference_needs_a_run_on_ray(
     words = as_json("compare", place, again)["words"]
     assert words.endswith(
         "Runs --in-process have one launch of each point: "
-        "a history of them would show a difference (--against LAST)."
+        "more of them in the same results (--rerun all) would show a difference."
     )
 
 
@@ -202,7 +202,7 @@ def test_where_nothing_is_told_the_words_say_what_would_have_been(
     assert "4 comparisons without a significant difference: --all shows them" in said
     assert "ddp" not in said
     assert in_one_line(command("compare", base, again, "--all")).count("not significant") == 4
-    assert "--against LAST measures it from 5 runs on." in said
+    assert "it is measured from 5 earlier runs in the same results on." in said
 
 
 def test_where_nothing_can_be_told_that_is_said_and_not_that_nothing_changed(
@@ -229,7 +229,6 @@ def test_the_json_of_a_comparison_has_its_shape(base: Path, slower: Path) -> Non
     assert base_facts["trials"] == 6
     assert base_facts["started_at"].startswith("2026-01-01")
     assert found["new"]["env_id"] == "a1b2"
-    assert found["history"] is None
 
 
 def test_points_of_one_run_alone_are_listed(tmp_path: Path, base: Path) -> None:
@@ -274,9 +273,7 @@ def test_a_point_that_fails_now_is_named_with_its_reason(tmp_path: Path, base: P
     )
 
 
-def test_where_every_point_fails_now_that_is_a_regression_and_is_not_kept(
-    tmp_path: Path, base: Path
-) -> None:
+def test_where_every_point_fails_now_that_is_a_regression(tmp_path: Path, base: Path) -> None:
     new = store_run(tmp_path / "new", {4: [None], 16: [None]}, day=2)
     done = command("compare", base, new)
     assert done.exit_code == 1
@@ -285,19 +282,6 @@ def test_where_every_point_fails_now_that_is_a_regression_and_is_not_kept(
     )
     found = as_json("compare", base, new)
     assert (found["verdict"], found["rows"], found["new"]["trials"]) == ("regression", [], 0)
-    kept = ("--against", "LAST", "--history", tmp_path / "history")
-    with pytest.raises(
-        SweepError,
-        match=r"no trial of .*new ended ok, and .*history has no other run of this machine",
-    ):
-        command("compare", new, *kept)
-    assert command("compare", base, *kept).exit_code == 0
-    assert command("compare", new, *kept).exit_code == 1
-    with pytest.raises(
-        SweepError, match=r"no trial of .*new ended ok, so there is nothing to compare"
-    ):
-        command("compare", new, *kept, "--accept")
-    assert len(list((tmp_path / "history" / "runs" / "trials").iterdir())) == 1
 
 
 def test_what_differs_beside_the_numbers_is_said(tmp_path: Path, base: Path) -> None:
@@ -313,132 +297,33 @@ def test_what_differs_beside_the_numbers_is_said(tmp_path: Path, base: Path) -> 
     )
 
 
-def test_a_history_takes_runs_until_one_is_worse(tmp_path: Path) -> None:
-    history = tmp_path / "history"
+def test_the_last_run_of_results_is_compared_with_the_earlier_ones_there(tmp_path: Path) -> None:
+    place = tmp_path / "all"
 
-    def check(day: int, rate: float, *options: str) -> Result:
-        place = store_run(
-            tmp_path / str(day), {4: [rate + day % 3], 16: [200.0 - day % 2]}, day=day
-        )
-        return command("compare", place, "--against", "last", "--history", history, *options)
+    def check(day: int, rate: float, **options: Any) -> Result:
+        rates = {4: [rate + day % 3], 16: [200.0 - day % 2]}
+        store_run(place, rates, day=day, has_record=True, **options)
+        return command("compare", place)
 
     first = check(1, 100)
-    assert in_one_line(first).startswith(
-        "The first run of this machine in the history: there is nothing to compare"
-    )
+    assert first.exit_code == 0
+    assert "has one run of this machine: there is nothing to compare it with." in in_one_line(first)
+    assert as_json("compare", place).keys() == KEYS
     assert [check(day, 100).exit_code for day in range(2, 7)] == [0] * 5
-    worse = check(7, 80)
-    assert worse.exit_code == 1
-    assert "Not added to the history: --accept adds it" in in_one_line(worse)
-    assert len(list((history / "runs" / "trials").iterdir())) == 6
-    accepted = check(8, 80, "--accept")
-    assert accepted.exit_code == 0
-    assert "what came before it no longer counts" in in_one_line(accepted)
-    found = as_json("compare", tmp_path / "8", "--against", "LAST", "--history", history)
-    assert (found["verdict"], found["history"]["stored"]) == ("first", False)
-    assert found.keys() == KEYS
-    again = as_json("compare", tmp_path / "7", "--against", "LAST", "--history", history)
-    assert len(again["base"]) == 1
-
-
-def test_a_damaged_file_of_a_history_is_named_and_the_command_goes_on(
-    tmp_path: Path, base: Path, slower: Path
-) -> None:
-    history = tmp_path / "history"
-    arguments = ["--against", "LAST", "--history", history]
-    command("compare", base, *arguments)
-    (ranks,) = (history / "runs" / "ranks").iterdir()
-    ranks.write_bytes(ranks.read_bytes()[:-1])
-    done = command("compare", slower, *arguments)
-    assert done.exit_code == 1, done.output
-    assert f"{ranks} is damaged (" in done.stderr
-    assert "put the file back from a copy, or delete it" in done.stderr
-
-
-def test_the_same_run_is_stored_once(tmp_path: Path, base: Path) -> None:
-    history = tmp_path / "history"
-    against = ("--against", "LAST", "--history", history)
-    first = "The first run of this machine in the history: there is nothing to compare it with."
-    only = first.replace("first", "only")
-    for options, words in (
-        ((), (first, "This run is in the history now.")),
-        ((), (only, "The history is as it was.")),
-        (
-            ("--accept",),
-            (
-                only,
-                "This run was in the history already, and what came before it no longer counts.",
-            ),
-        ),
-        (
-            ("--accept",),
-            (
-                only,
-                "This run was in the history already, and what came before it no longer counts.",
-            ),
-        ),
-    ):
-        found = as_json("compare", base, *against, *options)
-        assert (found["words"], found["history"]["words"]) == words
-        assert found["history"]["stored"] is (words[0] == first)
-        assert len(list((history / "runs" / "trials").iterdir())) == 1
-
-
-def test_results_are_no_place_for_a_history_and_a_history_is_no_results(
-    tmp_path: Path, base: Path
-) -> None:
-    place, history = store_run(tmp_path / "other", STEADY, day=2), tmp_path / "history"
-    files = sorted(base.rglob("*"))
-    with pytest.raises(SweepError, match="base holds results, not a history"):
-        command("compare", place, "--against", "LAST", "--history", base)
-    assert sorted(base.rglob("*")) == files
-    command("compare", place, "--against", "LAST", "--history", history)
-    for arguments in (("report", history), ("compare", base, history), ("recommend", history)):
-        with pytest.raises(
-            SweepError, match=r"history is a history \(1 run\), not results; dtsweep compare"
-        ):
-            command(*arguments)
-
-
-def test_a_history_in_an_object_store_is_as_one_in_a_folder(tmp_path: Path, bucket: str) -> None:
-    history, found = bucket, []
-    for day in (1, 2, 1):
-        place = tmp_path / str(day)
-        run = place if place.exists() else store_run(place, STEADY, day=day)
-        found.append(as_json("compare", run, "--against", "LAST", "--history", history))
-    assert [(len(each["base"]), each["history"]["stored"]) for each in found] == [
-        (0, True),
-        (1, True),
-        (1, False),
-    ]
-    accepted = as_json(
-        "compare", tmp_path / "2", "--against", "LAST", "--history", history, "--accept"
-    )
-    assert accepted["verdict"] == "no_regression"
-    assert (
-        as_json("compare", tmp_path / "2", "--against", "LAST", "--history", history)["verdict"]
-        == "first"
-    )
-    with pytest.raises(
-        SweepError, match=r"s3://bucket/some/results.* is a history \(2 runs\), not results"
-    ):
-        command("report", history)
+    assert check(7, 80).exit_code == 1
+    found = as_json("compare", place)
+    assert (len(found["base"]), found["unit"], found["new"]["name"]) == (6, "run", "day7")
+    elsewhere = check(8, 80, env_id="c3d4", machine=BIGGER)
+    assert "has one run of this machine" in in_one_line(elsewhere)
+    assert "Left out: 7 earlier runs of other machines." in in_one_line(elsewhere)
+    assert command("compare", place, "--other-machine").exit_code == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["x"], "compare takes BASE and NEW, or NEW with --against LAST; it was given 1"),
-        (["x", "y", "z"], "it was given 3"),
-        (
-            ["x", "y", "--against", "LAST", "--history", "h"],
-            "compare takes NEW alone with --against LAST",
-        ),
-        (
-            ["x", "--against", "LAST"],
-            "--against LAST needs a place for the runs: add --history FOLDER",
-        ),
-        (["x", "y", "--history", "h"], "--history and --accept go with --against LAST"),
+        (["x", "y", "z"], "compare takes BASE and NEW, or NEW; it was given 3"),
+        (["no_results"], "no results in no_results"),
         (["no_results", "neither"], "no results in no_results"),
     ],
 )

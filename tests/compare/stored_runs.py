@@ -9,6 +9,8 @@ from typing import Any
 
 from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.metrics.rows import task_row
+from dtsweep.results.run_record import FOLDER, SUFFIX, RunRecord
+from dtsweep.results.storage import StoredFile
 from dtsweep.results.store import Results
 from dtsweep.sweep.task import task_of
 from dtsweep.sweep.values import column_types
@@ -29,6 +31,7 @@ def store_run(
     env_id: str | None = "a1b2",
     machine: str | None = MACHINE,
     ranks: Sequence[Mapping[str, Any]] = ({},),
+    has_record: bool = False,
     **columns: Any,
 ) -> Path:
     """Commit a run.
@@ -41,9 +44,17 @@ def store_run(
         env_id: of all trials; None where no rank said it.
         machine: as the ranks store it; None is unknown.
         ranks: columns of each rank.
+        has_record: store the record of the run, too.
         columns: others of `trials`.
     """
     results, start = Results(folder), datetime(2026, 1, day, tzinfo=UTC)
+    if has_record:
+        began = start.timestamp()
+        record = RunRecord(
+            **{"run_id": f"day{day}", "sweep": "study", "host": "a", "pid": 1},
+            **{"started_at": began, "updated_at": began, "ended_at": began + 3600},
+        )
+        results.write([StoredFile(FOLDER, f"{record.run_id}{SUFFIX}", record.to_json())])
     for micro_batch, launches in rates.items():
         point = Point(micro_batch=micro_batch, workload=SWEEP.workload)
         for repeat, rate in enumerate(launches, 1):

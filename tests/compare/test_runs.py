@@ -10,9 +10,8 @@ import pytest
 
 from dtsweep import Point
 from dtsweep.compare.compared_runs import RunComparison, compare_runs
-from dtsweep.compare.history import append, entries
 from dtsweep.compare.machines import machine_changes, same_machines
-from dtsweep.compare.runs import Run, entry_for, load_run, of_machine, run_of
+from dtsweep.compare.runs import Run, load_run, load_runs, of_machine
 from dtsweep.compare.words import comparison_json
 from dtsweep.errors import SweepError
 from dtsweep.metrics.rows import task_row
@@ -187,7 +186,7 @@ def test_a_run_in_which_every_point_fails_that_ran_before_is_a_regression(tmp_pa
         comparison(base, elsewhere)
 
 
-def test_a_run_that_failed_before_it_said_where_is_compared_with_all_of_a_history(
+def test_a_run_that_failed_before_it_said_where_is_compared_with_all(
     tmp_path: Path,
 ) -> None:
     *base, last = one_launch_runs(tmp_path, [100.0] * 7)
@@ -238,15 +237,7 @@ def test_one_launch_on_a_machine_that_drifted_tells_no_difference_within_the_dri
     assert comparison(base, several).rows["verdict"].tolist() == ["slower", "undecided"]
 
 
-def test_a_history_keeps_the_drift_of_its_runs(tmp_path: Path) -> None:
-    place = with_canaries(store_run(tmp_path / "n", STEADY, day=2), 0.1, 0.15)
-    append(tmp_path / "history", entry_for(place, load_run(place), is_start=False))
-    (stored,) = map(run_of, entries(tmp_path / "history"))
-    assert stored.drift == pytest.approx(0.5)
-    assert len(stored.launches) == 6
-
-
-def test_what_a_run_drifted_more_than_all_of_a_history_is_not_told_as_a_jump(
+def test_what_a_run_drifted_more_than_all_earlier_ones_is_not_told_as_a_jump(
     tmp_path: Path,
 ) -> None:
     *base, _ = one_launch_runs(tmp_path, [100.0] * 9)
@@ -255,7 +246,7 @@ def test_what_a_run_drifted_more_than_all_of_a_history_is_not_told_as_a_jump(
     assert not comparison(base, load_run(with_canaries(new, 0.1, 0.15))).is_regression
 
 
-def test_a_history_of_runs_with_one_launch_each_tells_a_jump(tmp_path: Path) -> None:
+def test_earlier_runs_with_one_launch_each_tell_a_jump(tmp_path: Path) -> None:
     *base, new = one_launch_runs(tmp_path, [100.0] * 8 + [88])
     found = comparison(base, new)
     assert found.is_by_run
@@ -265,7 +256,7 @@ def test_a_history_of_runs_with_one_launch_each_tells_a_jump(tmp_path: Path) -> 
     assert not comparison(base[:-1], base[-1]).is_regression
 
 
-def test_a_history_tells_a_creep_that_no_single_run_shows(tmp_path: Path) -> None:
+def test_many_runs_tell_a_creep_that_no_single_run_shows(tmp_path: Path) -> None:
     *base, new = one_launch_runs(tmp_path, [100 * 0.99**day for day in range(12)])
     rows = comparison(base, new).rows.set_index(["question", "point_id"])
     (crept,) = {name for question, name in rows.index[rows["is_regression"]] if question == "creep"}
@@ -289,104 +280,42 @@ def test_launches_inside_a_run_do_not_make_it_count_more_than_once(tmp_path: Pat
     )
 
 
-def test_a_history_gives_back_what_was_stored(tmp_path: Path) -> None:
-    place = tmp_path / "history"
-    assert entries(place) == []
-    runs = {}
-    for day, rates in ((2, SLOWER), (1, STEADY)):
-        run = load_run(store_run(tmp_path / str(day), rates, day=day, machine=NEWER))
-        append(place, entry_for(tmp_path / str(day), run, is_start=False))
-        runs[day] = run
-    earlier, later = map(run_of, entries(place))
-    for stored, run in ((earlier, runs[1]), (later, runs[2])):
-        assert stored.trials[["trial_id", "samples_per_s", "workload_width"]].equals(
-            run.trials[["trial_id", "samples_per_s", "workload_width"]]
-        )
-        assert stored.machines == run.machines
-    assert comparison(earlier, later).is_regression
+def test_runs_of_one_results_folder_are_those_of_its_records(tmp_path: Path) -> None:
+    place = tmp_path / "all"
+    # Rows that are older than the first record are a run as well.
+    for day, rates in ((1, SLOWER), (2, STEADY), (3, SLOWER)):
+        store_run(tmp_path / str(day), rates, day=day, machine=NEWER)
+        store_run(place, rates, day=day, machine=NEWER, has_record=day > 1)
+    runs = load_runs(place)
+    assert [run.name for run in runs] == [str(place), "day2", "day3"]
+    for run, day in zip(runs, (1, 2, 3), strict=True):
+        alone = load_run(tmp_path / str(day))
+        shown = ["trial_id", "samples_per_s", "workload_width"]
+        assert run.trials[shown].equals(alone.trials[shown])
+        assert run.machines == alone.machines
+    assert comparison(runs[1], runs[2]).is_regression
 
 
-def test_a_run_that_was_accepted_is_where_a_history_begins(tmp_path: Path) -> None:
-    place = tmp_path / "history"
-    for day in (1, 2, 3):
-        run = load_run(store_run(tmp_path / str(day), STEADY, day=day))
-        append(place, entry_for(tmp_path / str(day), run, is_start=day == 2))
-    assert [entry.started_at.day for entry in entries(place)] == [2, 3]
-
-
-def test_a_run_that_is_there_is_marked_as_a_start_and_not_stored_twice(tmp_path: Path) -> None:
-    place = tmp_path / "history"
-    for day, is_start in ((1, False), (2, False), (2, True), (2, False), (2, True)):
-        folder = tmp_path / str(day)
-        run = load_run(folder if folder.exists() else store_run(folder, STEADY, day=day))
-        append(place, entry_for(folder, run, is_start=is_start))
-    assert [(entry.started_at.day, entry.is_start) for entry in entries(place)] == [(2, True)]
-    assert [len(list((place / "runs" / table).iterdir())) for table in ("trials", "ranks")] == [
-        2,
-        2,
-    ]
-    (start,) = map(run_of, entries(place))
-    assert start.machines
-
-
-def test_a_history_is_not_kept_where_results_lie_which_stay_as_they_are(tmp_path: Path) -> None:
-    place = store_run(tmp_path / "r", STEADY)
-    entry = entry_for(place, load_run(place), is_start=False)
-    files = sorted(place.rglob("*"))
-    for use in (lambda: entries(place), lambda: append(place, entry)):
-        with pytest.raises(
-            SweepError, match="/r holds results, not a history; give --history a place of its own"
-        ):
-            use()
-    assert sorted(place.rglob("*")) == files
-
-
-def test_a_history_is_not_read_as_results(tmp_path: Path) -> None:
-    place = tmp_path / "history"
-    for day in (1, 2):
-        folder = store_run(tmp_path / str(day), STEADY, day=day)
-        append(place, entry_for(folder, load_run(folder), is_start=False))
-    with pytest.raises(
-        SweepError,
-        match=r"history is a history \(2 runs\), not results; .* --against LAST --history",
-    ):
-        load_run(place)
-
-
-def test_a_damaged_file_of_a_history_is_left_out_and_named(tmp_path: Path) -> None:
-    place = tmp_path / "history"
-    append(
-        place,
-        entry_for(tmp_path / "r", load_run(store_run(tmp_path / "r", STEADY)), is_start=False),
-    )
-    (file,) = (place / "runs" / "trials").iterdir()
-    file.write_bytes(file.read_bytes()[:-1])
-    with pytest.warns(UserWarning, match=f"{file.name} is damaged .its bytes differ"):
-        assert entries(place) == []
-
-
-def test_a_run_of_a_history_whose_ranks_are_damaged_counts_by_its_environment(
+def test_an_earlier_run_that_measured_nothing_does_not_count_and_the_last_one_does(
     tmp_path: Path,
 ) -> None:
-    place = tmp_path / "history"
-    append(
-        place,
-        entry_for(tmp_path / "r", load_run(store_run(tmp_path / "r", STEADY)), is_start=False),
-    )
-    (file,) = (place / "runs" / "ranks").iterdir()
-    file.write_bytes(file.read_bytes()[:-1])
-    lost = f"{file.name} is damaged .*, so the machine of its run is unknown, .*; put the file back"
-    with pytest.warns(UserWarning, match=lost):
-        (entry,) = entries(place)
-    run = run_of(entry)
-    assert run.machines == {}
-    same = load_run(store_run(tmp_path / "same", SLOWER, day=2))
-    other = load_run(store_run(tmp_path / "other", STEADY, env_id="c3d4", machine=NEWER, day=2))
-    assert of_machine([run], same) == [run]
-    assert of_machine([run], other) == []
+    place = tmp_path / "all"
+    nothing: dict[int, list[float | None]] = {4: [None], 16: [None]}
+    for day, rates in ((1, STEADY), (2, nothing), (3, nothing)):
+        store_run(place, rates, day=day, has_record=True)
+    base, new = load_runs(place)
+    assert (base.name, new.name) == ("day1", "day3")
+    assert len(comparison(base, new).broken) == 2
 
 
-def test_runs_of_other_machines_in_a_history_are_left_out(tmp_path: Path) -> None:
+def test_an_attempt_without_a_start_is_of_the_run_before_it(tmp_path: Path) -> None:
+    place = store_run(tmp_path / "all", {4: [100.0]}, day=1, has_record=True)
+    store_run(place, {16: [200.0]}, day=1, started_at=None)
+    store_run(place, {4: [100.0]}, day=2, has_record=True)
+    assert [len(run.trials) for run in load_runs(place)] == [2, 1]
+
+
+def test_earlier_runs_of_other_machines_are_left_out(tmp_path: Path) -> None:
     here, there = (
         load_run(store_run(tmp_path / env_id, STEADY, env_id=env_id, machine=machine))
         for env_id, machine in (("a1b2", NEWER), ("c3d4", BIGGER))
