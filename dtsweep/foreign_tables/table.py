@@ -202,18 +202,17 @@ def _parquet_rows(file: Path) -> Iterator[Record]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from dtsweep.results.unpacked import unpacked_bytes
-
     number = 0
     try:
         if file.stat().st_size > MOST_TEXT:
             raise _too_large(file)
         data = file.read_bytes()
         with pq.ParquetFile(pa.BufferReader(data)) as parquet:
-            schema = parquet.schema_arrow
-            if unpacked_bytes(data, schema, schema.names, most=MOST_TEXT) > MOST_TEXT:
-                raise _too_large(file)
+            unpacked = 0
             for batch in parquet.iter_batches(_BATCH):
+                unpacked += batch.nbytes
+                if unpacked > MOST_TEXT:
+                    raise _too_large(file)
                 for values in batch.to_pylist():
                     number += 1
                     place = f"{file.name}: row {number}"

@@ -7,14 +7,9 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     current_attempt  which of a trial's attempts stands for it
     private         private folders on a machine that others use, too
     time_limit      calls of libraries that may wait for ever
-    azure           account and credentials of Azure, from the environment
     object_stores   how an object store is opened, and which errors won't pass
     local_files     plain files of a folder, and what else lies there
     storage         where results lie: a disk or an object store
-    thrift          reader of the language in which Parquet files describe themselves
-    unpacked        memory that a Parquet file takes, before it is unpacked
-    json_columns    form of the columns that hold JSON
-    row_values      values that decide how a row is read
     parquet         one Parquet file, believed only if its digest agrees
     merge           files joined, for readers and into larger files
     place           a place of results, tried before a run

@@ -17,11 +17,8 @@ import pyarrow.parquet as pq
 
 from dtsweep.errors import LABEL_SHOWN, StorageError, one_line, shortened
 from dtsweep.escape import changed_texts
-from dtsweep.results.json_columns import check_json
 from dtsweep.results.local_files import OddFileError
-from dtsweep.results.row_values import check_values
 from dtsweep.results.schema import SCHEMA_VERSION, TABLES, WORKLOAD_TYPES, table_schema
-from dtsweep.results.unpacked import unpacked_bytes
 from dtsweep.sweep.values import is_storable_name
 
 REPLACES = b"dtsweep.replaces"
@@ -51,11 +48,11 @@ RATIO, SPARE_BYTES = 64, 64 << 20
 Texts that are in all rows pack well, but a row of trials or ranks takes some 500 bytes.
 """
 
-TEXT_BYTES, LONG_TEXT_BYTES = 64 << 10, 4 << 20
-"""Length of a text, and of one that a workload or the machine decides (`LONG`).
+BATCH_ROWS = 8192
+"""Rows that are unpacked at once, before their size is known."""
 
-dtsweep cuts what it says itself to `STORED` characters.
-"""
+STRING_BYTES, CONTAINER_VALUES = 16 << 20, 10_000
+"""Length of a text, and of a list, in what a Parquet file says of itself."""
 
 SENTENCES = frozenset({"reason", "gradients_reason", "unchecked_reason"})
 """Columns of texts that may have several lines, in addition to `LONG` and fields of workloads.
@@ -65,6 +62,17 @@ In all other columns a newline could forge a line of a report; it is read as `\\
 
 LONG = frozenset({"sources", "environment", "measure", "question", "command", "machine"})
 """Columns of long texts, in addition to the fields of workloads."""
+
+_JSON: Mapping[str, type] = MappingProxyType(
+    {
+        **dict.fromkeys(("environment", "sources", "measure", "question", "machine"), dict),
+        **{"command": list, "throttle_shares": dict},
+    }
+)
+"""Columns of JSON, and what each of their texts holds."""
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+"""Name of an environment variable: it stays a name where a command is written of it."""
 
 _TAKEN = frozenset(column.name for column in TABLES["trials"])
 
@@ -161,16 +169,19 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
         wanted = None
         if columns is not None:
             wanted = [n for n in names if n in columns or _is_always_read(n, table)]
-        _check_size(file, data, names if wanted is None else wanted)
-        rows = file.read(columns=wanted, use_threads=len(data) > THREADS_FROM)
+        schema = file.schema_arrow
+        if wanted is not None:
+            schema = pa.schema([schema.field(name) for name in wanted])
+        batches = list(_batches(file, data, wanted))
+        rows = pa.Table.from_batches(batches, None if batches else schema)
         # Metadata stands twice in a file: what was checked counts.
         rows = rows.replace_schema_metadata(file.schema_arrow.metadata)
-        _check_rows(rows, table)
+        _check_rows(rows)
         return _with_names_in_one_line(rows, table)
 
 
 def checked(data: bytes, *, name: str, table: str) -> Any:
-    """Open a file of `table` whose rows were all unpacked once, group by group.
+    """Open a file of `table` whose rows were all unpacked once, batch by batch.
 
     Raises:
         CorruptPartError: It was changed, or is not of this table.
@@ -178,9 +189,8 @@ def checked(data: bytes, *, name: str, table: str) -> Any:
     """
     file = opened(data, name=name, table=table)
     with _refused():
-        _check_size(file, data, file.schema_arrow.names)
-        for group in range(file.num_row_groups):
-            _check_rows(file.read_row_group(group, use_threads=False), table)
+        for batch in _batches(file, data, None):
+            _check_rows(pa.Table.from_batches([batch]))
     return file
 
 
@@ -217,7 +227,10 @@ def parquet_file(data: bytes) -> Any:
         pyarrow.ArrowException, OSError, ValueError: It is not a Parquet file.
     """
     return pq.ParquetFile(
-        pa.BufferReader(data), page_checksum_verification=True, thrift_container_size_limit=10_000
+        pa.BufferReader(data),
+        page_checksum_verification=True,
+        thrift_string_size_limit=STRING_BYTES,
+        thrift_container_size_limit=CONTAINER_VALUES,
     )
 
 
@@ -236,27 +249,56 @@ def _checked(data: bytes, name: str, table: str) -> Any:
     return file
 
 
-def _check_size(file: Any, data: bytes, columns: Collection[str]) -> None:
-    """Refuse a file that takes more memory than rows of dtsweep do."""
+def _batches(file: Any, data: bytes, columns: Collection[str] | None) -> Iterator[Any]:
+    """Unpack rows batch by batch, until they take more memory than rows of dtsweep do.
+
+    Args:
+        file: of these bytes, opened.
+        data: its bytes.
+        columns: names to unpack; None for all columns.
+    """
     most = min(MAX_BYTES, SPARE_BYTES + RATIO * len(data))
-    if unpacked_bytes(data, file.schema_arrow, columns, most=most) > most:
+    footer = file.metadata
+    chunks = [
+        footer.row_group(group).column(index)
+        for group in range(footer.num_row_groups)
+        for index in range(footer.num_columns)
+    ]
+    size = sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if columns is None or chunk.path_in_schema.partition(".")[0] in columns
+    )
+    has_threads = len(data) > THREADS_FROM
+    rows = file.iter_batches(BATCH_ROWS, columns=columns, use_threads=has_threads)
+    unpacked = 0
+    while size <= most and (batch := next(rows, None)) is not None:
+        unpacked += batch.nbytes
+        size = max(size, unpacked)
+        yield batch
+    if size > most:
         raise ValueError(f"it unpacks to more than {most} bytes")
 
 
-def _check_rows(rows: Any, table: str) -> None:
-    """Refuse rows that dtsweep would not have written."""
+def _check_rows(rows: Any) -> None:
+    """Refuse rows that can't be read as dtsweep's."""
     rows.validate(full=True)
     if rows["attempt_id"].null_count:
         raise ValueError("rows without attempt_id")
-    for field in rows.schema:
-        most = TEXT_BYTES
-        if field.name in LONG or _is_workload(field.name, table):
-            most = LONG_TEXT_BYTES
-        longest = _longest(rows[field.name])
-        if longest > most:
-            raise ValueError(f"column {field.name} has a text of {longest} bytes, over {most}")
-    check_values(rows, table)
-    check_json(rows)
+    for name in _JSON.keys() & set(rows.column_names):
+        for text in pc.unique(rows[name]).to_pylist():
+            if text is not None and not _is_json(name, text):
+                raise ValueError(f"column {name} has a text that is not its JSON")
+
+
+def _is_json(column: str, text: str) -> bool:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if column == "environment" and isinstance(value, dict):
+        return all(map(_VARIABLE.fullmatch, value))
+    return isinstance(value, _JSON[column])
 
 
 def _with_names_in_one_line(rows: Any, table: str) -> Any:
@@ -293,16 +335,6 @@ def _has_newline(texts: Any) -> bool:
     """True if a newline is in the memory of texts, which those of other rows may share."""
     memory = texts.buffers()[2]
     return memory is not None and _NEWLINE.search(memory) is not None
-
-
-def _longest(column: Any) -> int:
-    """Bytes of the longest text of a column; 0 where it holds none."""
-    texts = column
-    if pa.types.is_list(column.type):
-        texts = pc.list_flatten(column)
-    if not pa.types.is_string(texts.type):
-        return 0
-    return pc.max(pc.binary_length(texts)).as_py() or 0
 
 
 @lru_cache(maxsize=64)

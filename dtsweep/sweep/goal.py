@@ -84,12 +84,22 @@ class Question:
 
     @classmethod
     def from_json(cls, text: str) -> Question:
-        """Read what `as_json` wrote."""
-        values = json.loads(text)
-        if values["goal"] is not None:
-            goal = values["goal"]
-            values["goal"] = Goal(**{**goal, "allow": tuple(goal["allow"])})
-        return cls(**values)
+        """Read what `as_json` wrote.
+
+        Raises:
+            SweepError: this dtsweep did not write it.
+        """
+        try:
+            values = json.loads(text)
+            if values["goal"] is not None:
+                goal = values["goal"]
+                values["goal"] = Goal(**{**goal, "allow": tuple(goal["allow"])})
+            return cls(**values)
+        except (ValueError, KeyError, TypeError) as error:
+            raise SweepError(
+                f"the question of these results can't be read: {quoted(text)}; "
+                "ask one: --goal throughput"
+            ) from error
 
 
 GOALS = {

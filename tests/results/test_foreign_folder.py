@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import math
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import time
-import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,21 +18,17 @@ import pytest
 
 from dtsweep.analysis.load import load
 from dtsweep.errors import STORED, StorageError
-from dtsweep.results.json_columns import check_json
 from dtsweep.results.lease import holder
-from dtsweep.results.parquet import FORMAT, LONG_TEXT_BYTES, REPLACES, TEXT_BYTES, named
+from dtsweep.results.parquet import FORMAT, REPLACES, named
 from dtsweep.results.schema import table_schema
 from dtsweep.results.storage import RECORD_BYTES, Storage
 from dtsweep.results.store import Results
-from dtsweep.results.unpacked import unpacked_bytes
-from dtsweep.sweep.goal import Goal, Question
 from tests.hostile import write_rows
 from tests.results.test_store import commit, sealed
 
 PEAK = """
 import resource, sys
 from dtsweep.results.store import Results
-from dtsweep.results.unpacked import unpacked_bytes
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 results = Results(sys.argv[1])
 try:
@@ -83,33 +75,17 @@ def placed(folder: Path, data: bytes) -> Path:
 # Memory
 
 
-@pytest.mark.parametrize(("use_dictionary", "count"), [(True, 4_000), (False, 300)])
+@pytest.mark.parametrize(("use_dictionary", "length"), [(True, 50_000), (False, 1_000_000)])
 def test_a_small_file_that_unpacks_to_gigabytes_is_left_out_without_taking_them(
-    tmp_path: Path, use_dictionary: bool, count: int
+    tmp_path: Path, use_dictionary: bool, length: int
 ) -> None:
     commit(Results(tmp_path), 1)
-    path = bomb(tmp_path, 1_000_000, count, use_dictionary=use_dictionary)
+    path = bomb(tmp_path, length, 10**9 // length, use_dictionary=use_dictionary)
     assert path.stat().st_size < 200_000
     rows, peak_mib, quarantined = read_apart(tmp_path)
     assert rows == "1"
     assert "it unpacks to more than" in quarantined
-    assert peak_mib < 120
-
-
-def test_a_text_longer_than_dtsweep_writes_is_left_out_and_a_long_field_is_read(
-    tmp_path: Path,
-) -> None:
-    common = {"trial_id": "t", "status": "ok"}
-    field = {"workload_data": "x" * (LONG_TEXT_BYTES - 1)}
-    kept = common | field | {"attempt_id": "kept", "reason": "x" * TEXT_BYTES}
-    write_rows(tmp_path, "trials", [kept], workload_types={"data": str})
-    write_rows(
-        tmp_path, "trials", [common | {"attempt_id": "long", "reason": "x" * (TEXT_BYTES + 1)}]
-    )
-    results = Results(tmp_path)
-    assert [row["attempt_id"] for row in results.attempts()] == ["kept"]
-    [(_, reason)] = results.quarantined
-    assert f"column reason has a text of {TEXT_BYTES + 1} bytes" in reason
+    assert peak_mib < 600
 
 
 def test_files_that_take_too_much_together_are_an_error_with_the_way_out(
@@ -121,85 +97,6 @@ def test_files_that_take_too_much_together_are_an_error_with_the_way_out(
         commit(Results(tmp_path), number)
     with pytest.raises(StorageError, match=r"trials unpacks to more than.*another folder"):
         Results(tmp_path).attempts()
-
-
-def test_a_footer_that_states_less_than_its_pages_hold_is_not_believed(tmp_path: Path) -> None:
-    rows = pa.table(
-        {"attempt_id": [f"a{i}" for i in range(2_000)], "reason": ["x" * 60_000] * 2_000}
-    )
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        rows.replace_schema_metadata(table_schema("trials").metadata),
-        sink,
-        compression="zstd",
-        use_dictionary=False,
-        data_page_size=1 << 28,
-    )
-    data = sink.getvalue().to_pybytes()
-    stated = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).column(1)
-    assert stated.total_uncompressed_size > 100_000_000
-    small = _replaced_number(data, stated.total_uncompressed_size, 1_000)
-    path = placed(tmp_path, small)
-    assert pq.ParquetFile(path).metadata.row_group(0).column(1).total_uncompressed_size < 2_000
-    rows_read, peak_mib, quarantined = read_apart(tmp_path)
-    assert rows_read == "0"
-    assert "it unpacks to more than" in quarantined
-    assert peak_mib < 80
-
-
-def _replaced_number(data: bytes, number: int, other: int) -> bytes:
-    """Put another number into the footer, in as many bytes."""
-    old, new = _varint(2 * number), _varint(2 * other)
-    if len(new) < len(old):
-        new = bytes(byte | 0x80 for byte in new) + b"\x80" * (len(old) - len(new) - 1) + b"\x00"
-    begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    assert data.count(old, begin) >= 1
-    return data[:begin] + data[begin:].replace(old, new)
-
-
-def _varint(number: int) -> bytes:
-    out = b""
-    while number >= 0x80:
-        out += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return out + bytes([number])
-
-
-PAGE = bytes([0x15, 0, 0x15, 0, 0x15, 0, 0x2C, 0x15, 0, 0, 0])
-"""Header of an empty page."""
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (PAGE * 300_000, "it has more than 100000 pages"),
-        (b"\x19\xfc" + _varint(3_000_000) + bytes(3_000_001), "description has too many values"),
-    ],
-)
-def test_headers_of_pages_are_read_up_to_a_limit(text: bytes, reason: str) -> None:
-    """A text stands where the footer says that the pages of its column begin."""
-    rows = pa.table({"attempt_id": ["a" * 5_000], "log": [text]})
-    sink = pa.BufferOutputStream()
-    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-    pq.write_table(rows, sink, **options)
-    data = sink.getvalue().to_pybytes()
-    stated = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).column(1).data_page_offset
-    data = _replaced_number(data, stated, data.index(text[:8], stated + 1))
-    began = time.process_time()
-    with pytest.raises(ValueError, match=reason):
-        unpacked_bytes(data, rows.schema, ["log"], most=1 << 30)
-    assert time.process_time() - began < 10
-
-
-def test_columns_that_overlap_are_not_read() -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"attempt_id": ["a" * 5_000]}), sink, compression="none")
-    data = sink.getvalue().to_pybytes()
-    stated = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).column(0)
-    larger = _replaced_number(data, stated.total_compressed_size, 8_000)
-    assert len(data) < 8_000
-    with pytest.raises(ValueError, match="its columns are larger than the file"):
-        unpacked_bytes(larger, pa.schema({"attempt_id": "string"}), ["attempt_id"], most=1 << 30)
 
 
 def test_a_file_larger_than_any_of_ours_is_named_and_not_read(tmp_path: Path) -> None:
@@ -216,8 +113,7 @@ def test_a_file_larger_than_any_of_ours_is_named_and_not_read(tmp_path: Path) ->
 def test_one_harmful_file_is_not_merged_with_honest_ones(tmp_path: Path) -> None:
     for number in range(4):
         commit(Results(tmp_path), number)
-    long = {"attempt_id": "long", "trial_id": "t", "status": "ok", "reason": "x" * 2 * TEXT_BYTES}
-    path = write_rows(tmp_path, "trials", [long])
+    path = write_rows(tmp_path, "trials", [{"attempt_id": "theirs", "sources": "no JSON"}])
     Results(tmp_path).compact()
     results = Results(tmp_path)
     assert len(results.attempts()) == 4
@@ -359,26 +255,18 @@ def test_equal_names_with_a_newline_are_shown_in_a_line_each(tmp_path: Path) -> 
 # JSON
 
 
-def with_condition(text: str) -> str:
-    """A question as it is stored, with any condition."""
-    return Question(goal=Goal(maximize="samples_per_s", where=text)).as_json()
-
-
 @pytest.mark.parametrize(
     ("table", "column", "text"),
     [
         ("trials", "environment", "no JSON"),
         ("trials", "environment", "[]"),
-        ("trials", "environment", '{"A": 1}'),
+        ("trials", "environment", '{"A; rm x": "1"}'),
         ("trials", "sources", "[" * 10_000),
         ("trials", "measure", "7"),
-        ("trials", "question", "{}"),
-        ("trials", "question", '{"goal": {"maximize": 7, "allow": []}}'),
-        ("trials", "question", with_condition("(" * 51)),
-        ("trials", "question", with_condition("workers = 1 or " * 150)),
-        ("trials", "command", "[]"),
+        ("trials", "question", "[]"),
+        ("trials", "command", "{}"),
         ("ranks", "machine", "null"),
-        ("ranks", "throttle_shares", '{"a": "b"}'),
+        ("ranks", "throttle_shares", "0.5"),
     ],
 )
 def test_a_file_with_text_in_place_of_json_is_left_out(
@@ -392,42 +280,6 @@ def test_a_file_with_text_in_place_of_json_is_left_out(
     [(name, reason)] = results.quarantined
     assert name == f"{table}/{path.name}"
     assert f"column {column} has a text that is not" in reason
-
-
-@pytest.mark.parametrize(
-    ("table", "values", "reason"),
-    [
-        ("trials", {"status": "fine"}, "column status has a value that is not in its closed set"),
-        ("trials", {"role": "x"}, "column role has a value that is not in its closed set"),
-        ("trials", {"semantics": "new"}, "column semantics has a value that is not in its closed"),
-        ("trials", {"samples_per_s": math.inf}, "column samples_per_s has an infinite number"),
-        ("trials", {"step_p50_s": -math.inf}, "column step_p50_s has an infinite number"),
-        ("trials", {"workers": 1, "straggler": "rank 0 on a"}, "straggler has a value in a row of"),
-        ("ranks", {"step_mean_s": math.inf}, "column step_mean_s has an infinite number"),
-        ("steps", {"step_s": math.inf}, "column step_s has an infinite number"),
-    ],
-)
-def test_a_file_with_values_that_decide_and_that_dtsweep_does_not_write_is_left_out(
-    tmp_path: Path, table: str, values: dict[str, Any], reason: str
-) -> None:
-    commit(Results(tmp_path), 1)
-    row = {"attempt_id": "attempt1", "trial_id": "trial1", **values}
-    path = write_rows(tmp_path, table, [row])
-    results = Results(tmp_path)
-    rows = results.table(table)
-    assert math.inf not in rows.column(next(iter(values))).to_pylist()
-    [(name, said)] = results.quarantined
-    assert name == f"{table}/{path.name}"
-    assert reason in said
-
-
-def test_long_texts_of_json_are_not_kept_once_they_are_checked() -> None:
-    rows = pa.table({"sources": [json.dumps({"a": "x" * 1_000_000 + str(i)}) for i in range(20)]})
-    tracemalloc.start()
-    check_json(rows)
-    kept_bytes, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert kept_bytes < 1_000_000
 
 
 def test_rows_of_training_that_diverged_are_read(tmp_path: Path) -> None:
