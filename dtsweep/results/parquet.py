@@ -258,17 +258,9 @@ def _batches(file: Any, data: bytes, columns: Collection[str] | None) -> Iterato
         columns: names to unpack; None for all columns.
     """
     most = min(MAX_BYTES, SPARE_BYTES + RATIO * len(data))
-    footer = file.metadata
-    chunks = [
-        footer.row_group(group).column(index)
-        for group in range(footer.num_row_groups)
-        for index in range(footer.num_columns)
-    ]
-    size = sum(
-        chunk.total_uncompressed_size
-        for chunk in chunks
-        if columns is None or chunk.path_in_schema.partition(".")[0] in columns
-    )
+    # Of whole groups: Arrow ends the process where the sizes of a column contradict its footer.
+    groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+    size = sum(group.total_byte_size for group in groups)
     has_threads = len(data) > THREADS_FROM
     rows = file.iter_batches(BATCH_ROWS, columns=columns, use_threads=has_threads)
     unpacked = 0

@@ -316,7 +316,7 @@ def test_the_last_run_of_results_is_compared_with_the_earlier_ones_there(tmp_pat
     elsewhere = check(8, 80, env_id="c3d4", machine=BIGGER)
     assert "has one run of this machine" in in_one_line(elsewhere)
     assert "Left out: 7 earlier runs of other machines." in in_one_line(elsewhere)
-    assert command("compare", place, "--other-machine").exit_code == 1
+    assert len(as_json("compare", place, "--other-machine")["base"]) == 7
 
 
 @pytest.mark.parametrize(
