@@ -47,61 +47,33 @@ def register() -> None:
 
 
 def study_html(study: Study) -> str:
-    """Show a study: trials by status, and the settings that vary."""
-    from dtsweep.analysis.launches import setting_columns, without_canaries
-    from dtsweep.analysis.setting_values import axis_name
-    from dtsweep.analysis.study import Study
-    from dtsweep.privacy import redacted_trials, redactor_of_trials
+    """Show a study: trials by status, and the number of measured points."""
+    from dtsweep.analysis.launches import without_canaries
     from dtsweep.text import count_of
 
-    frame = study.frame
-    study = Study(redacted_trials(frame, redactor_of_trials(frame)))
     rows = without_canaries(study.frame)
     statuses = ", ".join(
         f"{count} {status}" for status, count in rows["status"].value_counts().items()
     )
-    points = study.points
-    names = [name for name in setting_columns(points) if points[name].nunique(dropna=False) > 1]
-    columns = {
-        "setting": [axis_name(name) for name in names],
-        "measured values": [_values(points[name]) for name in names],
-    }
-    lines = [
+    line = (
         f"Study of {count_of(len(rows), 'trial')} ({statuses}), "
-        f"{count_of(len(points), 'measured point')}"
-    ]
-    return _block(lines, columns)
+        f"{count_of(len(study.points), 'measured point')}"
+    )
+    return _block([line], {})
 
 
 def recommendation_html(recommendation: Recommendation) -> str:
-    """Show a recommendation: the answer in words, the candidates, and code to use it."""
-    import pandas as pd
-
+    """Show a recommendation: the answer in words, and code to use it."""
     from dtsweep.report.code import point_code
     from dtsweep.report.recommendation import in_words
     from dtsweep.report.remarks import text_of
     from dtsweep.report.shell import shell_command
-    from dtsweep.report.tables import amount_columns, caution_columns, measured_columns
 
     point = recommendation.point
-    others = recommendation.others
-    tables = (others, recommendation.alternatives, recommendation.undecided)
-    varying = _varying([point.to_frame().T, *tables])
-    rows = pd.concat(
-        [point.to_frame().T.astype(others.dtypes.reindex(point.index).dropna()), others]
-    )
+    varying = _varying([point.to_frame().T, recommendation.others, recommendation.alternatives])
     lines = [text_of(remarks) for remarks in in_words(recommendation, varying=varying)]
-    roles = ["recommended", *("contender" if is_one else "" for is_one in others["is_contender"])]
-    columns = {
-        "point": _labels(rows, varying),
-        **measured_columns(rows, varying=varying),
-        **amount_columns(rows),
-        "launches": [str(count) for count in rows["launches"]],
-        "role": roles,
-        **caution_columns(list(rows["caution"])),
-    }
     code = shell_command(point) or point_code(point)
-    return _block(lines, columns, code=code)
+    return _block(lines, {}, code=code)
 
 
 def plan_html(plan: Plan) -> str:
@@ -131,11 +103,11 @@ def plan_html(plan: Plan) -> str:
 
 def frontier_html(frontier: Frontier) -> str:
     """Show the points of a frontier."""
+    from dtsweep.report.labels import trial_label
     from dtsweep.report.tables import (
         amount_columns,
         caution_columns,
         measured_columns,
-        share_columns,
         standing_columns,
     )
 
@@ -145,12 +117,11 @@ def frontier_html(frontier: Frontier) -> str:
         return _block([*lines, frontier.empty_because], {})
     varying = _varying([frontier.points])
     columns = {
-        "point": _labels(rows, varying),
+        "point": [trial_label(row, varying) for _, row in rows.iterrows()],
         **measured_columns(rows, varying=varying),
         **amount_columns(rows),
-        **share_columns(rows),
         **standing_columns(rows),
-        "standing": [_standing(row) for _, row in rows.iterrows()],
+        "standing": list(rows["standing"]),
         **caution_columns(list(rows["caution"])),
     }
     remarks = [frontier.verdict_words, frontier.undecided, frontier.alone, frontier.updates]
@@ -231,27 +202,6 @@ def _varying(tables: Sequence[pd.DataFrame]) -> list[str]:
     names = setting_columns(tables[0])
     rows = pd.concat([table[names] for table in tables])
     return [name for name in names if rows[name].nunique(dropna=False) > 1]
-
-
-def _labels(rows: pd.DataFrame, varying: Sequence[str]) -> list[str]:
-    from dtsweep.report.labels import trial_label
-
-    return [trial_label(row, varying) for _, row in rows.iterrows()]
-
-
-def _standing(row: pd.Series[Any]) -> str:
-    if row["knee"]:
-        return f"{row['standing']}, knee"
-    return str(row["standing"])
-
-
-def _values(column: pd.Series[Any]) -> str:
-    from dtsweep.text import listed
-
-    values = [str(value) for value in column.dropna().drop_duplicates().sort_values()]
-    if column.isna().any():
-        values.append("not read")
-    return listed(values, most=9)
 
 
 _FORMATTERS: Mapping[tuple[str, str], Callable[[Any], str]] = {

@@ -37,7 +37,7 @@ OWNERS = {
     "wandb": "trackers.to_wandb",
     "tensorboard": "trackers.to_tensorboard",
     "plotly": "plots",
-    "IPython": "driver.cell_output notebook",
+    "IPython": "notebook",
     "click": "cli",
     "transformers": "workloads",
 }
@@ -48,7 +48,7 @@ ONLY_IN_FUNCTIONS = {
     "wandb": "trackers",
     "tensorboard": "trackers",
     "plotly": "plots",
-    "IPython": "driver.cell_output notebook",
+    "IPython": "notebook",
     "pandas": "results inference analysis trackers report plots page notebook compare",
     "scipy": "measure inference model search analysis compare",
     "moocore": "inference",

@@ -96,16 +96,13 @@ def headers(html: str) -> list[str]:
     return re.findall(r'<th scope="col"[^>]*>(.*?)</th>', html)
 
 
-def test_a_study_is_a_table_of_the_settings_that_vary(kernel: Kernel) -> None:
-    html = kernel.html("study")
-    assert headers(html) == ["setting", "measured values"]
-    assert ">workload.layers</th>" in html
+def test_a_study_says_how_many_trials_and_points_it_has(kernel: Kernel) -> None:
+    assert "Study of 6 trials (6 ok), 6 measured points" in kernel.html("study")
 
 
-def test_a_recommendation_is_shown_with_its_candidates_and_code(kernel: Kernel) -> None:
+def test_a_recommendation_is_shown_with_its_code(kernel: Kernel) -> None:
     html = kernel.html("analysis.recommend(study)[0]")
     assert "Best of one launch each: ddp workers=2" in html
-    assert {"point", "samples/s", "launches", "role"} <= set(headers(html))
     assert "<pre>" in html
 
 
@@ -142,22 +139,13 @@ def test_a_representation_is_one_short_line(kernel: Kernel) -> None:
     )
 
 
-def test_a_run_shows_one_display_that_is_updated(kernel: Kernel) -> None:
+def test_a_run_prints_a_line_for_each_trial(kernel: Kernel) -> None:
     outputs = kernel.outputs(
         "rows = dtsweep.run(sweep, 'measured', in_process=True)\nassert len(rows) == 3"
     )
-    shown = [output for output in outputs if output.kind == "display_data"]
-    updates = [output for output in outputs if output.kind == "update_display_data"]
-    assert len(shown) == 1, outputs
-    assert [output for output in outputs if output not in (*shown, *updates)] == []
-    (display_id,) = {output.content["transient"]["display_id"] for output in (*shown, *updates)}
-    assert display_id
-    texts = [output.content["data"]["text/plain"] for output in updates]
-    assert any("since" in text and "micro_batch=" in text for text in texts)
-    assert "3/3 trials · ended after" in texts[-1]
-    last = updates[-1].content["data"]["text/html"]
-    assert '<progress value="3" max="3"' in last
-    assert last.count("samples/s") == 3
+    assert {output.kind for output in outputs} == {"stream"}
+    lines = "".join(output.content["text"] for output in outputs).splitlines()
+    assert sum("samples/s" in line for line in lines) == 3
 
 
 @pytest.mark.parametrize("name", ["dtsweep", "analysis", "plots", "report"])

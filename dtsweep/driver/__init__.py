@@ -2,8 +2,7 @@
 
 The driver's process; imports Ray and Ray Tune, except `run` and what it imports. In reading order:
 
-    cell_output     output of a run in a notebook's cell
-    progress        progress of a run, on a terminal and in a notebook
+    progress        progress of a run
     queue           which attempt comes next, and what follows from how one ended; no Ray, no clock
     tally           how the trials of a run ended, and its exit code
     unmeasured      attempts and points without a measurement, and what their rows say

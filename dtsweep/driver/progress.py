@@ -1,9 +1,9 @@
-"""Progress of a run: a live line on a terminal, a display in a notebook, else lines on stderr."""
+"""Progress of a run: a live line on a terminal, else lines on stderr."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dtsweep.driver.cell_output import CellContent, cell_output
 from dtsweep.errors import LABEL_SHOWN, SHOWN, one_line, shortened
 from dtsweep.plan.plan import Plan
 from dtsweep.results.certificate import Certificate
@@ -25,9 +24,6 @@ from dtsweep.text import count_of, duration, format_number, format_rate, plain
 
 LONG_S = 15.0
 """Seconds after which the live line names an attempt; most such attempts wait for nodes."""
-
-LAST_SHOWN = 5
-"""Number of ended trials that a notebook shows."""
 
 REPEATED = 3
 """Number of trials with one status of a failure at which a line says what to do."""
@@ -56,10 +52,8 @@ class Progress:
         """Name trials by what they differ in."""
         self._axes = tuple(axes)
         self.total = 0
-        self._cell = None
-        if console is None:
-            self._cell = cell_output()
-        self._console = console or Console(stderr=True, highlight=False)
+        # In a notebook lines are the output of a cell, as those of a script are.
+        self._console = console or Console(stderr=True, highlight=False, force_jupyter=False)
         self._counts = Counter[str]()
         self._ended, self._first_end = 0, 0.0
         """Number of run trials that have ended, and the end of the first by the monotonic clock."""
@@ -76,15 +70,11 @@ class Progress:
         """Expected time of the batch that was planned last."""
         self._planned_at = self._began
         self._changed: Callable[[], object] = _nobody
-        self._notices: list[str] = []
-        """Lines that a notebook shows until the end."""
-        self._last = deque[str](maxlen=LAST_SHOWN)
-        self._is_over = False
 
     def __enter__(self) -> Progress:
         """Begin to show the live line."""
         self._began = time.monotonic()
-        if self._cell is None and self._console.is_terminal:
+        if self._console.is_terminal:
             self._live = Live(
                 console=self._console,
                 get_renderable=self._line,
@@ -105,39 +95,9 @@ class Progress:
             self._live.stop()
             self._live = None
 
-    def end(self) -> None:
-        """Show the last state in a notebook: nothing more is measured."""
-        self._is_over = True
-        self._show()
-
     def say(self, text: str, *, by_words: bool = False) -> None:
         """Print a line; on a terminal unbroken, so that copied text stays whole."""
-        if self._cell is None:
-            self._console.print(plain(text), soft_wrap=not (by_words and self._console.is_terminal))
-            return
-        self._notices.append(text)
-        self._show()
-
-    def _say_ended(self, text: str) -> None:
-        """Print a line on an attempt that has ended."""
-        if self._cell is None:
-            self.say(text, by_words=True)
-            return
-        self._last.append(text)
-        self._show(may_wait=True)
-
-    def _show(self, *, may_wait: bool = False) -> None:
-        """Update the display of a notebook; `may_wait` if another update follows soon."""
-        if self._cell is None:
-            return
-        content = CellContent(
-            done=sum(self._counts.values()),
-            total=self.total,
-            state=self._state_in_cell(),
-            notices=tuple(self._notices),
-            last=tuple(self._last),
-        )
-        self._cell.show(content, may_wait=may_wait)
+        self._console.print(plain(text), soft_wrap=not (by_words and self._console.is_terminal))
 
     def begin_round(self, plan: Plan) -> None:
         """Say what is open at the begin of a round; a grid has no rounds."""
@@ -167,7 +127,6 @@ class Progress:
     def began(self, trial_id: str, point: Point, *, is_canary: bool = False) -> None:
         """Note that an attempt was handed out; `over` that it has ended."""
         self._running[trial_id] = _Running(point, time.monotonic(), is_canary)
-        self._show()
         self._changed()
 
     def over(self, trial_id: str) -> None:
@@ -246,7 +205,9 @@ class Progress:
         repeat = ""
         if row["repeat"] > 1:
             repeat = f" repeat {row['repeat']}"
-        self._say_ended(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}")
+        self.say(
+            f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}", by_words=True
+        )
         status = row["status"]
         if not again and status not in FINE and self._counts[status] == REPEATED:
             self.say(
@@ -263,22 +224,7 @@ class Progress:
             latency = f"{format_number(row['latency_s'] * 1e3)} ms/step"
         self._has_begun = True
         ended = latency or f"{row['status']}: {row['reason']}"
-        self._say_ended(f"canary workers={point.workers}: {ended}")
-
-    def _state_in_cell(self) -> str:
-        """State for a notebook, which is right until the next event."""
-        now, unix_time = time.monotonic(), time.time()
-        parts = self._counted()
-        if self._is_over:
-            parts.append(f"ended after {duration(now - self._began)}")
-            return " · ".join(filter(None, parts))
-        if (left_s := self._left_by_rate_s(now)) is not None:
-            parts.append(f"about {duration(left_s)} left")
-        first = next(iter(self._running.values()), None)
-        if first is not None:
-            begin = time.strftime("%H:%M:%S", time.localtime(unix_time - (now - first.since)))
-            parts.append(f"since {begin}: {short_name(first.point, self._axes)}")
-        return " · ".join(filter(None, [*parts, self._best_so_far(), self._start()]))
+        self.say(f"canary workers={point.workers}: {ended}", by_words=True)
 
     def _counted(self) -> list[str]:
         """Numbers of trials, and the round."""

@@ -167,7 +167,6 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
     outbox = Outbox(results, progress.say)
     run_id = new_run_id()
     with ExitStack() as stack:
-        stack.callback(progress.end)
         unwritable = None
         try:
             stack.enter_context(results.leased(progress.say, run_id=run_id))
