@@ -80,7 +80,11 @@ class MeasuredPeaks:
         }
 
     def _need_bytes(self, point: Point) -> float | None:
-        known = {size: peak for size, peak in self._like(point).items() if peak}
+        """Need of a larger micro-batch than those that fitted; None of others."""
+        peaks = self._like(point)
+        if point.micro_batch <= max(peaks, default=0):
+            return None
+        known = {size: peak for size, peak in peaks.items() if peak}
         return need_bytes(known, point.micro_batch)
 
     def _like(self, point: Point) -> Mapping[int, float]:

@@ -464,6 +464,12 @@ def test_points_whose_need_is_beyond_a_gpu_are_skipped_with_it_and_others_are_no
     assert pruned(everything, stored) == []
 
 
+def test_no_smaller_micro_batch_than_one_that_fitted_is_skipped() -> None:
+    # Another process may have left the GPU meanwhile.
+    stored = with_peaks(GROWING, of_1=10, of_2=20, of_7=200)
+    assert {skip[2] for skip in pruned(GROWING, stored)} == {9, 16}
+
+
 def test_one_micro_batch_or_no_gpu_is_too_little_to_skip_by() -> None:
     assert pruned(GROWING, with_peaks(GROWING, of_4=40)) == []
     stored = with_peaks(GROWING, of_2=20, of_4=40)
