@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +14,6 @@ from dtsweep.cli.options import FiniteRange, console, json_option, print_json, t
 from dtsweep.errors import StorageError, SweepError, printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dtsweep.analysis.campaign import Campaign
     from dtsweep.results.store import Results
 
@@ -26,7 +23,7 @@ INTERRUPTED = 130
 
 @click.command()
 @click.argument("results", metavar="RESULTS")
-@click.option("--follow", is_flag=True, help="Show it again and again until the run ends.")
+@click.option("--follow", is_flag=True, help="Print a line for each change until the run ends.")
 @click.option(
     "--every",
     "every_s",
@@ -65,11 +62,9 @@ def status(results: str, follow: bool, every_s: float, rows: int, as_json: bool)
     looks = _looks(store, campaign, rows=rows, every_s=every_s)
     try:
         if as_json:
-            _follow_in_lines(looks, lambda seen: _json_line(seen, store))
-        elif (out := console()).is_terminal:
-            _follow_live(looks, store, out)
+            _follow(looks, lambda seen: _json_line(seen, store))
         else:
-            _follow_in_lines(looks, _text_line)
+            _follow(looks, _text_line)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
@@ -113,29 +108,7 @@ def _show(campaign: Campaign, store: Results, *, as_json: bool) -> None:
         print_status(campaign, console=console(), where=str(store), now=time.time())
 
 
-def _follow_live(looks: Iterator[Campaign], store: Results, out: Console) -> None:
-    """Show each look in the place of the one before; the last one stays."""
-    from rich.live import Live
-    from rich.text import Text
-
-    with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
-        for campaign in looks:
-            live.update(Text.from_ansi(_picture(campaign, store, out)), refresh=True)
-
-
-def _picture(campaign: Campaign, store: Results, out: Console) -> str:
-    """The status as `out` would show it: what is printed there comes above the live picture."""
-    from rich.console import Console
-
-    from dtsweep.report.status import print_status
-
-    sketch = Console(file=StringIO(), force_terminal=True, width=out.width, highlight=False)
-    with sketch.capture() as captured:
-        print_status(campaign, console=sketch, where=str(store), now=time.time())
-    return captured.get().rstrip("\n")
-
-
-def _follow_in_lines(looks: Iterator[Campaign], line_of: Callable[[Campaign], Any]) -> None:
+def _follow(looks: Iterator[Campaign], line_of: Callable[[Campaign], Any]) -> None:
     """Print a line whenever something began or ended."""
     from dtsweep.report.status import status_line
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -248,60 +247,3 @@ def test_a_run_on_ray_says_what_runs_and_how_it_ended(
     seen = look() or {}
     assert (seen["state"], seen["run"]["ended_as"]) == ("ended", "done")
     assert seen["run"]["statuses"] == {"ok": 7, "user_error": 1}
-
-
-def test_on_a_terminal_each_look_takes_the_place_of_the_one_before(
-    tmp_path: Path, forked_command: Command
-) -> None:
-    write_sweep(tmp_path, "2")
-    look = looker(forked_command, tmp_path, "r")
-    run = ("run", "study.py", "--in-process", "--results", "r")
-    with started(tmp_path, *run) as process:
-        waited_for(look, lambda seen: seen["state"] == "running", process)
-        shown = on_a_terminal(tmp_path, "status", "r", "--follow", "--every", "0.3")
-    assert shown.count("study · r") >= 3
-    lines = screen(shown)
-    assert lines[0].rstrip() == "study · r"
-    assert sum("study · r" in line for line in lines) == 1
-    assert sum("all planned trials have ended" in line for line in lines) == 1
-    assert not any("Running" in line for line in lines)
-
-
-def screen(shown: str) -> list[str]:
-    """Lines that stay on a terminal after what moves its cursor and erases."""
-    lines, row, column = [""], 0, 0
-    for part in re.split(r"(\x1b\[[?\d;]*[A-Za-z]|[\r\n])", shown):
-        if part == "\x1b[1A":
-            row -= 1
-        elif part == "\x1b[2K":
-            lines[row] = ""
-        elif part == "\n":
-            row += 1
-            lines += [""] * (row + 1 - len(lines))
-        elif part == "\r":
-            column = 0
-        elif part and not part.startswith("\x1b"):
-            lines[row] = lines[row][:column].ljust(column) + part
-            column += len(part)
-    return lines
-
-
-def on_a_terminal(folder: Path, *arguments: str) -> str:
-    """Output of a command on a terminal of its own."""
-    terminal, end = os.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dtsweep", *arguments],
-        cwd=folder,
-        env=without_ray(TERM="xterm-256color", COLUMNS="80", LINES="50"),
-        stdin=end,
-        stdout=end,
-        stderr=end,
-    )
-    os.close(end)
-    parts = []
-    with suppress(OSError):  # the command has ended
-        while data := os.read(terminal, 65536):
-            parts.append(data)
-    os.close(terminal)
-    assert process.wait(timeout=60) == 0
-    return b"".join(parts).decode()
