@@ -109,7 +109,6 @@ def lay_out(prepared: Prepared, plan: Plan) -> Layout:
     planned = list(groups)
     if cluster.autoscaler is not None or sweep.resources.concurrent > 1:
         groups = _largest_first(groups, cluster, sweep)
-    groups = _by_priority(groups, sweep)
     # Of each point once, however many rounds it has come through: the middle stays the same.
     watched = [
         trial
@@ -152,11 +151,6 @@ def _largest_first(
     least = cache(partial(cluster.least_nodes, per_worker=resources_of_worker(sweep)))
     first = {world: index for index, world in reversed([*enumerate(worlds)])}
     return sorted(groups, key=lambda g: (-least(w := g[0].point.world), -w.workers, first[w]))
-
-
-def _by_priority(groups: Sequence[Sequence[Trial]], sweep: Sweep) -> list[Sequence[Trial]]:
-    """Sort sessions by the highest priority of their points; those of one keep their order."""
-    return sorted(groups, key=lambda group: -max(sweep.priority_of(t.point) for t in group))
 
 
 def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:

@@ -337,13 +337,10 @@ def _in_order(
     sweep: Sweep, inside: Mapping[World, Sequence[Point]], *, repeat: int
 ) -> Iterator[Point]:
     """Shuffle points within each world, so that slow drift of the machine hits no point more."""
-    priorities = {
-        world: max(map(sweep.priority_of, points), default=0.0) for world, points in inside.items()
-    }
-    for world in sorted(inside, key=lambda world: -priorities[world]):
-        shuffled = [*inside[world]]
+    for world, points in inside.items():
+        shuffled = [*points]
         random.Random(f"{sweep.seed}/{repeat}/{astuple(world)}").shuffle(shuffled)
-        yield from sorted(shuffled, key=lambda point: -sweep.priority_of(point))
+        yield from shuffled
 
 
 def _state(

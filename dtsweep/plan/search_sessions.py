@@ -44,18 +44,13 @@ def live_world(sweep: Sweep, batches: Iterable[Sequence[Point]]) -> World | None
 
 def _sessions(sweep: Sweep, points: Sequence[Point]) -> list[Sequence[Trial]]:
     """Sessions of a batch in the order of the queue; the first trial is of the largest world."""
-
-    def priority(trials: Sequence[Trial]) -> float:
-        return max(sweep.priority_of(trial.point) for trial in trials)
-
     trials = [
         Trial(point=point, repeat=1, trial_id=identity(point), why="")
         for inside in by_world(points).values()
         for point in inside
     ]
-    groups = sorted(groups_of(trials, fresh=False), key=priority, reverse=True)
-    sessions = sessions_of(groups, nests=sweep.measure.nested, slots=1)
-    return sorted(sessions, key=priority, reverse=True)
+    groups = groups_of(trials, fresh=False)
+    return sessions_of(groups, nests=sweep.measure.nested, slots=1)
 
 
 def charges_in(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, SupportsFloat, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
-from dtsweep.errors import SweepError, error_line, quoted
+from dtsweep.errors import SweepError, quoted
 from dtsweep.sweep.checks import axis_values, check_axis, check_workload, is_search_space
 from dtsweep.sweep.goal import Goal, Question, question_of
 from dtsweep.sweep.point import Point
@@ -260,12 +259,6 @@ class Sweep:
     skip: Callable[[Point], str | None] | None = None
     """Says why a point should be left out, or None."""
 
-    priority: Callable[[Point], float] | None = None
-    """Priority of a point: sessions of points with a higher one begin first.
-
-    None: all points have the same one.
-    """
-
     measure: Measure = field(default_factory=Measure)
     """Length and number of measurements."""
 
@@ -321,12 +314,6 @@ class Sweep:
             raise SweepError(
                 f"skip={quoted(self.skip)} must be a function of the point: lambda p: …",
                 word="skip",
-            )
-        if self.priority is not None and not callable(self.priority):
-            raise SweepError(
-                f"priority={quoted(self.priority)} must be a function of the point: "
-                "lambda p: -p.workers",
-                word="priority",
             )
         for name, kind in {"measure": Measure, "resources": Resources}.items():
             if not isinstance(value := getattr(self, name), kind):
@@ -404,30 +391,6 @@ class Sweep:
         if self.measure.repeats is not None:
             return None
         return self._asked()
-
-    def priority_of(self, point: Point) -> float:
-        """Priority of a point; 0 where the sweep gives none.
-
-        Raises:
-            SweepError: `priority` failed, or did not return a number.
-        """
-        if self.priority is None:
-            return 0.0
-        try:
-            priority = self.priority(point)
-        except Exception as error:
-            reason = f"priority failed: {error_line(error)}; it is called with each point"
-            raise SweepError(reason, word="priority") from error
-        # Numbers of NumPy are none of Python's, and there are integers that no float can hold.
-        number = math.nan
-        if isinstance(priority, SupportsFloat) and not isinstance(priority, str):
-            with suppress(OverflowError):
-                number = float(priority)
-        if math.isnan(number):
-            raise SweepError(
-                f"priority returned {quoted(priority)}; it must return a number", word="priority"
-            )
-        return number
 
     @property
     def name(self) -> str:

@@ -270,34 +270,6 @@ def test_a_world_may_use_all_nodes_also_where_several_sessions_run_at_the_same_t
     assert refused(made) == {(7, "pack"): "7 workers of 1 CPU don't fit: 2 nodes with room for 4+2"}
 
 
-def test_sessions_begin_in_the_order_of_their_priorities() -> None:
-    sweep = Sweep(
-        workload=Tokens(),
-        axes={"workers": [1, 2, 4], "micro_batch": [1, 2, 3]},
-        priority=lambda point: {1: 5.0, 2: 1.0}.get(point.workers, 0.0) + point.micro_batch / 10,
-        measure=Measure(repeats=2, nested=False),
-        resources=Resources(concurrent=2),
-    )
-    plan = make_plan(sweep, candidates(sweep), [])
-    for cluster in (cluster_of([{"CPU": 4.0}]), cluster_of([HEAD], adds((9, {"CPU": 4.0})))):
-        groups = made_of(sweep, plan, cluster).groups
-        assert [group[0].point.workers for group in groups] == [1, 1, 2, 2, 4, 4]
-        assert [[t.point.micro_batch for t in group] for group in groups] == [[3, 2, 1]] * 6
-
-
-def test_a_launch_starts_with_its_largest_world_whatever_the_priorities() -> None:
-    sweep = Sweep(
-        workload=Tokens(),
-        axes={"workers": [1, 2], "micro_batch": [1, 2]},
-        priority=lambda point: point.micro_batch - 10 * point.workers,
-        measure=Measure(repeats=1),
-    )
-    made = made_of(sweep, make_plan(sweep, candidates(sweep), []), cluster_of(TWO_OF_TWO))
-    (session,) = made.groups
-    shapes = [(trial.point.workers, trial.point.micro_batch) for trial in session]
-    assert shapes == [(2, 2), (2, 1), (1, 2), (1, 1)]
-
-
 def test_a_single_session_has_nobody_to_share_nodes_with() -> None:
     grows = cluster_of(TWO_OF_TWO, adds((5, {"CPU": 2.0})))
     made = prepared(grows, {"workers": [1]}, concurrent=3, share_nodes=True)

@@ -45,9 +45,10 @@ def queue_of(
         axes=axes or AXES,
         measure=Measure(repeats=repeats, **measure),  # type: ignore[arg-type]  # fields
         resources=Resources(share_nodes=share_nodes),
-        priority=(lambda point: -point.micro_batch) if is_smallest_first else None,
     )
     trials = make_plan(sweep, candidates(sweep), []).to_run
+    if is_smallest_first:
+        trials = sorted(trials, key=lambda trial: trial.point.micro_batch)
     groups = groups_of(trials, fresh=sweep.measure.fresh)
     if is_nested:
         groups = [[trial for group in groups for trial in group]]
