@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.report import recommendation
 from dtsweep.report.bounds import bounds_json
 from dtsweep.report.records import records_of
+from dtsweep.sweep.values import python_value
 
 if TYPE_CHECKING:
     from dtsweep.report.content import Content
@@ -43,7 +44,7 @@ def report_json(content: Content) -> dict[str, Any]:
         "trials": content.trials,
         "statuses": dict(content.statuses),
         "flags": dict(content.flags),
-        "constants": {name: _plain(value) for name, value in content.constants.items()},
+        "constants": {name: python_value(value) for name, value in content.constants.items()},
         "recommendations": [
             recommendation.as_json(item, chain.from_iterable(paragraphs))
             for item, paragraphs in zip(content.recommendations, content.advice, strict=False)
@@ -95,10 +96,3 @@ def _words_of(frontier: Frontier) -> dict[str, Any]:
         "updates": frontier.updates,
     }
     return words | {name: getattr(frontier, name) for name in names}
-
-
-def _plain(value: Any) -> Any:
-    """Convert a NumPy value of a setting to a Python one."""
-    if hasattr(value, "item"):
-        return value.item()
-    return value

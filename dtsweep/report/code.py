@@ -11,6 +11,7 @@ from dtsweep.analysis import setting_columns
 from dtsweep.analysis.setting_values import axis_name
 from dtsweep.sweep.point import AXES, DEFAULTS
 from dtsweep.sweep.secret import HIDDEN, hidden
+from dtsweep.sweep.values import python_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ def settings_of(row: pd.Series[Any]) -> dict[str, Any]:
         Axes by name; and `environment` if the workers have variables that are not secret: those of
         `env.` axes and of the sweep's resources, which are stored in one column.
     """
-    settings = {name: _plain(row[name]) for name in AXES if is_known(row, name)}
+    settings = {name: python_value(row[name]) for name in AXES if is_known(row, name)}
     settings = {name: value for name, value in settings.items() if value != DEFAULTS[name]}
     if variables := variables_of(row, is_secret=False):
         settings["environment"] = variables
@@ -81,7 +82,7 @@ def on_workload(row: pd.Series[Any]) -> list[str]:
         return []
     columns = setting_columns(row.to_frame().T)
     names = [name for name in columns if name.startswith("workload_") and is_known(row, name)]
-    fields = [f"{axis_name(name)}={_plain(row[name])!r}" for name in names]
+    fields = [f"{axis_name(name)}={python_value(row[name])!r}" for name in names]
     return [comment(f"of the workload {', '.join([str(row['workload']), *fields])}")]
 
 
@@ -121,10 +122,3 @@ def is_known(row: pd.Series[Any], name: str) -> bool:
     import pandas as pd
 
     return name in row.index and bool(pd.notna(row[name]))
-
-
-def _plain(value: Any) -> Any:
-    """Convert a NumPy value to a Python one."""
-    if hasattr(value, "item"):
-        return value.item()
-    return value

@@ -15,7 +15,15 @@ from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.modes import AS_WRITTEN, OWN, has_own_mode
 from dtsweep.sweep.point import AXES, Point, World, identity
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.values import ARGS, Scalar, coerced, is_own_loop, workload_types, workload_value
+from dtsweep.sweep.values import (
+    ARGS,
+    Scalar,
+    coerced,
+    is_own_loop,
+    python_value,
+    workload_types,
+    workload_value,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,9 +215,7 @@ def _draw(name: str, space: Any, random: Any) -> Any:
         raise SweepError(
             f"axis {name!r} can't be drawn ({error}); check its bounds", word=name
         ) from error
-    if hasattr(value, "item"):
-        return value.item()
-    return value
+    return python_value(value)
 
 
 @dataclass(frozen=True, kw_only=True)

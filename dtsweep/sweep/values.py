@@ -15,6 +15,14 @@ from dtsweep.errors import CONTROL, SweepError, quoted
 Scalar = str | int | float | bool | None
 """Allowed value of an axis: a JSON scalar."""
 
+
+def python_value(value: Any) -> Any:
+    """Convert a NumPy value to a Python one; others stay."""
+    if hasattr(value, "item"):
+        return value.item()
+    return value
+
+
 ARGS = "args."
 """Beginning of the names of arguments, as axes and as fields of a workload."""
 
