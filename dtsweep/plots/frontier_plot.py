@@ -16,13 +16,7 @@ from dtsweep.plots.points import (
     name_columns,
     points_of,
 )
-from dtsweep.plots.style import (
-    MOST_LINES,
-    MOST_ON_DEMAND,
-    about_lines,
-    is_on_demand,
-    joined,
-)
+from dtsweep.plots.style import MOST_LINES, about_lines, joined
 from dtsweep.report.content import Content
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.tables import caution_columns, measured_columns, plain_headers
@@ -53,10 +47,9 @@ def frontier_plot(content: Content) -> Plot:
     # Points of a line stand in the order of the frontier, from the fastest step.
     points.sort(key=lambda point: float(point.row["latency_s"]))
     traces: list[dict[str, Any]] = []
-    for place, frontier in enumerate(frontiers[: MOST_LINES + MOST_ON_DEMAND]):
+    for frontier in frontiers[:MOST_LINES]:
         of_it = [point for point in points if point.frontier is frontier]
-        own = traces_of(frontier, of_it, symbol=symbol_of(frontier, frontiers))
-        traces += [trace | {"visible": is_on_demand(place)} for trace in own]
+        traces += traces_of(frontier, of_it, symbol=symbol_of(frontier, frontiers))
     main = [point for point in points if point.frontier in frontiers[:MOST_LINES]]
     traces += [*rings(main), *legend_keys(main)]
     return Plot(

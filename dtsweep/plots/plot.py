@@ -31,8 +31,7 @@ class Plot:
     """Plotly traces.
 
     A trace whose marks stand for points has their keys (`dtsweep.report.labels.point_key`) as
-    `ids`, one per mark. Traces beyond the number that can be distinguished have `visible` =
-    `legendonly`.
+    `ids`, one per mark.
     """
     layout: Mapping[str, Any]
     """Plotly's layout, without title and colours of a theme. Axes have a title with the unit."""

@@ -11,17 +11,15 @@ from dtsweep.plots.numbers import bars, number, numbers
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.style import (
     MOST_LINES,
-    MOST_ON_DEMAND,
+    SERIES,
     TITLE,
     about_lines,
     cut,
     diagonal,
     faded,
-    is_on_demand,
     joined,
     label,
     layout,
-    series_at,
     title,
 )
 from dtsweep.report.content import Content, Scaling
@@ -72,8 +70,8 @@ class _Ladder(NamedTuple):
 def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker") -> Plot:
     """Plot speed-ups with their 95 % intervals against sizes, weak and strong; ideal is dashed.
 
-    Of many groups, the eight of the highest throughput are shown, others on demand. Bars that reach
-    far beyond the highest speed-up are cut off.
+    Of many groups, the eight of the highest throughput are shown, others in the table alone. Bars
+    that reach far beyond the highest speed-up are cut off.
 
     Args:
         content: of a report.
@@ -82,7 +80,7 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
     parts = [_slim(part) for part in content.scaling if part.per == per]
     ladders = [_Ladder(part, rows) for part in parts for rows in part.groups]
     ladders.sort(key=lambda ladder: float(ladder.rows["samples_per_s"].max()), reverse=True)
-    lines = ladders[: MOST_LINES + MOST_ON_DEMAND]
+    lines = ladders[:MOST_LINES]
     traces = [
         _line(ladder, place, shift=_shift(place, lines)) for place, ladder in enumerate(lines)
     ]
@@ -119,7 +117,7 @@ def _shift(place: int, lines: Sequence[_Ladder]) -> float:
 
     Side by side, the bars of several groups at one size can be distinguished.
     """
-    count = min(len(lines), MOST_LINES)
+    count = len(lines)
     if count < 2:
         return 0.0
     largest = max(size for ladder in lines for size in ladder.multiples)
@@ -130,7 +128,7 @@ def _shift(place: int, lines: Sequence[_Ladder]) -> float:
 def _line(ladder: _Ladder, place: int, *, shift: float) -> dict[str, Any]:
     """Trace of a group: a mark per world, next to those of other groups."""
     rows = ladder.rows.to_dict("records")
-    series = series_at(place)
+    series = SERIES[place]
     size = _SIZES[ladder.part.per]
     return {
         "type": "scatter",
@@ -147,7 +145,6 @@ def _line(ladder: _Ladder, place: int, *, shift: float) -> dict[str, Any]:
         "name": label(cut(ladder.name, TITLE)),
         "marker": {"color": series.colour, "symbol": series.symbol, "size": 8},
         "line": {"color": series.colour, "dash": series.dash},
-        "visible": is_on_demand(place),
     }
 
 

@@ -75,10 +75,7 @@ SERIES = (
 """Lines of one plot; more can't be distinguished."""
 
 MOST_LINES = len(SERIES)
-"""Largest number of lines that a plot shows; the others are shown on demand."""
-
-MOST_ON_DEMAND = 16
-"""Largest number of further lines in a legend; what is beyond stands in the table alone."""
+"""Largest number of lines that a plot shows; the others stand in the table alone."""
 
 MOST_BARS = 30
 """Largest number of points with a bar of their own."""
@@ -177,41 +174,16 @@ def title(text: str) -> dict[str, str]:
     return {"text": text}
 
 
-def series_at(place: int) -> Series:
-    """Look of a line at this place; two lines never share colour, symbol and dash together.
-
-    >>> series_at(0) == series_at(8), series_at(8).symbol
-    (False, 'circle-open')
-    """
-    cycle, column = divmod(place, len(SERIES))
-    own = SERIES[column]
-    if not cycle:
-        return own
-    # Another colour and another dash than the first line with this symbol.
-    other = SERIES[(column + cycle) % len(SERIES)]
-    return Series(other.colour, f"{own.symbol}-open", other.dash)
-
-
-def is_on_demand(place: int) -> bool | str:
-    """Visibility of the line at this place: beyond `MOST_LINES`, a click in the legend shows it."""
-    if place < MOST_LINES:
-        return True
-    return "legendonly"
-
-
 def about_lines(count: int, noun: str) -> str:
-    """Say which of so many lines are not shown at first; empty if all are.
+    """Say how many of so many lines are not shown; empty if all are.
 
-    >>> about_lines(9, "slower group"), about_lines(30, "slower group")[-27:]
-    ('1 slower group on demand, in the legend', '; 6 more in the table alone')
+    >>> about_lines(9, "slower group"), about_lines(8, "slower group")
+    ('1 slower group in the table alone', '')
     """
     hidden = count - MOST_LINES
     if hidden <= 0:
         return ""
-    words = f"{count_of(min(hidden, MOST_ON_DEMAND), noun)} on demand, in the legend"
-    if hidden > MOST_ON_DEMAND:
-        words += f"; {hidden - MOST_ON_DEMAND} more in the table alone"
-    return words
+    return f"{count_of(hidden, noun)} in the table alone"
 
 
 def joined(parts: Sequence[str], *, mark: str = "; ") -> str:

@@ -73,8 +73,7 @@ def check(plot: Plot) -> None:
             assert plot.layout[axis]["title"]["text"]
         for text in plot.layout.get(axis, {}).get("ticktext", ()):
             assert len(text) <= LABEL
-    shown = [trace for trace in plot.traces if trace.get("visible", True) is True]
-    names = {trace.get("legendgroup", trace.get("name")) for trace in shown}
+    names = {trace.get("legendgroup", trace.get("name")) for trace in plot.traces}
     # Rings of knees and of recommended points, and the ideal.
     assert len(names - {"knee", "recommended", "ideal"}) <= MOST_LINES
     for trace in plot.traces:
@@ -188,7 +187,7 @@ def test_speed_ups_and_both_ends_of_their_intervals_are_those_of_the_analysis(
 def test_marks_of_a_size_are_close_to_it_and_no_two_groups_look_alike() -> None:
     traces = scaling_plot(content_of(many_points())).traces[:-1]
     looks = {(t["marker"]["color"], t["marker"]["symbol"], t["line"]["dash"]) for t in traces}
-    assert len(looks) == len(traces) > MOST_LINES
+    assert len(looks) == len(traces) == MOST_LINES
     for trace in traces:
         assert trace["x"][0] == pytest.approx(1, abs=0.021 * 7)
         assert trace["x"][-1] == pytest.approx(8, abs=0.021 * 7)
@@ -244,7 +243,7 @@ def test_of_a_thousand_points_few_have_a_bar_and_all_stand_in_the_table() -> Non
         assert plot.subtitle.endswith("970 more points in the table alone")
     scaled = scaling_plot(content)
     assert len(scaled.table["speed-up"]) > len(scaled.traces)
-    assert scaled.subtitle.endswith("more in the table alone")
+    assert scaled.subtitle.endswith("in the table alone")
 
 
 def test_recommended_points_come_first_among_the_bars() -> None:
