@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.launches import setting_columns
-from dtsweep.analysis.setting_values import axis_name
 from dtsweep.analysis.where import parse_condition
 from dtsweep.errors import SweepError
 
@@ -41,14 +40,12 @@ def find_point(points: pd.DataFrame, text: str) -> str:
     matches = points[condition.holds(points).fillna(value=False).astype(bool)]
     if matches.empty:
         settings = "; ".join(
-            f"{axis_name(column)} is {_values(points[column])}" for column in condition.columns
+            f"{_name(column)} is {_values(points[column])}" for column in condition.columns
         )
         raise SweepError(f"no measured point has {text!r}: {settings}")
     if (count := matches["point_id"].nunique()) > 1:
         differing = _telling_apart(matches)
-        hint = " and ".join(
-            f"{axis_name(column)} ({_values(matches[column])})" for column in differing
-        )
+        hint = " and ".join(f"{_name(column)} ({_values(matches[column])})" for column in differing)
         raise SweepError(
             f"{count} points have {text!r}; add what tells them apart: "
             f"{hint or 'their point_id alone'}"
@@ -82,6 +79,11 @@ def _by_name(names: list[str], text: str) -> str:
         f"no ok trial of point {text!r}; give a point_id, its beginning, or settings: 'workers=2 "
         "sync=ddp'"
     )
+
+
+def _name(column: str) -> str:
+    """Name a setting as a sweep file does."""
+    return column.replace("workload_", "workload.", 1)
 
 
 def _values(column: pd.Series[Any]) -> str:
