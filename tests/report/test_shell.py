@@ -143,11 +143,11 @@ def test_a_recommendation_prints_the_command_in_place_of_code_and_json_has_it() 
     assert f"To use it without dtsweep:\n\n    {line}\n" in text
     assert "Point(" not in text
     (found,) = recommend(Study(trials(*rows)), GOALS["throughput"])
-    assert as_json(found)["code"]["command"] == line
+    assert as_json(found, [])["code"]["command"] == line
     other = launches("a", 100, workers=2)
     assert "torchrun" not in said(other)
     (found,) = recommend(Study(trials(*other)), GOALS["throughput"])
-    assert as_json(found)["code"]["command"] is None
+    assert as_json(found, [])["code"]["command"] is None
 
 
 def test_the_printed_command_trains(folder: Path) -> None:
