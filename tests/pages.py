@@ -35,7 +35,6 @@ PAGES = [
             "plots",
             "monitoring",
             "clusters",
-            "campaigns",
             "doctor",
         )
     ),
