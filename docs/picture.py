@@ -57,7 +57,7 @@ def picture(content: Content) -> str:
     step_ms = axis_for([row["latency_s"] * 1e3 for row in rows], most_ticks=8)
     field = Field(step_ms, axis_for([row["samples_per_s"] for row in rows], from_zero=True))
     recommended = [tuple(found.point[c] for c in POINT) for found in content.recommendations]
-    below = [line for doubt in content.doubts for line in textwrap.wrap(doubt, LETTERS)]
+    below = [line for doubt in content.doubts for line in textwrap.wrap(doubt.text, LETTERS)]
     height = HEIGHT + (LINE * len(below) + BELOW if below else 0)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
