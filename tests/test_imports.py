@@ -25,7 +25,8 @@ OWNERS = {
     "ray": "session driver doctor sync.parameter_server sync.chain",
     "torch": "worker measure hardware compression sync session doctor workloads",
     "pyarrow": "results foreign_tables",
-    "pandas": "results inference analysis trackers report plots page notebook compare",
+    "pandas": "results inference analysis trackers report plots page notebook compare "
+    "foreign_tables",
     "scipy": "measure inference model search analysis compare",
     "psutil": "hardware",
     "zstandard": "compression",
@@ -49,7 +50,8 @@ ONLY_IN_FUNCTIONS = {
     "tensorboard": "trackers",
     "plotly": "plots",
     "IPython": "notebook",
-    "pandas": "results inference analysis trackers report plots page notebook compare",
+    "pandas": "results inference analysis trackers report plots page notebook compare "
+    "foreign_tables",
     "scipy": "measure inference model search analysis compare",
     "moocore": "inference",
     "transformers": "workloads",

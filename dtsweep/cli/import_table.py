@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -27,8 +28,8 @@ _PLACES = 3
     "--map",
     "map_name",
     metavar="FILE-or-NAME",
-    help="Columns of the tables, in TOML; see docs/import.md. Ready: ray-tune, adaptdl, "
-    "horovod-ladder.",
+    help="Columns of the tables, in TOML; see docs/import.md. Ready: ray-tune. "
+    "Without it a draft for the first table is printed.",
 )
 @click.option("--results", metavar="DIR-or-URI", help="Where the rows are stored.")
 @click.option(
@@ -51,13 +52,14 @@ def import_table(
     Imported rows stand on frontiers of their own. All tables of one command are of one environment.
     """
     from dtsweep.foreign_tables import import_tables
-    from dtsweep.foreign_tables.map_file import read_map, ready_maps
+    from dtsweep.foreign_tables.map_file import draft, read_map
+    from dtsweep.foreign_tables.table import read_table
 
     if not tables:
         raise SweepError("no table; give files: dtsweep import runs.csv --map MAP --results DIR")
     if map_name is None:
-        ready = ", ".join(ready_maps())
-        raise SweepError(f"--map is missing: a file of TOML (docs/import.md), or one of {ready}")
+        click.echo(printable(draft(read_table(Path(tables[0]), {}).columns)))
+        return
     if results is None:
         raise SweepError("--results is missing: the folder or URI that takes the rows")
     table_map = read_map(map_name).with_constants(settings)
@@ -71,39 +73,25 @@ def import_table(
 
 def _lines(imported: Imported, results: str) -> list[str]:
     """Say what became of the rows."""
-    flagged, skipped = (
-        sum(map(len, places.values())) for places in (imported.flagged, imported.skipped)
-    )
+    wrong = {"flagged": imported.flagged, "skipped": imported.skipped}
+    counts = {title: sum(map(len, places.values())) for title, places in wrong.items()}
     lines = [
         f"{imported.source} · {count_of(imported.rows, 'row')}: {imported.kept} kept "
-        f"({count_of(imported.points, 'point')}), {flagged} flagged, {skipped} skipped"
+        f"({count_of(imported.points, 'point')}), {counts['flagged']} flagged, "
+        f"{counts['skipped']} skipped"
     ]
-    for title, reasons in (("flagged", imported.flagged), ("skipped", imported.skipped)):
-        lines += _reasons(title, reasons)
-    lines.append(_added(imported, results))
-    return lines
-
-
-def _reasons(title: str, reasons: Mapping[str, Sequence[str]]) -> list[str]:
-    lines = []
-    for reason, places in [*reasons.items()][:_REASONS]:
-        listed = ", ".join(places[:_PLACES])
-        if len(places) > _PLACES:
-            listed += f" and {len(places) - _PLACES} more"
-        lines.append(f"  {title}: {listed}: {reason}")
-    if len(reasons) > _REASONS:
-        rows = sum(len(places) for places in [*reasons.values()][_REASONS:])
-        lines.append(f"  {title}: {count_of(rows, 'more row')}; --json has all")
-    return lines
-
-
-def _added(imported: Imported, results: str) -> str:
+    for title, reasons in wrong.items():
+        for reason, places in [*reasons.items()][:_REASONS]:
+            listed = ", ".join(places[:_PLACES])
+            if len(places) > _PLACES:
+                listed += f" and {len(places) - _PLACES} more"
+            lines.append(f"  {title}: {listed}: {reason}")
+        if len(reasons) > _REASONS:
+            lines.append(f"  {title}: {len(reasons) - _REASONS} more reasons; --json has all")
     if not imported.added:
-        return f"Nothing new: {results} has all of them."
+        return [*lines, f"Nothing new: {results} has all of them."]
     replaced = ""
     if imported.replaced:
         replaced = f", {imported.replaced} of them in place of an earlier import"
-    return (
-        f"{count_of(imported.added, 'row')} added to {results}{replaced}. "
-        f"Next: dtsweep report {results}"
-    )
+    added = f"{count_of(imported.added, 'row')} added to {results}{replaced}. "
+    return [*lines, f"{added}Next: dtsweep report {results}"]

@@ -18,8 +18,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dtsweep.errors import SweepError
@@ -88,17 +87,6 @@ def identified(rows: Iterable[Translated], *, source: str) -> list[dict[str, Any
     return trials
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """The newest attempt at a trial that was imported."""
-
-    trial_id: str
-    attempt: int
-    repeat: int
-    content: str
-    table: str
-
-
 def new_attempts(
     trials: Iterable[dict[str, Any]], stored: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -108,67 +96,53 @@ def new_attempts(
         trials: rows as `identified` gives them, with `imported_from`.
         stored: `STORED_COLUMNS` of attempts that were imported, the oldest first.
     """
-    at_place: dict[_Place, dict[str, _Stored]] = defaultdict(dict)
+    at_place: dict[_Place, dict[int, Mapping[str, Any]]] = defaultdict(dict)
     for row in stored:
-        at_place[_place_of(row)][row["trial_id"]] = _Stored(
-            trial_id=row["trial_id"],
-            attempt=row["attempt"],
-            repeat=row["repeat"],
-            content=row["attempt_id"][-16:],
-            table=_table_of(row["imported_from"]),
-        )
-    groups: dict[_Place, list[tuple[int, dict[str, Any]]]] = defaultdict(list)
-    for index, trial in enumerate(trials):
-        groups[_place_of(trial)].append((index, trial))
-    new: dict[int, dict[str, Any]] = {}
-    for place, group in groups.items():
-        new |= _new_at(place, group, [*at_place[place].values()])
-    return [new[index] for index in sorted(new)]
+        at_place[_place_of(row)][row["repeat"]] = row
+    groups: dict[_Place, list[dict[str, Any]]] = defaultdict(list)
+    for trial in trials:
+        groups[_place_of(trial)].append(trial)
+    groups_of = groups.items()
+    return [row for place, group in groups_of for row in _new_at(place, group, at_place[place])]
 
 
 def _new_at(
-    place: _Place, group: Sequence[tuple[int, dict[str, Any]]], stored: Sequence[_Stored]
-) -> dict[int, dict[str, Any]]:
-    """New attempts at one place, by the index of their row."""
-    by_repeat = {one.repeat: one for one in stored}
-    new: dict[int, dict[str, Any]] = {}
-    numbered = [(index, trial) for index, trial in group if trial.get("repeat") is not None]
-    for index, trial in numbered:
+    place: _Place, group: Sequence[dict[str, Any]], by_repeat: dict[int, Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """New attempts at one place; `by_repeat` has the newest stored ones."""
+    numbered = [trial for trial in group if trial.get("repeat") is not None]
+    last = max([*by_repeat, *(trial["repeat"] for trial in numbered), 0])
+    for trial in numbered:
         earlier = by_repeat.pop(trial["repeat"], None)
-        if earlier is None or earlier.content != trial["content"]:
-            new[index] = _attempt(trial, place, trial["repeat"], earlier)
-    by_content: dict[str, list[_Stored]] = defaultdict(list)
-    for one in reversed(by_repeat.values()):
-        by_content[one.content].append(one)
+        if earlier is None or _content_of(earlier) != trial["content"]:
+            yield _attempt(trial, place, trial["repeat"], earlier)
     unmatched = []
-    for index, trial in group:
-        if trial.get("repeat") is not None:
-            continue
-        if equal := by_content[trial["content"]]:
-            del by_repeat[equal.pop().repeat]
+    for trial in (trial for trial in group if trial.get("repeat") is None):
+        equal = [key for key, row in by_repeat.items() if _content_of(row) == trial["content"]]
+        if equal:
+            del by_repeat[equal[0]]
         else:
-            unmatched.append((index, trial))
-    gone: dict[str, list[_Stored]] = defaultdict(list)
-    for one in reversed(by_repeat.values()):
-        gone[one.table].append(one)
-    last = max([*(one.repeat for one in stored), *(trial["repeat"] for _, trial in numbered), 0])
-    for index, trial in unmatched:
-        corrected = gone[_table_of(trial["imported_from"])]
-        if corrected:
-            earlier = corrected.pop()
-            new[index] = _attempt(trial, place, earlier.repeat, earlier)
+            unmatched.append(trial)
+    for trial in unmatched:
+        table = _table_of(trial["imported_from"])
+        gone = [key for key, row in by_repeat.items() if _table_of(row["imported_from"]) == table]
+        if gone:
+            yield _attempt(trial, place, gone[0], by_repeat.pop(gone[0]))
         else:
             last += 1
-            new[index] = _attempt(trial, place, last, None)
-    return new
+            yield _attempt(trial, place, last, None)
+
+
+def _content_of(stored: Mapping[str, Any]) -> str:
+    return str(stored["attempt_id"])[-16:]
 
 
 def _attempt(
-    trial: Mapping[str, Any], place: _Place, repeat: int, earlier: _Stored | None
+    trial: Mapping[str, Any], place: _Place, repeat: int, earlier: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Row of an attempt; its `attempt_id` ends in the digest of its content."""
-    trial_id = earlier.trial_id if earlier else _digest(place, repeat)
-    attempt = earlier.attempt + 1 if earlier else 1
+    trial_id = earlier["trial_id"] if earlier else _digest(place, repeat)
+    attempt = earlier["attempt"] + 1 if earlier else 1
     row = {name: value for name, value in trial.items() if name != "content"}
     attempt_id = _digest(trial_id, attempt) + trial["content"]
     named = {"trial_id": trial_id, "repeat": repeat, "attempt": attempt, "attempt_id": attempt_id}

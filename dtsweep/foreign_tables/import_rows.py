@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
 from dtsweep.foreign_tables.identify import STORED_COLUMNS, identified, new_attempts
-from dtsweep.foreign_tables.map_file import SOURCE, Map, bound
-from dtsweep.foreign_tables.ray_tune import REPORTS, rows_of_experiment
-from dtsweep.foreign_tables.table import MOST_ROWS, MOST_TEXT, Record, rows_of_file
+from dtsweep.foreign_tables.map_file import Map
+from dtsweep.foreign_tables.table import MOST_ROWS, REPORTS, read_table, too_large
 from dtsweep.foreign_tables.translate import UNKNOWN_MODE, Translated, translated
 from dtsweep.provenance.versions import versions
 from dtsweep.results.pack import unmeasured_files
@@ -63,7 +62,7 @@ def import_tables(
     All tables are read before anything is stored.
 
     Args:
-        tables: files of CSV, Parquet or JSON lines, or folders of Ray Tune. They are of one
+        tables: files of CSV, Parquet or JSON, or folders of Ray Tune. They are of one
             environment.
         table_map: which of their columns give which of results.
         results: folder or URI of the results.
@@ -74,21 +73,24 @@ def import_tables(
         SweepError: a table or a cell can't be read.
         StorageError: the results can't be written.
     """
-    source = str(table_map.constants.get(SOURCE) or _source_of(Path(tables[0])))
+    source = str(table_map.constants.get("source") or _source_of(Path(tables[0])))
     kept: list[Translated] = []
+    flagged: dict[str, list[str]] = {}
     skipped: dict[str, list[str]] = {}
     count = 0
-    for outcome, place in _translated_rows(tables, table_map, workload=source):
-        count += 1
-        if isinstance(outcome, str):
-            skipped.setdefault(outcome, []).append(place)
-        else:
-            kept.append(outcome)
+    for table in tables:
+        frame = read_table(Path(table), table_map.read)
+        count += len(frame)
+        if count > MOST_ROWS:
+            raise too_large(Path(table))
+        for place, row in translated(frame, table_map, workload=source):
+            if isinstance(row, str):
+                skipped.setdefault(row, []).append(place)
+                continue
+            kept.append(row)
+            if row.contradiction is not None:
+                flagged.setdefault(row.contradiction, []).append(place)
     _say_unknown_modes(kept, say)
-    flagged: dict[str, list[str]] = {}
-    for row in kept:
-        if row.contradiction is not None:
-            flagged.setdefault(row.contradiction, []).append(row.place)
     named = identified(kept, source=source)
     version = {"dtsweep_version": versions()["dtsweep_version"]}
     trials = [
@@ -131,54 +133,6 @@ def _source_of(table: Path) -> str:
     return folder.name
 
 
-def _translated_rows(
-    tables: Sequence[str | Path], table_map: Map, *, workload: str
-) -> Iterator[tuple[Translated | str, str]]:
-    """Yield each row, or why it is left out, with its place."""
-    rows_left, text_left = MOST_ROWS, MOST_TEXT
-    for table in tables:
-        records, characters = _records(Path(table), rows_left, text_left)
-        rows_left -= len(records)
-        text_left -= characters
-        columns = dict.fromkeys(name for record in records for name in record.values)
-        table_bound = bound(table_map, columns)
-        for record in records:
-            yield translated(record, table_bound, workload=workload), record.place
-
-
-def _records(table: Path, most: int, most_text: int) -> tuple[list[Record], int]:
-    """Rows of a table or an experiment, and the number of characters in their cells.
-
-    Raises:
-        SweepError: there is none, or too many.
-    """
-    if table.name == REPORTS:
-        table = table.parent
-    if not table.exists():
-        raise SweepError(f"table {str(table)!r} does not exist")
-    if not table.is_dir() and not table.is_file():
-        raise SweepError(f"table {str(table)!r} is not a file, nor a folder of Ray Tune")
-    rows = rows_of_experiment(table) if table.is_dir() else rows_of_file(table)
-    records: list[Record] = []
-    characters = 0
-    for record in rows:
-        if len(records) == most:
-            raise SweepError(
-                f"an import reads at most {MOST_ROWS:,} rows, and {str(table)!r} has more; split "
-                "it into files of different names, and import one after the other"
-            )
-        characters += sum(len(cell) for cell in record.values.values() if isinstance(cell, str))
-        if characters > most_text:
-            raise SweepError(
-                f"an import reads at most {MOST_TEXT:,} characters, and {str(table)!r} has more; "
-                "split it into files of different names, and import one after the other"
-            )
-        records.append(record)
-    if not records:
-        raise SweepError(f"table {str(table)!r} has no rows")
-    return records, characters
-
-
 def _fixed_columns(row: Translated) -> dict[str, Any]:
     """Columns that do not come from the map."""
     columns: dict[str, Any] = {
@@ -205,8 +159,7 @@ def _store(store: Results, trials: Sequence[dict[str, Any]]) -> list[dict[str, A
     earlier = [row for row in stored if row["harness"] == IMPORTED]
     new = new_attempts(trials, earlier)
     number = max((row["row_number"] or 0 for row in stored), default=0)
-    types = _workload_types(new)
-    _check_types(store, types)
+    types = _workload_types(store, new)
     for begin in range(0, len(new), _ROWS_OF_A_FILE):
         rows = [
             {**_with_text(trial, types), "row_number": number + begin + place}
@@ -216,10 +169,22 @@ def _store(store: Results, trials: Sequence[dict[str, Any]]) -> list[dict[str, A
     return new
 
 
-def _check_types(store: Results, types: Mapping[str, type]) -> None:
-    """Refuse a setting that is text here and a number in the results, or the reverse."""
+def _workload_types(store: Results, trials: Iterable[Mapping[str, Any]]) -> dict[str, type]:
+    """Type of each setting of the table's own that has a value: text where it has several.
+
+    Raises:
+        SweepError: a setting is text here and a number in the results, or the reverse.
+    """
     import pyarrow as pa
 
+    kinds: dict[str, set[type]] = {}
+    for trial in trials:
+        for name, value in trial.items():
+            if name.startswith("workload_") and value is not None:
+                kinds.setdefault(name.removeprefix("workload_"), set()).add(type(value))
+    common = {frozenset([int]): int, frozenset([float]): float, frozenset([bool]): bool}
+    common[frozenset([int, float])] = float
+    types = {name: common.get(frozenset(types), str) for name, types in kinds.items()}
     schema = store.trials({"trial_id"}).schema
     for name, kind in types.items():
         place = schema.get_field_index(f"workload_{name}")
@@ -228,33 +193,13 @@ def _check_types(store: Results, types: Mapping[str, type]) -> None:
                 f"setting {quoted(name)} is {kind.__name__} in the tables, and "
                 f"{schema.field(place).type} in {store}; rename it in [settings] of the map"
             )
-
-
-def _workload_types(trials: Iterable[Mapping[str, Any]]) -> dict[str, type]:
-    """Type of each setting of the table's own that has a value: text where it has several."""
-    types: dict[str, set[type]] = {}
-    for trial in trials:
-        for name, value in trial.items():
-            if name.startswith("workload_") and value is not None:
-                types.setdefault(name.removeprefix("workload_"), set()).add(type(value))
-    return {name: _common(kinds) for name, kinds in types.items()}
-
-
-def _common(kinds: set[type]) -> type:
-    if kinds == {int}:
-        return int
-    if kinds <= {int, float}:
-        return float
-    if kinds == {bool}:
-        return bool
-    return str
+    return types
 
 
 def _with_text(trial: Mapping[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
     """Row whose settings have the type of their column."""
-    row = dict(trial)
-    for name, kind in types.items():
-        value = row.get(f"workload_{name}")
-        if kind is str and value is not None:
-            row[f"workload_{name}"] = str(value)
-    return row
+    texts = {f"workload_{name}" for name, kind in types.items() if kind is str}
+    return {
+        name: str(value) if name in texts and value is not None else value
+        for name, value in trial.items()
+    }

@@ -5,21 +5,17 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
-from dtsweep.foreign_tables.expression import Expression, names_in, read_expression
 from dtsweep.results.statuses import STATUSES
 from dtsweep.sweep.mode_info import SEMANTICS
 from dtsweep.sweep.point import AXES
-from dtsweep.sweep.values import NAME_LENGTH, is_storable_name
 
 TIMES = ("step_mean_s", "step_p50_s", "step_p90_s", "step_p95_s", "step_p99_s", "step_max_s")
 RATES = ("samples_per_s", "tokens_per_s")
 SHARES = ("comm_share", "mfu", "hfu", "device_utilization")
-
 MEASURED = (
     *(*TIMES, *RATES, *SHARES, "pass_s", "exchange_isolated_s", "memory_peak_bytes"),
     *("bytes_sent_per_step", "power_w", "energy_j_per_sample", "usd_per_hour", "loss_last"),
@@ -38,51 +34,62 @@ TOKENS = "tokens_per_sample"
 ALLOWED = (*AXES, *FACTS, *MEASURED, TOKENS, "repeat", "reason")
 """Names that `[columns]` and `[constants]` of a map may give."""
 
-SOURCE = "source"
-"""Constant that names the environment of the rows."""
-
 READY = Path(__file__).with_name("maps")
 """Folder of the ready maps."""
 
 SKIP = "skip"
 """Key of `[status]` for rows that are left out."""
 
-_TABLES = ("columns", "settings", "constants", "status")
-_KEYS = ("repeats", "needed", *_TABLES)
+_KEYS = {
+    **dict.fromkeys(("repeats", "needed"), list),
+    **dict.fromkeys(("read", "columns", "settings", "constants", "status"), dict),
+}
+_READ = ("sep", "decimal", "thousands", "encoding")
 
-Given = str | int | float | tuple[str | int | float, ...]
-"""Expression or number; of several the first one holds whose columns the table has, if any."""
+_DRAFTED = {
+    "workers": "gpus num_gpus n_gpus num_workers world_size nproc ranks",
+    "micro_batch": "batch batch_size local_batch_size per_device_train_batch_size bsz",
+    "accumulation": "gradient_accumulation_steps grad_accum",
+    "step_mean_s": "step_time step_time_s iteration_time time_per_step",
+    "step_mean_s ms": "step_ms step_time_ms iteration_ms time_per_step_ms",
+    "samples_per_s": "images_per_s samples_per_second train_samples_per_second throughput",
+    "tokens_per_s": "tps tokens_per_second tokens_per_sec",
+}
+"""Usual names of columns, by the column of results that they give; those of `ms` in ms."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Map:
-    """A map of tables."""
+    """A map of tables, checked by `read_map`."""
 
     name: str
     """File, or name of a ready map; errors begin with it."""
 
-    columns: Mapping[str, Given]
-    """By column of results."""
+    columns: Mapping[str, list[str | float]]
+    """Expressions or numbers by column of results; of several the first one that a table has."""
 
-    settings: Mapping[str, Given] = field(default_factory=dict)
-    """By setting of the table's own, stored as `workload_<name>`.
+    optional: Collection[str]
+    """Columns and settings that a table may lack: those that are a list in the file."""
 
-    Of `"*" = "config/*"` all columns are settings that begin with `config/` and nothing else reads.
-    """
+    settings: Mapping[str, list[str | float]]
+    """Likewise, by setting of the table's own, stored as `workload_<name>`."""
 
-    constants: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, Any]
     """Values that hold for all rows, by column of results."""
 
-    repeats: tuple[str, ...] = ()
+    read: Mapping[str, str] = field(default_factory=dict)
+    """`sep`, `decimal`, `thousands` and `encoding` of the files."""
+
+    repeats: Collection[str] = ()
     """Columns in which repeats of a point differ, so that `"*"` makes no settings of them."""
 
-    needed: tuple[str, ...] = ()
+    needed: Collection[str] = ()
     """Columns of results that a table or the command line has to give."""
 
-    status_column: str | None = None
-
     statuses: Mapping[str, str] = field(default_factory=dict)
-    """Status of results, or `SKIP`, by the value of that column."""
+    """Status of results, or `SKIP`, by the value of the column `status_column`."""
+
+    status_column: str | None = None
 
     def with_constants(self, given: Iterable[str]) -> Map:
         """Copy of the map with further constants, each as NAME=VALUE.
@@ -90,11 +97,10 @@ class Map:
         Raises:
             SweepError: one of them is not known.
         """
-        constants = {**self.constants}
-        columns = {**self.columns}
+        constants, columns = {**self.constants}, {**self.columns}
         for setting in given:
-            name, equals, value = setting.partition("=")
-            if not equals or not value:
+            name, _, value = setting.partition("=")
+            if not value:
                 raise SweepError(f"--set {quoted(setting)} must be NAME=VALUE, as workload=bert")
             _check_constant(name, value, place=f"--set {name}")
             columns.pop(name, None)
@@ -102,16 +108,9 @@ class Map:
         return replace(self, constants=constants, columns=columns)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BoundMap:
-    """A map, for the columns of one table."""
-
-    columns: Mapping[str, Expression]
-    settings: Mapping[str, Expression]
-    constants: Mapping[str, Any]
-    status_column: str | None
-    statuses: Mapping[str, str]
-    name: str
+def ready_maps() -> list[str]:
+    """Names of the ready maps."""
+    return sorted(file.stem for file in READY.glob("*.toml"))
 
 
 def read_map(given: str) -> Map:
@@ -122,9 +121,8 @@ def read_map(given: str) -> Map:
     """
     file = Path(given)
     if not file.suffix and not file.exists():
-        names = ready_maps()
-        if given not in names:
-            hint = did_you_mean(given, names)
+        if given not in ready_maps():
+            hint = did_you_mean(given, ready_maps())
             raise SweepError(f"map {quoted(given)} is neither a file nor a ready map; {hint}")
         file = READY / f"{given}.toml"
     try:
@@ -133,126 +131,63 @@ def read_map(given: str) -> Map:
         raise SweepError(f"map {given!r} can't be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SweepError(f"map {given!r} is not TOML: {error}") from error
-    return _map_of(given, content)
-
-
-def ready_maps() -> list[str]:
-    """Names of the ready maps."""
-    return sorted(file.stem for file in READY.glob("*.toml"))
-
-
-def bound(table_map: Map, columns: Collection[str]) -> BoundMap:
-    """Read the expressions of a map for the columns of a table.
-
-    Raises:
-        SweepError: the table lacks a column.
-    """
-    expressions: dict[str, Expression] = {}
-    for name, given in table_map.columns.items():
-        place = f"{table_map.name}: [columns] {name}"
-        if (expression := _first(given, columns, place)) is not None:
-            expressions[name] = expression
-    settings: dict[str, Expression] = {}
-    for name, given in table_map.settings.items():
-        place = f"{table_map.name}: [settings] {name}"
-        if name != "*" and (expression := _first(given, columns, place)) is not None:
-            settings[name] = expression
-    status_column = table_map.status_column
-    if status_column is not None and status_column not in columns:
-        raise SweepError(
-            f"{table_map.name}: [status] column: the table has no column {quoted(status_column)}; "
-            f"{did_you_mean(status_column, columns)}"
-        )
-    for name in ("workers", *table_map.needed):
-        if name not in expressions and name not in table_map.constants:
-            raise SweepError(
-                f"{table_map.name}: no column of the table gives {name}; add --set {name}=1 if it "
-                "is 1 in all rows, or map a column"
-            )
-    read = {name for one in (*expressions.values(), *settings.values()) for name in one.columns}
-    read |= {*table_map.repeats, status_column or ""}
-    prefix = _prefix(table_map.settings.get("*"))
-    for column in columns:
-        if prefix is not None and column.startswith(prefix) and column not in read:
-            name = column.removeprefix(prefix).replace("/", ".")
-            settings.setdefault(name, read_expression(column, columns))
-    _check_names(settings, table_map.name)
-    return BoundMap(
-        columns=expressions,
-        settings=settings,
-        constants=table_map.constants,
-        status_column=status_column,
-        statuses=table_map.statuses,
-        name=table_map.name,
-    )
-
-
-def _check_names(settings: Collection[str], name: str) -> None:
-    """Refuse a name of a setting that results can't have as a column."""
-    for setting in settings:
-        if not is_storable_name(setting):
-            raise SweepError(
-                f"{name}: [settings] {quoted(setting)} can't be the name of a column of results; "
-                f'give it another: NAME = "COLUMN", at most {NAME_LENGTH} characters in one line'
-            )
-
-
-def _first(given: Given, columns: Collection[str], place: str) -> Expression | None:
-    """Expression that holds for a table; None if it has the columns of none of several."""
-    alternatives = given if isinstance(given, tuple) else (given,)
-    for alternative in alternatives:
-        if not isinstance(alternative, str):
-            return Expression(str(alternative), frozenset(), partial(_number, alternative))
-        try:
-            is_known = alternative in columns or {*names_in(alternative)} <= {*columns}
-            if is_known or not isinstance(given, tuple):
-                return read_expression(alternative, columns)
-        except SweepError as error:
-            raise SweepError(f"{place}: {error}") from error
-    return None
-
-
-def _number(value: float, _: Mapping[str, Any]) -> float:
-    return value
-
-
-def _prefix(pattern: Given | None) -> str | None:
-    if pattern is None:
-        return None
-    return str(pattern).removesuffix("*")
+    try:
+        return _map_of(given, content)
+    except SweepError as error:
+        raise SweepError(f"{given}: {error}") from None
 
 
 def _map_of(name: str, content: Mapping[str, Any]) -> Map:
-    """Check the content of a file."""
     for key, value in content.items():
         if key not in _KEYS:
-            raise SweepError(f"{name}: no key {quoted(key)}; {did_you_mean(key, _KEYS)}")
-        if key in _TABLES and not isinstance(value, dict):
-            raise SweepError(f"{name}: {key} must be a table: [{key}] with keys below it")
-    columns = {
-        key: _given(value, f"{name}: [columns] {key}")
-        for key, value in content.get("columns", {}).items()
-    }
-    constants = content.get("constants", {})
-    for key in columns:
-        if key not in ALLOWED:
-            raise SweepError(f"{name}: [columns] {key}: {_unknown(key)}")
-        if key in constants:
-            raise SweepError(f"{name}: {key} stands in [columns] and in [constants]; delete one")
-    for key, value in constants.items():
-        _check_constant(key, value, place=f"{name}: [constants] {key}")
-    _check_enough(name, {*columns, *constants})
-    column, statuses = _statuses(name, content.get("status", {}))
+            raise SweepError(f"no key {quoted(key)}; {did_you_mean(key, _KEYS)}")
+        if not isinstance(value, _KEYS[key]):
+            kind = 'a list, as ["config/seed"]' if _KEYS[key] is list else f"a table: [{key}]"
+            raise SweepError(f"{key} = {quoted(value)} must be {kind}")
+    columns, settings = content.get("columns", {}), content.get("settings", {})
+    constants, status = content.get("constants", {}), {**content.get("status", {})}
+    _check_columns(columns, constants)
+    for key, value in content.get("read", {}).items():
+        is_sign = isinstance(value, str) and (key == "encoding" or len(value) == 1)
+        if key not in _READ or not is_sign:
+            allowed = ", ".join(_READ)
+            raise SweepError(f"[read] {key} = {quoted(value)} is no text for one of {allowed}")
+    column = status.pop("column", None)
+    if status and column is None:
+        raise SweepError('[status] needs column = "<the table\'s column>"')
+    for key, values in status.items():
+        if key not in (*STATUSES, SKIP) or not isinstance(values, list):
+            hint = did_you_mean(key, [SKIP, *sorted(STATUSES)])
+            raise SweepError(f'[status] {key} is no status with a list such as ["done"]; {hint}')
+    of_both = columns | settings
     return Map(
         name=name,
-        columns=columns,
-        settings=_settings(name, content.get("settings", {})),
+        columns={key: _given(value, f"[columns] {key}") for key, value in columns.items()},
+        settings={key: _given(value, f"[settings] {key}") for key, value in settings.items()},
+        optional={key for key, value in of_both.items() if isinstance(value, list)},
         constants=constants,
-        repeats=_repeats(name, content.get("repeats", [])),
-        needed=_needed(name, content.get("needed", [])),
+        read=content.get("read", {}),
+        repeats=content.get("repeats", []),
+        needed=content.get("needed", []),
+        statuses={str(value): key for key, values in status.items() for value in values},
         status_column=column,
-        statuses=statuses,
     )
+
+
+def _check_columns(columns: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
+    """Refuse names that are none of results, and a map that says too little of a row."""
+    for key in columns:
+        if key not in ALLOWED:
+            raise SweepError(f"[columns] {key}: {_unknown(key)}")
+        if key in constants:
+            raise SweepError(f"{key} stands in [columns] and in [constants]; delete one")
+    for key, value in constants.items():
+        _check_constant(key, value, place=f"[constants] {key}")
+    given = {*columns, *constants}
+    if "workers" not in given:
+        raise SweepError("workers is missing in [columns]; or add to [constants]: workers = 1")
+    if not given & {*TIMES, *RATES}:
+        raise SweepError(f"[columns] must give one of {', '.join((*TIMES, *RATES))}")
 
 
 def _unknown(key: str) -> str:
@@ -262,35 +197,17 @@ def _unknown(key: str) -> str:
     return f"no column of results that a table can give; {hint}"
 
 
-def _check_enough(name: str, given: Collection[str]) -> None:
-    """Refuse a map that says too little of a row."""
-    if "workers" not in given:
-        raise SweepError(
-            f'{name}: workers is missing; add to [columns]: workers = "<column with the number of '
-            'training processes>", or to [constants]: workers = 1'
-        )
-    if not {*TIMES, *RATES} & {*given}:
-        raise SweepError(
-            f"{name} maps nothing that was measured; add to [columns] one of "
-            f"{', '.join((*TIMES, *RATES))}"
-        )
-
-
-def _given(value: Any, place: str) -> Given:
+def _given(value: Any, place: str) -> list[str | float]:
     values = value if isinstance(value, list) else [value]
-    for one in values:
-        if isinstance(one, bool) or not isinstance(one, str | int | float):
-            raise SweepError(
-                f"{place} = {quoted(one)} must be a column, arithmetic of columns or a number, or "
-                "a list of them, of which the first one holds that the table has"
-            )
-    if not values:
-        raise SweepError(f"{place} is an empty list; give a column, or delete it")
-    return tuple(values) if isinstance(value, list) else value
+    if not values or not all(type(one) in (str, int, float) for one in values):
+        raise SweepError(f"{place} = {quoted(value)} must be a column, arithmetic, or a list of it")
+    if (place == "[settings] *") != str(value).endswith("*"):
+        raise SweepError(f'{place}: all columns with a prefix are "*" = "PREFIX*"')
+    return values
 
 
 def _check_constant(key: str, value: Any, *, place: str) -> None:
-    if key not in (*ALLOWED, SOURCE):
+    if key not in (*ALLOWED, "source"):
         raise SweepError(f"{place}: {_unknown(key)}")
     if isinstance(value, dict | list):
         raise SweepError(f"{place} = {quoted(value)} must be a text, a number, true or false")
@@ -298,50 +215,33 @@ def _check_constant(key: str, value: Any, *, place: str) -> None:
         raise SweepError(f"{place} = {quoted(value)}: {did_you_mean(str(value), SEMANTICS)}")
 
 
-def _settings(name: str, table: Mapping[str, Any]) -> dict[str, Given]:
-    settings = {}
-    for key, value in table.items():
-        place = f"{name}: [settings] {key}"
-        settings[key] = _given(value, place)
-        is_pattern = isinstance(value, str) and value.endswith("*")
-        if (key == "*") != is_pattern:
-            raise SweepError(
-                f'{place} = {quoted(value)}: all columns with a prefix are "*" = "PREFIX*"'
-            )
-    return settings
+def draft(columns: Iterable[str]) -> str:
+    """Draft a map of a table: usual names are mapped, and all others are settings."""
+    import json
 
-
-def _repeats(name: str, columns: Any) -> tuple[str, ...]:
-    if not isinstance(columns, list) or not all(isinstance(one, str) for one in columns):
-        raise SweepError(f'{name}: repeats = {quoted(columns)} must be a list, as ["config/seed"]')
-    return tuple(columns)
-
-
-def _needed(name: str, columns: Any) -> tuple[str, ...]:
-    if not isinstance(columns, list) or not {*map(str, columns)} <= {*ALLOWED}:
-        raise SweepError(
-            f"{name}: needed = {quoted(columns)} must be a list of columns of results, as "
-            '["accumulation"]'
-        )
-    return tuple(columns)
-
-
-def _statuses(name: str, table: Mapping[str, Any]) -> tuple[str | None, dict[str, str]]:
-    """Read `[status]`: the column, and the status of results by its value."""
-    if not table:
-        return None, {}
-    if not isinstance(table.get("column"), str):
-        raise SweepError(f'{name}: [status] needs column: column = "<the table\'s column>"')
-    statuses: dict[str, str] = {}
-    for status, values in table.items():
-        if status == "column":
+    mapped: dict[str, str] = {}
+    settings = []
+    for column in columns:
+        word = column.lower().replace("/", "_per_").replace(" ", "_").replace("-", "_")
+        names = [name for name, words in _DRAFTED.items() if word in words.split()]
+        if word in ALLOWED:
+            names.append(word)
+        if not names or names[0].split()[0] in mapped:
+            settings.append(f"{json.dumps(column, ensure_ascii=False)} = {json.dumps(column)}")
             continue
-        if status not in (*STATUSES, SKIP):
-            hint = did_you_mean(status, [SKIP, *sorted(STATUSES)])
-            raise SweepError(f"{name}: [status] {status} is no status; {hint}")
-        if not isinstance(values, list):
-            raise SweepError(
-                f'{name}: [status] {status} = {quoted(values)} must be a list, as ["done"]'
-            )
-        statuses |= {str(value): status for value in values}
-    return table["column"], statuses
+        name, *unit = names[0].split()
+        mapped[name] = f"`{column}` / 1000" if unit else column
+    lines = [f"{name} = {json.dumps(text, ensure_ascii=False)}" for name, text in mapped.items()]
+    return "\n".join(
+        [
+            "# Draft. Columns of results are in docs/columns.md; delete settings that are none.",
+            "[columns]",
+            *lines,
+            *(f'# {name} = ""' for name in ("workers", "step_mean_s") if name not in mapped),
+            "[settings]",
+            *settings,
+            "[constants]",
+            'sync = "ddp"',
+            *([] if "accumulation" in mapped else ["accumulation = 1"]),
+        ]
+    )

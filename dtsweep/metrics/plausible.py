@@ -116,23 +116,25 @@ def _of_first(messages: Mapping[int, str | None]) -> str | None:
     return f"rank {named[0]}{suffix}: {messages[named[0]]}"
 
 
-def contradictions(row: Mapping[str, Any]) -> list[str]:
+def contradictions(row: Mapping[str, Any], *, rounding: float = ROUNDING) -> list[str]:
     """Contradictions in a single row, in words with the numbers.
 
     Args:
         row: `JUDGED_COLUMNS` of `trials`; unknown is None, nan or left out.
+        rounding: by which share the rate may differ from the samples over the step time.
     """
-    checks = (_rate(row), _window(row), _utilization(row, "mfu"), _utilization(row, "hfu"))
+    shares = (_utilization(row, "mfu"), _utilization(row, "hfu"))
+    checks = (_rate(row, rounding), _window(row), *shares)
     return [message for message in checks if message]
 
 
-def _rate(row: Mapping[str, Any]) -> str | None:
+def _rate(row: Mapping[str, Any], rounding: float) -> str | None:
     """Check that rate times mean step gives the samples of a step, for steps of all workers."""
     numbers = _numbers_of(row, "samples_per_s", "step_mean_s", "global_batch")
     if numbers is None:
         return None
     rate, step_s, samples = numbers
-    if samples * (1 - ROUNDING) <= rate * step_s <= samples * (1 + ROUNDING):
+    if samples * (1 - rounding) <= rate * step_s <= samples * (1 + rounding):
         return None
     return f"samples_per_s × step_mean_s is {rate * step_s:.4g}, and global_batch {samples:.0f}"
 

@@ -19,6 +19,38 @@ def folder_of(name: str) -> Path:
     return folder
 
 
+MAP = """
+[columns]
+workers = "workers"
+hosts = "hosts"
+micro_batch = "local_bsz"
+step_mean_s = "step_time"
+comm_share = "sync_time / step_time"
+pass_s = "step_time - sync_time"
+[settings]
+gpus_by_node = "uneven"
+[constants]
+accumulation = 1
+sync = "ddp"
+devices = "Tesla T4"
+backend = "nccl"
+"""
+"""Map of the rows of `rows_of`: nodes with unequal numbers of GPUs are a setting of their own."""
+
+LADDER = """
+[columns]
+workers = "gpus"
+samples_per_s = "images_per_s"
+[constants]
+workload = "ResNet-50"
+devices = "V100-SXM2"
+backend = "nccl"
+sync = "horovod"
+semantics = "exact"
+"""
+"""Map of a published ladder, horovod/horovod issue 779: ResNet-50, synthetic data."""
+
+
 def rows_of(job: str) -> pd.DataFrame:
     """Both tables of a job: GPUs, nodes, the unequal numbers of GPUs, micro-batch, step time."""
     folder = folder_of("scaling") / job

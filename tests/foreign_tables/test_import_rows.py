@@ -140,12 +140,12 @@ FINE = {"gpus": 2, "batch": 8, "step_s": 0.1, "rate": 160, "tokens": 163840, "mf
     [
         (
             {"rate": 170, "tokens": ""},
-            "samples_per_s × step time is 17 samples, and the global batch 16",
+            "samples_per_s × step_mean_s is 17, and global_batch 16",
         ),
         (
             {"tokens": 400_000, "rate": ""},
-            "tokens_per_s × step time is 4e+04 tokens, and global batch × tokens_per_sample "
-            "1.638e+04",
+            "with tokens_per_s / tokens_per_sample: samples_per_s × step_mean_s is 39.06, and "
+            "global_batch 16",
         ),
         ({"mfu": 1.2}, "mfu is 1.2, not a share of 0 to 1"),
         ({"step_s": -0.1}, "step_mean_s is -0.1"),
@@ -336,5 +336,5 @@ def test_rows_of_several_files_are_all_stored(tmp_path: Path) -> None:
 
 def test_more_than_a_hundred_thousand_rows_are_refused(tmp_path: Path) -> None:
     table = many_rows(tmp_path, 100_001)
-    with pytest.raises(SweepError, match=r"at most 100,000 rows.*split it"):
+    with pytest.raises(SweepError, match=r"more than 100,000 rows.*split it"):
         import_tables([table], read_map(str(write_map(tmp_path))), results=tmp_path / "results")

@@ -14,7 +14,7 @@ from dtsweep.analysis import Study
 from dtsweep.errors import SweepError
 from dtsweep.foreign_tables import import_tables
 from dtsweep.foreign_tables.map_file import read_map
-from dtsweep.foreign_tables.table import MOST_CHARACTERS
+from dtsweep.foreign_tables.table import MOST_BYTES
 from tests.conftest import Command
 from tests.pages import ROOT
 
@@ -106,7 +106,7 @@ def test_a_configuration_that_is_not_a_small_file_is_refused(kind: str, tmp_path
     folder = experiment(tmp_path, {"num_workers": 2}, REPORTS)
     (file,) = folder.rglob("params.json")
     if kind == "size":
-        file.write_text(" " * (MOST_CHARACTERS + 1))
+        file.write_text(" " * (MOST_BYTES + 1))
     else:
         file.unlink()
     if kind == "pipe":

@@ -1,0 +1,106 @@
+"""Tables as trainers, spreadsheets and papers write them are read, or the refusal says how."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import dtsweep
+from dtsweep.errors import SweepError
+from dtsweep.foreign_tables import import_tables
+from dtsweep.foreign_tables.map_file import read_map
+from tests.conftest import Command
+from tests.foreign_tables.maps import write_map
+
+MAP = """
+[columns]
+workers = "GPUs"
+micro_batch = "batch"
+samples_per_s = "rate"
+[constants]
+accumulation = 1
+sync = "ddp"
+"""
+
+
+def stored(folder: Path, table: Path, text: str = MAP) -> pd.DataFrame:
+    import_tables([table], read_map(str(write_map(folder, text))), results=folder / "results")
+    return dtsweep.load(folder / "results")
+
+
+def test_thousands_are_read_by_the_map_and_the_refusal_names_them(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text('GPUs,batch,rate\n4,8,"5,120"\n')
+    with pytest.raises(SweepError, match=r"runs.csv:2: rate = '5,120' .* thousands and decimal"):
+        stored(tmp_path, table)
+    frame = stored(tmp_path, table, MAP + '[read]\nthousands = ","\n')
+    assert frame["samples_per_s"].tolist() == [5120]
+
+
+def test_a_spreadsheets_table_is_read_by_the_map(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_bytes("GPUs;batch;rate;Größe\n4;8;1.120,5;mittel\n".encode("cp1252"))
+    with pytest.raises(SweepError, match=r"can't be read: .*\[read\] .*`sep` and `encoding`"):
+        stored(tmp_path, table)
+    read = '[settings]\nsize = "Größe"\n[read]\nsep = ";"\ndecimal = ","\nthousands = "."\n'
+    frame = stored(tmp_path, table, f'{MAP}{read}encoding = "cp1252"\n')
+    assert frame["samples_per_s"].tolist() == [1120.5]
+    assert frame["workload_size"].tolist() == ["mittel"]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_bytes("GPUs,batch,rate\n4,8,100\n".encode("utf-8-sig"))
+    assert stored(tmp_path, table)["workers"].tolist() == [4]
+
+
+def test_an_object_over_many_lines_is_a_row(tmp_path: Path) -> None:
+    table = tmp_path / "train_results.json"
+    table.write_text(json.dumps({"GPUs": 2, "batch": 8, "rate": 64.5, "log": [1, 2]}, indent=2))
+    assert stored(tmp_path, table)["samples_per_s"].tolist() == [64.5]
+
+
+def test_a_list_of_objects_is_a_row_each(tmp_path: Path) -> None:
+    table = tmp_path / "runs.json"
+    rows = [{"GPUs": gpus, "batch": 8, "rate": 64} for gpus in (1, 2)]
+    table.write_text(json.dumps(rows, indent=2))
+    frame = stored(tmp_path, table)
+    assert frame["imported_from"].tolist() == ["runs.json:1", "runs.json:2"]
+
+
+@pytest.mark.parametrize("name", ["Sharding Strategy", "`Sharding Strategy`"])
+def test_a_text_is_a_setting(name: str, tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("GPUs,batch,rate,Sharding Strategy\n4,8,100,FULL_SHARD\n")
+    frame = stored(tmp_path, table, f'{MAP}[settings]\nsharding = "{name}"\n')
+    assert frame["workload_sharding"].tolist() == ["FULL_SHARD"]
+
+
+def test_a_row_longer_than_the_header_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("GPUs,batch,rate\n4,8,100\n4,8,100,1\n")
+    with pytest.raises(SweepError, match=r"runs.csv:3 has 4 cells, and the header 3"):
+        stored(tmp_path, table)
+
+
+def test_bytes_of_a_memory_in_gib_are_whole(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("GPUs,batch,rate,gib\n4,8,100,80.1\n")
+    memory = 'memory_peak_bytes = "gib * 1024 * 1024 * 1024"\n[constants]'
+    frame = stored(tmp_path, table, MAP.replace("[constants]", memory))
+    assert frame["memory_peak_bytes"].tolist() == [round(80.1 * 2**30)]
+
+
+def test_a_draft_of_a_map_is_made_from_the_header(tmp_path: Path, forked_command: Command) -> None:
+    (tmp_path / "runs.csv").write_text("num_gpus,batch_size,step_ms,strategy\n4,8,100,FULL\n")
+    done = forked_command("import", "runs.csv", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "map.toml").write_text(done.stdout)
+    command = ["import", "runs.csv", "--map", "map.toml", "--results", "results"]
+    assert forked_command(*command, folder=tmp_path).returncode == 0
+    (trial,) = dtsweep.load(tmp_path / "results").to_dict("records")
+    assert (trial["workers"], trial["micro_batch"], trial["step_mean_s"]) == (4, 8, 0.1)
+    assert trial["workload_strategy"] == "FULL"
