@@ -15,6 +15,7 @@ The rooms, in the order of imports: a caller stands below what it calls, so foll
 list; `tests/test_imports.py` reads both lists. On the right stands which processes import a room;
 readers are processes that read results:
 
+    secret          secrets in texts; what pages and exports leave out
     errors          what a user did that can't be measured, in one line
     escape          text of others in HTML, JSON and CSV
     text            numbers and tables for the terminal
@@ -22,7 +23,6 @@ readers are processes that read results:
     sweep           the question: axes, points, settings                    any process
     workloads       what is trained: three methods, a family to choose from ranks
     results         what is kept: three Parquet data sets                   driver, readers
-    privacy         results without secrets, home folders, users and hosts  driver, readers
     hardware        devices and hosts: what they are, can do, and did       ranks, doctor
     measure         the instruments: clocks, windows, statistics            ranks, driver, readers
 

@@ -10,59 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-_USER = re.compile(r"(?<=//)[^\s/:\[\"]*:(?!\d{1,5}[/?#])")
-"""User of a URL, up to the colon before the password; `http://host:3128/a@b` has a port there."""
-
-_PASSWORD_END = re.compile(r"[\s@\"]|://")
-
-_NEXT_USER = re.compile(r"(?:[^\s/@\"]*@)*")
-
-_CREDENTIALS = re.compile(
-    r"(?:(?<=http://)|(?<=https://)|(?<=s3://)|(?<=gs://))[^\s/@:\"]+@"
-    r"|(?<=[?&])(?:[\w.-]*(?:key|secret|token|password|credential|signature)|sig|pwd|pass|auth)=[^\s&\"']+",
-    re.IGNORECASE,
-)
-"""Token or option of a URL that grants access.
-
-`ssh://git@host` and `abfs://container@account` have a name there.
-"""
-
-_LONGEST_PASSWORD = 2048
-
-
-def without_credentials(text: str) -> str:
-    """Text as others may read it: credentials in its URLs left out.
-
-    >>> without_credentials("s3://AKIA:a/b+c@bucket/runs?region=us-1&token=t0 by https://hf_x@hub.org/a@b")
-    's3://bucket/runs?region=us-1& by https://hub.org/a@b'
-    >>> without_credentials("postgres://me@corp.com:p4ss@db/runs")
-    'postgres://db/runs'
-    """
-    return _CREDENTIALS.sub("", _without_passwords(text))
-
-
-def _without_passwords(text: str) -> str:
-    """Text without the users and passwords of its URLs, in a time linear in its length.
-
-    Unlike the standard has it, a password may hold slashes: secret keys of S3 do. It ends where
-    another URL begins.
-    """
-    if "@" not in text:
-        return text
-    parts = []
-    kept_to = 0
-    end = _PASSWORD_END.search(text)
-    for user in _USER.finditer(text):
-        # Users before the same end share one search for it.
-        while end is not None and end.start() < user.end():
-            end = _PASSWORD_END.search(text, user.end())
-        if end is None:
-            break
-        is_password = end[0] == "@" and end.start() - user.end() <= _LONGEST_PASSWORD
-        if is_password and user.start() >= kept_to:
-            parts.append(text[kept_to : user.start()])
-            kept_to = _NEXT_USER.match(text, end.end()).end()  # type: ignore[union-attr]
-    return "".join([*parts, text[kept_to:]])
+from dtsweep.secret import without_credentials
 
 
 class SweepError(Exception):

@@ -5,8 +5,8 @@ it. So classes that are computed know nothing of HTML, and a script pays nothing
 and Colab all show what IPython's formatter of `text/html` gives; IPython in a terminal shows the
 `repr`.
 
-Text is escaped by `html_text`, and what identifies people and hosts is left out, because notebooks
-are shared. Colours are those of the notebook, light or dark.
+Text is escaped by `html_text`, and home folders are left out. Colours are those of the notebook,
+light or dark.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.escape import html_text
+from dtsweep.secret import without_homes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,11 +132,8 @@ def frontier_html(frontier: Frontier) -> str:
 
 def content_html(content: Content) -> str:
     """Show the content of a report: its answer, what is in doubt, and its frontiers."""
-    from dtsweep.privacy import redactor_of_trials
-    from dtsweep.report.redacted import redacted
     from dtsweep.report.remarks import text_of
 
-    content = redacted(content, redactor_of_trials(content.study.frame))
     advice = [text_of(remarks) for paragraphs in content.advice for remarks in paragraphs]
     doubts = [one.text for one in (*content.unsound, *content.doubts)]
     lines = [content.headline, *doubts, *advice, *(one.text for one in content.limits)]
@@ -187,10 +185,8 @@ def _cells(row: Sequence[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Text for HTML, without the names of this user and this host."""
-    from dtsweep.privacy import local_redactor
-
-    return html_text(local_redactor().text(text))
+    """Text for HTML, without home folders."""
+    return html_text(without_homes(text))
 
 
 def _varying(tables: Sequence[pd.DataFrame]) -> list[str]:

@@ -14,14 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dtsweep.privacy import redactor_for
 from dtsweep.results.run_record import FOLDER, SUFFIX
 from dtsweep.results.schema import TRIALS
 from dtsweep.results.storage import StoredFile
 from dtsweep.results.store import Results
+from dtsweep.secret import PRIVATE_COLUMNS
 
-LEFT_OUT = dict.fromkeys(("log", "pid", "device_uuid"))
-"""Columns without a meaning on another machine."""
+LEFT_OUT = dict.fromkeys(
+    (*PRIVATE_COLUMNS, "straggler", "node", "machine", "pid", "device_uuid", "pci_bus_id")
+)
+"""Columns without a meaning on another machine, or that may name hosts and users."""
 
 TYPES = {pa.bool_(): bool, pa.int64(): int, pa.float64(): float, pa.string(): str}
 
@@ -39,7 +41,7 @@ def make_sample(source: Results, sample: Results) -> None:
     """Copy attempts and records of runs, without what identifies people and machines."""
     trials, ranks, steps = (source.table(name) for name in ("trials", "ranks", "steps"))
     rank_rows = ranks.to_pylist()
-    redactor, nodes = redactor_for(source), numbered_nodes(rank_rows)
+    nodes = numbered_nodes(rank_rows)
     rows = trials.to_pylist()
     with_steps = fastest_of_each_mode(rows)
     for row in rows:
@@ -49,9 +51,11 @@ def make_sample(source: Results, sample: Results) -> None:
             kept = steps.filter(pc.equal(steps["attempt_id"], name))
             kept = kept.drop_columns(["attempt_id", "trial_id"]).to_pydict()
         sample.commit(
-            redactor.values(row | {column: None for column in LEFT_OUT if column in row}),
+            row | {column: None for column in LEFT_OUT if column in row},
             ranks=[
-                redactor.values(rank | LEFT_OUT) | {"node_id": nodes.get(rank["node_id"])}
+                rank
+                | {column: None for column in LEFT_OUT if column in rank}
+                | {"node_id": nodes.get(rank["node_id"])}
                 for rank in rank_rows
                 if rank["attempt_id"] == name
             ],
@@ -59,7 +63,7 @@ def make_sample(source: Results, sample: Results) -> None:
             workload_types=workload_types(trials.schema),
         )
     for run in source.run_records():
-        record = replace(run.record, host=redactor.text(run.record.host), pid=0)
+        record = replace(run.record, host="host", pid=0)
         sample.write([StoredFile(FOLDER, f"{record.run_id}{SUFFIX}", record.to_json())])
     sample.compact()
 

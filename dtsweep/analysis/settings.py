@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dtsweep.analysis.launches import setting_columns
+from dtsweep.secret import hidden
 from dtsweep.sweep.modes import UNDECLARED, mode_in_results
 from dtsweep.sweep.point import AXES, Point
-from dtsweep.sweep.secret import hidden
 from dtsweep.sweep.values import stored_fields
 
 if TYPE_CHECKING:

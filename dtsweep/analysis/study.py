@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dtsweep.analysis.canaries import canaries_of, drift_of
@@ -39,22 +37,19 @@ class Study:
         frame: pd.DataFrame,
         *,
         question: Question | None = None,
-        conditions: Mapping[str, Condition] = MappingProxyType({}),
     ) -> None:
         """Take the trials.
 
         Args:
             frame: one row per trial, as `dtsweep.load` gives it, canaries included.
             question: that the trials are to answer; None is the one that they were measured for.
-            conditions: that are read already, by their text.
         """
         self.frame = frame
         self._question = question
         self._launches: dict[tuple[Any, str], Launches] = {}
         self._drifts: dict[Any, float | None] = {}
         self._ladders: dict[Per, Ladders] = {}
-        self._given_conditions = conditions
-        self._conditions: dict[str, Condition] = {**conditions}
+        self._conditions: dict[str, Condition] = {}
         self._narrowed: dict[str, Study] = {}
 
     def __repr__(self) -> str:
@@ -169,7 +164,6 @@ class Study:
             self._narrowed[text] = Study(
                 self.frame[is_kept],
                 question=self._question,
-                conditions=self._given_conditions,
             )
         return self._narrowed[text]
 

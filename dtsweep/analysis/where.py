@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dtsweep.analysis.condition_terms import SIGNS, Truth, compared, compared_interval
@@ -72,24 +72,6 @@ class Condition:
     columns: tuple[str, ...]
     """Columns that it names, in this order."""
     _evaluate: Evaluate
-
-    def on_replaced(self, text: str, originals: Mapping[str, Mapping[Any, Any]]) -> Condition:
-        """Ask the same of points whose texts were replaced.
-
-        Args:
-            text: to show in place of the condition's own.
-            originals: for each column with replaced texts, what each of them stood for.
-        """
-
-        def evaluate(points: pd.DataFrame, zone: float | None) -> Truth:
-            columns = {
-                name: points[name].map(lambda value, known=known: known.get(value, value))
-                for name, known in originals.items()
-                if name in points
-            }
-            return self._evaluate(points.assign(**columns), zone)
-
-        return replace(self, text=text, _evaluate=evaluate)
 
     def holds(self, points: pd.DataFrame) -> Truth:
         """Mark the points that meet the condition.

@@ -24,7 +24,6 @@ from dtsweep.sweep.goal import GOALS, Goal
 
 if TYPE_CHECKING:
     from dtsweep.analysis import Study
-    from dtsweep.privacy import Redactor
     from dtsweep.report.content import Content, Section
 
 
@@ -71,7 +70,9 @@ if TYPE_CHECKING:
     "--html", metavar="FILE", help="Write the report as one self-contained HTML page instead."
 )
 @click.option(
-    "--with-hosts", is_flag=True, help="Of --html: keep the names of hosts, which are left out."
+    "--with-hosts",
+    is_flag=True,
+    help="Of --html: keep reasons, logs and nodes, which may name hosts and users.",
 )
 @with_imported_option
 @json_option
@@ -203,7 +204,7 @@ def _content(
     *,
     samples: int | None = None,
     worker_price: float | None = None,
-    redactor: Redactor | None = None,
+    with_hosts: bool = True,
     **asked: Any,
 ) -> Content:
     """Compute the content of the report of a results folder.
@@ -212,7 +213,7 @@ def _content(
         results: the folder.
         samples: also how long training on so many takes.
         worker_price: also what that costs, in USD of a worker for an hour.
-        redactor: of what is private in the trials; None keeps it.
+        with_hosts: keep what may name hosts and users.
         asked: what `content_of` takes; objectives that are empty are the usual ones. `question` is
             the one to answer, by default that of the results. `prices` is a file of prices that
             hold for all rows. `with_imported` compares imported rows with the measured ones.
@@ -223,8 +224,8 @@ def _content(
     from dtsweep.report.costs import costs_of
     from dtsweep.report.importance_words import importance_of_axes
     from dtsweep.report.node_table import speeds_of_nodes
-    from dtsweep.report.redacted import redacted_content_of
     from dtsweep.report.times import training_times
+    from dtsweep.secret import shared_trials
 
     if worker_price is not None and samples is None:
         raise SweepError(
@@ -236,7 +237,6 @@ def _content(
     question, prices = asked.pop("question", None), asked.pop("prices", None)
     with_imported = asked.pop("with_imported", False)
     sections: list[Callable[[Study], Section]] = [
-        speeds_of_nodes(results),
         costs_of(results, prices=prices),
         importance_of_axes,
         certificate_in(results),
@@ -245,10 +245,11 @@ def _content(
         sections.append(training_times(samples=samples, worker_price=worker_price))
     # A run that had nothing left to measure has stored no row with its question.
     frame = load_results(results, prices=prices, with_imported=with_imported)
-    study = Study(frame, question=question)
-    if redactor is not None:
-        return redacted_content_of(study, redactor, sections=sections, **asked)
-    return content_of(study, sections=sections, **asked)
+    if with_hosts:
+        sections.insert(0, speeds_of_nodes(results))
+    else:
+        frame = shared_trials(frame)
+    return content_of(Study(frame, question=question), sections=sections, **asked)
 
 
 def write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> None:
@@ -257,17 +258,15 @@ def write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> No
     Args:
         results: the folder.
         file: of the page.
-        with_hosts: keep the names of hosts.
+        with_hosts: keep what may name hosts and users.
         asked: what `_content` takes.
     """
     from dtsweep.page import page_of_content, write_page
-    from dtsweep.privacy import redactor_for
     from dtsweep.results.store import Results
 
     store = Results(results)
-    redactor = redactor_for(store, with_hosts=with_hosts)
-    content = _content(results, redactor=redactor, **asked)
+    content = _content(results, with_hosts=with_hosts, **asked)
     with telling_warnings():
-        page = page_of_content(content, store, redactor)
+        page = page_of_content(content, store)
     write_page(page, file)
     tell(f"dtsweep: {file} written ({len(page.encode()) / 2**20:.1f} MiB)")

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dtsweep.cli.options import tell, telling_warnings
-from dtsweep.errors import StorageError, SweepError, error_line, without_credentials
+from dtsweep.errors import (
+    StorageError,
+    SweepError,
+    error_line,
+)
+from dtsweep.secret import without_credentials
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,9 +49,9 @@ def export(results: str, to: str, out: str | None, with_hosts: bool) -> None:
     A tracker gets each trial once, however often this is called.
     """
     from dtsweep.analysis.load import load
-    from dtsweep.privacy import shared_trials
     from dtsweep.results.store import Results
-    from dtsweep.trackers.exported import export_of
+    from dtsweep.secret import shared_trials
+    from dtsweep.trackers.exported import export_of, texts_without_homes
     from dtsweep.trackers.to_files import trials_json
 
     if to in TRACKERS:
@@ -55,7 +60,7 @@ def export(results: str, to: str, out: str | None, with_hosts: bool) -> None:
     with telling_warnings():
         frame = load(store)
     if not with_hosts:
-        frame = shared_trials(frame)
+        frame = texts_without_homes(shared_trials(frame))
     if to == "csv":
         _export_csv(frame, _steps(store, frame), out)
         return

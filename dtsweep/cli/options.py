@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dtsweep.errors import printable
+from dtsweep.secret import without_secrets
 from dtsweep.sweep.goal import FRONTIER, GOALS
-from dtsweep.sweep.secret import without_secrets
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,8 +14,7 @@ import click
     metavar="N",
     help="Port of this machine; a free one by default.",
 )
-@click.option("--with-hosts", is_flag=True, help="Show names of hosts.")
-def serve(results: str, port: int, with_hosts: bool) -> None:
+def serve(results: str, port: int) -> None:
     """Serve the report as a page that renews itself, to this machine alone.
 
     The URL holds a token. Without it there is no answer.
@@ -28,7 +27,7 @@ def serve(results: str, port: int, with_hosts: bool) -> None:
     store.reach()
     if not store.state() and store.holder() is None:
         raise SweepError(nothing_in(store))
-    with PageServer(store, port=port, with_hosts=with_hosts) as server:
+    with PageServer(store, port=port) as server:
         click.echo(f"{store} as a page: {server.url}")
         click.echo("Ctrl-C ends it.", err=True)
         try:

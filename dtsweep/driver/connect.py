@@ -21,8 +21,11 @@ from dtsweep.driver.cluster import Cluster, look_at
 from dtsweep.driver.run_folders import FOLDER_VARIABLE, RAY_PARENT, RAY_PREFIX, run_folder
 from dtsweep.driver.shipping import modules_of_job, shipped_modules, travelling
 from dtsweep.driver.token import forget_token, make_token_private, send_token_if_asked
-from dtsweep.errors import SweepError, without_credentials
+from dtsweep.errors import (
+    SweepError,
+)
 from dtsweep.hardware.variables import variables_set
+from dtsweep.secret import without_credentials
 
 CONNECT_S = 5.0
 """Time limit for a cluster to answer."""

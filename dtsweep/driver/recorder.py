@@ -24,7 +24,7 @@ from dtsweep.provenance.sources import sources_of
 from dtsweep.results.outbox import Outbox
 from dtsweep.results.pack import as_read, attempt_files, log_file, profile_files, unmeasured_files
 from dtsweep.results.statuses import is_retried
-from dtsweep.sweep.secret import print_traceback, without_secrets
+from dtsweep.secret import print_traceback, without_secrets
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import column_types

@@ -21,7 +21,7 @@ from dtsweep.results.outbox import Outbox
 from dtsweep.results.run_record import FOLDER, MOST_POINTS, SUFFIX, RunRecord
 from dtsweep.results.storage import StoredFile
 from dtsweep.results.store import Results
-from dtsweep.sweep.secret import without_secrets
+from dtsweep.secret import without_secrets
 from dtsweep.sweep.settings import Sweep
 
 BEAT_S = 20.0

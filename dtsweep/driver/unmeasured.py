@@ -9,8 +9,8 @@ from typing import Any
 
 from dtsweep.metrics.rows import task_row
 from dtsweep.plan.trial import Trial
+from dtsweep.secret import without_secrets
 from dtsweep.sweep.axes import Candidate
-from dtsweep.sweep.secret import without_secrets
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of, trial_name
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from dtsweep.sweep.secret import hidden
+from dtsweep.secret import hidden
 
 FAMILIES = (
     # What exchanges.

@@ -23,8 +23,8 @@ from dtsweep.errors import SweepError, quoted
 from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.measure.operations import Attention, OperationLog
 from dtsweep.measure.work import PassOperations
+from dtsweep.secret import without_secrets
 from dtsweep.sweep.precision import PRECISIONS
-from dtsweep.sweep.secret import without_secrets
 from dtsweep.sweep.values import workload_fields
 
 SAMPLES = (2, 4)

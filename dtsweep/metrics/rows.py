@@ -26,9 +26,9 @@ from dtsweep.metrics.skew import own_work
 from dtsweep.metrics.summary import staleness_columns, staleness_counts, trial_columns
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.results.statuses import WRONG
+from dtsweep.secret import hidden
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point, identity
-from dtsweep.sweep.secret import hidden
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import stored_fields

@@ -7,7 +7,7 @@ Readers; opens no connection but that of `serve`. In reading order:
     view            content of a page as JSON values
     markup          the HTML text from its template
     document        the whole page: style, scripts, data, policy
-    page            the page of some results, redacted and written whole
+    page            the page of some results, written whole
     serve           serves the page to browsers of this machine
 """
 

@@ -24,7 +24,7 @@ def document_of(view: dict[str, Any]) -> str:
     """Assemble the page.
 
     Args:
-        view: as `dtsweep.page.view.view_of` gives it, redacted.
+        view: as `dtsweep.page.view.view_of` gives it.
     """
     script, plotly = _file("page.js"), _plotly()
     raw = {

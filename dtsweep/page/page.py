@@ -1,4 +1,4 @@
-"""The page of some results: computed, redacted, and written whole."""
+"""The page of some results: computed, and written whole."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 from dtsweep.analysis.load import load
 from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
+from dtsweep.escape import changed_texts
 from dtsweep.page.document import document_of
 from dtsweep.page.traces import traces_of
-from dtsweep.page.view import redacted_view, view_of
-from dtsweep.privacy import Redactor, redactor_for
+from dtsweep.page.view import view_of
 from dtsweep.report.certificate import certificate_in
-from dtsweep.report.content import Content, Section
+from dtsweep.report.content import Content, Section, content_of
 from dtsweep.report.costs import costs_of
 from dtsweep.report.importance_words import importance_of_axes
 from dtsweep.report.node_table import speeds_of_nodes
-from dtsweep.report.redacted import redacted_content_of
 from dtsweep.results.store import Results, frame_of
+from dtsweep.secret import shared_trials, without_homes
 
 
 def page_of(
@@ -35,7 +35,7 @@ def page_of(
 
     Args:
         results: the place, or its store.
-        with_hosts: keep names of hosts.
+        with_hosts: keep reasons, logs and the table of nodes, which may name hosts and users.
         refresh_s: seconds after which the page loads itself again; None for never.
         asked: arguments of `dtsweep.report.content_of`; `sections` are in addition to the usual
             ones: the speeds of nodes, the cost, the axes' importance and the certificate.
@@ -46,27 +46,26 @@ def page_of(
     """
     store = results if isinstance(results, Results) else Results(results)
     sections: list[Callable[[Study], Section]] = [
-        speeds_of_nodes(store),
         costs_of(store),
         importance_of_axes,
         certificate_in(store),
     ]
     sections += asked.pop("sections", ())
-    redactor = redactor_for(store, with_hosts=with_hosts)
-    study = Study(load(store, canaries=True))
-    content = redacted_content_of(study, redactor, sections=sections, **asked)
-    return page_of_content(content, store, redactor, refresh_s=refresh_s)
+    frame = load(store, canaries=True)
+    if with_hosts:
+        sections.insert(0, speeds_of_nodes(store))
+    else:
+        frame = shared_trials(frame)
+    content = content_of(Study(frame), sections=sections, **asked)
+    return page_of_content(content, store, refresh_s=refresh_s)
 
 
-def page_of_content(
-    content: Content, store: Results, redactor: Redactor, *, refresh_s: float | None = None
-) -> str:
+def page_of_content(content: Content, store: Results, *, refresh_s: float | None = None) -> str:
     """Make the page of a report that is computed already.
 
     Args:
-        content: of the report, made by `redacted_content_of`.
+        content: of the report, made of `shared_trials` if others are to see the page.
         store: of the results.
-        redactor: of these results, by which the content was made.
         refresh_s: seconds after which the page loads itself again; None for never.
     """
     ranks = frame_of(store.table("ranks", attempts=set(content.study.frame["attempt_id"])))
@@ -77,7 +76,7 @@ def page_of_content(
         traces=traces_of(content, store),
         refresh_s=refresh_s,
     )
-    return document_of(redacted_view(view, redactor))
+    return document_of(changed_texts(view, without_homes))
 
 
 def write_page(page: str, file: str | Path) -> None:

@@ -37,18 +37,17 @@ class PageServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, results: Results, *, port: int, with_hosts: bool) -> None:
+    def __init__(self, results: Results, *, port: int) -> None:
         """Listen on the loopback interface.
 
         Args:
             results: the place of the results.
             port: 0 is a free one.
-            with_hosts: keep names of hosts in the page.
 
         Raises:
             SweepError: another process listens on the port, or it is reserved.
         """
-        self.page = ServedPage(results, with_hosts=with_hosts)
+        self.page = ServedPage(results)
         self._token = secrets.token_urlsafe(24)
         try:
             super().__init__((ADDRESS, port), _Handler)
@@ -76,9 +75,9 @@ class PageServer(ThreadingHTTPServer):
 class ServedPage:
     """The page, made again when there are new rows."""
 
-    def __init__(self, results: Results, *, with_hosts: bool) -> None:
+    def __init__(self, results: Results) -> None:
         """Make nothing yet."""
-        self._results, self._with_hosts = results, with_hosts
+        self._results = results
         self._lock = threading.Lock()
         self._shown: Any = None
         self._html, self._made_s = "", 0.0
@@ -93,9 +92,8 @@ class ServedPage:
         with self._lock:
             state = self._results.state()
             if state != self._shown or not self._html:
-                self._html = page_of(
-                    self._results, with_hosts=self._with_hosts, refresh_s=REFRESH_S
-                )
+                # It stays on this machine, so it has what a terminal shows.
+                self._html = page_of(self._results, with_hosts=True, refresh_s=REFRESH_S)
                 self._shown, self._made_s = state, time.time()
             return self._html, self._made_s
 

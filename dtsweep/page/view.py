@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dtsweep.analysis.recommend import Recommendation
-    from dtsweep.privacy import Redactor
 
 _ANSWERS_SHOWN = 3
 """Largest number of recommendations that are written out; more are a table."""
@@ -45,17 +44,8 @@ _MACHINE = {
 }
 """Columns of trials that describe the machine and its software, with their names on the page."""
 
-_PROSE = (
-    *("place", "headline", "frontier_answer", "none", "doubts", "limits", "worth", "notes"),
-    *("implausible", "sections"),
-)
-"""Parts of a page that are nothing but sentences, and the place."""
-
-_ANSWER = ("sentences", "limit", "next")
-"""Parts of an answer that are sentences."""
-
 _SECTION_WIDTH = 10_000
-"""Columns of text of a section: no line breaks, as a name in two parts would not be redacted."""
+"""Columns of text of a section: no line breaks, as a path in two parts would be shown."""
 
 
 def view_of(
@@ -116,46 +106,6 @@ def plot_values(plot: Plot) -> dict[str, Any]:
         "layout": dict(plot.layout),
         "table": {header: list(cells) for header, cells in plot.table.items()},
     }
-
-
-def redacted_view(view: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """Redact the prose of a page: sentences, headings, cells of sections, and the place.
-
-    Trials are redacted before anything is made of them; this is for what else sentences name. The
-    page's own keys, names, kinds and settings of plots stay, whatever users and hosts are called.
-    """
-    prose = {name: redactor.values(view[name]) for name in _PROSE}
-    return {
-        **view,
-        **prose,
-        "answers": [_redacted(answer, _ANSWER, redactor) for answer in view["answers"]],
-        "answers_table": _redacted_cells(view["answers_table"], redactor),
-        "plots": [
-            _redacted(plot, ("subtitle", "description"), redactor)
-            | {"table": _redacted_cells(plot["table"], redactor)}
-            for plot in view["plots"]
-        ],
-        "frontiers": [_redacted(one, ("name", "sentences"), redactor) for one in view["frontiers"]],
-        "failures": [
-            group | {"rows": [_redacted(row, ("reason", "log"), redactor) for row in group["rows"]]}
-            for group in view["failures"]
-        ],
-        "constants": _redacted(view["constants"], view["constants"], redactor),
-        "machine": [_redacted(row, ("values",), redactor) for row in view["machine"]],
-    }
-
-
-def _redacted(
-    values: Mapping[str, Any], names: Iterable[str], redactor: Redactor
-) -> dict[str, Any]:
-    """Values with those of these names redacted."""
-    return {**values, **{name: redactor.values(values[name]) for name in names}}
-
-
-def _redacted_cells(
-    table: Mapping[str, Sequence[str]], redactor: Redactor
-) -> dict[str, Sequence[str]]:
-    return {header: redactor.values(cells) for header, cells in table.items()}
 
 
 def _rounded(value: Any) -> Any:

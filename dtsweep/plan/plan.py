@@ -20,10 +20,10 @@ from dtsweep.provenance.sources import Sources, sources_of
 from dtsweep.provenance.versions import versions
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
+from dtsweep.secret import hidden
 from dtsweep.sweep.axes import Candidate, by_world
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import DEFAULTS, Point, World, identity
-from dtsweep.sweep.secret import hidden
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import trial_name
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.study import Study
@@ -16,9 +15,7 @@ from dtsweep.plots.shares_plot import shares_plot
 from dtsweep.plots.step_series import series_in
 from dtsweep.plots.step_times_plot import step_times_plot
 from dtsweep.plots.style import label
-from dtsweep.privacy import redactor_of_trials
-from dtsweep.report.content import Content
-from dtsweep.report.redacted import redacted, redacted_content_of
+from dtsweep.report.content import Content, content_of
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -85,13 +82,6 @@ def step_times(rows: pd.DataFrame) -> Figure:
 
 
 def _content(data: pd.DataFrame | Content) -> Content:
-    """Content of a report, redacted as a page is: notebooks are shared."""
     if isinstance(data, Content):
-        return _redacted(data)
-    return redacted_content_of(Study(data), redactor_of_trials(data))
-
-
-@lru_cache(maxsize=1)
-def _redacted(content: Content) -> Content:
-    """Redacted content, made once for all figures of a report."""
-    return redacted(content, redactor_of_trials(content.study.frame))
+        return data
+    return content_of(Study(data))

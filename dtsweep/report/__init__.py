@@ -26,7 +26,6 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     importance_words  shares of the swept axes in the variation of the step time: a section
     certificate     the points that a search has left out: a section
     content         what the report says, computed once; the renderers below show it
-    redacted        the same of redacted trials, for what leaves the machine
     plot_axes       ends and round numbers of a plot's axes
     sketch          the frontier as a plot of characters
     as_json         the report as JSON values

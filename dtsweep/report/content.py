@@ -177,8 +177,6 @@ class Content:
 
     Each prints itself and gives its JSON values.
     """
-    asked: Mapping[str, Any]
-    """Arguments of `content_of`, without the trials."""
 
     def __repr__(self) -> str:
         """Give the headline."""
@@ -287,13 +285,6 @@ def content_of(
         doubts=[*conditions, *doubts_on(study, points, varying=varying)],
         notes=notes_on(study, points, compare_models=compare_models),
         sections=[make(selected) for make in sections],
-        asked={
-            "compare_models": compare_models,
-            "minimize": minimize,
-            "maximize": maximize,
-            "where": where,
-            "sections": sections,
-        },
     )
 
 

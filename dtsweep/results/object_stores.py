@@ -13,7 +13,8 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import pyarrow.fs as pafs
 
-from dtsweep.errors import did_you_mean, without_credentials
+from dtsweep.errors import did_you_mean
+from dtsweep.secret import without_credentials
 
 _S3_OPTIONS = ("endpoint_override", "region", "scheme")
 

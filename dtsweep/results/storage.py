@@ -19,7 +19,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from dtsweep.errors import StorageError, SweepError, without_credentials
+from dtsweep.errors import (
+    StorageError,
+    SweepError,
+)
 from dtsweep.results.local_files import Entry, check_size, entries, read_file
 from dtsweep.results.object_stores import (
     TOKEN_S,
@@ -30,6 +33,7 @@ from dtsweep.results.object_stores import (
     writes_in_place,
 )
 from dtsweep.results.time_limit import call_within
+from dtsweep.secret import without_credentials
 
 T = TypeVar("T")
 

@@ -18,6 +18,7 @@ from dtsweep.hardware.gpu_place import shared_gpu
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, versions
+from dtsweep.secret import without_values
 from dtsweep.session.deadlines import CLOSE_S, IMPORT_S
 from dtsweep.session.diagnosis import Diagnosis, Ranks, verdict_on, why_silent
 from dtsweep.session.endings import why_not_up
@@ -32,7 +33,6 @@ from dtsweep.session.state import FOLLOWING, SessionState
 from dtsweep.session.trainer import cancel_node_request, train_run_of, trainer_of
 from dtsweep.session.worker_loop import collectives_begun, write_exchanges
 from dtsweep.sweep.point import World
-from dtsweep.sweep.secret import without_values
 from dtsweep.sweep.task import Task
 
 ORPHANS_EVERY_S = 1.0

@@ -21,6 +21,7 @@ import ray
 from dtsweep.errors import error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankFacts, RankResult
+from dtsweep.secret import NO_VARIABLES
 from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, hang_at
 from dtsweep.session.diagnosis import UNBROKEN, Diagnosis, ended_as
 from dtsweep.session.endings import is_death, not_up_again
@@ -33,7 +34,6 @@ from dtsweep.session.session_settings import Settings
 from dtsweep.session.shards import ShardError, ShardPool, ranks_of_shards
 from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import World
-from dtsweep.sweep.secret import NO_VARIABLES
 from dtsweep.sweep.task import Task
 
 Places = Mapping[str, int]

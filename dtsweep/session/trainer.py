@@ -9,11 +9,11 @@ from typing import Any
 import ray
 
 from dtsweep.hardware.variables import NCCL_SETTINGS, NO_GPUS
+from dtsweep.secret import is_secret
 from dtsweep.session.node_choice import ANY_NODES, SessionNodes
 from dtsweep.session.session_settings import Settings
 from dtsweep.session.worker_loop import serve
 from dtsweep.sweep.point import World
-from dtsweep.sweep.secret import is_secret
 
 RENDEZVOUS_S = 300
 """Time limit for the ranks of a session to find each other."""

@@ -6,7 +6,6 @@ Any process; imports the standard library, and NumPy in a function of `axes`. In
     mode_info       what the declaration of a sync mode says, and that of a workload's own mode
     modes           the list of sync modes, readable without torch
     precision       the table of precisions: what each sets; ranks, FLOP counts and doctor read it
-    secret          secrets: by the names of variables, and in texts
     values          values of axes and of a workload's fields, in their declared types
     arguments       the command line of a script of the user
     variables       names and values of environment variables, as `os.environ` takes them

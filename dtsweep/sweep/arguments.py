@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from dtsweep.errors import SweepError, quoted
-from dtsweep.sweep.secret import is_secret, mark_in, without_secrets
+from dtsweep.secret import is_secret, without_secrets
 from dtsweep.sweep.values import Scalar
 
 
@@ -56,7 +56,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
         if is_marked or without_secrets(value) != value:
             marked = "has a password or a token in its value"
             if is_marked:
-                marked = f"has a name that marks a secret ({mark_in(name)})"
+                marked = "has a name that marks a secret"
             raise SweepError(
                 f"argument {quoted(name or 'of the script')} {marked}, and arguments are printed "
                 "and stored; have the script read it from a variable, and set that in "

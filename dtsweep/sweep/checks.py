@@ -8,10 +8,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
+from dtsweep.secret import has_credentials, is_secret
 from dtsweep.sweep.arguments import check_arguments
 from dtsweep.sweep.modes import declaration_of, has_train_step
 from dtsweep.sweep.point import AXES
-from dtsweep.sweep.secret import has_credentials, is_secret, mark_in
 from dtsweep.sweep.values import (
     ARGS,
     NAME_LENGTH,
@@ -50,8 +50,7 @@ def check_workload(workload: Any) -> None:
             )
         if isinstance(value, str) and value and is_secret(field_name):
             raise SweepError(
-                f"the name of field {field_name!r} of workload {name} marks a secret "
-                f"({mark_in(field_name)}), and "
+                f"the name of field {field_name!r} of workload {name} marks a secret, and "
                 "fields are stored; rename it, or read the secret from a variable in a method, and "
                 "set that in "
                 "Resources(environment=…)",
@@ -59,9 +58,9 @@ def check_workload(workload: Any) -> None:
             )
         if has_credentials(json.dumps(value)):
             raise SweepError(
-                f"field {field_name!r} of workload {name} has a URL with a password or token, and "
-                "fields are stored; "
-                "read it from a variable in a method, and set that in Resources(environment=…)",
+                f"field {field_name!r} of workload {name} has a URL with a password, or a token, "
+                "and fields are stored; read it from a variable in a method, and set that in "
+                "Resources(environment=…)",
                 word=field_name,
             )
         if isinstance(value, int) and not abs(value) < 2**63:
@@ -141,7 +140,7 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
         check_variable_name(name.removeprefix("env."), where="an axis env.NAME")
     if name.startswith("env.") and is_secret(name.removeprefix("env.")):
         raise SweepError(
-            f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes "
+            f"the name of axis {name!r} marks a secret, and the values of axes "
             "are printed and "
             "stored; rename it, or set the secret in Resources(environment=…), which stores a hash "
             "of it",
@@ -305,9 +304,8 @@ def as_scalar(name: str, value: Any) -> Scalar:
         _check_no_secret(name)
     if isinstance(value, str) and has_credentials(value):
         raise SweepError(
-            f"axis {name!r} has a URL with a password or token, and the values of axes are printed "
-            "and stored; "
-            "set it in Resources(environment=…), which stores a hash of it",
+            f"axis {name!r} has a URL with a password, or a token, and the values of axes are "
+            "printed and stored; set it in Resources(environment=…), which stores a hash of it",
             word=name,
         )
     if isinstance(value, str) and name.startswith("env."):
@@ -325,7 +323,7 @@ def _check_no_secret(name: str) -> None:
             "have the script read it from a variable, and set that in Resources(environment=…)"
         )
     raise SweepError(
-        f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes "
+        f"the name of axis {name!r} marks a secret, and the values of axes "
         f"are printed and stored; {way_out}",
         word=name,
     )

@@ -11,7 +11,12 @@ from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from dtsweep.errors import SweepError, nearest, quoted, without_credentials
+from dtsweep.errors import (
+    SweepError,
+    nearest,
+    quoted,
+)
+from dtsweep.secret import without_credentials
 from dtsweep.sweep.compressions import EXCHANGES
 from dtsweep.sweep.mode_info import EXCHANGE_PARTS, Fields, Grid, ModeInfo, OwnMode
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from dtsweep.errors import SweepError, quoted
+from dtsweep.secret import is_secret
 from dtsweep.sweep.checks import axis_values, check_axis, check_workload, is_search_space
 from dtsweep.sweep.goal import Goal, Question, question_of
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.search import Search
-from dtsweep.sweep.secret import is_secret
 from dtsweep.sweep.values import ARGS, coerced, is_own_loop
 from dtsweep.sweep.variables import check_variable_name, check_variable_value
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dtsweep.analysis.launches import setting_columns
 from dtsweep.errors import shortened
+from dtsweep.escape import changed_texts
 from dtsweep.results.schema import FLOAT, INT, TEXT, TRIALS, Column
+from dtsweep.secret import without_homes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,6 +205,16 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
         {str(name): _plain(value) for name, value in row.items() if _is_known(value)}
         for row in frame.to_dict("records")
     ]
+
+
+def texts_without_homes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Trials with `~` for home folders, which stand in settings that are paths."""
+    texts = {
+        str(name): column.map(lambda value: changed_texts(value, without_homes), na_action="ignore")
+        for name, column in frame.items()
+        if column.dtype == object or str(column.dtype) in ("str", "string")
+    }
+    return frame.assign(**texts)
 
 
 def as_folder_name(text: str) -> str:

@@ -7,8 +7,12 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.errors import printable, shortened, without_credentials
+from dtsweep.errors import (
+    printable,
+    shortened,
+)
 from dtsweep.results.statuses import CUT
+from dtsweep.secret import without_credentials
 from dtsweep.trackers.exported import Export, ExportedTrial
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from dtsweep.hardware.process_state import ProcessState
 from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.store_group import GaveUpError
 from dtsweep.metrics.rank_result import Measured, RankResult
+from dtsweep.secret import is_looked_for, print_traceback, without_secrets
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
-from dtsweep.sweep.secret import print_traceback, secrets_in, without_secrets
 from dtsweep.sweep.task import Task
 from dtsweep.text import listed
 from dtsweep.worker.given_back import loop_state_kept
@@ -83,7 +83,9 @@ def run_attempt(
             if context.watch is not None:
                 context.watch.end()
             # The workload may have read some from a file.
-            context.secrets.update(secrets_in(os.environ))
+            context.secrets.update(
+                {name: text for name, text in os.environ.items() if is_looked_for(name, text)}
+            )
             left = state.restore()
     restored = (*left_by_loop.restored, *left.restored)
     remaining = (*left_by_loop.remaining, *left.remaining)

@@ -17,7 +17,7 @@ from dtsweep.errors import error_line
 from dtsweep.hardware.memory import oom_status
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.isolated_exchange import max_over_ranks
-from dtsweep.sweep.secret import print_traceback
+from dtsweep.secret import print_traceback
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import batches_of_steps
 from dtsweep.sync.weights import weight_of

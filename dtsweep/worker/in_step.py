@@ -10,7 +10,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_
 from dtsweep.errors import error_line
 from dtsweep.hardware.memory import oom_status
 from dtsweep.measure.isolated_exchange import failure_anywhere
-from dtsweep.sweep.secret import print_traceback
+from dtsweep.secret import print_traceback
 from dtsweep.sweep.task import Task
 from dtsweep.sync.block_order import OrderError
 from dtsweep.sync.groups import position

@@ -17,9 +17,9 @@ from dtsweep.measure.flops import count_flops, count_operations
 from dtsweep.measure.operations import update_operations
 from dtsweep.measure.work import StepWork, step_work
 from dtsweep.metrics.product import model_digest
+from dtsweep.secret import without_secrets
 from dtsweep.sweep.modes import OWN
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.secret import without_secrets
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import make_optimizer

@@ -24,7 +24,7 @@ from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.own_loops import TOO_SHORT
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.secret import print_traceback
+from dtsweep.secret import print_traceback
 from dtsweep.sweep.task import Task
 from dtsweep.text import count_of
 from dtsweep.worker.exchange_cost import WindowTime

@@ -21,7 +21,7 @@ from typing import Any
 
 from dtsweep.errors import in_user_code, is_own_code
 from dtsweep.hardware.variables import variables_set
-from dtsweep.sweep.secret import print_traceback
+from dtsweep.secret import print_traceback
 from dtsweep.worker.script_exit import exits_noted
 
 Copies = Sequence[tuple[Path, Path]]

@@ -51,7 +51,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(place: Path) -> Iterator[PageServer]:
     """A server whose results have no row at first."""
-    with PageServer(Results(place, keeps_files=True), port=0, with_hosts=False) as server:
+    with PageServer(Results(place, keeps_files=True), port=0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -82,7 +82,7 @@ def test_results_in_an_object_store_are_served(
         for name, value in store.environment().items():
             monkeypatch.setenv(name, value)
         stored(ROWS, f"s3://{BUCKET}/r")
-        page = ServedPage(Results(f"s3://{BUCKET}/r"), with_hosts=False)
+        page = ServedPage(Results(f"s3://{BUCKET}/r"))
         assert f"{len(ROWS)} trials" in page.html()[0]
 
 
@@ -120,7 +120,7 @@ def test_other_interfaces_are_not_listened_on(server: PageServer) -> None:
 def test_each_server_has_a_token_of_its_own(place: Path) -> None:
     paths = set()
     for _ in range(2):
-        with PageServer(Results(place), port=0, with_hosts=False) as server:
+        with PageServer(Results(place), port=0) as server:
             paths.add(server.path)
     assert len(paths) == 2
     assert min(map(len, paths)) > 30
@@ -165,7 +165,7 @@ def test_a_port_in_use_is_refused_in_one_line(server: PageServer, place: Path) -
     from dtsweep import SweepError
 
     with pytest.raises(SweepError, match=r"port \d+ can't be used: Address already in use; leave"):
-        PageServer(Results(place), port=server.server_port, with_hosts=False)
+        PageServer(Results(place), port=server.server_port)
 
 
 def test_port_80_has_an_answer_though_browsers_leave_it_out(server: PageServer) -> None:
@@ -194,7 +194,7 @@ def test_a_page_in_a_browser_loads_itself_again_only_for_new_rows(
     results = tmp_path / "results"
     stored(ROWS[:1], results)
     with (
-        PageServer(Results(results), port=0, with_hosts=False) as server,
+        PageServer(Results(results), port=0) as server,
         chromium() as browser,
     ):
         thread = threading.Thread(target=server.serve_forever)
