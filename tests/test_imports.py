@@ -31,6 +31,7 @@ OWNERS = {
     "psutil": "hardware",
     "zstandard": "compression",
     "moocore": "inference",
+    "lark": "analysis.where",
     "pynvml": "hardware",
     "rich": "text driver report page cli",
     "plotext": "report.sketch",
@@ -54,6 +55,7 @@ ONLY_IN_FUNCTIONS = {
     "foreign_tables",
     "scipy": "measure inference model search analysis compare",
     "moocore": "inference",
+    "lark": "analysis.where",
     "transformers": "workloads",
     "torch": "session doctor workloads.samples workloads.cifar10 workloads.gpt "
     "workloads.transformers",

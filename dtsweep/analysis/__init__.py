@@ -9,7 +9,6 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     imported        imported rows in the environment of the measured ones, where asked for
     utilization     shares of what devices can do, by one measure
     launches        selects the measured trials; combines the launches of each point into one row
-    condition_terms  one comparison of a condition: true, false or unknown for each row
     canaries        drift of the machine while it was measured
     interference    how much trials that run at the same time slow each other down
     where           conditions on points, as a user writes them

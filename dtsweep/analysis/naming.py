@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 _SHOWN = 8
 """Values or names that an error lists."""
 
-_BETWEEN = re.compile(r"(?<!\band)(?<!\bor)(?<!\bnot)(?<=[\w.'\")])\s+(?=[A-Za-z_][\w.]*\s*[<>=!])")
-"""Between two settings that only a space parts."""
-
 
 def find_point(points: pd.DataFrame, text: str) -> str:
     """Find the point that is meant.
@@ -25,8 +22,7 @@ def find_point(points: pd.DataFrame, text: str) -> str:
     Args:
         points: rows of `over_launches`.
         text: a `point_id` or the beginning of one; or settings, `workers=2 sync=ddp
-            workload.width=64`, as many as tell the point from all others: a condition of `where` in
-            which spaces are `and`.
+            workload.width=64`, as many as tell the point from all others: a condition of `where`.
 
     Returns:
         Its `point_id`.
@@ -36,7 +32,7 @@ def find_point(points: pd.DataFrame, text: str) -> str:
     """
     if not re.search("[<>=]", text):
         return _by_name(sorted(points["point_id"].unique()), text.strip())
-    condition = parse_condition(_BETWEEN.sub(" and ", text.strip()), points)
+    condition = parse_condition(text.strip(), points)
     matches = points[condition.holds(points).fillna(value=False).astype(bool)]
     if matches.empty:
         settings = "; ".join(

@@ -2,26 +2,77 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-import re
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.condition_terms import SIGNS, Truth, compared, compared_interval
 from dtsweep.analysis.launches import setting_columns
-from dtsweep.errors import LABEL_SHOWN, SHOWN, SweepError, nearest, shortened
+from dtsweep.errors import LABEL_SHOWN, SHOWN, SweepError, did_you_mean, nearest, shortened
 from dtsweep.inference.verdicts import ConditionVerdict
 from dtsweep.sweep.goal import check_condition
+from dtsweep.sweep.point import AXES
 
 if TYPE_CHECKING:
     import pandas as pd
+    from lark import Lark, ParseTree
+
+Truth = Any
+"""A column of pandas' `boolean`: true, false, or null where it is unknown.
+
+`&`, `|` and `~` as Kleene has them.
+"""
 
 Evaluate = Callable[["pd.DataFrame", "float | None"], Truth]
 """Truth by row of points: of their means; or, given a number, of their 95 % intervals.
 
 The number is the share by which limits are loosened; below 0 they are tightened.
 """
+
+GRAMMAR = r"""
+    ?any: all ("or" all)*
+    ?all: part ("and"? part)*
+    ?part: NOT+ single -> negation
+        | single
+    ?single: "(" any ")"
+        | WORD SIGN value -> comparison
+        | WORD "in" "(" value ("," value)* ")" -> membership
+    ?value: NUMBER | TEXT | WORD
+    NOT: "not"
+    SIGN: "<=" | ">=" | "<" | ">" | "==" | "=" | "!="
+    NUMBER: /[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?[A-Za-z]*(?![\w.])/
+    TEXT: /'[^']*'|"[^"]*"/
+    WORD: /[A-Za-z_][\w.]*/
+    %ignore /\s+/
+"""
+"""Of conditions. `and` may be left out, as in the name of a point: `workers=2 sync=ddp`."""
+
+_EXPECTED = {
+    "NUMBER": "a number or a word",
+    "SIGN": "one of <= >= < > = == != or `in`",
+    "IN": "one of <= >= < > = == != or `in`",
+    "$END": "`and`, `or` or the end",
+    "RPAR": "`)`",
+    "WORD": "the name of a column",
+    "LPAR": "`(`",
+}
+"""Words for what may stand at a place: those of the first kind of token that may."""
+
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_OPPOSITE = {"<=": ">", ">=": "<", "<": ">=", ">": "<="}
+
+_KINDS = {bool: "true and false", float: "numbers", str: "words"}
+"""Types of values, in words."""
 
 UNITS = {
     "s": 1,
@@ -36,10 +87,6 @@ UNITS = {
 }
 """Suffixes of a number, and their factors."""
 
-_TOKENS = re.compile(
-    r"\s*(?:(?P<number>[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<unit>[A-Za-z]*)(?![\w.])"
-    r"|(?P<sign><=|>=|==|!=|=|<|>|\(|\)|,)|(?P<text>'[^']*'|\"[^\"]*\")|(?P<word>[A-Za-z_][\w.]*))"
-)
 SHORT_NAMES = {
     "memory": "memory_peak_bytes",
     "step": "latency_s",
@@ -52,15 +99,7 @@ SHORT_NAMES = {
 """Names of the report's tables for columns."""
 
 _NULLS = ("null", "none", "None")
-_KEYWORDS = ("and", "or", "not", "in")
-
-
-class _Token(NamedTuple):
-    kind: str
-    """number, sign, text, word, or end."""
-    value: Any
-    place: int
-    """Of its first letter in the text."""
+_NULLS = ("null", "none", "None")
 
 
 @dataclass(frozen=True)
@@ -131,10 +170,9 @@ def parse_condition(text: str, points: pd.DataFrame) -> Condition:
     if not text:
         return Condition("", (), _always)
     check_condition(text)
-    parser = _Parser(text, points)
-    evaluate = parser.disjunction()
-    parser.expect("end")
-    return Condition(text, tuple(dict.fromkeys(parser.asked_columns)), evaluate)
+    reader = _Reader(text, points)
+    evaluate = reader.evaluation_of(_tree_of(text))
+    return Condition(text, tuple(dict.fromkeys(reader.asked_columns)), evaluate)
 
 
 def _always(points: pd.DataFrame, _: float | None) -> Truth:
@@ -143,59 +181,78 @@ def _always(points: pd.DataFrame, _: float | None) -> Truth:
     return pd.Series(data=True, index=points.index, dtype="boolean")
 
 
-class _Parser:
-    """Reads one text from left to right, a token ahead (recursive descent)."""
+@functools.cache
+def _parser() -> Lark:
+    from lark import Lark
+
+    # The basic lexer knows keywords as such at any place: no value is named `and`.
+    return Lark(GRAMMAR, start="any", parser="lalr", lexer="basic")
+
+
+def _tree_of(text: str) -> ParseTree:
+    """Parse a condition.
+
+    Raises:
+        SweepError: it is none; the place and what may stand there.
+    """
+    from lark import UnexpectedCharacters, UnexpectedToken
+
+    try:
+        return _parser().parse(text)
+    except UnexpectedCharacters as error:
+        place, wanted = error.pos_in_stream or 0, "a name, a number or a comparison"
+    except UnexpectedToken as error:
+        place = error.token.start_pos
+        if error.token.type == "$END":
+            place = len(text)
+        possible = error.accepts or error.expected
+        wanted = next(words for kind, words in _EXPECTED.items() if kind in possible)
+    raise _mistake(text, place, wanted)
+
+
+def _mistake(text: str, place: int, wanted: str) -> SweepError:
+    where = "at the end"
+    if remainder := text[place:].strip():
+        where = f"before {shortened(remainder, SHOWN)!r}"
+    return SweepError(
+        f"in {shortened(text, SHOWN)!r}, {where}: {wanted} is expected, as in "
+        "'step_p99_s <= 200ms and workers < 8'"
+    )
+
+
+class _Reader:
+    """Makes the evaluation of a parsed condition, and lists the columns that it asks for."""
 
     def __init__(self, text: str, points: pd.DataFrame) -> None:
         self.asked_columns: list[str] = []
         self._text = text
         self._columns = [str(name) for name in points.columns]
         self._settings = {*setting_columns(points), "global_batch"}
-        self._tokens = self._split()
-        self._index = 0
 
-    def disjunction(self) -> Evaluate:
-        """Read conditions joined by `or`, which binds least."""
-        parts = [self._conjunction()]
-        while self._takes("or"):
-            parts.append(self._conjunction())
-        return _join(parts, operator.or_)
+    def evaluation_of(self, tree: ParseTree) -> Evaluate:
+        """Make the evaluation of a part of the condition."""
+        match tree.data:
+            case "any":
+                return _join([self.evaluation_of(part) for part in tree.children], operator.or_)
+            case "all":
+                return _join([self.evaluation_of(part) for part in tree.children], operator.and_)
+            case "negation":
+                *negations, single = tree.children
+                inner = self.evaluation_of(single)
+                if len(negations) % 2 == 0:
+                    return inner
+                return lambda points, slack: ~inner(points, slack if slack is None else -slack)
+            case "membership":
+                name, *values = tree.children
+                column = self._column(str(name))
+                equalities = [self._compared(column, "=", self._value(value)) for value in values]
+                return _join(equalities, operator.or_)
+            case _:
+                name, sign, value = tree.children
+                return self._compared(self._column(str(name)), str(sign), self._value(value))
 
-    def _conjunction(self) -> Evaluate:
-        parts = [self._single()]
-        while self._takes("and"):
-            parts.append(self._single())
-        return _join(parts, operator.and_)
-
-    def _single(self) -> Evaluate:
-        is_negated = False
-        while self._takes("not"):
-            is_negated = not is_negated
-        if self._takes("("):
-            inner = self.disjunction()
-            self.expect(")")
-        else:
-            inner = self._comparison()
-        if is_negated:
-            return lambda points, slack: ~inner(points, slack if slack is None else -slack)
-        return inner
-
-    def _comparison(self) -> Evaluate:
-        column = self._column()
-        if self._takes("in"):
-            values = self._values()
-            equalities = [self._compared(column, "=", value) for value in values]
-            return _join(equalities, operator.or_)
-        token = self._next()
-        if token.value not in SIGNS or token.kind != "sign":
-            self._refuse(token, f"one of {' '.join(SIGNS)} or `in`")
-        return self._compared(column, token.value, self._value())
-
-    def _column(self) -> str:
-        token = self._next()
-        if token.kind != "word" or token.value in _KEYWORDS:
-            self._refuse(token, "the name of a column")
-        name = str(token.value).replace("workload.", "workload_", 1)
+    def _column(self, word: str) -> str:
+        name = word.replace("workload.", "workload_", 1)
         if name not in self._columns:
             name = SHORT_NAMES.get(name, name)
         if name not in self._columns:
@@ -203,29 +260,26 @@ class _Parser:
             if suggestion := nearest(name, self._columns):
                 hint = f"did you mean {suggestion!r}?"
             raise SweepError(
-                f"{shortened(token.value, LABEL_SHOWN)!r} is not a column of points (in "
+                f"{shortened(word, LABEL_SHOWN)!r} is not a column of points (in "
                 f"{shortened(self._text, SHOWN)!r}); {hint}"
             )
         self.asked_columns.append(name)
         return name
 
-    def _values(self) -> list[Any]:
-        self.expect("(")
-        values = [self._value()]
-        while self._takes(","):
-            values.append(self._value())
-        self.expect(")")
-        return values
-
-    def _value(self) -> Any:
-        token = self._next()
-        if token.kind == "word" and token.value in _NULLS:
-            return None
-        if token.kind == "word" and token.value.lower() in ("true", "false"):
-            return token.value.lower() == "true"
-        if token.kind not in ("number", "text", "word") or token.value in _KEYWORDS:
-            self._refuse(token, "a number or a word")
-        return token.value
+    def _value(self, token: Any) -> bool | float | str | None:
+        text = str(token)
+        if token.type == "TEXT":
+            return text[1:-1]
+        if token.type == "WORD":
+            if text in _NULLS:
+                return None
+            return {"true": True, "false": False}.get(text.lower(), text)
+        number = text.rstrip(string.ascii_letters)
+        unit = text.removeprefix(number)
+        if unit and unit not in UNITS:
+            wanted = f"a number, or one with a unit of {', '.join(UNITS)}"
+            raise _mistake(self._text, token.start_pos, wanted)
+        return float(number) * UNITS.get(unit, 1)
 
     def _compared(self, column: str, sign: str, value: Any) -> Evaluate:
         is_setting = column in self._settings
@@ -235,65 +289,86 @@ class _Parser:
             is_number = not is_setting and isinstance(value, float)
             if slack is not None and has_interval and is_number:
                 low, high = points[f"{column}_low"], points[f"{column}_high"]
-                return compared_interval(low, high, sign, _loosened(sign, value, slack))
-            return compared(points[column], sign, value, is_setting=is_setting)
+                return _compared_interval(low, high, sign, _loosened(sign, value, slack))
+            return _compared(points[column], sign, value, is_setting=is_setting)
 
         return evaluate
 
-    def expect(self, what: str) -> None:
-        """Take this token, or refuse the text."""
-        token = self._next()
-        if what not in (token.kind, token.value):
-            self._refuse(token, "`and`, `or` or the end" if what == "end" else f"`{what}`")
 
-    def _takes(self, word: str) -> bool:
-        token = self._tokens[self._index]
-        is_next = token.kind in ("word", "sign") and token.value == word
-        if is_next:
-            self._next()
-        return is_next
+def _compared_interval(low: pd.Series[Any], high: pd.Series[Any], sign: str, value: float) -> Truth:
+    """Compare intervals with a number: null where it lies within one, or where there is none.
 
-    def _next(self) -> _Token:
-        token = self._tokens[self._index]
-        self._index = min(self._index + 1, len(self._tokens) - 1)
-        return token
+    No measured value is known to be equal.
+    """
+    import pandas as pd
 
-    def _refuse(self, token: _Token, wanted: str) -> None:
-        remainder = self._text[token.place :].strip()
-        where = "at the end"
-        if remainder:
-            where = f"before {shortened(remainder, SHOWN)!r}"
+    truth = pd.Series(pd.NA, index=low.index, dtype="boolean")
+    if sign not in _OPPOSITE:
+        truth[(low > value) | (high < value)] = sign == "!="
+        return truth
+    ends = [low, high]
+    if sign.startswith("<"):
+        ends.reverse()
+    truth[_SIGNS[sign](ends[0], value)] = True
+    truth[_SIGNS[_OPPOSITE[sign]](ends[1], value)] = False
+    return truth
+
+
+def _compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool) -> Truth:
+    """Compare each value of a column with another one.
+
+    Args:
+        column: a setting or something measured, null where it is unknown.
+        sign: one of `_SIGNS`.
+        value: a number, a word, True, False, or None for null.
+        is_setting: a setting that is null is known: it is left at what the mode has of its own.
+
+    Raises:
+        SweepError: the column can't hold such a value.
+    """
+    is_null = column.isna()
+    if value is None:
+        if sign not in ("=", "==", "!="):
+            raise SweepError(f"{column.name} can't be {sign} null; use = or !=")
+        return (is_null if sign != "!=" else ~is_null).astype("boolean")
+    values = column[~is_null]
+    kind = _kind_of(values)
+    # Without values, a column of words may be one of any type.
+    if type(value) is not kind and (len(values) or kind is not str):
         raise SweepError(
-            f"in {shortened(self._text, SHOWN)!r}, {where}: {wanted} is expected, as in "
-            "'step_p99_s <= 200ms and workers < 8'"
+            f"{column.name} is compared with {shortened(repr(value), LABEL_SHOWN)}, but has "
+            f"{_KINDS[kind]}"
         )
-
-    def _split(self) -> Sequence[_Token]:
-        tokens, place = [], 0
-        end = len(self._text.rstrip())
-        while place < end:
-            match = _TOKENS.match(self._text, place)
-            if match is None:
-                self._refuse(_Token("end", None, place), "a name, a number or a comparison")
-                break
-            start = match.end() - len(match.group().lstrip())
-            tokens.append(self._token(match, start))
-            place = match.end()
-        return [*tokens, _Token("end", None, end)]
-
-    def _token(self, match: re.Match[str], start: int) -> _Token:
-        kind = str(match.lastgroup)
-        if kind not in ("number", "unit"):
-            text = match.group(kind)
-            return _Token(kind, text[1:-1] if kind == "text" else text, start)
-        unit = match.group("unit")
-        if unit and unit not in UNITS:
-            self._refuse(
-                _Token("number", None, start), f"a number, or one with a unit of {', '.join(UNITS)}"
+    if isinstance(value, str) and column.name in AXES:
+        measured = sorted(values.unique())
+        if value not in (*measured, *AXES[str(column.name)].choices):
+            raise SweepError(
+                f"no point has {column.name}={shortened(value, LABEL_SHOWN)}; "
+                f"{did_you_mean(value, measured)}"
             )
-        return _Token(
-            "number", float(match.group("number").replace("_", "")) * UNITS.get(unit, 1), start
-        )
+    if values.empty:
+        # A column of nulls may have any type.
+        truth = values
+    else:
+        truth = _SIGNS[sign](values, value)
+    truth = truth.astype("boolean").reindex(column.index)
+    # A setting that is null is none of the values; which number the mode has in its place is not
+    # known.
+    if is_setting and sign in ("=", "==", "!="):
+        return truth.fillna(sign == "!=")
+    return truth
+
+
+def _kind_of(values: pd.Series[Any]) -> type:
+    """Type that a condition has for the values of a column: bool, float or str."""
+    import pandas as pd
+
+    values = values.infer_objects()
+    if pd.api.types.is_bool_dtype(values):
+        return bool
+    if pd.api.types.is_numeric_dtype(values):
+        return float
+    return str
 
 
 def _loosened(sign: str, limit: float, slack: float) -> float:
