@@ -50,8 +50,6 @@ class StandInNvml:
     """Functions that need other rights."""
     has_old_driver: bool = False
     """One before 535, which has another name for the limits of clocks."""
-    nvlink_recoveries: int = 0
-    """Of each link."""
     remapped_rows: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Correctable, uncorrectable, pending, failed."""
     errors: Collection[tuple[int, int]] = ()
@@ -64,9 +62,6 @@ class StandInNvml:
     NVML_P2P_STATUS_OK = pynvml.NVML_P2P_STATUS_OK
     NVML_NVLINK_MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
     NVML_FEATURE_ENABLED = pynvml.NVML_FEATURE_ENABLED
-    NVML_NVLINK_ERROR_DL_REPLAY = pynvml.NVML_NVLINK_ERROR_DL_REPLAY
-    NVML_NVLINK_ERROR_DL_RECOVERY = pynvml.NVML_NVLINK_ERROR_DL_RECOVERY
-    NVML_NVLINK_ERROR_DL_CRC_FLIT = pynvml.NVML_NVLINK_ERROR_DL_CRC_FLIT
 
     def __getattr__(self, function: str) -> Any:
         def call(*arguments: Any) -> Any:
@@ -91,8 +86,6 @@ class StandInNvml:
             raise pynvml.NVMLError_NotFound
         if function.startswith("nvmlDeviceGetNvLink") and arguments[1] >= len(self.nvlinks):
             raise pynvml.NVMLError_InvalidArgument
-        if function == "nvmlDeviceGetNvLinkErrorCounter":
-            return self.nvlink_recoveries * (arguments[2] == self.NVML_NVLINK_ERROR_DL_RECOVERY)
         if function == "nvmlEventSetWait_v2":
             if not self.errors:
                 raise pynvml.NVMLError_Timeout
@@ -129,10 +122,7 @@ class StandInNvml:
                 SimpleNamespace(pid=pid) for pid in self.mps_pids
             ],
             "nvmlDeviceGetIndex": 0,
-            "nvmlDeviceGetPciInfo": SimpleNamespace(domain=0, bus=0x1B, device=0),
-            "nvmlDeviceGetPcieReplayCounter": 3,
             "nvmlDeviceGetRemappedRows": self.remapped_rows,
-            "nvmlDeviceGetNvLinkRemotePciInfo": SimpleNamespace(domain=0, bus=0xFF, device=0),
             "nvmlDeviceGetEccMode": [1, 1],
             "nvmlDeviceGetSupportedEventTypes": 0x1F,
             "nvmlEventSetCreate": "events",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from dtsweep.doctor.examine import Row
 from dtsweep.doctor.examine_nodes import ANSWER_TIMEOUT_S, examine_nodes
 from dtsweep.doctor.host_problems import find_host_problems
 from dtsweep.doctor.link_tests import measure_links
-from dtsweep.doctor.look_around import Host, ask_clock, dashboard_answers
+from dtsweep.doctor.look_around import Host, ask_clock
 from dtsweep.doctor.problems import find_problems
 from dtsweep.driver.cluster import Node
 from dtsweep.driver.connect import connected
@@ -35,8 +35,6 @@ class Diagnosis:
     """One row per node of what its host has left, by name."""
     links: Sequence[Row]
     """One row per group of ranks that all-reduced, with the times by size."""
-    dashboard: Mapping[str, Any] | None
-    """Of Ray, where it is reached beyond the loopback."""
     problems: Sequence[str]
     """One line each, with the next step."""
 
@@ -69,23 +67,16 @@ def diagnose(
         tell("trying matrix products on every node")
         nodes = _by_name(examine_nodes(usable))
         links, unmeasured = measure_links(usable, tell=tell)
-        dashboard = dashboard_answers(ray._private.worker.get_dashboard_url())
     hosts, nodes = (_with_unique_names(rows, hosts) for rows in (hosts, nodes))
     links = [_named(link, nodes) for link in links]
     can_grow = cluster.autoscaler is not None
     judged = [
-        *find_problems(
-            nodes,
-            driver_versions=all_versions(),
-            can_grow=can_grow,
-        ),
-        *find_host_problems(hosts, dashboard=dashboard),
+        *find_problems(nodes, driver_versions=all_versions(), can_grow=can_grow),
+        *find_host_problems(hosts),
     ]
     # A node that gives no answer gives none to either question.
     problems = dict.fromkeys([*place, *judged, *unmeasured])
-    return Diagnosis(
-        nodes=nodes, hosts=hosts, links=links, dashboard=dashboard, problems=[*problems]
-    )
+    return Diagnosis(nodes=nodes, hosts=hosts, links=links, problems=[*problems])
 
 
 def _look_around(nodes: Sequence[Node]) -> list[Row]:

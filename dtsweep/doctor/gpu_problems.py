@@ -51,12 +51,11 @@ def _rates_of(gpu: Row) -> Iterator[tuple[str, float]]:
     yield "memory", gpu["moved_bytes_per_s"]
 
 
-def find_gpu_problems(row: Row, *, several: bool) -> list[str]:
+def find_gpu_problems(row: Row) -> list[str]:
     """Say what is wrong with the GPUs of a host.
 
     Args:
         row: of the host.
-        several: whether there are other hosts.
     """
     gpus = row["gpus"]
     if gpus is None:
@@ -69,8 +68,6 @@ def find_gpu_problems(row: Row, *, several: bool) -> list[str]:
                 f"{name} is not idle ({', '.join(uses)}); wait for its user (nvidia-smi)"
             )
         problems += [f"{name} {problem}" for problem in _health_problems(gpu, index)]
-    if several and row["ray_gpus"]:
-        problems += _direct_problems(row["gpu_direct"])
     return problems
 
 
@@ -107,27 +104,7 @@ def _health_problems(gpu: Mapping[str, Any], index: int) -> list[str]:
             "replaces faulty rows of its memory at its next reset; reset it while it is idle "
             f"(nvidia-smi --gpu-reset -i {index})"
         )
-    if recoveries := (gpu["nvlink_errors"] or {}).get("recovery"):
-        problems.append(
-            f"had to recover NVLinks {recoveries} times since its driver was loaded; see which "
-            f"(nvidia-smi nvlink -e -i {index}), and have it looked at if they become more"
-        )
-    if gpu["numa_cpus_allowed"] == 0:
-        problems.append(
-            f"is at NUMA node {gpu['numa_node']}, and ranks may use none of its CPUs "
-            f"({gpu['numa_cpus']}); start Ray or its container with some of them"
-        )
     return problems
-
-
-def _direct_problems(direct: Mapping[str, Any]) -> list[str]:
-    """Say that NICs can't reach the memory of GPUs; an unknown driver is not a problem."""
-    if not direct["nics"] or direct["peer_module"] or direct["open_driver"] is not False:
-        return []
-    return [
-        f"{', '.join(direct['nics'])} can't reach the memory of GPUs (GPUDirect RDMA); load "
-        "nvidia_peermem, or the open kernel modules of the driver, for dmabuf"
-    ]
 
 
 def _uses_of(gpu: Mapping[str, Any]) -> list[str]:

@@ -1,10 +1,9 @@
-"""Problems of hosts and of what they share, each in one line with the next step."""
+"""Problems of hosts, each in one line with the next step."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from dtsweep.doctor.examine import Row
 from dtsweep.doctor.gpu_problems import find_gpu_problems, in_gib
@@ -26,12 +25,11 @@ It is for the other processes of one session, for Tune's, and for growth (docs/l
 """
 
 
-def find_host_problems(hosts: Sequence[Row], *, dashboard: Mapping[str, Any] | None) -> list[str]:
+def find_host_problems(hosts: Sequence[Row]) -> list[str]:
     """Say in one line each what is wrong and what to do about it.
 
     Args:
         hosts: of all nodes, as `look_around` and `diagnose` give them.
-        dashboard: of Ray, as `dashboard_answers` gives it.
     """
     named_problems = []
     several = len({row["address"] for row in hosts if "error" not in row}) > 1
@@ -41,12 +39,6 @@ def find_host_problems(hosts: Sequence[Row], *, dashboard: Mapping[str, Any] | N
         else:
             problems = _problems_of(row, several=several)
         named_problems += [f"{row['node']}: {problem}" for problem in problems]
-    if dashboard is not None and not dashboard["asks_for_token"]:
-        named_problems.append(
-            f"the dashboard at {dashboard['address']} runs anybody's code: start Ray with "
-            "RAY_AUTH_MODE=token, or with "
-            "--dashboard-host=127.0.0.1"
-        )
     return named_problems
 
 
@@ -54,7 +46,7 @@ def _problems_of(row: Row, *, several: bool) -> list[str]:
     problems = [*_clock_problems(row), *_space_problems(row)]
     if row["has_ranks"]:
         problems += _network_problems(row, several=several)
-    return problems + find_gpu_problems(row, several=several)
+    return problems + find_gpu_problems(row)
 
 
 def _clock_problems(row: Row) -> list[str]:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dtsweep.doctor.examine import Row
 from dtsweep.provenance.versions import all_versions
@@ -28,10 +27,9 @@ class Host:
             `node`; `versions`; `free_memory_bytes`; `shared_memory_bytes`, None without any;
             `disks`, by folder as `disk_bytes` gives them; `interfaces`, addresses by name;
             `gloo_address`, empty where the interface that is asked for is missing;
-            `nccl_interfaces`; `asked`, the variables that choose interfaces; `gpus` and
-            `connections` between them, None without NVML; `gpu_direct`.
+            `nccl_interfaces`; `asked`, the variables that choose interfaces; `gpus`, None without
+            NVML.
         """
-        from dtsweep.hardware.gpu_health import connections, gpu_direct
         from dtsweep.hardware.readiness import (
             disk_bytes,
             free_memory_bytes,
@@ -59,8 +57,6 @@ class Host:
             "nccl_interfaces": nccl_interfaces(asked.get("NCCL_SOCKET_IFNAME"), list(addresses)),
             "asked": asked,
             "gpus": gpus(),
-            "connections": connections(),
-            "gpu_direct": gpu_direct(),
         }
 
     def seconds(self) -> float:
@@ -108,30 +104,3 @@ def ask_clock(
     return clock_offset(
         [Ping(asked_at=clock(), host_time=host_clock(), answered_at=clock()) for _ in range(PINGS)]
     )
-
-
-def dashboard_answers(address: str | None, *, timeout_s: float = 2.0) -> dict[str, Any] | None:
-    """Ask a dashboard that is reached beyond the loopback if it answers without a token.
-
-    Args:
-        address: HOST:PORT, as Ray knows it.
-        timeout_s: for its answer.
-
-    Returns:
-        `address` and `asks_for_token`; None where there is none, what listens there speaks no HTTP,
-        or it listens on the loopback alone.
-    """
-    import http.client
-
-    host, _, port = (address or "").rpartition(":")
-    if not host or host == "localhost" or host.startswith("127.") or host == "[::1]":
-        return None
-    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=timeout_s)
-    try:
-        connection.request("GET", "/api/jobs/")
-        status = connection.getresponse().status
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
-    return {"address": address, "asks_for_token": status in (401, 403)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.doctor.gpu_tables import print_gpu_rates, print_gpu_state
 from dtsweep.text import format_number, print_table, say
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ def print_diagnosis(
     nodes: Rows,
     hosts: Rows,
     links: Rows,
-    dashboard: Mapping[str, Any] | None,
     problems: Sequence[str],
     console: Console,
 ) -> None:
@@ -29,22 +27,13 @@ def print_diagnosis(
     if rows:
         say(console, "Matrix products", style="bold")
         print_table(rate_columns(rows), console=console)
-        for row in rows:
-            print_gpu_rates(row, console=console)
         say(console, "\nCounters and versions", style="bold")
         print_table(node_columns(rows), console=console)
     if answered := [row for row in hosts if "error" not in row]:
         say(console, "\nHosts", style="bold")
         print_table(host_columns(answered), console=console)
-        for row in answered:
-            print_gpu_state(row, console=console)
     for link in links:
         _print_link(link, console=console)
-    if dashboard is not None:
-        asks = "asks for no token"
-        if dashboard["asks_for_token"]:
-            asks = "asks for a token"
-        say(console, f"\nThe dashboard at {dashboard['address']} {asks}.")
     say(console, "\nProblems" if problems else "\nNo problems found.", style="bold")
     for problem in problems:
         say(console, f"- {problem}")

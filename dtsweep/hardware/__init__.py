@@ -10,7 +10,6 @@ Ranks, and doctor's task on each node; imports torch, NVML and psutil. In readin
     gpu_place       which GPU a rank has, and worlds in which two ranks have one
     nvml            what NVML says of a device, unknown where it says nothing
     host            counters of a host: network and CPU energy
-    gpu_health      what a host's GPUs report of memory rows and links, and how they are connected
     readiness       what a host has left for a run: memory, disk, networks, idle GPUs
     telemetry       what devices and hosts did in a window: columns of `ranks`, stored as they come
     memory          the peak of a trial, and cleaning up after it

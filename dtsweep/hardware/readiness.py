@@ -16,7 +16,6 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 import pynvml
 
-from dtsweep.hardware.gpu_health import health
 from dtsweep.hardware.nvml import Gpu, all_gpus
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # nothing is written there
@@ -154,30 +153,31 @@ def nccl_interfaces(asked: str | None, interface_names: Sequence[str]) -> list[s
 
 
 def gpus(*, nvml: Any = pynvml) -> list[dict[str, Any]] | None:
-    """Describe all GPUs of this host: their processes, errors of their memory, and `health`.
+    """Describe all GPUs of this host: their processes, and errors of their memory.
 
     Returns:
-        For each `name`, `used_bytes`, `utilization`, `processes`, `memory_errors` (uncorrected,
-        since the driver was loaded), `slices` (MIG; None where it is off or unknown) and what
-        `gpu_health.health` gives; None without NVML.
+        For each `used_bytes`, `utilization`, `processes`, `memory_errors` (uncorrected, since the
+        driver was loaded), `remap_pending` and `remap_failed` of faulty rows, and `slices` (MIG;
+        None where it is off or unknown); None without NVML.
     """
     devices = all_gpus(nvml=nvml)
     if devices is None:
         return None
-    return [{**_state(gpu), **health(gpu)} for gpu in devices]
+    return [_state(gpu) for gpu in devices]
 
 
 def _state(gpu: Gpu) -> dict[str, Any]:
     reading = gpu.read()
-    name = gpu.ask("nvmlDeviceGetName")
     processes = gpu.processes()
+    _, _, pending, failed = gpu.ask("nvmlDeviceGetRemappedRows") or [None] * 4
     kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
     return {
-        "name": name.decode() if isinstance(name, bytes) else name,
         "used_bytes": reading.memory_bytes,
         "utilization": reading.utilization,
         "processes": None if processes is None else len(processes),
         "memory_errors": gpu.ask("nvmlDeviceGetTotalEccErrors", *kinds),
+        "remap_pending": None if pending is None else bool(pending),
+        "remap_failed": None if failed is None else bool(failed),
         "slices": _slices(gpu),
     }
 

@@ -78,8 +78,6 @@ def host_row(**changes: Any) -> Row:
         "nccl_interfaces": ["eth0"],
         "asked": {},
         "gpus": None,
-        "connections": None,
-        "gpu_direct": {"nics": [], "peer_module": None, "open_driver": None},
         "clock_offset_s": 0.002,
         "clock_error_s": 0.001,
     }
@@ -87,20 +85,11 @@ def host_row(**changes: Any) -> Row:
 
 
 IDLE_GPU = {
-    "name": "H100",
     "used_bytes": 2**20,
     "utilization": 0.0,
     "processes": 0,
     "memory_errors": 0,
     "slices": None,
-    "pci_bus_id": "0000:1b:00.0",
-    "remapped_rows": 0,
     "remap_pending": False,
     "remap_failed": False,
-    "pcie_replays": 0,
-    "nvlinks": 18,
-    "nvlink_errors": {"replay": 0, "recovery": 0, "crc": 0},
-    "numa_node": 1,
-    "numa_cpus": "32-63",
-    "numa_cpus_allowed": 32,
 }

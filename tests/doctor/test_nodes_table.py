@@ -11,7 +11,7 @@ from dtsweep.doctor.nodes_table import (
     print_diagnosis,
     rate_columns,
 )
-from tests.doctor.nodes import IDLE_GPU, cpu_row, examined_gpu, gpu_row, host_row
+from tests.doctor.nodes import IDLE_GPU, cpu_row, gpu_row, host_row
 
 LINK = {
     "is_within": True,
@@ -49,7 +49,6 @@ def test_the_diagnosis_is_printed_with_its_problems(capsys: pytest.CaptureFixtur
         nodes=[gpu_row(), silent],
         hosts=hosts,
         links=[LINK],
-        dashboard={"address": "10.0.0.1:8265", "asks_for_token": False},
         problems=["b2: no [answer]; restart it"],
         console=Console(width=120),
     )
@@ -58,12 +57,10 @@ def test_the_diagnosis_is_printed_with_its_problems(capsys: pytest.CaptureFixtur
     assert "- b2: no [answer]; restart it" in out
     assert "All-reduce of 4 ranks within gpu-1 (gloo)" in out
     assert "time = 40.0 µs + size / 1.00 GB/s" in out
-    assert "The dashboard at 10.0.0.1:8265 asks for no token." in out
     print_diagnosis(
         nodes=[gpu_row()],
         hosts=[host_row()],
         links=[],
-        dashboard=None,
         problems=[],
         console=Console(width=120),
     )
@@ -92,29 +89,3 @@ def test_hosts_say_what_is_unknown_and_name_gpus_where_there_are_any() -> None:
     assert columns["gloo\nlistens on"] == ["none"]
     assert "GPUs" not in columns
     assert host_columns([host_row(), host_row(gpus=[IDLE_GPU] * 2)])["GPUs"] == ["", "2"]
-
-
-def test_gpus_are_printed_side_by_side_with_their_connections_in_80_columns(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    gpus = [examined_gpu(gpu=index, pcie_lanes=4) for index in range(8)]
-    direct = {"nics": ["mlx5_0"], "peer_module": "nvidia_peermem", "open_driver": False}
-    matrix = [["X" if i == j else "NV18" for j in range(8)] for i in range(8)]
-    host = host_row(gpus=[IDLE_GPU] * 8, connections=matrix, gpu_direct=direct)
-    print_diagnosis(
-        nodes=[gpu_row(gpus=gpus)],
-        hosts=[host],
-        links=[],
-        dashboard=None,
-        problems=[],
-        console=Console(width=80),
-    )
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80
-    rates, state, connections = (
-        out.partition(f"GPUs of gpu-1: {part}\n")[2] for part in ("rates", "state", "connections")
-    )
-    assert "  7 NVIDIA H100 80GB HBM3     742  2,900     4" in rates
-    assert "0000:1b:00.0" in state
-    assert "NV18 NV18" in connections
-    assert "GPUDirect RDMA: NICs mlx5_0; nvidia_peermem" in out

@@ -69,20 +69,23 @@ def test_all_gpus_of_a_host_are_told_with_what_is_unknown() -> None:
         devices=2,
         pids=[1, 2, 3, 4],
         names={4: "/usr/bin/nvidia-cuda-mps-server"},
-        unsupported=["nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetName"],
+        unsupported=["nvmlDeviceGetTotalEccErrors"],
+        remapped_rows=(1, 2, 1, 0),
     )
     found = gpus(nvml=busy)
     assert found is not None
     assert len(found) == 2
     assert found[0]["processes"] == 3
     assert found[0]["memory_errors"] is None
+    assert (found[0]["remap_pending"], found[0]["remap_failed"]) == (True, False)
     assert found[0]["slices"] is None
     assert gpus(nvml=MissingNvml()) is None
 
 
 def test_a_gpu_that_is_in_slices_tells_how_many() -> None:
     for mig, slices, told in ((1, 2, 2), (1, 0, 0), (0, 0, None)):
-        unknown = ("nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetName")
+        unknown = ("nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows")
         found = gpus(nvml=StandInNvml(mig=mig, slices=slices, unsupported=unknown))
         assert found is not None
         assert found[0]["slices"] == told
+        assert found[0]["remap_failed"] is None
