@@ -169,15 +169,19 @@ def gpus(*, nvml: Any = pynvml) -> list[dict[str, Any]] | None:
 def _state(gpu: Gpu) -> dict[str, Any]:
     reading = gpu.read()
     processes = gpu.processes()
-    _, _, pending, failed = gpu.ask("nvmlDeviceGetRemappedRows") or [None] * 4
+    remapped = gpu.ask("nvmlDeviceGetRemappedRows")
+    pending = None
+    failed = None
+    if remapped is not None:
+        pending, failed = (bool(flag) for flag in remapped[2:])
     kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
     return {
         "used_bytes": reading.memory_bytes,
         "utilization": reading.utilization,
         "processes": None if processes is None else len(processes),
         "memory_errors": gpu.ask("nvmlDeviceGetTotalEccErrors", *kinds),
-        "remap_pending": None if pending is None else bool(pending),
-        "remap_failed": None if failed is None else bool(failed),
+        "remap_pending": pending,
+        "remap_failed": failed,
         "slices": _slices(gpu),
     }
 
