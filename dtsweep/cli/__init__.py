@@ -3,14 +3,11 @@
 The driver; imports click and rich, and all else in functions, so that help and mistakes are
 answered at once. In order:
 
-    options         arguments and options that commands share, and where their output goes
-    question        the question that options ask, in place of the sweep's own
+    options         arguments and options that commands share, the question that they ask, output
     plan_table      a plan in the terminal, and as JSON values
-    decide          `report` and `recommend`
-    predict         `predict`: configurations that were not measured
+    decide          `report`, `recommend` and `predict`
     compare         `difference` of two points, `compare` of two runs
-    serve           `serve`: the report as a page in a browser
-    status          `status`: how far the runs on some results are
+    status          `status`: how far the runs on some results are; `serve`: the report in a browser
     export          `export`: trials for other tools
     measure         `run`, `plan` and `doctor`
     script_file     the sweep file that the options of `script` stand for

@@ -12,15 +12,13 @@ from typing import Any
 import click
 
 from dtsweep.cli.compare import compare, difference
-from dtsweep.cli.decide import recommend, report
+from dtsweep.cli.decide import predict, recommend, report
 from dtsweep.cli.export import export
 from dtsweep.cli.import_table import import_table
 from dtsweep.cli.measure import doctor, plan, run
 from dtsweep.cli.options import tell
-from dtsweep.cli.predict import predict
 from dtsweep.cli.script import script
-from dtsweep.cli.serve import serve
-from dtsweep.cli.status import status
+from dtsweep.cli.status import serve, status
 from dtsweep.errors import StorageError, SweepError, nearest
 from dtsweep.results.time_limit import is_call_left
 

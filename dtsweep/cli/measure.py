@@ -25,10 +25,11 @@ from dtsweep.cli.options import (
     set_option,
     sweep_argument,
     take_prices,
+    take_question,
     tell,
     try_all_option,
+    with_question,
 )
-from dtsweep.cli.question import take_question, with_question
 from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:

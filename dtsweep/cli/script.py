@@ -10,8 +10,15 @@ from typing import Any
 import click
 
 from dtsweep.cli.measure import carry_out, refuse_contradiction
-from dtsweep.cli.options import question_options, run_options, take_prices, tell
-from dtsweep.cli.question import refuse_grid, settings_of, take_question
+from dtsweep.cli.options import (
+    question_options,
+    refuse_grid,
+    run_options,
+    settings_of,
+    take_prices,
+    take_question,
+    tell,
+)
 from dtsweep.cli.script_file import file_text, read_options, sweep_of, write
 from dtsweep.errors import SweepError
 

@@ -8,21 +8,19 @@ Readers; imports Plotly in functions alone. In reading order:
     points          points with the texts and keys that all plots give them
     bar_rows        horizontal bars, one row per point
     frontier_traces  lines and marks of the frontier plot
-    frontier_axes   axes of the frontier plot
     frontier_plot   step time against throughput
     scaling_plot    speed-up by workers or nodes
     shares_plot     parts of a step
     step_series     step times of trials, thinned
     step_times_plot  step times of one trial
     memory_plot     peak memory
-    all_plots       plots of a report, in the order of a page
-    figures         plots as Plotly figures
+    figures         plots of a page, and plots as Plotly figures
 """
 
 from __future__ import annotations
 
-from dtsweep.plots.all_plots import plots_of as plots_of
 from dtsweep.plots.figures import frontier, memory, scaling, shares, step_times
+from dtsweep.plots.figures import plots_of as plots_of
 
 __all__ = ["frontier", "memory", "scaling", "shares", "step_times"]
 

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
 def figure_of(plot: Plot) -> Figure:
     """Make the Plotly figure of a plot.
 
@@ -85,3 +91,20 @@ def _content(data: pd.DataFrame | Content) -> Content:
     if isinstance(data, Content):
         return data
     return content_of(Study(data))
+
+
+def plots_of(content: Content, *, ranks: pd.DataFrame | None = None) -> list[Plot]:
+    """Plots of a report that have something to show; those of step times are of one trial each.
+
+    Args:
+        content: of the report.
+        ranks: rows of `ranks`, which have the devices' free memory; None if they are not at hand.
+    """
+    plots = [
+        frontier_plot(content),
+        scaling_plot(content),
+        scaling_plot(content, per="node"),
+        shares_plot(content),
+        memory_plot(content, ranks=ranks),
+    ]
+    return [plot for plot in plots if not plot.is_empty]

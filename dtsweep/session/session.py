@@ -31,7 +31,7 @@ from dtsweep.session.session_settings import Settings
 from dtsweep.session.shards import ranks_of_shards
 from dtsweep.session.state import FOLLOWING, SessionState
 from dtsweep.session.trainer import cancel_node_request, train_run_of, trainer_of
-from dtsweep.session.worker_loop import collectives_begun, write_exchanges
+from dtsweep.session.worker_loop import collectives_begun
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import Task
 
@@ -300,9 +300,8 @@ class Session:
         return await verdict_on(self._error, self._ranks())
 
     async def why_silent(self, task: Task) -> Diagnosis:
-        """Say which ranks don't answer; have all write exchanges and stacks to their logs."""
+        """Say which ranks don't answer; have all write their stacks to their logs."""
         collectives = await self._asked(collectives_begun)
-        await self._asked(write_exchanges)
         return await why_silent(
             self._ranks(),
             answered=set(self.results),

@@ -99,20 +99,6 @@ def collectives_begun(_actor: Any) -> dict[str, int] | None:
     return positions()
 
 
-def write_exchanges(_actor: Any) -> None:
-    """Write this rank's last exchanges to its log; asked by the session at a hang.
-
-    A call of its own: the recorder asks the device, which may not answer.
-    """
-    from dtsweep.worker.flight_recorder import last_exchanges, recorded
-
-    begun = collectives_begun(_actor)
-    if begun is not None:
-        lines = last_exchanges(recorded(), begun)
-        # Not to sys.stderr, which a workload may close.
-        os.write(2, "".join(f"dtsweep: {line}\n" for line in lines).encode())
-
-
 def _redirect_output(session: str, rank: int) -> RankLog:
     """Send all output of this process to a file on its node; a signal writes its stacks there."""
     path, file = open_log(session, rank)

@@ -3,11 +3,8 @@
 Each worker process; imports torch and never Ray. In reading order:
 
     step_watch      says where the workload is if no step ends for long
-    flight_recorder  the last exchanges of a rank, as torch has recorded them
     rank            becoming a rank: device, facts, clean memory
-    torchrun_variables  environment variables of a script, as torchrun sets them
-    world           its process group, made again for each world of a session
-    debugger        whether a debugger is attached, and what it must not cost
+    world           its process group, made again for each world; variables of torchrun
     loop            runs steps and keeps the times of `measure.clock`, whose phases the mode marks
     batch_checks    whether batches and parameters are what was asked for
     copies          comparison of gradients and parameters between the ranks with copies
@@ -22,12 +19,10 @@ Each worker process; imports torch and never Ray. In reading order:
     timing          warm-up, window, then what follows it
     optimizer_steps  ends of optimizer steps of any training loop
     loader_watch    batches that such a loop takes: their time and samples
-    script_exit     how a script ends itself
     script_guard    copy on write for what a script's folder links to
     script_folder   the working directory of a script
     script          a script of the user, run as the main program
-    past_handlers   how a loop ends that catches every exception
-    no_steps        training without steps that can be seen
+    no_steps        how a loop is ended, also one without steps that can be seen
     interpreter     settings of Python and torch that such a loop changes
     patches         functions of libraries that it replaces
     library_state   what libraries know of a process
@@ -41,7 +36,6 @@ Each worker process; imports torch and never Ray. In reading order:
     own_after       what follows its window
     own_loop        a training loop of the user, measured from inside its steps
     own_trial       a trial of such a loop
-    verdict         status of an attempt whose window came to its end
     model_work      the model of a trial, the work of its step, the rates of its device
     mode_trial      a trial in a sync mode
     attempt         one attempt at a trial: has it measured, says how it ended

@@ -16,7 +16,6 @@ from dtsweep.hardware.random_states import random_states_kept
 from dtsweep.hardware.variables import NCCL_SETTINGS, read_at_start, set_defaults
 from dtsweep.provenance.sources import sources_of
 from dtsweep.sweep.settings import Sweep
-from dtsweep.worker.debugger import stops_noted
 from dtsweep.worker.rank import RankContext, become_rank, take_device
 
 
@@ -37,12 +36,7 @@ def only_rank(sweep: Sweep) -> Iterator[RankContext]:
         raise SweepError(
             "this process is in a process group already; call destroy_process_group() first"
         )
-    with (
-        stops_noted(),
-        _settings_kept(),
-        _world_of_one(sweep) as device,
-        random_states_kept(device),
-    ):
+    with _settings_kept(), _world_of_one(sweep) as device, random_states_kept(device):
         packages = sources_of(sweep.workload, file=sweep.file).packages
         yield become_rank(
             0,

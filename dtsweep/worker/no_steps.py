@@ -1,19 +1,61 @@
-"""Ends of training loops of the user that train without steps that can be seen."""
+"""Ends of training loops of the user: past their handlers, and without steps that can be seen."""
 
 from __future__ import annotations
 
 import functools
+import linecache
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.multiprocessing.spawn
 
+from dtsweep.errors import in_user_code
 from dtsweep.metrics.own_loops import NO_STEP
-from dtsweep.worker.past_handlers import raise_past_handlers
+
+
+@contextmanager
+def tracing_kept() -> Iterator[None]:
+    """Give this thread's trace function back at the end: a debugger's, or none."""
+    before = sys.gettrace()
+    try:
+        yield
+    finally:
+        if sys.gettrace() is not before:
+            sys.settrace(before)
+
+
+def raise_past_handlers(error: BaseException) -> None:
+    """Raise an exception, and once more from the `except` clause of the user's that catches it.
+
+    The second one leaves the clause's `try`: nothing in the clause is done. A trace function is
+    how Python lets code of somebody else raise there; it ends with that.
+
+    Raises:
+        BaseException: the error.
+    """
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and line.lstrip().startswith("except"):
+            raise error
+        return trace
+
+    def trace_no_call(*_: Any) -> None:
+        """Called with each new frame, which is not traced."""
+
+    sys.settrace(trace_no_call)
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if in_user_code(frame.f_code.co_filename):
+            frame.f_trace = trace
+        frame = frame.f_back
+    raise error
+
 
 MOST_PASSES = 1000
 """Backward passes without an optimizer step that are taken for accumulation."""

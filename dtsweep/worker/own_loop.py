@@ -30,14 +30,13 @@ from dtsweep.text import count_of
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.loader_watch import LoaderWatch, samples_per_step
 from dtsweep.worker.loop import without_collector
-from dtsweep.worker.no_steps import NoSteps, NoStepsError
+from dtsweep.worker.no_steps import NoSteps, NoStepsError, raise_past_handlers, tracing_kept
 from dtsweep.worker.optimizer_steps import OptimizerSteps
 from dtsweep.worker.own_after import AfterWindow, Watched
 from dtsweep.worker.own_checks import Judge
 from dtsweep.worker.own_facts import data_ranks, hooks_of, learning_rate_of
 from dtsweep.worker.own_parts import TimedParts
 from dtsweep.worker.own_sums import StepSums, calls_since, collectives
-from dtsweep.worker.past_handlers import raise_past_handlers, tracing_kept
 from dtsweep.worker.rank import RankContext
 
 OTHERS_END_S = 120.0

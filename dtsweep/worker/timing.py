@@ -27,11 +27,12 @@ from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
 from dtsweep.worker.after_window import after_window
 from dtsweep.worker.balance import WARMUP_STEPS, balanced_shares
-from dtsweep.worker.debugger import without_deadline
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.in_step import store_of
 from dtsweep.worker.loop import Loop, without_collector, without_lead
 from dtsweep.worker.rank import RankContext
+
+NO_LIMIT_S = 1e9
 
 MISMATCH, SLACK_S = 0.005, 0.002
 """By how much steps and window may differ, as a share and for the last look.
@@ -175,7 +176,6 @@ def _window(
     """Measure one window of a warm loop; also how much was compiled inside it."""
     job = loop.job
     if context.is_own_process:
-        # Asked now: a breakpoint in the build or the warm-up has just stopped it.
         task = replace(task, measure=without_deadline(task.measure))
     window = make_window(loop, task, period_s)
     loop.mode.counters()
@@ -211,6 +211,18 @@ def _window(
         **loop.mode.counters(),
     )
     return measured, _compiled() - compiled
+
+
+def without_deadline(measure: Measure) -> Measure:
+    """Return the limits, without those of time while a debugger is attached.
+
+    It is attached by a trace function or, from Python 3.12 on, by `sys.monitoring`.
+    """
+    monitoring = getattr(sys, "monitoring", None)
+    watches = monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
+    if watches or sys.gettrace() is not None:
+        return replace(measure, max_seconds=NO_LIMIT_S)
+    return measure
 
 
 def make_window(loop: Loop, task: Task, period_s: float) -> Window:

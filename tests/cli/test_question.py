@@ -16,8 +16,8 @@ from rich.console import Console
 from dtsweep import Goal, Measure, Sweep, SweepError, workloads
 from dtsweep.cli import cli
 from dtsweep.cli.decide import print_results
+from dtsweep.cli.options import with_question
 from dtsweep.cli.plan_table import plan_json, print_plan
-from dtsweep.cli.question import with_question
 from dtsweep.plan.plan import Plan, make_plan
 from dtsweep.plan.policies import policy_of
 from dtsweep.results.pack import unmeasured_files

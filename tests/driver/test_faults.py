@@ -162,7 +162,7 @@ def test_a_killed_rank_is_tried_again_and_its_last_words_are_kept(
     assert talk.count("measured again") == 2
 
 
-def test_a_hang_leaves_the_stacks_and_the_last_exchanges_of_all_ranks(
+def test_a_hang_leaves_the_stacks_of_all_ranks(
     faults: tuple[pd.DataFrame, Path, str],
 ) -> None:
     frame, results, _ = faults
@@ -172,9 +172,6 @@ def test_a_hang_leaves_the_stacks_and_the_last_exchanges_of_all_ranks(
     assert len(stacks) == 2
     assert "in _fail" in stacks[1]
     assert all("Current thread" in text or "Thread 0x" in text for text in stacks)
-    # Each had begun some in the group of all.
-    last = r"dtsweep: group 0: \d+ exchanges begun; the last of them:\ndtsweep:   \d+ gloo:"
-    assert all(re.search(last, text) for text in stacks)
 
 
 def test_a_loss_that_is_nan_has_no_figures_but_its_steps_are_kept(

@@ -31,9 +31,8 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
 from dtsweep.worker import attempt as attempt_module
 from dtsweep.worker import timing as timing_module
-from dtsweep.worker.attempt import run_attempt, status_of
+from dtsweep.worker.attempt import run_attempt, status_of, verdict_on
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.verdict import verdict_on
 from dtsweep.workloads import Gpt
 from tests.outcomes import outcome
 from tests.stand_in_nvml import GPU, StandInNvml, torch_sees_a_gpu

@@ -20,9 +20,9 @@ import dtsweep
 from dtsweep import Measure, Point, Resources, Sweep, SweepError, workloads
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
-from dtsweep.worker.debugger import NO_LIMIT_S, is_debugged, without_deadline
 from dtsweep.worker.in_process import only_rank
 from dtsweep.worker.rank import cpus_here, gets_gpu
+from dtsweep.worker.timing import NO_LIMIT_S, without_deadline
 from tests.stand_in_nvml import StandInNvml, install_nvml
 
 ROOT = Path(__file__).parents[2]
@@ -193,7 +193,6 @@ def test_a_gpu_that_is_not_there_is_no_cpu() -> None:
 @pytest.mark.usefixtures("_no_debugger")
 def test_without_a_debugger_a_task_keeps_its_limit_of_time() -> None:
     measure = Measure()
-    assert not is_debugged()
     assert without_deadline(measure) is measure
 
 
@@ -201,19 +200,19 @@ def test_without_a_debugger_a_task_keeps_its_limit_of_time() -> None:
 def test_while_a_debugger_looks_time_ends_no_window_and_all_else_stays() -> None:
     measure = Measure()
     sys.settrace(lambda *_: None)
-    assert is_debugged()
     assert without_deadline(measure) == replace(measure, max_seconds=NO_LIMIT_S)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring comes with Python 3.12")
 @pytest.mark.usefixtures("_no_debugger")
 def test_a_debugger_that_sets_no_trace_function_is_seen_as_well() -> None:
+    measure = Measure()
     sys.monitoring.use_tool_id(sys.monitoring.DEBUGGER_ID, "a test")
     try:
-        assert is_debugged()
+        assert without_deadline(measure).max_seconds == NO_LIMIT_S
     finally:
         sys.monitoring.free_tool_id(sys.monitoring.DEBUGGER_ID)
-    assert not is_debugged()
+    assert without_deadline(measure) is measure
 
 
 @pytest.mark.parametrize("is_own_process", [False, True])

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dtsweep.worker.script import run_script, script_here
-from dtsweep.worker.script_exit import ScriptExitError
+from dtsweep.worker.script import ScriptExitError, run_script, script_here
 
 SCRIPT = """
 import argparse, atexit, json, sys

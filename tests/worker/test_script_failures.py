@@ -13,7 +13,7 @@ from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.task import task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.in_process import only_rank
-from dtsweep.worker.script_exit import LastLine
+from dtsweep.worker.script import LastLine
 
 TRAIN = """\
 import argparse, os, sys, time

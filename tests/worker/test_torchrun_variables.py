@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from torch import distributed
 
-from dtsweep.worker.torchrun_variables import torchrun_variables
-from dtsweep.worker.world import without_group
+from dtsweep.worker.world import torchrun_variables, without_group
 from tests.ranks import spawn
 
 SHOW = """
