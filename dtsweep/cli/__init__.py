@@ -10,7 +10,6 @@ answered at once. In order:
     status          `status`: how far the runs on some results are; `serve`: the report in a browser
     export          `export`: trials for other tools
     measure         `run`, `plan` and `doctor`
-    script_file     the sweep file that the options of `script` stand for
     script          `script`: writes and runs the sweep file of a training script
     import_table    `import`: other people's tables, as results
     commands        the group of commands, and what their errors end with

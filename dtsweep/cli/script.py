@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +19,12 @@ from dtsweep.cli.options import (
     take_question,
     tell,
 )
-from dtsweep.cli.script_file import file_text, read_options, sweep_of, write
-from dtsweep.errors import SweepError
+from dtsweep.errors import SweepError, did_you_mean, quoted
+
+if TYPE_CHECKING:
+    from dtsweep.sweep.settings import Sweep
+    from dtsweep.sweep.values import Scalar
+
 
 FOLDER = "sweeps"
 """Folder of a sweep file that the command does not name."""
@@ -107,7 +111,7 @@ def script(path: str, arguments: tuple[str, ...], file: str | None, **options: A
     question = take_question(options)
     options["prices"] = take_prices(options)
     asked = replace(read_options(path, arguments, **given), question=settings_of(None, question))
-    text = file_text(asked, command=_command(path, arguments, given=given, question=question))
+    text = file_text(asked)
     place = Path(file or Path(FOLDER) / f"{Path(path).stem}.py")
     sweep = sweep_of(text, place)
     refuse_grid(sweep, question)
@@ -123,25 +127,183 @@ def script(path: str, arguments: tuple[str, ...], file: str | None, **options: A
     carry_out(sweep, points, **options)
 
 
-def _command(
+@dataclass(frozen=True, kw_only=True)
+class ScriptSweep:
+    """A sweep of a script by what a command line says."""
+
+    path: str
+    """The script, as it was given."""
+
+    axes: Mapping[str, list[Scalar]]
+    """Values by axis."""
+
+    measure: Mapping[str, Any]
+    """Settings of `Measure` that differ from the default."""
+
+    script: Mapping[str, Any]
+    """Fields of `Script` that are not at their defaults, without its path."""
+
+    question: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of `Sweep` for its question that differ from the default."""
+
+
+def read_options(
     path: str,
     arguments: tuple[str, ...],
     *,
-    given: Mapping[str, Any],
-    question: Mapping[str, Any],
-) -> str:
-    """The command that says what is measured, without the options that say how it is run."""
-    from dtsweep.report.code import in_shell
+    axes: Sequence[str],
+    names: Sequence[str],
+    measure: Sequence[str],
+    samples_per_step: str | None,
+) -> ScriptSweep:
+    """Read the options of the command, each of which may be given several times.
 
-    words = ["dtsweep", "script", path]
-    for option, name in {"--axis": "axes", "--name": "names", "--measure": "measure"}.items():
-        words += [word for text in given[name] for word in (option, text)]
-    if given["samples_per_step"] is not None:
-        words += ["--samples-per-step", given["samples_per_step"]]
-    for name, value in question.items():
-        words.append(f"--{name.replace('_', '-')}")
-        if value is not True:
-            words.append(str(value))
-    if arguments:
-        words += ["--", *arguments]
-    return " ".join(map(in_shell, words))
+    Raises:
+        SweepError: an option has no value, or a name is given twice or unknown.
+    """
+    from dtsweep.sweep.settings import Measure
+
+    script = {
+        "arguments": arguments,
+        "names": {
+            name: str(value)
+            for name, value in _single("--name", names, "--name FIELD=ARGUMENT").items()
+        },
+        "samples_per_step": _samples(samples_per_step),
+    }
+    settings = _single("--measure", measure, "--measure SETTING=VALUE")
+    allowed = [item.name for item in fields(Measure)]
+    for name in settings:
+        if name not in allowed:
+            raise SweepError(f"Measure has no setting {name!r}; {did_you_mean(name, allowed)}")
+    return ScriptSweep(
+        path=path,
+        axes=_by_name("--axis", axes),
+        measure=settings,
+        script={name: value for name, value in script.items() if value not in (None, (), {})},
+    )
+
+
+def _by_name(option: str, texts: Sequence[str]) -> dict[str, list[Scalar]]:
+    from dtsweep.sweep.axes import parse_setting
+
+    values: dict[str, list[Scalar]] = {}
+    for name, listed in (parse_setting(text, option=option) for text in texts):
+        if name in values:
+            raise SweepError(
+                f"{option} has {name!r} twice; give all its values at once: "
+                f"{option} {name}=value,value"
+            )
+        if "" in listed:
+            raise SweepError(f"{option} {name!r} has an empty value; write {name}=value,value")
+        values[name] = listed
+    return values
+
+
+def _single(option: str, texts: Sequence[str], form: str) -> dict[str, Scalar]:
+    """Values by name, where each name has one."""
+    values = _by_name(option, texts)
+    for name, listed in values.items():
+        if len(listed) > 1:
+            raise SweepError(f"{option} {name!r} has {len(listed)} values; give one: {form}")
+    return {name: value for name, (value,) in values.items()}
+
+
+def _samples(text: str | None) -> int | tuple[str, ...] | None:
+    """Read a number of samples, or the names of arguments."""
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        names = tuple(name.strip().removeprefix("args.") for name in text.split(","))
+        if all(names):
+            return names
+    else:
+        if number > 0:
+            return number
+    raise SweepError(
+        f"--samples-per-step {quoted(text)} is neither a number from 1 nor names of arguments; "
+        "write 32, or batch-size,grad-accum"
+    )
+
+
+def file_text(asked: ScriptSweep) -> str:
+    """Text of the sweep file."""
+    items = [
+        _call("workload=workloads.Script", [repr(asked.path), *_keywords(asked.script)]),
+        _lines("axes={", [f"{name!r}: {values!r}" for name, values in asked.axes.items()], "}"),
+    ]
+    if asked.measure:
+        items.append(_call("measure=Measure", _keywords(asked.measure)))
+    items += _keywords(asked.question)
+    return f'''"""Sweep of a script, written by dtsweep script."""
+
+from dtsweep import Goal, Measure, Search, Sweep, workloads
+
+{_call("sweep = Sweep", items)}
+'''
+
+
+def _keywords(values: Mapping[str, Any]) -> list[str]:
+    """Code of arguments by name; of a dataclass without the fields at their defaults."""
+    code = []
+    for name, value in values.items():
+        if is_dataclass(value):
+            given = {
+                item.name: getattr(value, item.name)
+                for item in fields(value)
+                if getattr(value, item.name) != item.default
+            }
+            code.append(_call(f"{name}={type(value).__name__}", _keywords(given)))
+        else:
+            code.append(f"{name}={value!r}")
+    return code
+
+
+def _call(head: str, items: Iterable[str]) -> str:
+    return _lines(f"{head}(", items, ")")
+
+
+def _lines(opening: str, items: Iterable[str], closing: str) -> str:
+    """Code with a line for each item between brackets."""
+    body = "".join(f"{item},\n" for item in items)
+    indented = "".join(f"    {line}\n" for line in body.splitlines())
+    if not indented:
+        return f"{opening}{closing}"
+    return f"{opening}\n{indented}{closing}"
+
+
+def sweep_of(text: str, path: Path) -> Sweep:
+    """Make the sweep of a file's text before the file is written."""
+    from dataclasses import replace
+
+    variables: dict[str, Any] = {}
+    exec(compile(text, path, "exec"), variables)  # noqa: S102  # the text is from `file_text`
+    sweep: Sweep = variables["sweep"]
+    return replace(sweep, file=path)
+
+
+def write(text: str, path: Path) -> bool:
+    """Write the sweep file; False if it is there already, with this text.
+
+    Raises:
+        SweepError: another file has its name, or it can't be written.
+    """
+    if path.suffix != ".py":
+        raise SweepError(
+            f"--save {quoted(str(path))} is not the name of a sweep file, which ends in .py"
+        )
+    try:
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            return False
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise SweepError(
+            f"there is a file {str(path)!r} of another sweep; change it and run dtsweep {path}, or "
+            "give another name with --save"
+        ) from None
+    except OSError as error:
+        raise SweepError(f"{str(path)!r} can't be written: {error.strerror}") from None
+    return True

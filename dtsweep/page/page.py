@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from dtsweep.analysis.load import load
 from dtsweep.analysis.study import Study
@@ -25,11 +24,7 @@ from dtsweep.secret import shared_trials, without_homes
 
 
 def page_of(
-    results: str | Results,
-    *,
-    with_hosts: bool = False,
-    refresh_s: float | None = None,
-    **asked: Any,
+    results: str | Results, *, with_hosts: bool = False, refresh_s: float | None = None
 ) -> str:
     """Make the page of some results.
 
@@ -37,8 +32,6 @@ def page_of(
         results: the place, or its store.
         with_hosts: keep reasons, logs and the table of nodes, which may name hosts and users.
         refresh_s: seconds after which the page loads itself again; None for never.
-        asked: arguments of `dtsweep.report.content_of`; `sections` are in addition to the usual
-            ones: the speeds of nodes, the cost, the axes' importance and the certificate.
 
     Raises:
         SweepError: Nothing is stored there, or a condition can't be read.
@@ -50,13 +43,12 @@ def page_of(
         importance_of_axes,
         certificate_in(store),
     ]
-    sections += asked.pop("sections", ())
     frame = load(store, canaries=True)
     if with_hosts:
         sections.insert(0, speeds_of_nodes(store))
     else:
         frame = shared_trials(frame)
-    content = content_of(Study(frame), sections=sections, **asked)
+    content = content_of(Study(frame), sections=sections)
     return page_of_content(content, store, refresh_s=refresh_s)
 
 

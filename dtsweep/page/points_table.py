@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dtsweep.analysis.setting_values import axis_name
 from dtsweep.plots.numbers import rounded as significant
 from dtsweep.report.advice import bounds_of
@@ -77,29 +79,20 @@ def table_of(content: Content) -> dict[str, Any]:
         return {"columns": [], "ids": [], "labels": [], "filters": []}
     rows = pd.concat([frontier.points for frontier in content.frontiers])
     labels = pd.concat([frontier.labels for frontier in content.frontiers])
-    order = _order(rows, content)
+    recommended = {point_key(one.point) for one in content.recommendations}
+    is_other = [point_key(row) not in recommended for row in rows.to_dict("records")]
+    # Recommended points first, then by throughput, unknown ones last.
+    order = np.lexsort((-rows["samples_per_s"].fillna(-np.inf), is_other))
     rows, labels = rows.iloc[order], labels.iloc[order]
     products = _products(rows)
     cells = {"point": _names(rows, labels, content.varying), **products}
-    cells |= plain_headers(_cells(rows, content))
+    cells |= plain_headers(_cells(rows, content, recommended))
     return {
         "columns": [_column(header, column, rows) for header, column in cells.items()],
         "ids": [point_key(row) for row in rows.to_dict("records")],
         "labels": [trial_label(row, content.varying) for _, row in rows.iterrows()],
         "filters": [*_filters(rows, content.varying, products=products)],
     }
-
-
-def _order(rows: pd.DataFrame, content: Content) -> list[int]:
-    """Places of the rows: recommended points first, then by throughput, unknown ones last."""
-    recommended = {point_key(one.point) for one in content.recommendations}
-
-    def rank(place: int) -> tuple[bool, float]:
-        row = rows.iloc[place]
-        rate = float(row["samples_per_s"])
-        return point_key(row) not in recommended, math.inf if math.isnan(rate) else -rate
-
-    return sorted(range(len(rows)), key=rank)
 
 
 def _names(rows: pd.DataFrame, labels: pd.Series[str], varying: Sequence[str]) -> list[str]:
@@ -125,13 +118,13 @@ def _products(rows: pd.DataFrame) -> dict[str, list[str]]:
     return {name: cells for name, cells in columns.items() if len(set(cells)) > 1}
 
 
-def _cells(rows: pd.DataFrame, content: Content) -> dict[str, list[str]]:
+def _cells(rows: pd.DataFrame, content: Content, recommended: set[str]) -> dict[str, list[str]]:
     """Columns of the points as the terminal has them, the ones that decide most first."""
     bounds = bounds_of(rows, content.bounds)
     amounts = amount_columns(rows)
     return (
         measured_columns(rows, varying=())
-        | {"standing": _standings(rows, content)}
+        | {"standing": [_standing(row, recommended) for row in rows.to_dict("records")]}
         | {"launches": [str(count) for count in rows["launches"]]}
         | caution_columns([str(caution) for caution in rows["caution"]])
         | {name: cells for name, cells in amounts.items() if name.startswith("memory")}
@@ -146,13 +139,8 @@ def _cells(rows: pd.DataFrame, content: Content) -> dict[str, list[str]]:
     )
 
 
-def _standings(rows: pd.DataFrame, content: Content) -> list[str]:
-    """Say of each point where it stands: recommended, on the frontier, beaten."""
-    recommended = {point_key(one.point) for one in content.recommendations}
-    return [_standing(row, recommended) for row in rows.to_dict("records")]
-
-
 def _standing(row: Mapping[Any, Any], recommended: set[str]) -> str:
+    """Say where a point stands: recommended, on the frontier, beaten."""
     words = []
     if point_key(row) in recommended:
         words.append("recommended")

@@ -91,7 +91,11 @@ def _in_order(content: Content) -> pd.DataFrame:
     """
     trials = without_canaries(content.study.frame)
     keys = [point_key(row) for row in trials[[*POINT]].to_dict("records")]
-    names = _names(content)
+    names = {
+        point_key(row): trial_label(row, content.varying)
+        for frontier in content.frontiers
+        for _, row in frontier.points.iterrows()
+    }
     places = {key: place for place, key in enumerate(names)}
     for key, (_, row) in zip(keys, trials.iterrows(), strict=True):
         if key not in names:
@@ -100,15 +104,6 @@ def _in_order(content: Content) -> pd.DataFrame:
         place=[places.get(key, len(places)) for key in keys],
         label=[names[key] for key in keys],
     ).sort_values(["place", "repeat"], kind="stable")
-
-
-def _names(content: Content) -> dict[str, str]:
-    """Label of each point by its key, in the order of the table of points."""
-    return {
-        point_key(row): trial_label(row, content.varying)
-        for frontier in content.frontiers
-        for _, row in frontier.points.iterrows()
-    }
 
 
 def _label(row: Mapping[Any, Any]) -> str:

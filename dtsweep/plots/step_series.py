@@ -70,87 +70,45 @@ def series_in(rows: pd.DataFrame, *, most: int = MOST_STEPS) -> dict[str, StepSe
         rows: of `dtsweep.steps`.
         most: number of steps that are kept of each attempt, as `thinned` chooses them.
     """
-    import pandas as pd
-
     rows = rows[rows["part"].isin(_BEFORE_THE_END)]
     rows = rows.dropna(subset=["step", "start_s", "step_s"])
-    rows = rows[np.isfinite(rows["start_s"].to_numpy()) & np.isfinite(rows["step_s"].to_numpy())]
-    if rows.empty:
-        return {}
-    codes, attempts = pd.factorize(rows["attempt_id"])
-    columns = _by_step(
-        np.asarray(codes, dtype=np.int64),
-        rows["step"].to_numpy(np.int64),
-        start=rows["start_s"].to_numpy(np.float64),
-        seconds=rows["step_s"].to_numpy(np.float64),
-        is_warmup=rows["warmup"].to_numpy(np.bool_, na_value=False),
+    rows = rows[np.isfinite(rows[["start_s", "step_s"]]).all(axis="columns")]
+    rows = rows.assign(end_s=rows["start_s"] + rows["step_s"])
+    by_step = rows.groupby(["attempt_id", "step"], observed=True)
+    steps = by_step.agg(
+        latest_start=("start_s", "max"),
+        latest_end=("end_s", "max"),
+        longest=("step_s", "max"),
+        ranks=("step_s", "size"),
+        is_warmup=("warmup", "any"),
     )
-    begins = np.flatnonzero(np.diff(columns.attempt, prepend=-1))
-    ends = [*begins[1:], len(columns.attempt)]
     return {
-        str(attempts[columns.attempt[begin]]): _series(columns.part(slice(begin, end)), most=most)
-        for begin, end in zip(begins, ends, strict=True)
+        str(attempt): _series(of_it.droplevel("attempt_id"), most=most)
+        for attempt, of_it in steps.groupby("attempt_id")
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Steps:
-    """Steps of all ranks, one element per attempt and step."""
+def _series(steps: pd.DataFrame, *, most: int) -> StepSeries:
+    """Series of one attempt.
 
-    attempt: NDArray[np.int64]
-    step: NDArray[np.int64]
-    latest_start: Numbers
-    latest_end: Numbers
-    longest: Numbers
-    ranks: NDArray[np.int64]
-    is_warmup: NDArray[np.bool_]
-
-    def part(self, place: slice) -> _Steps:
-        """Steps at some places."""
-        return _Steps(**{name: column[place] for name, column in vars(self).items()})
-
-
-def _by_step(
-    attempt: NDArray[np.int64],
-    step: NDArray[np.int64],
-    *,
-    start: Numbers,
-    seconds: Numbers,
-    is_warmup: NDArray[np.bool_],
-) -> _Steps:
-    """Combine the ranks of each attempt and step."""
-    order = np.lexsort((step, attempt))
-    attempt, step, start = attempt[order], step[order], start[order]
-    seconds, is_warmup = seconds[order], is_warmup[order]
-    is_first = (np.diff(attempt, prepend=-1) != 0) | (np.diff(step, prepend=-1) != 0)
-    first = np.flatnonzero(is_first)
-    return _Steps(
-        attempt=attempt[first],
-        step=step[first],
-        latest_start=np.maximum.reduceat(start, first),
-        latest_end=np.maximum.reduceat(start + seconds, first),
-        longest=np.maximum.reduceat(seconds, first),
-        ranks=np.diff(first, append=len(attempt)),
-        is_warmup=np.logical_or.reduceat(is_warmup, first),
-    )
-
-
-def _series(steps: _Steps, *, most: int) -> StepSeries:
-    """Series of one attempt."""
-    seconds = steps.longest
-    if len(set(steps.ranks.tolist())) == 1:
+    Args:
+        steps: a row for each, over all ranks.
+        most: number of steps that are kept.
+    """
+    seconds = steps["longest"].to_numpy(np.float64)
+    if steps["ranks"].nunique() == 1:
         seconds = _from_end_to_end(steps)
     milliseconds = seconds * 1e3
     warmup, warmup_end = 0, None
-    if steps.is_warmup.any():
+    if steps["is_warmup"].any():
         # Of workers that don't wait for each other, each has a warm-up of its own.
-        warmup = int(np.flatnonzero(steps.is_warmup)[-1]) + 1
+        warmup = int(np.flatnonzero(steps["is_warmup"])[-1]) + 1
     if 0 < warmup < len(seconds):
-        warmup_end = int(steps.step[warmup])
+        warmup_end = int(steps.index[warmup])
     measured = milliseconds[warmup:]
     places = thinned(milliseconds, most=most)
     return StepSeries(
-        steps=tuple(steps.step[places].tolist()),
+        steps=tuple(steps.index[places].tolist()),
         step_ms=tuple(rounded(ms, digits=_DIGITS) for ms in milliseconds[places].tolist()),
         warmup=int((places < warmup).sum()),
         warmup_end=warmup_end,
@@ -159,16 +117,16 @@ def _series(steps: _Steps, *, most: int) -> StepSeries:
     )
 
 
-def _from_end_to_end(steps: _Steps) -> Numbers:
+def _from_end_to_end(steps: pd.DataFrame) -> Numbers:
     """Times of steps of ranks that step together."""
-    begin = np.concatenate([steps.latest_start[:1], steps.latest_end[:-1]])
+    start = steps["latest_start"]
+    begin = steps["latest_end"].shift()
     # The window begins at 0 on the common clock, after a pause.
-    is_after_pause = np.diff(steps.latest_start >= 0, prepend=False)
-    is_after_gap = np.diff(steps.step, prepend=steps.step[0] - 1) != 1
-    restarts = is_after_pause | is_after_gap
-    begin[restarts] = steps.latest_start[restarts]
-    seconds: Numbers = steps.latest_end - begin
-    return seconds
+    is_after_pause = np.diff(start >= 0, prepend=False)
+    is_after_gap = np.diff(steps.index, prepend=steps.index[0] - 1) != 1
+    restarts = is_after_pause | is_after_gap | begin.isna()
+    seconds = steps["latest_end"] - begin.mask(restarts, start)
+    return seconds.to_numpy(np.float64)
 
 
 def thinned(values: Numbers, *, most: int = MOST_STEPS) -> NDArray[np.int64]:

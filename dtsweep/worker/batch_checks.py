@@ -172,36 +172,20 @@ def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
 def digest_of(batch: Any) -> bytes:
     """A digest of the bytes of a batch's tensors; what is not a tensor does not count.
 
-    A tensor that gives no bytes (on the meta device, in a layout of oneDNN, of some classes of
+    A tensor that gives no bytes (a sparse or nested one, on the meta device, of some classes of
     their own) counts with its type and shape alone.
     """
     digest = hashlib.sha256()
     for tensor in tensors_in(batch):
+        # A nested one has a name of its own, each time another, for its ragged side.
+        sizes = [size for size in tensor.shape if isinstance(size, int)]
+        digest.update(f"{tensor.dtype} {sizes}".encode())
         try:
-            for part in _parts(tensor.detach()):
-                digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
-                plain = part.resolve_conj().resolve_neg().cpu().contiguous()
-                digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+            plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+            digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
         except Exception as error:
             # Whatever a class of tensors may raise: what can't be looked at is no fault of the
             # trial.
             if oom_status(error):
                 raise
-            # A nested one has a name of its own, each time another, for its ragged side.
-            sizes = [size for size in tensor.shape if isinstance(size, int)]
-            digest.update(f"{tensor.dtype} {sizes}".encode())
     return digest.digest()
-
-
-def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The dense tensors that a tensor is made of."""
-    if tensor.is_nested:
-        return [part.detach() for part in tensor.unbind()]
-    if tensor.layout == torch.sparse_coo:
-        coalesced = tensor.coalesce()
-        return [coalesced.indices(), coalesced.values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return [tensor]

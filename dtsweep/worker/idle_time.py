@@ -19,7 +19,7 @@ from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.sweep.task import Task
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.in_step import store_of_others, together
-from dtsweep.worker.loop import Loop, Segment, without_collector
+from dtsweep.worker.loop import Loop, window_of, without_collector
 
 QUEUED_STEPS = 7
 """Steps that are queued at least; the first two show how long the pauses have to be."""
@@ -43,7 +43,7 @@ def idle_in_window(loop: Loop) -> dict[str, Any]:
     Returns:
         `device_idle_low` and `device_idle_high` of `Measured`; nothing on a CPU.
     """
-    segment = _window_of(loop)
+    segment = window_of(loop.segments)
     if not segment.most_idle or loop.trained_steps() == 0:
         return {}
     times, most_idle = segment.times, segment.most_idle
@@ -70,7 +70,7 @@ def queued_idle(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
         StepError: a step failed.
         OrderError: ranks took blocks in different orders.
     """
-    segment = _window_of(loop)
+    segment = window_of(loop.segments)
     if not segment.most_idle:
         return {}
     times, most_idle = segment.times, segment.most_idle
@@ -104,10 +104,6 @@ def queued_idle(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
         together(work, store=store_of_others(task, "queued"))
     idle = idle_share(times, most_idle, *clocks[0].queued(), has_peers=point.workers > 1)
     return _columns_of(idle, window.limits)
-
-
-def _window_of(loop: Loop) -> Segment:
-    return next(segment for segment in reversed(loop.segments) if segment.name == "window")
 
 
 def _columns_of(idle: Idle, limits: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import gc
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,11 @@ class Segment:
 
     began: float
     times: Times
-    losses: list[Loss]
     most_idle: Times
     """Upper limits of the device's idle time, by phase and step; empty on a CPU."""
+
+    losses: list[Loss] = field(default_factory=list)
+    """Of each step; empty in a training loop of the user."""
 
 
 class Loop:
@@ -126,32 +128,17 @@ class Loop:
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns of `steps`, segment after segment; starts count from the window's."""
-        window = next(segment for segment in reversed(self.segments) if segment.name == "window")
-        names = {name for segment in self.segments for name in segment.times}
-        columns = {
-            name: _joined(segment.times.get(name, _unknown(segment)) for segment in self.segments)
-            for name in names
-        }
-        columns["start_s"] = _joined(
-            segment.times["start_s"] + segment.began - window.began for segment in self.segments
-        )
+        columns = columns_of(self.segments, unknown=np.nan)
         if self._has_loss():
             columns["loss"] = _joined(
                 _numbers(segment.losses)
                 if segment.name in ("warmup", "window")
-                else _unknown(segment)
+                else np.full(len(segment.losses), np.nan)
                 for segment in self.segments
                 if len(segment.losses)
             )
         if self.job.point.draws_participants:
             columns["trains"] = _joined(_trains(segment.losses) for segment in self.segments)
-        counts = [len(segment.losses) for segment in self.segments]
-        columns["part"] = np.repeat([segment.name for segment in self.segments], counts)
-        columns["block"] = _joined(
-            np.repeat(segment.blocks, count // len(segment.blocks))
-            for segment, count in zip(self.segments, counts, strict=True)
-        )
-        columns["step"] = np.arange(len(columns["part"]))
         return columns
 
     def _has_loss(self) -> bool:
@@ -199,6 +186,39 @@ def without_collector(*, keep: bool) -> Iterator[None]:
             gc.enable()
 
 
+def window_of(segments: Sequence[Segment]) -> Segment:
+    """The last window of these segments."""
+    return next(segment for segment in reversed(segments) if segment.name == "window")
+
+
+def columns_of(segments: Sequence[Segment], *, unknown: float) -> dict[str, NDArray[Any]]:
+    """Columns of `steps` but for losses, segment after segment; starts count from the window's.
+
+    Args:
+        segments: steps that were run.
+        unknown: stands for a time that a segment does not have.
+    """
+    window = window_of(segments)
+    names = dict.fromkeys(name for segment in segments for name in segment.times)
+    counts = [len(segment.times["step_s"]) for segment in segments]
+    counted = list(zip(segments, counts, strict=True))
+    columns: dict[str, NDArray[Any]] = {
+        name: _joined(
+            segment.times.get(name, np.full(count, unknown)) for segment, count in counted
+        )
+        for name in names
+    }
+    columns["start_s"] = _joined(
+        segment.times["start_s"] + segment.began - window.began for segment in segments
+    )
+    columns["part"] = np.repeat([segment.name for segment in segments], counts)
+    columns["block"] = _joined(
+        np.repeat(segment.blocks, count // len(segment.blocks)) for segment, count in counted
+    )
+    columns["step"] = np.arange(sum(counts))
+    return columns
+
+
 def without_lead(lead: int, times: Times) -> Times:
     """Times of the steps that follow the lead."""
     return {column: values[lead:] for column, values in times.items()}
@@ -221,7 +241,3 @@ def _numbers(losses: Sequence[Loss]) -> NDArray[np.float64]:
 def _trains(losses: Sequence[Loss]) -> NDArray[np.bool_]:
     """Mark the steps in which a rank trained, where workers are drawn: (steps,)."""
     return np.array([loss is not None for loss in losses], dtype=np.bool_)
-
-
-def _unknown(segment: Segment) -> NDArray[np.float64]:
-    return np.full(len(segment.losses), np.nan)

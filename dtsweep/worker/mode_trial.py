@@ -22,7 +22,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.task import Task
 from dtsweep.sync.checkpoints import checkpoint_blocks
-from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode, load_mode
+from dtsweep.sync.mode import Job, SyncMode, load_mode
 from dtsweep.sync.model_blocks import WHOLE, described, has_repeated_modules
 from dtsweep.sync.pass_time import pass_time_of
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
@@ -77,7 +77,18 @@ def measure_in_mode(
     # Refused before anything is measured.
     given_flops(point.workload)
     _set_precision(point.precision)
-    job = _job_of(context, task, point, servers)
+    seed = hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()
+    job = Job(
+        point=point,
+        rank=context.rank,
+        device=context.device,
+        loss=loss_in_precision(point, context.device),
+        ddp_options=getattr(point.workload, "ddp_options", {}),
+        servers=servers,
+        # The same on all ranks, another for each repeat.
+        seed=int.from_bytes(seed[:4], "big"),
+        pass_time=pass_time_of(point, context.rank, context.device),
+    )
     rates = device_rates(context, task, point)
     with closing(load_mode(point.sync)(job)) as mode:
         built = _build(context, task, job, mode, rates)
@@ -89,7 +100,11 @@ def measure_in_mode(
         measured = time_trial(
             loop, built.model, task, context=context, on_warm=on_warm, check=built.check
         )
-        measured = _with_check(measured, built.check, task, point)
+        if built.check is not None:
+            measured = built.check.added_to(measured)
+        elif task.measure.check and point.sync == OWN and has_train_step(point.workload):
+            flags = [*measured.flags, "unchecked"]
+            measured = replace(measured, flags=flags, unchecked_reason=NO_CHECK)
         facts = {**rates, **built.facts}
         if not job.divides_model:
             optimizer = mode.optimizer_class
@@ -106,20 +121,6 @@ def measure_in_mode(
         )
 
 
-def _job_of(context: RankContext, task: Task, point: Point, servers: Sequence[Any]) -> Job:
-    """The trial as a mode sees it."""
-    return Job(
-        point=point,
-        rank=context.rank,
-        device=context.device,
-        loss=loss_in_precision(point, context.device),
-        ddp_options=getattr(point.workload, "ddp_options", {}),
-        servers=servers,
-        seed=_seed_of(task),
-        pass_time=pass_time_of(point, context.rank, context.device),
-    )
-
-
 def _seeds_of(job: Job) -> Sequence[int]:
     """Seeds of the data-parallel groups from the first pass on.
 
@@ -134,8 +135,12 @@ def _build(
     """Build the model and have the mode take it over."""
     point = job.point
     model, flags = _model_of(job)
-    flags += _precision_flags(context, point)
-    checkpointed = _checkpointed(model, point)
+    if PRECISIONS[point.precision].is_beyond(context.facts.compute_capability):
+        # The GPU emulates it; precisions that it would replace are refused before.
+        flags.append("bf16_emulated")
+    blocks = None
+    if point.checkpointing is not None:
+        blocks = described(checkpoint_blocks(model, point.workload))
     # Before the mode takes the model over, which may leave a part of each parameter here.
     parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
     facts: dict[str, Any] = {
@@ -149,26 +154,14 @@ def _build(
     # A workload of its own: this one travels to the parameter servers, without what `batch` has
     # cached.
     make = functools.partial(make_optimizer, point=task.point_of(context.workload))
-    flags += _prepare(mode, model, make)
-    facts |= {"optimizer_class": mode.optimizer_class, "blocks": mode.blocks or checkpointed}
-    return _Built(
-        model=mode.trained or model, parameters=parameters, facts=facts, check=check, flags=flags
-    )
-
-
-def _seed_of(task: Task) -> int:
-    """Seed of the model: the same on all ranks, another for each repeat."""
-    digest = hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()
-    return int.from_bytes(digest[:4], "big")
-
-
-def _prepare(mode: SyncMode, model: nn.Module, make: MakeOptimizer) -> list[str]:
-    """Have the mode take the model over; return its flags."""
     could_have_blocks = has_repeated_modules(model)
     mode.prepare(model, make)
     if mode.blocks == WHOLE and could_have_blocks:
-        return ["one_block"]
-    return []
+        flags.append("one_block")
+    facts |= {"optimizer_class": mode.optimizer_class, "blocks": mode.blocks or blocks}
+    return _Built(
+        model=mode.trained or model, parameters=parameters, facts=facts, check=check, flags=flags
+    )
 
 
 def _model_of(job: Job) -> tuple[nn.Module, list[str]]:
@@ -178,20 +171,6 @@ def _model_of(job: Job) -> tuple[nn.Module, list[str]]:
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         raise ValueError(OWN_WRAPPER)
     return model, check_batch(job, seed=job.seed)
-
-
-def _checkpointed(model: nn.Module, point: Point) -> str | None:
-    """Checkpoint what the point says; return the blocks in words, or None."""
-    if point.checkpointing is None:
-        return None
-    return described(checkpoint_blocks(model, point.workload))
-
-
-def _precision_flags(context: RankContext, point: Point) -> list[str]:
-    """Flag a precision that the GPU emulates; those that it would replace are refused before."""
-    if PRECISIONS[point.precision].is_beyond(context.facts.compute_capability):
-        return ["bf16_emulated"]
-    return []
 
 
 def _gradient_check(
@@ -214,17 +193,6 @@ def _can_be_checked(point: Point) -> bool:
     if point.sync == OWN:
         return point.semantics == "exact" and not has_train_step(point.workload)
     return point.mode.agree == "gradients" or point.mode.shards
-
-
-def _with_check(
-    measured: Measured, check: GradientCheck | None, task: Task, point: Point
-) -> Measured:
-    """Measurements, with the results of the check of the first gradient, if there was one."""
-    if check is not None:
-        return check.added_to(measured)
-    if task.measure.check and point.sync == OWN and has_train_step(point.workload):
-        return replace(measured, flags=[*measured.flags, "unchecked"], unchecked_reason=NO_CHECK)
-    return measured
 
 
 def _set_precision(precision: str) -> None:

@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dtsweep.measure.clock import Clock, Times, clock_for
-from dtsweep.worker.loop import without_lead
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """Steps that were timed in one go."""
-
-    name: str
-    """`warmup`, `window`, `exchange` or `no_exchange`."""
-
-    blocks: tuple[int, ...]
-    """Block numbers among which its steps are divided; only -1 without blocks."""
-
-    began: float
-    times: Times
-    most_idle: Times
-    """Upper limits of the device's idle time, by phase and step; empty on a CPU."""
+from dtsweep.measure.clock import Clock, clock_for
+from dtsweep.worker.loop import Segment, columns_of, without_lead
 
 
 class TimedParts:
@@ -37,7 +19,7 @@ class TimedParts:
         """Begin without any."""
         self._clock: Clock = clock_for(device)
         self._is_timing = False
-        self.parts: list[Part] = []
+        self.parts: list[Segment] = []
         self.so_far = self._clock.so_far
         """Lengths of the steps of the part under way that are known to have ended, in seconds."""
 
@@ -76,7 +58,7 @@ class TimedParts:
         finally:
             self._is_timing = False
         seconds = self._clock.stop()
-        part = Part(
+        part = Segment(
             name=name,
             blocks=blocks,
             began=self._clock.began,
@@ -86,7 +68,7 @@ class TimedParts:
         self.parts.append(part)
         return seconds
 
-    def last(self, name: str) -> Part:
+    def last(self, name: str) -> Segment:
         """The last part of this name."""
         return next(part for part in reversed(self.parts) if part.name == name)
 
@@ -95,20 +77,4 @@ class TimedParts:
 
         Losses of a loop of the user are not known.
         """
-        window = self.last("window")
-        names = dict.fromkeys(name for part in self.parts for name in part.times)
-        counts = [len(part.times["step_s"]) for part in self.parts]
-        parts = list(zip(self.parts, counts, strict=True))
-        columns: dict[str, Any] = {
-            name: np.concatenate([part.times.get(name, np.zeros(count)) for part, count in parts])
-            for name in names
-        }
-        columns["start_s"] = np.concatenate(
-            [part.times["start_s"] + part.began - window.began for part in self.parts]
-        )
-        columns["part"] = np.repeat([part.name for part in self.parts], counts)
-        columns["block"] = np.concatenate(
-            [np.repeat(part.blocks, count // len(part.blocks)) for part, count in parts]
-        )
-        columns["step"] = np.arange(sum(counts))
-        return columns
+        return columns_of(self.parts, unknown=0.0)
