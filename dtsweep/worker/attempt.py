@@ -112,15 +112,14 @@ def run_attempt(
 
 def _say_what_is_left(restored: Sequence[str], remaining: Sequence[str]) -> None:
     """Say in the log what the workload has changed in its process."""
-    if restored:
-        words = f"the workload changed its process: {'; '.join(restored)}"
-        print(f"dtsweep: {words}; it is as before", file=sys.stderr)  # noqa: T201
-    if remaining:
-        words = f"the workload changed its process: {'; '.join(remaining)}"
-        print(  # noqa: T201
-            f"dtsweep: {words}; that can't be undone, so the next trial needs another process",
-            file=sys.stderr,
-        )
+    ends = {
+        "it is as before": restored,
+        "that can't be undone, so the next trial needs another process": remaining,
+    }
+    for end, changes in ends.items():
+        if changes:
+            words = f"the workload changed its process: {'; '.join(changes)}; {end}"
+            print(f"dtsweep: {words}", file=sys.stderr)  # noqa: T201
 
 
 def _say_changed_files(context: RankContext) -> Sequence[str]:

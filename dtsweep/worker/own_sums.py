@@ -72,14 +72,8 @@ class StepSums:
     def as_json(self) -> dict[str, Any]:
         """Values for the other ranks."""
         shapes = hashlib.sha256("\n".join(self.shapes).encode()).hexdigest()
-        return {
-            "parts": self.parts,
-            "shapes": shapes,
-            "gradients": self.gradients,
-            "given": self.given,
-            "before": self.before,
-            "after": self.after,
-        }
+        values = {name: value for name, value in vars(self).items() if name != "rank"}
+        return {**values, "shapes": shapes}
 
 
 def sums_of(tensors: Iterable[torch.Tensor]) -> Sums | None:

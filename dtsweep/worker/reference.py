@@ -16,21 +16,16 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dtsweep.hardware.memory import (
-    peak_bytes,
-    release_memory,
-    reserved_peak_bytes,
-    restart_peak,
-)
+from dtsweep.errors import error_line
+from dtsweep.hardware.memory import release_memory, restart_peak
 from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
-from dtsweep.sync.buckets import real_view
 from dtsweep.sync.mode import Job, SyncMode
 from dtsweep.sync.passes import batches_of_steps, is_ignored, loss_in_precision
 from dtsweep.sync.weights import weight_of
-from dtsweep.worker.gradients import CHUNK
+from dtsweep.worker.gradients import sums_and_norms
 
 LIMIT_S = 120.0
 """Time limit of one worker's passes: other ranks wait in a collective, which ends after 300 s."""
@@ -38,6 +33,8 @@ LIMIT_S = 120.0
 
 class UncheckedError(RuntimeError):
     """One worker's gradient can't be computed, for a reason that says nothing against the trial."""
+
+    is_whole_reason = True
 
 
 class GradientCheck:
@@ -69,8 +66,6 @@ class GradientCheck:
         self.expected: dict[str, torch.Tensor] = {}
         self._mode = mode
         self._model = model
-        self._peak_before = peak_bytes(job.device)
-        self._reserved_before = reserved_peak_bytes(job.device)
         self._squared_errors: dict[str, float] = {}
         self._squared_norm = 0.0
         self._job = job
@@ -82,14 +77,13 @@ class GradientCheck:
                 gradients, self._calls_again = gradient_of_one_worker(
                     job, model, seeds=seeds, limit_s=limit_s
                 )
-            named = zip(model.named_parameters(), gradients, strict=True)
             # By name: a mode may put shards in the place of the parameters.
-            self.expected = {name: gradient for (name, _), gradient in named}
+            names = (name for name, _ in model.named_parameters())
+            self.expected = dict(zip(names, gradients, strict=True))
         except bdb.BdbQuit:
             raise
         except Exception as error:  # noqa: BLE001  # users' code, called in another way than they know
-            kind = "" if isinstance(error, UncheckedError) else f"{type(error).__name__}: "
-            self._give_up(f"{kind}{error}")
+            self._give_up(error_line(error))
         finally:
             release_memory(job.device)
 
@@ -132,14 +126,11 @@ class GradientCheck:
 
     def added_to(self, measured: Measured) -> Measured:
         """Measurements, with the results of this check."""
-        reserved = (measured.memory_reserved_peak_bytes, self._reserved_before)
         return replace(
             measured,
             gradient_error=self.error,
             flags=[*measured.flags, *self.flags],
             unchecked_reason=self.unchecked_reason,
-            memory_peak_bytes=max(measured.memory_peak_bytes, self._peak_before),
-            memory_reserved_peak_bytes=max(filter(None, reserved), default=None),
         )
 
     def _look(self) -> None:
@@ -171,7 +162,7 @@ class GradientCheck:
     def _give_up(self, why: str) -> None:
         self.expected.clear()
         self.flags = ["unchecked"]
-        self.unchecked_reason = " ".join(why.split())[:300]
+        self.unchecked_reason = why
         _say(f"the gradient of the first step is not checked: {self.unchecked_reason}")
 
 
@@ -272,14 +263,10 @@ def tolerance_of(point: Point) -> float:
 
 def squares(gradient: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
     """Return squared norms of a gradient's error and of the expected one, in double precision."""
-    squared_error = squared_norm = torch.zeros((), dtype=torch.float64, device=gradient.device)
-    parts = _flat(gradient).split(CHUNK)
-    for part, expected_part in zip(parts, _flat(expected).split(CHUNK), strict=True):
-        exact = expected_part.to(gradient.device).double()
-        difference = part.double() - exact
-        squared_error = squared_error + difference.dot(difference)
-        squared_norm = squared_norm + exact.dot(exact)
-    return float(squared_error), float(squared_norm)
+    expected = expected.to(gradient.device)
+    norms = sums_and_norms([gradient - expected, expected], counts=[0, 0])[:, 1]
+    squared_error, squared_norm = norms.square().tolist()
+    return squared_error, squared_norm
 
 
 class _Wrapper(nn.Module):
@@ -333,10 +320,6 @@ def _gathered(parameter: nn.Parameter) -> torch.Tensor:
     # A shard that is kept in main memory can't be exchanged there.
     gradient: torch.Tensor = shard.detach().to(shard.device_mesh.device_type).full_tensor()
     return gradient
-
-
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    return real_view(tensor.resolve_conj()).reshape(-1)
 
 
 def _say(message: str) -> None:
