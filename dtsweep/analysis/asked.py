@@ -34,23 +34,22 @@ class Asked(NamedTuple):
     """Measured point whose settings it has where none were given."""
 
 
-def read_settings(texts: Sequence[str], shared: Sequence[str] = ()) -> list[dict[str, Scalar]]:
+def read_settings(texts: Sequence[str]) -> list[dict[str, Scalar]]:
     """Read settings as a user writes them, several values for several configurations.
 
     Args:
         texts: one for each configuration or product of them, `workers=2,4 sync=ddp`.
-        shared: settings of all of them, one in each text.
 
     Raises:
         SweepError: a text can't be read, a setting stands twice, or there are too many.
 
-    >>> read_settings(["workers=2,4"], ["micro_batch=8"])
+    >>> read_settings(["micro_batch=8 workers=2,4"])
     [{'micro_batch': 8, 'workers': 2}, {'micro_batch': 8, 'workers': 4}]
     """
     configurations: list[dict[str, Scalar]] = []
-    for text in texts or [""]:
+    for text in texts:
         values: dict[str, list[Scalar]] = {}
-        for word in [*shared, *_words(text)]:
+        for word in _words(text):
             name, listed = parse_setting(word, option="setting")
             if name in values:
                 raise SweepError(f"{name} is set twice; give all its values at once: {name}=1,2")

@@ -272,17 +272,9 @@ def write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> No
     tell(f"dtsweep: {file} written ({len(page.encode()) / 2**20:.1f} MiB)")
 
 
-_SHARED = ("workers", "micro_batch", "accumulation", "sync")
-"""Settings that have an option each."""
-
-
 @click.command()
 @click.argument("results", metavar="RESULTS")
 @click.argument("settings", nargs=-1, metavar="[SETTINGS]…")
-@click.option("--workers", metavar="N,N", help="Predict these numbers of workers.")
-@click.option("--micro-batch", metavar="N,N", help="Predict these micro-batches.")
-@click.option("--accumulation", metavar="N,N", help="Predict these passes per step.")
-@click.option("--sync", metavar="MODE,MODE", help="Predict these sync modes.")
 @prices_option
 @with_imported_option
 @json_option
@@ -293,7 +285,6 @@ def predict(
     prices: str | None,
     with_imported: bool,
     as_json: bool,
-    **options: str | None,
 ) -> None:
     """Predict rate, step time, memory, energy and cost of configurations, with 90 % intervals.
 
@@ -304,13 +295,10 @@ def predict(
     from dtsweep.analysis import Study
     from dtsweep.report.predictions import predictions_json, predictions_of, print_predictions
 
-    shared = [f"{name}={options[name]}" for name in _SHARED if options[name] is not None]
-    if not settings and not shared:
-        raise SweepError(
-            "predict needs settings: add 'workers=8 micro_batch=16' in quotes, or --workers 8,16"
-        )
+    if not settings:
+        raise SweepError("predict needs settings: add 'workers=8 micro_batch=16' in quotes")
     frame = load_results(results, prices=prices, with_imported=with_imported)
-    predictions = predictions_of(Study(frame), settings, shared=shared)
+    predictions = predictions_of(Study(frame), settings)
     if as_json:
         print_json(predictions_json(predictions))
     else:

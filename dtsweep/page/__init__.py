@@ -6,7 +6,6 @@ Readers; opens no connection but that of `serve`. In reading order:
     traces          step times of all trials, and the plot of one
     view            content of a page as JSON values
     markup          the HTML text from its template
-    document        the whole page: style, scripts, data, policy
     page            the page of some results, written whole
     serve           serves the page to browsers of this machine
 """

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import without_canaries
 from dtsweep.inference.spread import POINT
 from dtsweep.plots.numbers import rounded
-from dtsweep.plots.step_series import MOST_STEPS, StepSeries, series_of
-from dtsweep.plots.step_times_plot import step_times_plot
+from dtsweep.plots.step_times_plot import MOST_STEPS, StepSeries, series_of, step_times_plot
 from dtsweep.report.content import Content
 from dtsweep.report.labels import point_key, trial_label
 from dtsweep.results.store import Results

@@ -11,7 +11,6 @@ Readers; imports Plotly in functions alone. In reading order:
     frontier_plot   step time against throughput
     scaling_plot    speed-up by workers or nodes
     shares_plot     parts of a step
-    step_series     step times of trials, thinned
     step_times_plot  step times of one trial
     memory_plot     peak memory
     figures         plots of a page, and plots as Plotly figures

@@ -12,8 +12,7 @@ from dtsweep.plots.memory_plot import memory_plot
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.scaling_plot import scaling_plot
 from dtsweep.plots.shares_plot import shares_plot
-from dtsweep.plots.step_series import series_in
-from dtsweep.plots.step_times_plot import step_times_plot
+from dtsweep.plots.step_times_plot import series_in, step_times_plot
 from dtsweep.plots.style import label
 from dtsweep.report.content import Content, content_of
 from dtsweep.text import count_of

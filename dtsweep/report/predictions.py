@@ -49,20 +49,17 @@ class Predictions:
     """Rows of `PerformanceModel.predict`, with `where`, the distance in words."""
 
 
-def predictions_of(
-    study: Study, texts: Sequence[str], *, shared: Sequence[str] = ()
-) -> list[Predictions]:
+def predictions_of(study: Study, texts: Sequence[str]) -> list[Predictions]:
     """Predict configurations for each measured model and environment.
 
     Args:
         study: of the results.
         texts: settings, as `read_settings` takes them.
-        shared: settings of all of them.
 
     Raises:
         SweepError: nothing was measured, or the settings can't be used.
     """
-    configurations = read_settings(texts, shared)
+    configurations = read_settings(texts)
     models = performance_model(study)
     if not models and not study.trials.empty:
         raise SweepError(

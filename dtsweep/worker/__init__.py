@@ -10,12 +10,10 @@ Each worker process; imports torch and never Ray. In reading order:
     copies          comparison of gradients and parameters between the ranks with copies
     gradients       gradients and parameters of a rank in one step, to be compared
     reference       on request: the first step's gradient compared with one worker's
-    traffic_check   whether ranks send what their mode sends
     in_step         work of all ranks after the window, which may fail on one of them
     exchange_cost   steps without the exchange, and the exchange alone
     idle_time       the time in which a rank's GPU has no work
     after_window    after a window: checks, counts, the cost of the exchange, a profile
-    balance         shares of samples by the measured speeds of workers
     timing          warm-up, window, then what follows it
     optimizer_steps  ends of optimizer steps of any training loop
     loader_watch    batches that such a loop takes: their time and samples
@@ -29,9 +27,7 @@ Each worker process; imports torch and never Ray. In reading order:
     given_back      all of that, restored after its trial
     own_parts       timed steps of a loop that goes on by itself
     own_facts       its model, wrapper and precision, read off its objects
-    own_sums        its gradients and parameters in a step, as sums
     own_checks      meaning of its updates, by those of all ranks
-    own_silence     switches its exchange off
     own_exchange    its steps without the exchange
     own_after       what follows its window
     own_loop        a training loop of the user, measured from inside its steps

@@ -6,7 +6,7 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -14,12 +14,12 @@ import numpy as np
 from torch import nn
 
 from dtsweep.hardware.memory import restart_peak
-from dtsweep.measure.isolated_exchange import mean_over_ranks
+from dtsweep.measure.isolated_exchange import max_over_ranks, mean_over_ranks
 from dtsweep.measure.profile import ProfileError, profiled
 from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.point import CHOSEN_FIELDS
 from dtsweep.sweep.task import Task
-from dtsweep.sync.mode import Job
+from dtsweep.sync.mode import Job, SyncMode
 from dtsweep.worker.batch_checks import check_late_batch
 from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.gradients import IN_SHARDS, StepRecord
@@ -27,7 +27,6 @@ from dtsweep.worker.idle_time import idle_in_window, queued_idle
 from dtsweep.worker.in_step import StepError, store_of, store_of_others, together
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.traffic_check import calls_counted, traffic_reason
 
 PROFILED_STEPS = 5
 
@@ -261,3 +260,73 @@ def profile_steps(loop: Loop, task: Task) -> dict[str, Any]:
         # The trial is measured: a failed profile must not cost it.
         return {"no_profile": str(error)}
     return fields
+
+
+TOLERANCE = 0.05
+"""Largest difference of the sent bytes from the mode's formula, as a share of it."""
+
+BYTES_PER_PARAMETER = 16
+"""Largest size of what wrappers exchange about each parameter, such as whether it was used."""
+
+BYTES_PER_STEP = 64
+"""Largest size of what a step exchanges besides, such as norms and sums of weights."""
+
+
+@contextlib.contextmanager
+def calls_counted(model: nn.Module) -> Iterator[list[int]]:
+    """Count the calls of a model in this context: the number in a list of one."""
+    calls = [0]
+
+    def count(*_: Any) -> None:
+        calls[0] += 1
+
+    handle = model.register_forward_pre_hook(count)
+    try:
+        yield calls
+    finally:
+        handle.remove()
+
+
+def traffic_reason(
+    job: Job, mode: SyncMode, model: nn.Module, sent: float | None, *, calls: int
+) -> str | None:
+    """Compare what workers send in a step with the formula of their mode; called on all ranks.
+
+    Args:
+        job: the trial.
+        mode: that trains it.
+        model: that is trained, without the mode's wrapper.
+        sent: bytes that this rank sends in a step; None if unknown.
+        calls: of the model in a step on this rank; DDP may send buffers before each.
+
+    Returns:
+        What differs, with the next step, the same on all ranks; None if nothing does, or if the
+        mode has no formula for this trial.
+    """
+    expected = mode.expected_bytes()
+    # The same on all ranks, so that none is missing below.
+    if expected is None or job.point.compression:
+        return None
+    mean = float(mean_over_ranks(job.device, np.array([np.nan if sent is None else sent]))[0])
+    (most_calls,) = max_over_ranks(job.device, calls)
+    if np.isnan(mean):
+        return None
+    extra = sum(buffer.nbytes for buffer in model.buffers()) * most_calls
+    extra += BYTES_PER_PARAMETER * len(list(model.parameters())) + BYTES_PER_STEP
+    words = f"a worker sends {mean:,.0f} bytes per step, {job.point.sync} {expected:,.0f}"
+    if mean < expected * (1 - TOLERANCE):
+        return f"{words}: not all gradients are exchanged; in loss, call model(...) itself"
+    if mean > expected * (1 + TOLERANCE) + extra and not _exchanges_by_itself(job, model):
+        return (
+            f"{words}: build, loss, a hook or the optimizer exchanges as well, for example by a "
+            "DistributedDataParallel of its own; if that is meant, declare exchanges = True in the "
+            "workload"
+        )
+    return None
+
+
+def _exchanges_by_itself(job: Job, model: nn.Module) -> bool:
+    """True if a model is known to exchange, or the workload says so."""
+    if getattr(job.point.workload, "exchanges", False):
+        return True
+    return any(isinstance(module, nn.SyncBatchNorm) for module in model.modules())

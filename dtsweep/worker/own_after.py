@@ -21,14 +21,13 @@ from dtsweep.measure.turns import QUICK_SHARE
 from dtsweep.sweep.task import Task
 from dtsweep.worker.after_window import PROFILED_STEPS
 from dtsweep.worker.exchange_cost import NO_ROOM, WindowTime, room_bytes
+from dtsweep.worker.gradients import StepSums, sums_of
 from dtsweep.worker.loader_watch import LoaderWatch
 from dtsweep.worker.optimizer_steps import OptimizerSteps
 from dtsweep.worker.own_checks import OTHER_PARTS, SAME_BATCHES, Judge
-from dtsweep.worker.own_exchange import ExchangeTurns
+from dtsweep.worker.own_exchange import ExchangeTurns, FsdpSilence, Silence, silence_of
 from dtsweep.worker.own_facts import ForwardWatch, data_ranks, hooks_of
 from dtsweep.worker.own_parts import TimedParts
-from dtsweep.worker.own_silence import FsdpSilence, Silence, silence_of
-from dtsweep.worker.own_sums import StepSums, sums_of
 
 LEAST_CHECKED, MOST_CHECKED = 4, 256
 """Steps in which ranks that have different gradients are looked at, at least and at most."""

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from dtsweep.worker.copies import AGREE, differences_of_part
-from dtsweep.worker.gradients import IN_SHARDS
-from dtsweep.worker.own_sums import Sums
+from dtsweep.worker.gradients import IN_SHARDS, Sums
 
 EQUAL = 1e-9
 """Tolerance where parameters are the same numbers, as after their mean was taken."""

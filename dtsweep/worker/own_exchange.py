@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Generator, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from dtsweep.measure.store_group import StoreGroup
 from dtsweep.measure.turns import LEAD, Turn, by_pair, is_known, turns
@@ -19,8 +25,183 @@ from dtsweep.worker.exchange_cost import (
     quick_turn_steps,
     round_steps,
 )
+from dtsweep.worker.own_facts import ForwardWatch, parameter_groups
 from dtsweep.worker.own_parts import TimedParts
-from dtsweep.worker.own_silence import Silence
+
+NOT_WRAPPED = (
+    "steps without the exchange need a model in DistributedDataParallel or fully_shard; a profile "
+    "(--profile) shows the exchange"
+)
+OTHER_WRAPPER = "steps without the exchange are not possible with {}; a profile shows the exchange"
+
+EXCHANGING = ("ZeroRedundancyOptimizer", "PostLocalSGDOptimizer")
+"""Optimizers of torch that exchange in their steps; to import them takes half a second."""
+
+
+class Silence(Protocol):
+    """Switches the exchange of a loop off and on."""
+
+    needed_bytes: int
+    """Memory that steps without the exchange need in addition."""
+
+    def switch(self, *, exchange: bool) -> None:
+        """Let the next steps exchange, or not."""
+
+    def end(self) -> None:
+        """Leave the model as it was."""
+
+
+class DdpSilence:
+    """Lets models in DDP run forward without preparing an exchange; `no_sync` of the loop stays."""
+
+    def __init__(self, models: Sequence[DistributedDataParallel]) -> None:
+        """Take over the forwards of these models."""
+        self._models = models
+        self._exchanges = True
+        self._was_silent = False
+        self._forwards = [model.__dict__.get("forward") for model in models]
+        # Gradients that are views of buckets need room of their own.
+        views = [model for model in models if model.gradient_as_bucket_view]
+        self.needed_bytes = sum(_gradient_bytes(model) for model in views)
+        for model in models:
+            model.forward = functools.partial(self._forward, model, model.forward)  # type: ignore[method-assign]  # given back in `end`
+
+    def switch(self, *, exchange: bool) -> None:
+        """Let the next steps exchange, or not."""
+        self._was_silent = exchange and not self._exchanges
+        self._exchanges = exchange
+
+    def end(self) -> None:
+        """Give the forwards back."""
+        for model, forward in zip(self._models, self._forwards, strict=True):
+            del model.__dict__["forward"]
+            if forward is not None:
+                model.forward = forward  # type: ignore[method-assign]  # as it was
+
+    def _forward(
+        self, model: DistributedDataParallel, forward: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        if self._exchanges:
+            if self._was_silent:
+                self._was_silent = False
+                self._give_gradients()
+            return forward(*args, **kwargs)
+        was_on = model.require_backward_grad_sync
+        model.require_backward_grad_sync = False
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            model.require_backward_grad_sync = was_on
+
+    def _give_gradients(self) -> None:
+        """Give gradients of zeros where DDP needs those of all passes since an exchange."""
+        models = [model for model in self._models if model.find_unused_parameters]
+        for parameter in (p for model in models for p in model.parameters()):
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+
+class FsdpSilence:
+    """Keeps the parameters of `fully_shard` whole, and lets backward reduce no gradients."""
+
+    def __init__(self, modules: Sequence[FSDPModule]) -> None:
+        """Take these modules."""
+        self._modules = modules
+        self._exchanges = True
+        self._groups = [group for module in modules for group in parameter_groups(module)]
+        self._settings = [_settings_of(group) for group in self._groups]
+        self._set = FSDPModule.set_requires_gradient_sync
+        sizes = [_whole_bytes(group) for group in self._groups]
+        self.needed_bytes = 2 * sum(sizes)
+
+    def switch(self, *, exchange: bool) -> None:
+        """Let the next steps exchange, or not."""
+        if exchange == self._exchanges:
+            return
+        self._exchanges = exchange
+        if exchange:
+            self.end()
+            return
+        self._settings = [_settings_of(group) for group in self._groups]
+        for group in self._groups:
+            group.reduce_grads = group.all_reduce_grads = False
+            group.reshard_after_backward = False
+            group.post_forward_mesh_info = None
+        # The loop switches it itself under accumulation.
+        FSDPModule.set_requires_gradient_sync = _nothing  # type: ignore[method-assign]  # given back in `end`
+
+    def end(self) -> None:
+        """Exchange again."""
+        self._exchanges = True
+        FSDPModule.set_requires_gradient_sync = self._set  # type: ignore[method-assign]  # as it was
+        for group, settings in zip(self._groups, self._settings, strict=True):
+            self._drop_gradients(group)
+            for name, value in settings.items():
+                setattr(group, name, value)
+        for module in self._modules:
+            module.reshard()
+
+    def before_update(self, optimizer: Optimizer) -> None:
+        """Give the optimizer gradients of zeros of this rank's shards, in place of whole ones."""
+        if self._exchanges:
+            return
+        for group in self._groups:
+            self._drop_gradients(group)
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if isinstance(parameter, DTensor) and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def _drop_gradients(self, group: Any) -> None:
+        for parameter in group.fsdp_params:
+            parameter.unsharded_accumulated_grad = None
+            whole = getattr(parameter, "_unsharded_param", None)
+            if whole is not None:
+                whole.grad = None
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Stands for a setter while the exchange is off."""
+
+
+def _settings_of(group: Any) -> dict[str, Any]:
+    names = (
+        *("reduce_grads", "all_reduce_grads"),
+        *("reshard_after_backward", "post_forward_mesh_info"),
+    )
+    return {name: getattr(group, name) for name in names}
+
+
+def _whole_bytes(group: Any) -> int:
+    parameters = [parameter.sharded_param for parameter in group.fsdp_params]
+    return sum(p.numel() * p.element_size() for p in parameters)
+
+
+def _gradient_bytes(model: nn.Module) -> int:
+    return sum(p.nbytes for p in model.parameters() if p.requires_grad)
+
+
+def silence_of(forwards: ForwardWatch, optimizers: Sequence[Optimizer]) -> Silence | str:
+    """Make the switch of the loop's exchange, or give the reason why there is none.
+
+    Args:
+        forwards: what was called in a step.
+        optimizers: that stepped.
+    """
+    for optimizer in optimizers:
+        if (name := type(optimizer).__name__) in EXCHANGING:
+            return OTHER_WRAPPER.format(name)
+    wrapped = forwards.wrapped()
+    if not wrapped:
+        return NOT_WRAPPED
+    in_ddp = [module for module in wrapped if isinstance(module, DistributedDataParallel)]
+    in_shards = [module for module in wrapped if isinstance(module, FSDPModule)]
+    if len(in_shards) == len(wrapped):
+        return FsdpSilence(in_shards)
+    if len(in_ddp) < len(wrapped):
+        return OTHER_WRAPPER.format("FullyShardedDataParallel")
+    if any(model._use_python_reducer or not forwards.has_called(model) for model in in_ddp):
+        return OTHER_WRAPPER.format("a compiled DistributedDataParallel")
+    return DdpSilence(in_ddp)
 
 
 class ExchangeTurns:

@@ -28,6 +28,7 @@ from dtsweep.secret import print_traceback
 from dtsweep.sweep.task import Task
 from dtsweep.text import count_of
 from dtsweep.worker.exchange_cost import WindowTime
+from dtsweep.worker.gradients import StepSums, calls_since, collectives
 from dtsweep.worker.loader_watch import LoaderWatch, samples_per_step
 from dtsweep.worker.loop import without_collector
 from dtsweep.worker.no_steps import NoSteps, NoStepsError, raise_past_handlers, tracing_kept
@@ -36,7 +37,6 @@ from dtsweep.worker.own_after import AfterWindow, Watched
 from dtsweep.worker.own_checks import Judge
 from dtsweep.worker.own_facts import data_ranks, hooks_of, learning_rate_of
 from dtsweep.worker.own_parts import TimedParts
-from dtsweep.worker.own_sums import StepSums, calls_since, collectives
 from dtsweep.worker.rank import RankContext
 
 OTHERS_END_S = 120.0

@@ -95,7 +95,7 @@ def test_what_no_point_can_have_is_an_error(asked: dict[str, Any], message: str)
 
 
 def test_several_values_are_several_configurations() -> None:
-    read = read_settings(["workers=2,4 sync=ddp", "sync=ring"], ["micro_batch=8"])
+    read = read_settings(["micro_batch=8 workers=2,4 sync=ddp", "micro_batch=8 sync=ring"])
     assert [one.get("workers") for one in read] == [2, 4, None]
     assert [one["sync"] for one in read] == ["ddp", "ddp", "ring"]
     with pytest.raises(SweepError, match="workers is set twice"):

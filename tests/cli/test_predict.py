@@ -29,7 +29,7 @@ def predict(*arguments: str) -> Result:
 
 def test_rows_have_intervals_and_a_distance() -> None:
     study = Study(load(SAMPLE, canaries=True))
-    predictions = predictions_of(study, ["micro_batch=8,16 sync=ddp"], shared=["workers=2,64"])
+    predictions = predictions_of(study, ["workers=2,64 micro_batch=8,16 sync=ddp"])
     for width in (80, 140):
         written = io.StringIO()
         print_predictions(predictions, console=Console(file=written, width=width))
@@ -85,7 +85,7 @@ def test_trials_without_a_micro_batch_predict_nothing() -> None:
     [
         ([SAMPLE], "predict needs settings: add 'workers=8 micro_batch=16' in quotes"),
         ([SAMPLE, "wrkers=8"], "setting 'wrkers' is unknown; did you mean 'workers'"),
-        ([SAMPLE, "workers=8", "--workers", "4"], "workers is set twice"),
+        ([SAMPLE, "workers=8 workers=4"], "workers is set twice"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], message: str) -> None:

@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 
 from dtsweep import SweepError, plots, steps
-from dtsweep.plots.step_series import MOST_STEPS, series_in, series_of, thinned
-from dtsweep.plots.step_times_plot import step_times_plot
+from dtsweep.plots.step_times_plot import MOST_STEPS, series_in, series_of, step_times_plot, thinned
 from dtsweep.results.store import Results
 
 Rank = tuple[list[float], list[float]]

@@ -19,8 +19,8 @@ from dtsweep.metrics.rank_result import Measured, RankResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.sweep.task import task_of
 from dtsweep.worker.attempt import run_attempt
-from dtsweep.worker.balance import better_shares, shares_for
 from dtsweep.worker.rank import become_rank
+from dtsweep.worker.timing import better_shares, shares_for
 from tests.ranks import free_ports, join, leave, spawn
 
 CPU = torch.device("cpu")

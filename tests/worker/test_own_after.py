@@ -39,10 +39,10 @@ from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.copies import part_of
 from dtsweep.worker.exchange_cost import room_bytes
+from dtsweep.worker.gradients import collectives
 from dtsweep.worker.own_checks import OTHER_PARTS, Judge, likeness, ranks_per_model
 from dtsweep.worker.own_facts import COMPILED, NO_MODEL, ForwardWatch
 from dtsweep.worker.own_loop import OwnLoop
-from dtsweep.worker.own_sums import collectives
 from dtsweep.worker.rank import become_rank
 from tests.ranks import spawn
 
