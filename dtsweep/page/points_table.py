@@ -82,7 +82,8 @@ def table_of(content: Content) -> dict[str, Any]:
     recommended = {point_key(one.point) for one in content.recommendations}
     is_other = [point_key(row) not in recommended for row in rows.to_dict("records")]
     # Recommended points first, then by throughput, unknown ones last.
-    order = np.lexsort((-rows["samples_per_s"].fillna(-np.inf), is_other))
+    rates = rows["samples_per_s"].fillna(-np.inf).to_numpy()
+    order = np.lexsort((-rates, np.array(is_other)))
     rows, labels = rows.iloc[order], labels.iloc[order]
     products = _products(rows)
     cells = {"point": _names(rows, labels, content.varying), **products}
