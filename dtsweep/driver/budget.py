@@ -76,16 +76,10 @@ class Budget:
         """True if a limit is reached, or the cost has become unknown."""
         return self.has_spent_time(0.0) or self.has_spent_money(0.0)
 
-    def has_room_for(self, seconds: float | None = None, *, nodes: int = 0) -> bool:
-        """True if a trial that begins now is expected to end within the limits.
-
-        Args:
-            seconds: that it takes; None for the expected time of a trial.
-            nodes: that it needs; those that are not up yet cost as much as the dearest one that is.
-        """
-        if seconds is None:
-            seconds = self.trial_s
-        return not (self.has_spent_time(seconds) or self.has_spent_money(seconds, nodes=nodes))
+    def has_room(self) -> bool:
+        """True if a trial that begins now is expected to end within the limits."""
+        seconds = self.trial_s
+        return not (self.has_spent_time(seconds) or self.has_spent_money(seconds))
 
     def has_spent_time(self, seconds: float) -> bool:
         """True if the time limit is reached within so many seconds."""
@@ -93,14 +87,13 @@ class Budget:
             return False
         return self._reaches(self.elapsed_s(), seconds, self.max_hours * 3600)
 
-    def has_spent_money(self, seconds: float, *, nodes: int = 0) -> bool:
+    def has_spent_money(self, seconds: float) -> bool:
         """True if the money is spent within so many seconds, or its amount is unknown."""
         if self.max_cost_usd is None or self.account is None:
             return False
         spent, per_hour = self.spent_usd, self.account.usd_per_hour_now
         if spent is None or per_hour is None:
             return True
-        per_hour += self.account.usd_per_hour_of_missing(nodes)
         return self._reaches(spent, seconds * per_hour / 3600, self.max_cost_usd)
 
     @staticmethod

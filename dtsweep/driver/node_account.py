@@ -212,17 +212,6 @@ class NodeAccount:
             if life.ended is None and (life.holds_workers or not workers_alone)
         )
 
-    def usd_per_hour_of_missing(self, nodes: int) -> float:
-        """Price of the nodes that are missing of so many: each as dear as the dearest known one."""
-        with self._lock:
-            missing = nodes - self.types_now(workers_alone=True).total()
-            if missing <= 0 or self._prices is None:
-                return 0.0
-            lives = (life for life in self._lives.values() if life.holds_workers)
-            known = {life.node_type for life in lives} or {*self._prices.types, ""}
-            prices = (self._prices.price_of(node_type) for node_type in known)
-            return missing * max((price for price in prices if price is not None), default=0.0)
-
     def _price(self, counts: Mapping[str, float]) -> float | None:
         if self._prices is None:
             return None

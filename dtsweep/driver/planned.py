@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -99,7 +99,7 @@ class PlannedRun:
     @property
     def is_time_up(self) -> bool:
         """True if no further trial is expected to fit the budget."""
-        return not self.budget.has_room_for()
+        return not self.budget.has_room()
 
     def next_plan(self, rows: Rows) -> Plan:
         """Plan the next batch, by what this run has recorded; it is empty where none follows."""
@@ -147,7 +147,7 @@ class PlannedRun:
         measured = (row for row in self.plan.rows if row["status"] == "ok")
         return frozenset(row["devices"] for row in measured if row["devices"])
 
-    def recorder(self, sweep: Sweep, flags: Sequence[str] = ()) -> Recorder:
+    def recorder(self, sweep: Sweep) -> Recorder:
         """Make the recorder of a sweep whose resources are settled.
 
         It stores at once what is skipped.
@@ -158,7 +158,6 @@ class PlannedRun:
             self.outbox,
             self.progress,
             harness=self.options.harness,
-            flags=flags,
             first_row=max(numbers, default=0) + 1,
         )
         recorder.store_skipped(self.plan)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from ray import cloudpickle
-from ray._private.ray_constants import RAY_RUNTIME_ENV_IGNORE_GITIGNORE
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
-from ray._private.runtime_env.packaging import _dir_travel, _get_excludes
 
 from dtsweep import errors
 from dtsweep.errors import SweepError
@@ -25,9 +21,6 @@ from dtsweep.sweep.file import module_name
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.travel import send_modules_by_name
 from dtsweep.workloads.own import Script
-
-UPLOAD_LIMIT_BYTES = 512 * 2**20
-"""Largest size of a job's code that Ray accepts."""
 
 UNSENDABLE = (TypeError, ValueError, AttributeError, PicklingError)
 """Errors by which an object says that it can't be pickled."""
@@ -99,9 +92,6 @@ def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[s
     Args:
         folder: the sweep file's.
         modules: others, wherever they lie.
-
-    Raises:
-        SweepError: it is more than Ray takes.
     """
     neighbours = []
     if folder is not None:
@@ -111,15 +101,7 @@ def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[s
     paths += [
         path for path in neighbours if path.suffix == ".py" or (path / "__init__.py").is_file()
     ]
-    sizes = {path: _sent_bytes(path) for path in paths}
-    if sum(sizes.values()) > UPLOAD_LIMIT_BYTES:
-        total = sum(sizes.values()) / 2**20
-        largest = max(sizes, key=lambda path: sizes[path])
-        raise SweepError(
-            f"the code has {total:.0f} MiB, most of it {largest}, Ray takes 512; move data "
-            "elsewhere"
-        )
-    return [str(path) for path in sizes]
+    return [str(path) for path in dict.fromkeys(paths)]
 
 
 def modules_of_job(environment: Mapping[str, str]) -> list[str]:
@@ -146,18 +128,3 @@ def travelling(modules: Sequence[str]) -> dict[str, Any]:
 def _by_own_name(path: Path) -> Path:
     """Resolved path of a module that keeps its import name; the path may be a symbolic link."""
     return path.parent.resolve() / path.name
-
-
-def _sent_bytes(path: Path) -> int:
-    """Size of a module as Ray packs it, in bytes before compression."""
-    packed: list[Path] = []
-    heeds_gitignore = os.environ.get(RAY_RUNTIME_ENV_IGNORE_GITIGNORE) != "1"
-    left_out = [_get_excludes(path, [*LEFT_OUT])]
-    _dir_travel(
-        path,
-        left_out,
-        packed.append,
-        include_gitignore=heeds_gitignore,
-        logger=logging.getLogger(__name__),
-    )
-    return sum(file.stat().st_size for file in packed if file.is_file())

@@ -6,10 +6,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 from ray import tune
@@ -74,94 +74,51 @@ class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skip
         """Keep nothing: a measurement is never resumed half-way."""
 
 
-class _StopOnSignal(tune.Callback):  # type: ignore[misc]  # as above
-    """Ends a Tuner between two of its steps, where nothing is half stored."""
+class EachStep(tune.Callback):  # type: ignore[misc]  # as above
+    """Looks before each step of a Tuner for what ends a run, when nothing is half stored."""
 
-    def __init__(self, signals: list[int], scheduler: Scheduler) -> None:
-        self._signals = signals
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        signals: list[int],
+        cluster_gone: threading.Event,
+        *,
+        budget: Budget,
+    ) -> None:
+        """Take what is looked at; arguments as in `run_tuners`."""
         self._scheduler = scheduler
+        self._signals = signals
+        self._cluster_gone = cluster_gone
+        self._budget = budget
 
     def __getstate__(self) -> dict[str, Any]:
+        """Be pickled empty, as the scheduler is."""
         return {}
 
     def setup(self, *args: Any, **info: Any) -> None:
+        """Have SIGUSR1 end the run as SIGTERM does."""
         # Tune has just put a handler of its own there, which ends a Tuner as if all were done.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGTERM))
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """End the run after a signal, at its budget, or without its cluster; else watch slots."""
+        # Calls of Ray may never return once its cluster is gone.
+        if self._cluster_gone.is_set():
+            raise ClusterGoneError
         if self._signals:
             # First the slots: Tune waits for its trials to end, and they wait for the slots.
             self._scheduler.stop()
             raise Interrupted(self._signals[0])
-
-
-class _WatchSlots(tune.Callback):  # type: ignore[misc]  # as above
-    """Keeps a Tuner from waiting for a slot that is stuck."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
-
-    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if self._budget.account is not None:
+            self._budget.account.refresh()
+        if self._budget.has_limit and self._scheduler.running and self._budget.is_over():
+            self._scheduler.stop()
+            raise BudgetSpentError
         runners = {trial.trial_id: trial.temporary_state.ray_actor for trial in trials}
         self._scheduler.watch(
             time.monotonic(), {name: runner for name, runner in runners.items() if runner}
         )
-
-
-class _StopAtBudget(tune.Callback):  # type: ignore[misc]  # as above
-    """Ends a Tuner at the limit of the budget: the attempts under way are cut."""
-
-    def __init__(self, budget: Budget, scheduler: Scheduler) -> None:
-        self._budget = budget
-        self._scheduler = scheduler
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
-
-    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if self._budget.account is not None:
-            self._budget.account.refresh()
-        if self._budget.has_limit and self._scheduler.running and self._budget.is_over():
-            # First the slots, as after a signal.
-            self._scheduler.stop()
-            raise BudgetSpentError
-
-
-class _StopWithoutCluster(tune.Callback):  # type: ignore[misc]  # as above
-    """Ends a Tuner whose cluster is gone, before Ray ends the driver."""
-
-    def __init__(self, cluster_gone: threading.Event) -> None:
-        self._cluster_gone = cluster_gone
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
-
-    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if self._cluster_gone.is_set():
-            raise ClusterGoneError
-
-
-def callbacks_of(
-    scheduler: Scheduler, signals: list[int], cluster_gone: threading.Event, *, budget: Budget
-) -> list[tune.Callback]:
-    """Functions that Tune calls in each step, in this order; arguments as in `run_tuners`."""
-    # Calls of Ray by the others may never return once its cluster is gone.
-    return [
-        _StopWithoutCluster(cluster_gone),
-        _StopOnSignal(signals, scheduler),
-        _StopAtBudget(budget, scheduler),
-        _WatchSlots(scheduler),
-    ]
-
-
-def look(callbacks: Sequence[tune.Callback]) -> None:
-    """Have callbacks do what they do at the beginning of a step."""
-    for callback in callbacks:
-        callback.on_step_begin(0, [])
 
 
 def run_tuners(
@@ -194,8 +151,8 @@ def run_tuners(
     place = tune.PlacementGroupFactory(
         [{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": own_node_id}]
     )
-    callbacks = callbacks_of(scheduler, signals, cluster_gone, budget=budget)
-    scheduler.while_waiting = partial(look, callbacks)
+    each_step = EachStep(scheduler, signals, cluster_gone, budget=budget)
+    scheduler.while_waiting = partial(each_step.on_step_begin, 0, [])
     while scheduler.has_more():
         scheduler.next_tuner()
         tuner = tune.Tuner(
@@ -205,7 +162,7 @@ def run_tuners(
                 name=f"tuner-{time.monotonic_ns()}",
                 storage_path=f"{storage}/tune",
                 verbose=0,
-                callbacks=callbacks_of(scheduler, signals, cluster_gone, budget=budget),
+                callbacks=[each_step],
                 failure_config=tune.FailureConfig(max_failures=RUNNER_RESTARTS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
@@ -238,15 +195,8 @@ def _without_imports_of_trackers() -> Iterator[None]:
         usage.tag_callbacks = count_callbacks
 
 
-class HasSlots(Protocol):
-    """Interface of a searcher that can end its sessions while trials run, more than once."""
-
-    def stop(self) -> None:
-        """End them."""
-
-
 @contextmanager
-def stopped_on_error(scheduler: HasSlots) -> Iterator[None]:
+def stopped_on_error(scheduler: Scheduler) -> Iterator[None]:
     """End the sessions of a run that ends by an error or a signal, wherever it came.
 
     Not where the cluster is gone: what is then asked of Ray may never come back.

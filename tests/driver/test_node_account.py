@@ -204,27 +204,26 @@ def test_no_trial_begins_that_would_pass_the_limit_of_money() -> None:
     account = world.account()
     world.now += 100
     # A dollar is spent; a trial of a minute on the one node costs 60 cents.
-    assert budget(account, max_cost_usd=1.61).has_room_for()
-    assert not budget(account, max_cost_usd=1.59).has_room_for()
+    assert budget(account, max_cost_usd=1.61).has_room()
+    assert not budget(account, max_cost_usd=1.59).has_room()
     assert not budget(account, max_cost_usd=1.59).is_over()
     assert budget(account, max_cost_usd=1.0).is_over()
-    # On two nodes it costs twice as much, and earlier runs count.
-    assert not budget(account, max_cost_usd=1.61).has_room_for(nodes=2)
-    assert not budget(account, max_cost_usd=1.61, earlier_usd=0.5).has_room_for()
+    # Earlier runs count.
+    assert not budget(account, max_cost_usd=1.61, earlier_usd=0.5).has_room()
     # What trials took counts, once one has ended.
     account.handed_out(0, session="s")
     world.now += 10
     account.ended(0, result(["a"], trial_s=10), wall_s=10, is_trial=True)
-    assert budget(account, max_cost_usd=1.21).has_room_for()
-    assert not budget(account, max_cost_usd=1.19).has_room_for()
+    assert budget(account, max_cost_usd=1.21).has_room()
+    assert not budget(account, max_cost_usd=1.19).has_room()
 
 
 def test_no_trial_begins_that_would_pass_the_limit_of_time() -> None:
-    assert budget(max_hours=61 / 3600).has_room_for()
-    assert not budget(max_hours=59 / 3600).has_room_for()
+    assert budget(max_hours=61 / 3600).has_room()
+    assert not budget(max_hours=59 / 3600).has_room()
     assert not budget(max_hours=59 / 3600).is_over()
     assert budget(max_hours=0).is_over()
-    assert budget().has_room_for() and not budget().has_limit
+    assert budget().has_room() and not budget().has_limit
 
 
 def test_a_limit_of_money_ends_a_run_whose_cost_becomes_unknown() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from dtsweep import Sweep, workloads
-from dtsweep.driver.shipping import (
-    UPLOAD_LIMIT_BYTES,
-    own_modules,
-    pickled_workload,
-    shipped_modules,
-)
+from dtsweep.driver.shipping import own_modules, pickled_workload, shipped_modules
 from dtsweep.errors import SweepError
 from dtsweep.sweep.file import read_sweep
 
@@ -54,20 +48,6 @@ def test_a_linked_module_travels_under_the_name_that_it_is_imported_by(tmp_path:
     assert shipped_modules(tmp_path / "there", [tmp_path / "there" / "net"])[1:] == [
         *map(str, linked)
     ]
-
-
-def test_only_what_travels_counts(tmp_path: Path) -> None:
-    package = tmp_path / "net"
-    for name in (".git/objects/pack", "checkpoints/last.pt", "weights.bin", "__init__.py"):
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).touch()
-    (package / ".gitignore").write_text("checkpoints/\n")
-    for name in (".git/objects/pack", "checkpoints/last.pt"):
-        os.truncate(package / name, 2 * UPLOAD_LIMIT_BYTES)  # without a block on the disk
-    assert shipped_modules(tmp_path)[1:] == [str(package)]
-    os.truncate(package / "weights.bin", UPLOAD_LIMIT_BYTES)
-    with pytest.raises(SweepError, match=r"most of it \S+/net, Ray takes 512; move data elsewhere"):
-        shipped_modules(tmp_path)
 
 
 def test_a_training_script_travels_with_what_it_imports(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.signals import STOPPING, Interrupted, signals_noted
-from dtsweep.driver.tuner import callbacks_of, look, stopped_on_error
+from dtsweep.driver.tuner import EachStep, stopped_on_error
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import groups_of
 from dtsweep.results.store import Results
@@ -76,8 +76,7 @@ def test_once_its_cluster_is_gone_a_tuner_asks_no_slot_for_anything_even_after_a
     gone = threading.Event()
     gone.set()
     with pytest.raises(ClusterGoneError):
-        for callback in callbacks_of(scheduler, [signal.SIGTERM], gone, budget=NO_LIMIT):
-            callback.on_step_begin(0, [])
+        EachStep(scheduler, [signal.SIGTERM], gone, budget=NO_LIMIT).on_step_begin(0, [])
     # Nor has it looked at them before.
     assert scheduler._own_time.passed_s(5.0) == 0.0
 
@@ -91,21 +90,21 @@ def test_a_signal_ends_a_run_that_waits_although_nothing_runs(tmp_path: Path) ->
         Recorder(sweep, silent_outbox(Results(tmp_path / "r")), Progress(axes=[])),
     )
     signals: list[int] = []
-    callbacks = callbacks_of(scheduler, signals, threading.Event(), budget=NO_LIMIT)
-    scheduler.while_waiting = partial(look, callbacks)
+    each_step = EachStep(scheduler, signals, threading.Event(), budget=NO_LIMIT)
+    scheduler.while_waiting = partial(each_step.on_step_begin, 0, [])
     assert scheduler.suggest("next") is None
     signals.append(signal.SIGTERM)
     with pytest.raises(Interrupted):
         scheduler.suggest("next")
 
 
-class Sessions:
+class Sessions(Scheduler):
     """Of a run on a cluster."""
 
-    are_stopped = False
+    def __init__(self) -> None:
+        self.are_stopped = False
 
     def stop(self) -> None:
-        """As `Scheduler` does."""
         self.are_stopped = True
 
 
