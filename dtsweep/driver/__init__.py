@@ -28,7 +28,6 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     heartbeat       whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure
     slots           the actors of the slots: started, watched, ended, replaced
-    allotments      nodes of sessions that run at the same time
     placement       gives waiting sessions to slots: when each begins, and on which nodes
     scheduler       gives Ray Tune the queue's attempts, fetches results from slots, has them stored
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a slot run each attempt

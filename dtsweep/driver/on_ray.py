@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from dtsweep.driver.allotments import Allotments
 from dtsweep.driver.budget import CUT, BudgetSpentError
 from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
@@ -19,6 +18,7 @@ from dtsweep.driver.cost_on_cluster import nodes_on
 from dtsweep.driver.cost_words import NodesLeft, cost_lines
 from dtsweep.driver.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
 from dtsweep.driver.node_account import NodeAccount
+from dtsweep.driver.placement import StayingNodes
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, fewer_sessions, lay_out, prepare, resources_of_worker
 from dtsweep.driver.queue import Queue
@@ -174,7 +174,7 @@ def _drive(
                 settings,
                 recorder,
                 supply=supply,
-                allotments=_allotments_of(prepared),
+                nodes=_nodes_of(prepared),
                 account=planned.budget.account,
                 head_answers=watch.heartbeat.answers,
             )
@@ -261,13 +261,13 @@ def _slot_settings(
     return [settings] * resources.concurrent
 
 
-def _allotments_of(prepared: Prepared) -> Allotments | None:
-    """Allotments of nodes to sessions; None where a single one runs at a time."""
+def _nodes_of(prepared: Prepared) -> StayingNodes | None:
+    """Nodes of sessions that run at the same time; None where a single one does."""
     resources = prepared.sweep.resources
     if resources.concurrent == 1:
         return None
     per_worker = resources_of_worker(prepared.sweep)
-    return Allotments(per_worker, shares_nodes=resources.share_nodes)
+    return StayingNodes(per_worker, shares_nodes=resources.share_nodes)
 
 
 def asked_of_cluster(

@@ -16,9 +16,8 @@ from typing import Any
 import ray
 from ray.tune.search import Searcher
 
-from dtsweep.driver.allotments import Allotments
 from dtsweep.driver.node_account import NodeAccount
-from dtsweep.driver.placement import Placement
+from dtsweep.driver.placement import Placement, StayingNodes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.slots import OwnTime, close_slots, start_slot, stop_slots
@@ -86,7 +85,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         recorder: Recorder,
         *,
         supply: Supply | None = None,
-        allotments: Allotments | None = None,
+        nodes: StayingNodes | None = None,
         account: NodeAccount | None = None,
         head_answers: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -97,7 +96,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             settings: of the sessions of each slot.
             recorder: stores each attempt that ended.
             supply: fills the queue again; None where it has all trials.
-            allotments: gives sessions their nodes; None where each may use all of them.
+            nodes: of the cluster; None where a single session uses all of them.
             account: of the nodes; None counts none.
             head_answers: whether the cluster's head does, asked when an attempt has ended.
         """
@@ -110,7 +109,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         self._slots = [
             start_slot(index, slot_settings) for index, slot_settings in enumerate(settings)
         ]
-        self._placement = Placement(queue, self._slots, recorder, allotments)
+        self._placement = Placement(queue, self._slots, recorder, nodes)
         self._handed_out = 0
         self._own_time = OwnTime()
         self._alone_since: float | None = None

@@ -77,7 +77,10 @@ class SlotActor:
     name: str
     settings: Settings
     places: Mapping[str, int] | None = None
-    """Number of ranks of its session on each node; None where Ray chooses them."""
+    """Number of ranks of its session on each node, until it has ended.
+
+    None where Ray chooses them.
+    """
 
     is_up: bool = False
     """True once an attempt of its session has ended, and the session goes on."""
@@ -119,17 +122,17 @@ class SlotActor:
     def end_session(self) -> None:
         """Begin to end its session; no attempt may use its nodes any more."""
         self.ending = self.actor.end_session.remote()
-        self.places, self.has_nodes = None, False
+        self.has_nodes = False
 
-    def has_ended_session(self) -> bool:
-        """True once, when the session that it was told to end has ended."""
+    def look_for_end(self) -> None:
+        """Free the nodes of a session that was told to end, once it has ended."""
         if self.ending is None or not ray.wait([self.ending], timeout=0)[0]:
-            return False
+            return
         # Where the process has ended, so has its session.
         with suppress(ray.exceptions.RayError):
             ray.get(self.ending)
         self.ending = None
-        return True
+        self.places = None
 
     def silence(self, passed_s: float) -> str | None:
         """Ask the slot for a sign of life; return a reason if it owes an answer for too long.

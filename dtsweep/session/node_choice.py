@@ -20,6 +20,10 @@ STRIKES = 2
 It is used again where the other nodes don't suffice.
 """
 
+LEAVES = "is being taken back"
+FAILS = f"is left out: processes of {STRIKES} trials or starts died there"
+"""Reasons for which sessions use a node no more."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeNow:
@@ -88,6 +92,31 @@ class SessionNodes:
 ANY_NODES = SessionNodes()
 
 
+class NodeNotes:
+    """Lines for the user on nodes that sessions use no more, one for each node."""
+
+    def __init__(self) -> None:
+        """Begin without a line."""
+        self._lines: list[str] = []
+        self._named: set[str] = set()
+
+    def add(self, nodes: Sequence[NodeNow], reason: str) -> None:
+        """Name the nodes that have not been named yet."""
+        new = [node for node in nodes if node.node_id not in self._named]
+        self._lines += [f"node {node.name} {reason}" for node in new]
+        self._named |= {node.node_id for node in new}
+
+    def used_again(self, nodes: Sequence[NodeNow]) -> None:
+        """Say that nodes are used again; they may be named another time."""
+        self._lines += [f"node {node.name} is used again: none came in its place" for node in nodes]
+        self._named -= {node.node_id for node in nodes}
+
+    def take(self) -> list[str]:
+        """Hand over the lines since the last call."""
+        lines, self._lines = self._lines, []
+        return lines
+
+
 class FailureCounts:
     """Nodes on which trials lost a process, by trial."""
 
@@ -95,13 +124,18 @@ class FailureCounts:
         """Start from the counts of an earlier slot."""
         self._nodes = dict(nodes or {})
 
+    def add(self, nodes: Mapping[str, frozenset[str]]) -> None:
+        """Add the counts of another slot."""
+        for trial_id, died_on in nodes.items():
+            self._nodes[trial_id] = self._nodes.get(trial_id, frozenset()) | died_on
+
     def by_trial(self) -> dict[str, frozenset[str]]:
         """The nodes of each trial that lost one."""
         return dict(self._nodes)
 
     def died(self, trial_id: str, node_id: str) -> None:
         """Note that a process of a trial has died on a node."""
-        self._nodes[trial_id] = self._nodes.get(trial_id, frozenset()) | {node_id}
+        self.add({trial_id: frozenset({node_id})})
 
     def failing(self) -> frozenset[str]:
         """Nodes on which enough trials died; a trial that died on several nodes counts for none."""

@@ -9,9 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from ray.exceptions import RayError
 
 from dtsweep.session.node_choice import (
-    STRIKES,
+    FAILS,
+    LEAVES,
     FailureCounts,
     NodeChoice,
+    NodeNotes,
     NodeNow,
     choose_nodes,
     leaving_nodes,
@@ -33,29 +35,8 @@ class NodeWatch:
         """Start from the failure counts of an earlier slot."""
         self._settings = settings
         self._per_worker = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
-        self._failure_counts = FailureCounts(failure_counts)
-        self._left_out: set[str] = set()
-        self._notes: list[str] = []
-
-    def died(self, trial_id: str, node_id: str) -> None:
-        """Note that a process of a trial has died on a node."""
-        self._failure_counts.died(trial_id, node_id)
-
-    def reset_nodes(self, starts: Sequence[str]) -> None:
-        """Forget failed starts of one world if they died on several nodes.
-
-        The world is at fault itself.
-        """
-        self._failure_counts.reset_nodes(starts)
-
-    def failure_counts(self) -> dict[str, frozenset[str]]:
-        """Nodes on which each trial or start has lost a process."""
-        return self._failure_counts.by_trial()
-
-    def take_notes(self) -> list[str]:
-        """Lines on nodes left out or used again since the last call."""
-        notes, self._notes = self._notes, []
-        return notes
+        self.failures = FailureCounts(failure_counts)
+        self.notes = NodeNotes()
 
     async def stay(self, node_ids: Collection[str], *, until: float) -> bool:
         """True if none of these nodes is known to be taken back before a Unix time in seconds."""
@@ -84,17 +65,8 @@ class NodeWatch:
         chosen = self._chosen(
             await self._nodes_now(within_s), world, grows=self._settings.is_autoscaled
         )
-        by_reason = {
-            "is being taken back": chosen.leaving,
-            f"is left out: processes of {STRIKES} trials or starts died there": chosen.failing,
-        }
-        for reason, left_out in by_reason.items():
-            self._notes += [
-                f"node {node.name} {reason}"
-                for node in left_out
-                if node.node_id not in self._left_out
-            ]
-            self._left_out |= {node.node_id for node in left_out}
+        self.notes.add(chosen.leaving, LEAVES)
+        self.notes.add(chosen.failing, FAILS)
         if chosen.misfit is not None:
             raise SessionError("infeasible", chosen.misfit, hopeless_for="world")
         return chosen
@@ -106,21 +78,18 @@ class NodeWatch:
             SessionError: Ray's head does not say which nodes there are.
         """
         nodes = await self._nodes_now(NODE_ANSWERS_S)
-        failing = self._failure_counts.failing()
+        failing = self.failures.failing()
         reused = [node for node in nodes if node.node_id in failing]
         if not reused or self._chosen(nodes, world, grows=False).misfit is not None:
             return False
-        self._notes += [
-            f"node {node.name} is used again: none came in its place" for node in reused
-        ]
-        self._left_out -= {node.node_id for node in reused}
-        self._failure_counts.reset()
+        self.notes.used_again(reused)
+        self.failures.reset()
         return True
 
     def _chosen(self, nodes: Sequence[NodeNow], world: World, *, grows: bool) -> NodeChoice:
         return choose_nodes(
             nodes,
-            failing=self._failure_counts.failing(),
+            failing=self.failures.failing(),
             world=world,
             per_worker=self._per_worker,
             grows=grows,

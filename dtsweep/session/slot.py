@@ -130,8 +130,8 @@ class Slot:
         logs, self._logs = self._logs, {}
         return replace(
             result,
-            notes=self._nodes.take_notes(),
-            failure_counts=self._nodes.failure_counts(),
+            notes=self._nodes.notes.take(),
+            failure_counts=self._nodes.failures.by_trial(),
             startup_s=startup_s,
             nodes_wait_s=self._requests.waited_s(since=began),
             slot_is_spent=self._state is SessionState.STUCK,
@@ -147,13 +147,13 @@ class Slot:
             )
         if error.verdict.died_on is not None:
             # Each start by itself: it is no fault of the trial, which has not begun.
-            self._nodes.died(self._session.name, error.verdict.died_on)
+            self._nodes.failures.died(self._session.name, error.verdict.died_on)
         deaths = self._deaths[self._session.world]
         if is_death(error.status):
             deaths.append(self._session.name)
         not_up = not_up_again(error.status, str(error), deaths=len(deaths))
         if not_up.hopeless_for:
-            self._nodes.reset_nodes(deaths)
+            self._nodes.failures.reset_nodes(deaths)
         return AttemptResult(
             status=not_up.status, reason=not_up.reason, hopeless_for=not_up.hopeless_for
         )
@@ -326,7 +326,7 @@ class Slot:
         began = time.monotonic()
         verdict = await self._verdict(session, task, shards)
         if verdict is not None and verdict.status == "rank_died" and verdict.died_on is not None:
-            self._nodes.died(task.trial_id, verdict.died_on)
+            self._nodes.failures.died(task.trial_id, verdict.died_on)
         results = dict(session.results)
         workers = len(session.members)
         status, reason = ended_as(verdict, results, workers=workers)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from dtsweep import Measure, Resources, Sweep
-from dtsweep.driver.allotments import Allotments, Failures
-from dtsweep.driver.placement import Placement
+from dtsweep.driver.placement import Placement, StayingNodes
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
@@ -20,6 +19,7 @@ from dtsweep.plan.allotment import NodePool
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import groups_of
 from dtsweep.results.store import Results
+from dtsweep.session.node_choice import FailureCounts
 from dtsweep.session.session_settings import Settings
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import World
@@ -47,14 +47,14 @@ class Actor:
     end_session: Call = field(default_factory=Call)
 
 
-class Staying(Allotments):
+class Staying(StayingNodes):
     """Nodes that stay, which a test changes."""
 
     def __init__(self, rooms: Mapping[str, int]) -> None:
         super().__init__({"CPU": 1}, shares_nodes=False)
         self.rooms = rooms
 
-    def _pool(self, waiting: Sequence[World], failures: Failures) -> NodePool:
+    def pool(self, waiting: Sequence[World], failures: FailureCounts) -> NodePool:
         return NodePool(rooms=self.rooms)
 
 
@@ -69,7 +69,7 @@ class Made:
         return [slot.index for slot in self.slots if slot.has_nodes]
 
 
-def made(folder: Path, nodes: Allotments, *, workers: list[int], of_slots: Settings) -> Made:
+def made(folder: Path, nodes: StayingNodes, *, workers: list[int], of_slots: Settings) -> Made:
     """Placement of one session for each of these worlds, on two slots."""
     sweep = Sweep(
         workload=Tokens(),
@@ -110,21 +110,24 @@ def test_nodes_of_a_session_that_must_leave_are_free_for_others_only_once_it_has
 def test_the_largest_world_begins_first_and_a_smaller_one_takes_what_it_leaves(
     tmp_path: Path, of_slots: Settings
 ) -> None:
-    nodes = Staying({"a": 1, "b": 1, "c": 1})
-    large, middle, small = (World(workers=n, placement="pack", environment=()) for n in (3, 2, 1))
-    assert nodes.next([large, middle, small], failures={}) == (0, {"c": 1, "b": 1, "a": 1})
-    nodes.take(0, {"a": 1, "b": 1})
-    assert nodes.next([large, middle, small], failures={}) == (2, {"c": 1})
-    nodes.release(0)
-    assert nodes.next([large], failures={}) is not None
+    run = made(tmp_path, Staying({"a": 1, "b": 1, "c": 1}), workers=[3, 2, 1], of_slots=of_slots)
+    run.placement.begin_sessions()
+    assert (run.with_nodes, run.slots[0].places) == ([0], {"a": 1, "b": 1, "c": 1})
+    # As if it had begun with two workers.
+    run.slots[0].places = {"a": 1, "b": 1}
+    run.placement.begin_sessions()
+    assert (run.with_nodes, run.slots[1].places) == ([0, 1], {"c": 1})
+    assert [world.workers for world in run.queue.waiting_worlds()] == [2]
 
 
-def test_no_session_is_refused_before_the_head_has_said_which_nodes_there_are() -> None:
+def test_no_session_is_refused_before_the_head_has_said_which_nodes_there_are(
+    tmp_path: Path, of_slots: Settings
+) -> None:
     # No Ray runs here, so that every question fails.
-    allotments = Allotments({"CPU": 1}, shares_nodes=False)
-    waiting = [World(workers=1, placement="pack", environment=())]
-    assert allotments.next(waiting, failures={}) is None
-    assert allotments.misfits(waiting, failures={}) == {}
+    nodes = StayingNodes({"CPU": 1}, shares_nodes=False)
+    run = made(tmp_path, nodes, workers=[1], of_slots=of_slots)
+    run.placement.begin_sessions()
+    assert (run.with_nodes, run.queue.waiting) == ([], 1)
 
 
 def test_a_session_ends_while_the_last_attempt_of_another_one_runs(
