@@ -16,12 +16,12 @@ from dtsweep.doctor.host_problems import find_host_problems
 from dtsweep.doctor.link_tests import measure_links
 from dtsweep.doctor.look_around import Host, ask_clock
 from dtsweep.doctor.problems import find_problems
-from dtsweep.driver.cluster import Node
 from dtsweep.driver.connect import connected
 from dtsweep.driver.visit import answers_of, for_ranks
 from dtsweep.errors import error_line
 from dtsweep.provenance.versions import all_versions
 from dtsweep.results.place import try_place
+from dtsweep.session.node_choice import Node
 from dtsweep.session.nodes import pinned_to
 
 

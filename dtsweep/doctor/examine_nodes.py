@@ -10,8 +10,8 @@ from typing import Any
 import ray
 
 from dtsweep.doctor.examine import Row, examine
-from dtsweep.driver.cluster import Node
 from dtsweep.driver.visit import answers_of
+from dtsweep.session.node_choice import Node
 from dtsweep.session.nodes import pinned_to
 
 ANSWER_TIMEOUT_S = 120.0

@@ -12,9 +12,9 @@ import numpy as np
 import ray
 
 from dtsweep.doctor.examine_nodes import cpus_of_rank, gpus_of
-from dtsweep.driver.cluster import Node
 from dtsweep.errors import SweepError, error_line
 from dtsweep.hardware.gpu_place import GpuPlace, pci_bus_id, shared_gpu
+from dtsweep.session.node_choice import Node
 from dtsweep.session.nodes import pinned_to
 
 SIZES = (*(8**power for power in range(1, 9)), 2**26)

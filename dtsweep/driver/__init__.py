@@ -8,10 +8,8 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     unmeasured      attempts and points without a measurement, and what their rows say
     canary_levels   drift of a run's canaries, and the interference of trials that run at once
     recorder        turns each finished attempt into rows and stores them
-    node_lives      lives of the nodes of a run: from when until when each was up, its type
-    node_account    what the nodes of a run did, second by second, and what that costs
+    node_account    how long the nodes of a run were up, by type, and what that costs
     budget          limits of time and money, and what is spent of them
-    cost_words      what the nodes of a run cost, in lines for the user
     run_writer      the record of a run in its results, written while the run lives
     planned         a run that is planned: options, results so far, its recorder, its time
     supply          batches of trials for the queue, as the policy asks for more

@@ -7,20 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import ray
-
 from dtsweep.driver.autoscaler import Autoscaler, NodeType, find_autoscaler
-from dtsweep.session.node_choice import can_hold, room_for, rooms_in_words
+from dtsweep.session.node_choice import (
+    Node,
+    can_hold,
+    nodes_now,
+    room_for,
+    rooms_in_words,
+    rooms_of,
+)
 from dtsweep.sweep.point import Point, World
 from dtsweep.text import count_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """A machine of the cluster."""
-
-    node_id: str
-    resources: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,26 +156,7 @@ def look_at(name: str, *, is_private: bool) -> Cluster:
     autoscaler = None
     if not is_private:
         autoscaler = find_autoscaler()
-    return Cluster(name=name, is_private=is_private, nodes=nodes_there(), autoscaler=autoscaler)
-
-
-def nodes_there() -> list[Node]:
-    """The nodes of the Ray to which this process is connected, as they are now."""
-    return [
-        Node(node_id=node["NodeID"], resources=node["Resources"])
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-
-
-def rooms_of(nodes: Sequence[Node], per_worker: Mapping[str, float]) -> list[int]:
-    """Number of workers each node can hold, by all that it has.
-
-    Args:
-        nodes: of the cluster.
-        per_worker: resources of one worker.
-    """
-    return [room_for(node.resources, per_worker) for node in nodes]
+    return Cluster(name=name, is_private=is_private, nodes=nodes_now(), autoscaler=autoscaler)
 
 
 def words_for(per_worker: Mapping[str, float]) -> str:

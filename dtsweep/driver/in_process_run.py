@@ -6,18 +6,17 @@ import _thread
 import bdb
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dtsweep.driver.budget import CUT, Budget
-from dtsweep.driver.cost_words import cost_lines
-from dtsweep.driver.node_account import NodeAccount
-from dtsweep.driver.node_lives import life_of_this_process
+from dtsweep.driver.node_account import NodeAccount, NodeLife
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.queue import Layout, Queue
 from dtsweep.driver.recorder import Recorder
@@ -30,8 +29,7 @@ from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import explaining_failure, memory_facts, other_devices
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.trial import Trial, groups_of
-from dtsweep.sweep.task import Task
+from dtsweep.plan.trial import groups_of
 
 if TYPE_CHECKING:
     from dtsweep.worker.rank import RankContext
@@ -55,15 +53,13 @@ def run_in_process(planned: PlannedRun) -> RunTally:
     recorder = planned.recorder(planned.sweep)
     queue = Queue(
         planned.sweep,
-        (),
-        canaries={},
         is_profiled=planned.options.profile,
         peaks=planned.plan.peaks,
     )
     supply = Supply(planned, queue, recorder, lay_out=_in_order)
-    prices = planned.options.prices
+    machine = NodeLife(node_id=socket.gethostname(), node_type="this-machine", began=time.time())
     account = NodeAccount(
-        life_of_this_process(time.time()), prices=prices, say=planned.progress.say
+        lambda: [machine], prices=planned.options.prices, say=planned.progress.say
     )
     planned.take_account(account)
     try:
@@ -71,9 +67,7 @@ def run_in_process(planned: PlannedRun) -> RunTally:
     except StorageError as error:
         recorder.tally.storage_error = str(error)
     account.close()
-    if prices is not None:
-        for line in cost_lines(account, prices, None):
-            planned.progress.say(line)
+    recorder.say(account.words())
     return recorder.tally
 
 
@@ -109,13 +103,6 @@ def cut_at_limit(budget: Budget) -> Iterator[threading.Event]:
         is_over.set()
         if watching.ident is not None:
             watching.join()
-
-
-def _cut(account: NodeAccount, trial: Trial, task: Task, **ended: Any) -> Unmeasured:
-    """The attempt that ends with the run."""
-    charge, seconds = account.cut(0)
-    times = {"trial_s": seconds}
-    return Unmeasured(trial=trial, task=task, columns={**times, **charge.columns(times)}, **ended)
 
 
 def _result_of(context: RankContext, rank_result: RankResult) -> AttemptResult:
@@ -164,7 +151,14 @@ def _work_off(
                     supply.note_cut([trial])
                 elif not signals:  # the end of a debugger
                     signals.append(signal.SIGINT)
-                cut = _cut(account, trial, task, started_at=started_at, status=ended_as, reason=why)
+                cut = Unmeasured(
+                    trial=trial,
+                    task=task,
+                    started_at=started_at,
+                    status=ended_as,
+                    reason=why,
+                    columns=account.cut(0),
+                )
                 recorder.store_unmeasured([cut])
                 break
             finally:

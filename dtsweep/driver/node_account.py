@@ -7,18 +7,33 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from dtsweep.driver.node_lives import NodeLife
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.charge import NO_CHARGE, Charge
 from dtsweep.plan.prices import Prices, written_types
+from dtsweep.text import count_of, duration, usd
 
 ASK_EVERY_S = 5.0
 """Least seconds between two questions to Ray's head which nodes there are."""
 
 LAST_TRIALS = 50
 """Trials by which the time of the next one is expected."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeLife:
+    """Start, end and type of a node, in seconds since the epoch by the clock of its head."""
+
+    node_id: str
+    node_type: str
+    began: float
+    ended: float | None = None
+    """None while it is up."""
+
+    room: int = 1
+    """Number of workers that it can hold; 0 for a head without room for one."""
 
 
 class NodeAccount:
@@ -112,14 +127,18 @@ class NodeAccount:
                 self._took_s.append(max(0.0, wall_s - (result.startup_s or 0.0)))
             return self._charge(workers)
 
-    def cut(self, slot: int) -> tuple[Charge, float]:
-        """Note that the attempt of a slot is cut now; return its columns and its seconds so far."""
+    def cut(self, slot: int) -> dict[str, Any]:
+        """Note that the attempt of a slot is cut now; return columns of its time and its nodes."""
+        charge = NO_CHARGE
+        seconds = 0.0
         with self._lock:
             began = self._working.pop(slot, None)
-            if began is None:
-                return NO_CHARGE, 0.0
-            _, workers = self._last[slot]
-            return self._charge(workers), self._now() - began
+            if began is not None:
+                _, workers = self._last[slot]
+                charge = self._charge(workers)
+                seconds = self._now() - began
+        times = {"trial_s": seconds}
+        return {**times, **charge.columns(times)}
 
     def _parts(self, workers: Mapping[str, int]) -> dict[str, float]:
         """Number of nodes that workers use, by type; of a shared node their part.
@@ -202,15 +221,8 @@ class NodeAccount:
     def usd_per_hour_now(self) -> float | None:
         """Cost of an hour of all nodes that are up; None where a price is unknown."""
         with self._lock:
-            return self._price(self.types_now())
-
-    def types_now(self, *, workers_alone: bool = False) -> Counter[str]:
-        """Number of nodes that are up by type; with `workers_alone` those that hold workers."""
-        return Counter(
-            life.node_type
-            for life in self._lives.values()
-            if life.ended is None and (life.holds_workers or not workers_alone)
-        )
+            lives = self._lives.values()
+            return self._price(Counter(life.node_type for life in lives if life.ended is None))
 
     def _price(self, counts: Mapping[str, float]) -> float | None:
         if self._prices is None:
@@ -223,9 +235,48 @@ class NodeAccount:
             now = self._now()
             seconds: defaultdict[str, float] = defaultdict(float)
             for life in self._lives.values():
-                first, last = life.within(self.began, now)
-                seconds[life.node_type] += last - first
+                first = max(life.began, self.began)
+                last = now
+                if life.ended is not None:
+                    last = min(life.ended, now)
+                seconds[life.node_type] += max(0.0, last - first)
             return dict(sorted(seconds.items()))
+
+    def words(self) -> list[str]:
+        """Say what the run has cost; nothing without prices."""
+        if self._prices is None:
+            return []
+        total = self.cost_usd
+        if total is None:
+            added = "; ".join(self._prices.how_to_add(node_type) for node_type in self.unpriced)
+            return [f"the cost of this run is unknown: {added}"]
+        return [f"this run cost {usd(total)}"]
+
+    def words_on_nodes_left(self, until: str, *, idle_timeout_s: float | None) -> list[str]:
+        """Say what the nodes that are up cost after the run, where that is known.
+
+        Args:
+            until: end of that time, in words.
+            idle_timeout_s: seconds until then; None is unknown.
+        """
+        if self.cost_usd is None:
+            return []
+        up = [life for life in self._lives.values() if life.ended is None]
+        workers = Counter(life.node_type for life in up if life.room)
+        heads = Counter(life.node_type for life in up if not life.room)
+        lines = []
+        per_hour = self._price(workers)
+        if workers and per_hour is not None:
+            words = f"{usd(per_hour)} an hour until {until}"
+            if idle_timeout_s is not None:
+                more = usd(per_hour * idle_timeout_s / 3600)
+                words = f"about {more} more until {until}, idle for {duration(idle_timeout_s)}"
+            lines.append(f"{count_of(workers.total(), 'node')} still up: {words}")
+        if usd_of_heads := self._price(heads):
+            lines.append(
+                f"the head costs {usd(usd_of_heads)} an hour until it is taken down (ray down)"
+            )
+        return lines
 
     def record(self) -> dict[str, Any]:
         """Fields of the run's record that the account knows."""

@@ -15,7 +15,6 @@ from dtsweep.driver.budget import CUT, BudgetSpentError
 from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
 from dtsweep.driver.cost_on_cluster import nodes_on
-from dtsweep.driver.cost_words import NodesLeft, cost_lines
 from dtsweep.driver.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
 from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.placement import StayingNodes
@@ -119,20 +118,16 @@ def _begin_account(planned: PlannedRun, prepared: Prepared) -> None:
 def _say_cost(planned: PlannedRun, cluster: Cluster) -> None:
     """Say what the nodes of the run have cost, and what those that stay up cost from now on."""
     account = planned.budget.account
-    if account is None or planned.options.prices is None:
+    if account is None:
         return
-    stay: NodesLeft | None = None
-    idle_timeout_s = None
+    lines = account.words()
     if cluster.autoscaler is not None:
-        idle_timeout_s = cluster.autoscaler.idle_timeout_s
-    if not cluster.is_private:
-        stay = NodesLeft(
-            workers=account.types_now(workers_alone=True),
-            others=account.types_now() - account.types_now(workers_alone=True),
-            are_taken_away=cluster.autoscaler is not None,
-            idle_timeout_s=idle_timeout_s,
+        lines += account.words_on_nodes_left(
+            "the autoscaler takes them away", idle_timeout_s=cluster.autoscaler.idle_timeout_s
         )
-    for line in cost_lines(account, planned.options.prices, stay):
+    elif not cluster.is_private:
+        lines += account.words_on_nodes_left("you stop them", idle_timeout_s=None)
+    for line in lines:
         planned.progress.say(line)
 
 
@@ -157,9 +152,7 @@ def _drive(
     recorder = planned.recorder(prepared.sweep)
     queue = Queue(
         prepared.sweep,
-        (),
         slots=len(settings),
-        canaries={},
         is_profiled=planned.options.profile,
         peaks=planned.plan.peaks,
     )

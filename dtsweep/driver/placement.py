@@ -22,8 +22,8 @@ from dtsweep.session.node_choice import (
     FAILS,
     LEAVES,
     FailureCounts,
+    Node,
     NodeNotes,
-    NodeNow,
     nodes_now,
     room_for,
     rooms_in_words,
@@ -46,7 +46,7 @@ class StayingNodes:
         """
         self._per_worker = per_worker
         self._shares_nodes = shares_nodes
-        self._nodes: list[NodeNow] = []
+        self._nodes: list[Node] = []
         self._looked_at = -LOOK_EVERY_S
         self.notes = NodeNotes()
 
@@ -76,7 +76,7 @@ class StayingNodes:
         self.notes.add([node for node in staying if node.node_id in failing], FAILS)
         return sound
 
-    def _pool_of(self, nodes: Sequence[NodeNow]) -> NodePool:
+    def _pool_of(self, nodes: Sequence[Node]) -> NodePool:
         rooms = {node.node_id: room_for(node.resources, self._per_worker) for node in nodes}
         return NodePool(rooms=rooms, shares_nodes=self._shares_nodes)
 

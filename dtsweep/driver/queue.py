@@ -84,20 +84,16 @@ class Queue:
     def __init__(
         self,
         sweep: Sweep,
-        groups: Sequence[Sequence[Trial]],
         *,
         slots: int = 1,
-        canaries: Mapping[World, Trial],
         is_profiled: bool = False,
         peaks: Iterable[Peak] = (),
     ) -> None:
-        """Line the trials up.
+        """Begin without trials.
 
         Args:
             sweep: whose tasks are handed out.
-            groups: trials that may share a session, in the order of the plan.
             slots: how many sessions may run at the same time.
-            canaries: what a session measures at both ends, by its largest world.
             is_profiled: whether the first trial of each world is to be profiled.
             peaks: of memory, of trials that ended before.
         """
@@ -105,7 +101,6 @@ class Queue:
         self._canaries: Mapping[World, Trial] = {}
         self._is_profiled = is_profiled
         self._waiting: list[deque[tuple[Trial, int]]] = []
-        self.extend(groups, canaries)
         self._slots = [SlotQueue() for _ in range(slots)]
         self._profiles = Counter[World]()
         self._peaks = MeasuredPeaks(peaks)
@@ -121,6 +116,10 @@ class Queue:
         """Line the trials of another batch up behind the others.
 
         A world that had a canary keeps it, so that its sessions can be compared.
+
+        Args:
+            groups: trials that may share a session, in the order in which they run.
+            canaries: what a session measures at both ends, by its largest world.
         """
         self._waiting.extend(deque((trial, 1) for trial in group) for group in groups)
         self._canaries = {**canaries, **self._canaries}

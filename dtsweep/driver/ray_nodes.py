@@ -8,7 +8,7 @@ from typing import Any
 import ray
 
 from dtsweep.driver.autoscaler import WATCHED_ONLY
-from dtsweep.driver.node_lives import NodeLife
+from dtsweep.driver.node_account import NodeLife
 from dtsweep.plan.prices import SPOT, Prices, shape_name
 from dtsweep.session.node_choice import room_for
 

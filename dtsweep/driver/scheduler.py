@@ -20,7 +20,7 @@ from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.placement import Placement, StayingNodes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
-from dtsweep.driver.slots import OwnTime, close_slots, start_slot, stop_slots
+from dtsweep.driver.slots import close_slots, start_slot, stop_slots
 from dtsweep.driver.supply import Supply
 from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.errors import StorageError, SweepError, error_line
@@ -41,6 +41,9 @@ COLLECT_S = 60.0
 
 ALONE_WITHIN_S = 60.0
 """Time limit for what runs to end, where a canary is to be measured alone."""
+
+MOST_COUNTED_S = 5.0
+"""Of the time between two looks at the slots at most so much is the driver's own."""
 
 NOT_BEGUN = "Ray Tune's process ended before it had begun the trial"
 
@@ -111,7 +114,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         ]
         self._placement = Placement(queue, self._slots, recorder, nodes)
         self._handed_out = 0
-        self._own_time = OwnTime()
+        self._watched_at: float | None = None
+        """Time of the last look at the slots, by the monotonic clock."""
         self._alone_since: float | None = None
         """Time from which on a canary waits until nothing else runs, by the monotonic clock."""
         self.running: dict[str, Running] = {}
@@ -155,9 +159,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Columns of the row of an attempt that ends with the run: its time, and its cost."""
         if self._account is None:
             return {}
-        charge, seconds = self._account.cut(cut.slot)
-        times = {"trial_s": seconds}
-        return {**times, **charge.columns(times)}
+        return self._account.cut(cut.slot)
 
     def next_tuner(self) -> None:
         """Count trials again: the last Tuner has ended."""
@@ -382,7 +384,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             now: by the monotonic clock.
             runners: Tune's actors that wait for attempts, by Tune's name of the trial.
         """
-        passed_s = self._own_time.passed_s(now)
+        # A driver that was stopped by Ctrl-Z or a debugger has not yet read messages of slots.
+        passed_s = min(now - (self._watched_at or now), MOST_COUNTED_S)
+        self._watched_at = now
         silent = {
             slot.index: why for slot in self._slots if (why := slot.silence(passed_s)) is not None
         }

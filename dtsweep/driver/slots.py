@@ -38,35 +38,6 @@ The limit is more than the start of its process takes on a busy machine. Both ar
 own time.
 """
 
-MOST_COUNTED_S = 5.0
-"""Of the time between two looks at the slots at most so much is the driver's own."""
-
-
-class OwnTime:
-    """Time for which the driver itself ran.
-
-    A driver that was stopped by Ctrl-Z or a debugger has not yet read messages of slots.
-    """
-
-    def __init__(self) -> None:
-        """Begin at zero."""
-        self._looked_at: float | None = None
-
-    def passed_s(self, now: float) -> float:
-        """Part of it that has passed since the last look, in seconds.
-
-        `now` is by the monotonic clock.
-
-        >>> own = OwnTime()
-        >>> own.passed_s(100.0), own.passed_s(101.0), own.passed_s(4000.0)
-        (0.0, 1.0, 5.0)
-        """
-        since = self._looked_at
-        self._looked_at = now
-        if since is None:
-            return 0.0
-        return min(now - since, MOST_COUNTED_S)
-
 
 @dataclass(kw_only=True)
 class SlotActor:

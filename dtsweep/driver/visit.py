@@ -7,9 +7,10 @@ from typing import Any
 
 import ray
 
-from dtsweep.driver.cluster import Cluster, Node
+from dtsweep.driver.cluster import Cluster
 from dtsweep.errors import SweepError, error_line
 from dtsweep.provenance.versions import all_versions, mismatches
+from dtsweep.session.node_choice import Node
 from dtsweep.session.nodes import pinned_to
 
 VERSIONS_WITHIN_S = 20.0

@@ -26,14 +26,14 @@ FAILS = f"is left out: processes of {STRIKES} trials or starts died there"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeNow:
+class Node:
     """A living node of the cluster."""
 
     node_id: str
-    name: str
+    resources: Mapping[str, float]
+    name: str = ""
     """Host name of its machine."""
 
-    resources: Mapping[str, float]
     leaves_at: float | None = None
     """Unix time in seconds at which its owner takes it back, 0 where that is not said.
 
@@ -45,10 +45,10 @@ class NodeNow:
 class NodeChoice:
     """Nodes of the next session."""
 
-    leaving: Sequence[NodeNow]
+    leaving: Sequence[Node]
     """Nodes that are being taken back; they are left out."""
 
-    failing: Sequence[NodeNow]
+    failing: Sequence[Node]
     """Nodes that trials died on; they are left out."""
 
     lacking: int = 0
@@ -100,13 +100,13 @@ class NodeNotes:
         self._lines: list[str] = []
         self._named: set[str] = set()
 
-    def add(self, nodes: Sequence[NodeNow], reason: str) -> None:
+    def add(self, nodes: Sequence[Node], reason: str) -> None:
         """Name the nodes that have not been named yet."""
         new = [node for node in nodes if node.node_id not in self._named]
         self._lines += [f"node {node.name} {reason}" for node in new]
         self._named |= {node.node_id for node in new}
 
-    def used_again(self, nodes: Sequence[NodeNow]) -> None:
+    def used_again(self, nodes: Sequence[Node]) -> None:
         """Say that nodes are used again; they may be named another time."""
         self._lines += [f"node {node.name} is used again: none came in its place" for node in nodes]
         self._named -= {node.node_id for node in nodes}
@@ -153,11 +153,11 @@ class FailureCounts:
         self._nodes = {}
 
 
-def nodes_now() -> list[NodeNow]:
+def nodes_now() -> list[Node]:
     """The cluster's living nodes, as Ray's head knows them."""
     leaving = leaving_nodes()
     return [
-        NodeNow(
+        Node(
             node_id=node["NodeID"],
             name=node["NodeManagerHostname"],
             resources=node["Resources"],
@@ -178,7 +178,7 @@ def leaving_nodes() -> dict[str, float]:
 
 
 def choose_nodes(
-    nodes: Sequence[NodeNow],
+    nodes: Sequence[Node],
     *,
     failing: Collection[str],
     world: World,
@@ -197,12 +197,12 @@ def choose_nodes(
     leaving = [node for node in nodes if node.leaves_at is not None]
     staying = [node for node in nodes if node.leaves_at is None]
     sound = [node for node in staying if node.node_id not in failing]
-    rooms = _rooms(sound, per_worker)
+    rooms = rooms_of(sound, per_worker)
     lacking = workers_lacking(rooms, workers=world.workers, placement=world.placement)
     if grows or not lacking:
         failing_nodes = [node for node in staying if node not in sound]
         return NodeChoice(leaving=leaving, failing=failing_nodes, lacking=lacking)
-    rooms = _rooms(staying, per_worker)
+    rooms = rooms_of(staying, per_worker)
     if can_hold(rooms, workers=world.workers, placement=world.placement):
         return NodeChoice(leaving=leaving, failing=[])
     suffix = ""
@@ -274,5 +274,6 @@ def room_for(resources: Mapping[str, float], per_worker: Mapping[str, float]) ->
     return min((int(resources.get(kind, 0) // needed[kind]) for kind in needed), default=0)
 
 
-def _rooms(nodes: Sequence[NodeNow], per_worker: Mapping[str, float]) -> list[int]:
+def rooms_of(nodes: Sequence[Node], per_worker: Mapping[str, float]) -> list[int]:
+    """Number of workers that each node could hold, if nothing else ran."""
     return [room_for(node.resources, per_worker) for node in nodes]

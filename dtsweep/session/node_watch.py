@@ -12,9 +12,9 @@ from dtsweep.session.node_choice import (
     FAILS,
     LEAVES,
     FailureCounts,
+    Node,
     NodeChoice,
     NodeNotes,
-    NodeNow,
     choose_nodes,
     leaving_nodes,
     nodes_now,
@@ -86,7 +86,7 @@ class NodeWatch:
         self.failures.reset()
         return True
 
-    def _chosen(self, nodes: Sequence[NodeNow], world: World, *, grows: bool) -> NodeChoice:
+    def _chosen(self, nodes: Sequence[Node], world: World, *, grows: bool) -> NodeChoice:
         return choose_nodes(
             nodes,
             failing=self.failures.failing(),
@@ -111,7 +111,7 @@ class NodeWatch:
             reason = f"{count_of(len(gone), 'node')} of the session left before it started"
             raise SessionError("node_lost", reason)
 
-    async def _nodes_now(self, within_s: float) -> list[NodeNow]:
+    async def _nodes_now(self, within_s: float) -> list[Node]:
         """The nodes that are there."""
         try:
             return await asyncio.wait_for(asyncio.to_thread(nodes_now), within_s)

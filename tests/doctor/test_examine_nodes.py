@@ -11,8 +11,8 @@ from dtsweep.doctor.examine import Row, compare_with_peak
 from dtsweep.doctor.examine_nodes import examine_nodes, merged
 from dtsweep.doctor.link_tests import measure_links
 from dtsweep.doctor.problems import find_problems
-from dtsweep.driver.cluster import Node
 from dtsweep.hardware.gpu_place import GpuPlace
+from dtsweep.session.node_choice import Node
 from tests.doctor.nodes import HERE, cpu_row, examined_gpu, gpu_row
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dtsweep.doctor.link_tests import GPU_SIZES, MOST_TIMES, SIZES, groups_of, time_repeated
-from dtsweep.driver.cluster import Node
+from dtsweep.session.node_choice import Node
 
 
 def node(name: str, **resources: float) -> Node:

@@ -179,15 +179,15 @@ class Slot:
 
     async def strike(self, nodes):
         for node in nodes:
-            self.watch.died(f"one on {node}", node)
-            self.watch.died(f"another on {node}", node)
+            self.watch.failures.died(f"one on {node}", node)
+            self.watch.failures.died(f"another on {node}", node)
 
     async def stays(self):
         node_watch.NODE_ANSWERS_S = 2.0
         return await self.watch.stay(["a node"], until=0)
 
     async def notes(self):
-        return self.watch.take_notes()
+        return self.watch.notes.take()
 
     async def said(self):
         return self.lines

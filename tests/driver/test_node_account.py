@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtsweep.driver.budget import Budget
-from dtsweep.driver.cost_words import NodesLeft, cost_lines
-from dtsweep.driver.node_account import NodeAccount
-from dtsweep.driver.node_lives import NodeLife
+from dtsweep.driver.node_account import NodeAccount, NodeLife
 from dtsweep.driver.ray_nodes import type_of
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.charge import Charge, held_s
@@ -100,7 +98,7 @@ def test_seconds_of_a_session_and_the_cost_of_its_rows() -> None:
     times = {"startup_s": 30.0, "nodes_wait_s": 20.0, "trial_s": 30.0, "overhead_s": 0.0}
     assert first.columns(times)["cost_usd"] == pytest.approx(0.80)
     assert lost.columns({"trial_s": 12.0})["cost_usd"] == pytest.approx(0.24)
-    assert cost_lines(account, PRICES, None) == ["this run cost $1.12"]
+    assert account.words() == ["this run cost $1.12"]
 
 
 def test_an_attempt_that_is_cut_pays_for_the_nodes_of_its_session() -> None:
@@ -112,12 +110,13 @@ def test_an_attempt_that_is_cut_pays_for_the_nodes_of_its_session() -> None:
     account.ended(0, result(["a"], trial_s=10), wall_s=10, is_trial=True)
     account.handed_out(0, session="s")
     world.now += 5
-    charge, seconds = account.cut(0)
-    assert (charge.node_types, charge.usd_per_hour, seconds) == ("gpu:1", 36.0, 5)
+    cut = account.cut(0)
+    assert (cut["node_types"], cut["usd_per_hour"], cut["trial_s"]) == ("gpu:1", 36.0, 5)
     # Another session may be on other nodes: nobody knows them yet.
     account.handed_out(0, session="t")
     world.now += 5
-    assert account.cut(0) == (Charge(), 5)
+    cut = account.cut(0)
+    assert (cut["node_types"], cut["trial_s"]) == (None, 5)
 
 
 def test_slots_that_share_a_node_pay_the_part_of_their_workers() -> None:
@@ -253,24 +252,25 @@ def test_a_limit_says_what_is_spent_and_how_to_go_on() -> None:
 def test_nodes_that_stay_up_cost_on() -> None:
     world = World()
     world.node("a")
+    world.node("b")
+    world.node("head", "cpu", room=0)
     account = world.account()
-
-    def last_line(**known: object) -> str:
-        stay = {
-            "workers": {"gpu": 2},
-            "others": {},
-            "are_taken_away": True,
-            "idle_timeout_s": 300.0,
-        }
-        return cost_lines(account, PRICES, NodesLeft(**{**stay, **known}))[-1]
-
-    assert last_line() == (
-        "2 nodes still up: about $6.00 more until the autoscaler takes them away, idle for 5 min"
-    )
-    assert last_line(idle_timeout_s=None).endswith(
-        "$72.00 an hour until the autoscaler takes them away"
-    )
-    assert last_line(are_taken_away=False).endswith("$72.00 an hour until you stop them")
-    assert last_line(others={"cpu": 1}) == (
-        "the head costs $3.60 an hour until it is taken down (ray down)"
-    )
+    taken = "the autoscaler takes them away"
+    head = "the head costs $3.60 an hour until it is taken down (ray down)"
+    assert account.words_on_nodes_left(taken, idle_timeout_s=300.0) == [
+        f"2 nodes still up: about $6.00 more until {taken}, idle for 5 min",
+        head,
+    ]
+    assert account.words_on_nodes_left("you stop them", idle_timeout_s=None) == [
+        "2 nodes still up: $72.00 an hour until you stop them",
+        head,
+    ]
+    # What has ended costs no more, and of an unknown cost nothing is said.
+    world.now += 8
+    for name in ("a", "b", "head"):
+        world.ends(name)
+    account.refresh(at_once=True)
+    assert account.words_on_nodes_left(taken, idle_timeout_s=None) == []
+    world.node("c", "large")
+    account.refresh(at_once=True)
+    assert account.words_on_nodes_left(taken, idle_timeout_s=None) == []

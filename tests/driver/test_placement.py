@@ -78,7 +78,8 @@ def made(folder: Path, nodes: StayingNodes, *, workers: list[int], of_slots: Set
         resources=Resources(concurrent=2),
     )
     groups = groups_of(make_plan(sweep, candidates(sweep), []).to_run, fresh=False)
-    queue = Queue(sweep, groups, slots=2, canaries={})
+    queue = Queue(sweep, slots=2)
+    queue.extend(groups, {})
     recorder = Recorder(sweep, silent_outbox(Results(folder / "r")), Progress(axes=[]))
     slots = [
         SlotActor(index=index, actor=Actor(), name=f"slot {index}", settings=of_slots)

@@ -10,10 +10,11 @@ import pytest
 
 from dtsweep import Measure, Resources, Sweep, SweepError
 from dtsweep.driver.autoscaler import Autoscaler, NodeType
-from dtsweep.driver.cluster import Cluster, Node
+from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.prepare import fewer_sessions, lay_out, prepare
 from dtsweep.plan.plan import Plan, make_plan
 from dtsweep.plan.trial import Trial
+from dtsweep.session.node_choice import Node
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import World
 from tests.counts import calls_of

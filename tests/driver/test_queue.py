@@ -52,14 +52,9 @@ def queue_of(
     groups = groups_of(trials, fresh=sweep.measure.fresh)
     if is_nested:
         groups = [[trial for group in groups for trial in group]]
-    return Queue(
-        sweep,
-        groups,
-        slots=slots,
-        canaries=choose_canaries(trials),
-        is_profiled=is_profiled,
-        peaks=peaks,
-    )
+    queue = Queue(sweep, slots=slots, is_profiled=is_profiled, peaks=peaks)
+    queue.extend(groups, choose_canaries(trials))
+    return queue
 
 
 def take(queue: Queue, slot: int = 0, now: float = 0.0) -> tuple[Trial, Task]:
@@ -422,7 +417,7 @@ def test_a_trial_and_its_retry_have_the_settings_of_their_round_and_canaries_the
     sweep = Sweep(workload=Tokens(), axes={"micro_batch": [2, 4]})
     longer = Measure(min_steps=99)
     trials = [replace(t, measure=longer) for t in make_plan(sweep, candidates(sweep), []).to_run]
-    queue = Queue(sweep, (), canaries={})
+    queue = Queue(sweep)
     queue.extend([trials], choose_canaries(trials))
     assert queue.waiting == 2
     tasks = [task for _, task in work_off(queue, "rank_died")]
@@ -583,7 +578,8 @@ def test_what_can_not_run_any_more_is_taken_out_with_its_tasks_and_without_canar
 def test_another_batch_of_a_search_in_its_live_session_has_no_canaries() -> None:
     sweep = Sweep(workload=Tokens(), axes={"micro_batch": [1, 2, 4, 8]}, search=Search())
     trials = [*make_plan(replace(sweep, search=None), candidates(sweep), []).to_run]
-    queue = Queue(sweep, [trials], canaries=choose_canaries(trials))
+    queue = Queue(sweep)
+    queue.extend([trials], choose_canaries(trials))
     assert sum(trial.is_canary for trial, _ in work_off(queue)) == 2
     queue.extend([trials], {})
     # The session dies, and the next batch has another one.

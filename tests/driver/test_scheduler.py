@@ -42,7 +42,7 @@ def test_an_attempt_whose_result_could_not_be_fetched_is_known_as_not_stored(
 ) -> None:
     sweep = Sweep(workload=Tokens(), axes={})
     recorder = Recorder(sweep, silent_outbox(Results(tmp_path / "r")), Progress(axes=[]))
-    scheduler = Scheduler(Queue(sweep, [], canaries={}), [], recorder)
+    scheduler = Scheduler(Queue(sweep), [], recorder)
     scheduler.running["tune's name"] = attempt = under_way()
     # It has no slot that could be asked, as where the cluster is gone.
     scheduler.on_trial_complete("tune's name")

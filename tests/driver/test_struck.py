@@ -102,7 +102,7 @@ def test_a_slot_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: P
     said: list[str] = []
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     try:
-        scheduler = Scheduler(Queue(sweep, [], canaries={}), [slot_settings(tmp_path)], recorder)
+        scheduler = Scheduler(Queue(sweep), [slot_settings(tmp_path)], recorder)
         ray.kill(scheduler._slots[0].actor)
         assert scheduler.close(said.append) == {}
     finally:

@@ -242,7 +242,7 @@ def test_batches_that_nothing_can_run_end(tmp_path: Path) -> None:
 
     planned = Run(folder=tmp_path).planned(StringIO())
     recorder = planned.recorder(SWEEP)
-    queue = Queue(SWEEP, (), canaries={})
+    queue = Queue(SWEEP)
     supply = Supply(planned, queue, recorder, lay_out=refused)
     assert not supply.refill()
     assert (recorder.tally.statuses, recorder.tally.exit_code) == ({"infeasible": 2}, 4)
@@ -281,7 +281,7 @@ def test_points_that_a_later_batch_skips_are_stored_with_the_reason(tmp_path: Pa
     planned = Run(folder=tmp_path).planned(StringIO())
     batches = Batches(SWEEP, candidates(SWEEP), [], harness="in_process", policy=OneByOne())
     planned = replace(planned, plan=batches.next(), batches=batches)
-    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    queue, recorder = Queue(SWEEP), planned.recorder(SWEEP)
     supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
     running = _handed_out(queue)
     recorder.rows.append({**row_of_trial(running.trial), "status": "oom_device"})
@@ -305,7 +305,7 @@ def test_a_canary_that_is_left_when_time_is_up_is_no_trial(tmp_path: Path) -> No
     planned = Run(folder=tmp_path, launches=1).planned(
         StringIO(), max_hours=1, clock=lambda: 3600.0
     )
-    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    queue, recorder = Queue(SWEEP), planned.recorder(SWEEP)
     supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
     running = [_handed_out(queue) for _ in planned.plan.to_run]
     recorder.rows += [
@@ -318,7 +318,7 @@ def test_a_canary_that_is_left_when_time_is_up_is_no_trial(tmp_path: Path) -> No
 
 def test_a_scheduler_waits_for_what_runs_and_ends_when_time_is_up(tmp_path: Path) -> None:
     planned = Run(folder=tmp_path).planned(StringIO(), max_hours=1, clock=lambda: 3600.0)
-    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    queue, recorder = Queue(SWEEP), planned.recorder(SWEEP)
     supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
     scheduler = Scheduler(queue, [], recorder, supply=supply)
     scheduler.running["tune's name"] = _handed_out(queue)
@@ -332,7 +332,7 @@ def test_a_scheduler_waits_for_what_runs_and_ends_when_time_is_up(tmp_path: Path
 
 def test_a_scheduler_asks_for_a_round_only_when_nothing_runs(tmp_path: Path) -> None:
     planned = Run(folder=tmp_path).planned(StringIO())
-    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    queue, recorder = Queue(SWEEP), planned.recorder(SWEEP)
     supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
     scheduler = Scheduler(queue, [], recorder, supply=supply)
     for name in ("one", "other"):
@@ -349,7 +349,7 @@ def test_a_scheduler_asks_for_a_round_only_when_nothing_runs(tmp_path: Path) -> 
 
 def test_what_fails_between_rounds_ends_the_run_and_is_kept(tmp_path: Path) -> None:
     planned = Run(folder=tmp_path).planned(StringIO())
-    queue, recorder = Queue(SWEEP, (), canaries={}), planned.recorder(SWEEP)
+    queue, recorder = Queue(SWEEP), planned.recorder(SWEEP)
     supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
     scheduler = Scheduler(queue, [], recorder, supply=supply)
     for _ in range(2):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from dtsweep.session.node_choice import FailureCounts, NodeChoice, NodeNow, choose_nodes
+from dtsweep.session.node_choice import FailureCounts, Node, NodeChoice, choose_nodes
 from dtsweep.sweep.point import World
 
 
-def node(node_id: str, *, cpus: int = 1, leaves_at: float | None = None) -> NodeNow:
-    return NodeNow(
+def node(node_id: str, *, cpus: int = 1, leaves_at: float | None = None) -> Node:
+    return Node(
         node_id=node_id, name=f"host-{node_id}", resources={"CPU": cpus}, leaves_at=leaves_at
     )
 
 
 def choice_of(
-    nodes: list[NodeNow], workers: int, *, struck: str, placement: str, grows: bool
+    nodes: list[Node], workers: int, *, struck: str, placement: str, grows: bool
 ) -> NodeChoice:
     world = World(workers=workers, placement=placement, environment=())
     return choose_nodes(
@@ -24,7 +24,7 @@ def choice_of(
 
 
 def chosen(
-    nodes: list[NodeNow],
+    nodes: list[Node],
     workers: int,
     *,
     struck: str = "",
