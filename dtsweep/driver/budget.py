@@ -49,18 +49,11 @@ class Budget:
         return self.max_hours is not None or self.max_cost_usd is not None
 
     @property
-    def run_usd(self) -> float | None:
-        """Cost of this run so far; None where it is unknown."""
-        if self.account is None:
-            return None
-        return self.account.cost_usd
-
-    @property
     def spent_usd(self) -> float | None:
         """Cost of all runs of the results so far; None where the cost of this run is unknown."""
-        if self.run_usd is None:
+        if self.account is None or self.account.cost_usd is None:
             return None
-        return self.earlier_usd + self.run_usd
+        return self.earlier_usd + self.account.cost_usd
 
     @property
     def trial_s(self) -> float:

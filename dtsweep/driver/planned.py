@@ -96,11 +96,6 @@ class PlannedRun:
         """Seconds since the run began."""
         return self.clock() - self.began
 
-    @property
-    def is_time_up(self) -> bool:
-        """True if no further trial is expected to fit the budget."""
-        return not self.budget.has_room()
-
     def next_plan(self, rows: Rows) -> Plan:
         """Plan the next batch, by what this run has recorded; it is empty where none follows."""
         spent = Spent(seconds=self.spent_s, usd=self.budget.spent_usd)

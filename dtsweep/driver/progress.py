@@ -28,9 +28,6 @@ LONG_S = 15.0
 REPEATED = 3
 """Number of trials with one status of a failure at which a line says what to do."""
 
-Product = tuple[str, str, str | None]
-"""Semantics, kind of update and model: more of one is not a substitute for another."""
-
 
 class _Running(NamedTuple):
     """An attempt under way."""
@@ -39,10 +36,6 @@ class _Running(NamedTuple):
     since: float
     """Time at which it was handed out, by the monotonic clock."""
     is_canary: bool
-
-
-def _nobody() -> None:
-    """Hear of a change, and do nothing."""
 
 
 class Progress:
@@ -58,8 +51,6 @@ class Progress:
         self._ended, self._first_end = 0, 0.0
         """Number of run trials that have ended, and the end of the first by the monotonic clock."""
         self._began = time.monotonic()
-        self._best: dict[Product, tuple[float, str, bool]] = {}
-        self._product: Product = ("", "", None)
         self._has_begun = False
         self._running: dict[str, _Running] = {}
         """Trials under way by id."""
@@ -69,7 +60,7 @@ class Progress:
         self._planned_s: float | None = None
         """Expected time of the batch that was planned last."""
         self._planned_at = self._began
-        self._changed: Callable[[], object] = _nobody
+        self._changed: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Progress:
         """Begin to show the live line."""
@@ -188,13 +179,10 @@ class Progress:
             if latency_column(row["semantics"], period=point.period) == "step_mean_s":
                 statistic = "mean"
             outcome = f"{statistic} {format_number(row['latency_s'] * 1e3)} ms/step"
-            self._product = (row["semantics"], point.update_kind, row["model_digest"])
             if rate is None:
                 outcome += f"; samples/s unknown: {row.get('samples_reason')}"
             else:
                 outcome += f", {format_rate(rate)} samples/s"
-                best = self._best.get(self._product, (0.0, "", False))
-                self._best[self._product] = max((rate, name, doubt is not None), best)
             if doubt:
                 outcome += f"; implausible: {doubt}"
         else:
@@ -218,52 +206,35 @@ class Progress:
 
     def canary(self, point: Point, row: Mapping[str, Any]) -> None:
         """Name a canary that ended; it is none of the trials that are counted."""
-        is_ok = row["status"] == "ok"
-        latency = ""
-        if is_ok:
-            latency = f"{format_number(row['latency_s'] * 1e3)} ms/step"
         self._has_begun = True
-        ended = latency or f"{row['status']}: {row['reason']}"
+        if row["status"] == "ok":
+            ended = f"{format_number(row['latency_s'] * 1e3)} ms/step"
+        else:
+            ended = f"{row['status']}: {row['reason']}"
         self.say(f"canary workers={point.workers}: {ended}", by_words=True)
-
-    def _counted(self) -> list[str]:
-        """Numbers of trials, and the round."""
-        done = sum(self._counts.values())
-        failed = sum(count for status, count in self._counts.items() if status not in FINE)
-        return [f"{done}/{self.total} trials", f"{failed} failed" if failed else "", self._round]
-
-    def _best_so_far(self) -> str:
-        """Highest rate of the product that was measured last; empty if it is unknown."""
-        # Another model's, or a stale update, is another product.
-        if self._product not in self._best:
-            return ""
-        rate, name, is_doubtful = self._best[self._product]
-        return (
-            f"{'implausible ' if is_doubtful else ''}best {self._product[0]} "
-            f"{format_rate(rate)} samples/s ({name})"
-        )
-
-    def _start(self) -> str:
-        if self._has_begun:
-            return ""
-        return "starting the first session"
 
     def _line(self) -> Text:
         now = time.monotonic()
-        parts = self._counted()
+        parts = [f"{sum(self._counts.values())}/{self.total} trials"]
+        failed = sum(count for status, count in self._counts.items() if status not in FINE)
+        if failed:
+            parts.append(f"{failed} failed")
+        if self._round:
+            parts.append(self._round)
         # The remaining time comes before what the edge of the terminal may cut off.
         left_s = self._left_by_rate_s(now)
-        remaining = ""
-        if left_s is not None:
-            remaining = f"about {duration(left_s)} left"
-        parts.append(remaining or f"{duration(now - self._began)} so far")
+        if left_s is None:
+            parts.append(f"{duration(now - self._began)} so far")
+        else:
+            parts.append(f"about {duration(left_s)} left")
         # The one that was handed out first: the others wait for less.
         first = next(iter(self._running.values()), None)
         if first is not None and self._has_begun and now - first.since >= LONG_S:
             name = short_name(first.point, self._axes)
             parts.append(f"{name} for {duration(now - first.since)}")
-        parts += [self._best_so_far(), self._start()]
-        line = plain("  ".join(part for part in parts if part))
+        if not self._has_begun:
+            parts.append("starting the first session")
+        line = plain("  ".join(parts))
         line.overflow = "ellipsis"
         line.no_wrap = True
         return line

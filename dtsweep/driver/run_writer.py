@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from dtsweep.driver.progress import Progress
@@ -32,10 +31,6 @@ APART_S = 5.0
 
 JOINED_S = 5.0
 """Time limit for a record that is on its way when the run ends."""
-
-
-def _no_account() -> Mapping[str, Any]:
-    return MappingProxyType({})
 
 
 class RunWriter:
@@ -61,7 +56,7 @@ class RunWriter:
             sweep: what is run.
             max_hours: limit of the run.
         """
-        self.node_account: Callable[[], Mapping[str, Any]] = _no_account
+        self.node_account: Callable[[], Mapping[str, Any]] = dict
         """Fields of the record on nodes and money. It is called from any thread, and must answer
         at once: it asks nothing of Ray, which may be gone."""
         self._results = results

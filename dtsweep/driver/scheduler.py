@@ -263,9 +263,6 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             slot.asked_for = world
             slot.actor.ask_ahead.remote(world)
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Ignore it: a trial has one result, its last."""
-
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:

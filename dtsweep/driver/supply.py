@@ -32,7 +32,8 @@ class Supply:
     def is_time_up(self) -> bool:
         """True if no further trial is expected to fit the budget."""
         # What is left was noted: the run ends, though nodes may have gone and cost less by now.
-        return self._recorder.tally.trials_left is not None or self._planned.is_time_up
+        is_noted = self._recorder.tally.trials_left is not None
+        return is_noted or not self._planned.budget.has_room()
 
     def refill(self) -> bool:
         """Put the next batch into the queue if it is empty; called while nothing runs.

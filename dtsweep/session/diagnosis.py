@@ -52,8 +52,13 @@ class Diagnosis:
 class RankNode:
     """Node of a rank."""
 
-    node_id: str
+    node_id: str | None
+    """None where Ray does not say."""
+
     name: str
+
+
+UNKNOWN = RankNode(node_id=None, name="an unknown node")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,17 +88,11 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
     """
     causes = causes_of(error)
     rank = min(causes, default=None)
-    node = None
-    node_id = None
-    node_name = "an unknown node"
-    if rank is not None:
-        node = await _node_of(rank, causes[rank], ranks.facts)
-    if node is not None:
-        node_id = node.node_id
-        node_name = node.name
+    node = UNKNOWN
     where = "a process of the session"
     if rank is not None:
-        where = ranks.named(rank, node_name)
+        node = await _node_of(rank, causes[rank], ranks.facts)
+        where = ranks.named(rank, node.name)
     text = " ".join(str(message) for message in (error, *causes.values()) if message is not None)
     if is_preempted(error):
         return Diagnosis(
@@ -101,11 +100,9 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         )
     if "low on memory" in text or "OutOfMemory" in text:
         reason = f"{where} was killed: its node was low on memory"
-        return Diagnosis(status="oom_host", reason=reason, rank=rank, died_on=node_id)
+        return Diagnosis(status="oom_host", reason=reason, rank=rank, died_on=node.node_id)
     nodes = {_its_node(facts) for facts in ranks.facts.values()}
-    if node is not None:
-        nodes.add(node)
-    if lost := await _lost_nodes(nodes):
+    if lost := await _lost_nodes({*nodes, node} - {UNKNOWN}):
         return Diagnosis(status="node_lost", reason=f"node {', '.join(lost)} is gone", rank=rank)
     if causes:
         return await _first_of(causes, ranks)
@@ -141,16 +138,12 @@ async def _first_of(causes: Mapping[int, BaseException], ranks: Ranks) -> Diagno
     if rank is None:
         return _ended(ranks, None, logs)
     node = await _node_of(rank, causes[rank], ranks.facts)
-    where = ranks.named(rank, "an unknown node")
-    node_id = None
-    if node is not None:
-        where = ranks.named(rank, node.name)
-        node_id = node.node_id
+    where = ranks.named(rank, node.name)
     if await _was_killed_for_memory(ranks, rank):
         killed = "ended when the kernel killed a process of its container: no memory was left"
         reason = f"{where} {killed}"
-        return Diagnosis(status="oom_host", reason=reason, rank=rank, died_on=node_id)
-    return _ended(ranks, rank, logs, words=f"{where} ended", node_id=node_id)
+        return Diagnosis(status="oom_host", reason=reason, rank=rank, died_on=node.node_id)
+    return _ended(ranks, rank, logs, words=f"{where} ended", node_id=node.node_id)
 
 
 async def _logs_of(asked: Iterable[int], ranks: Ranks) -> dict[int, str]:
@@ -199,30 +192,28 @@ def _its_node(facts: RankFacts) -> RankNode:
     return RankNode(node_id=str(facts.node_id), name=facts.node)
 
 
-async def _node_of(
-    rank: int, cause: BaseException, facts: Mapping[int, RankFacts]
-) -> RankNode | None:
-    """Node of a rank that has ended, started or not; None if Ray does not say."""
+async def _node_of(rank: int, cause: BaseException, facts: Mapping[int, RankFacts]) -> RankNode:
+    """Node of a rank that has ended, started or not."""
     if rank in facts:
         return _its_node(facts[rank])
     if not isinstance(cause, RayActorError) or cause.actor_id is None:
-        return None
+        return UNKNOWN
     try:
         return await asyncio.wait_for(
             asyncio.to_thread(node_of_actor, cause.actor_id), NODE_ANSWERS_S
         )
     except (RayError, TimeoutError):
-        return None
+        return UNKNOWN
 
 
-def node_of_actor(actor_id: str) -> RankNode | None:
-    """The node of an actor, living or dead, as Ray's head knows it; None where it does not."""
+def node_of_actor(actor_id: str) -> RankNode:
+    """The node of an actor, living or dead, as Ray's head knows it."""
     from ray._private.state import state
 
     node_id = state.actor_table(actor_id).get("Address", {}).get("NodeID")
     names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
     if node_id not in names:
-        return None
+        return UNKNOWN
     return RankNode(node_id=node_id, name=names[node_id])
 
 
@@ -241,7 +232,7 @@ async def _lost_nodes(nodes: Collection[RankNode]) -> list[str]:
         return []
     own_node_id = ray.get_runtime_context().get_node_id()
     other_nodes = [node for node in nodes if node.node_id != own_node_id]
-    lives = await asyncio.gather(*(answers(node.node_id) for node in other_nodes))
+    lives = await asyncio.gather(*(answers(str(node.node_id)) for node in other_nodes))
     return sorted(
         {node.name for node, answered in zip(other_nodes, lives, strict=True) if not answered}
     )

@@ -56,12 +56,7 @@ async def answer_in_time(answer: Any) -> Any:
 
 async def answers(node_id: str) -> bool:
     """True if a node runs a task; one that is gone fails it once Ray has noticed."""
-    answer = ray.remote(num_cpus=0)(is_alive).options(scheduling_strategy=pinned_to(node_id))
-    try:
-        await asyncio.wait_for(answer.remote(), NODE_ANSWERS_S)
-    except (ray.exceptions.RayError, TimeoutError):
-        return False
-    return True
+    return await on_node(node_id, is_alive) is True
 
 
 def is_alive() -> bool:

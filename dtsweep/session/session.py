@@ -129,12 +129,9 @@ class Session:
 
     def fits(self, task: Task) -> bool:
         """True if this session may run a task: its world is the session's, or only smaller."""
-        wanted = task.point.world
-        is_smaller = self._settings.nests and wanted.workers < self.workers
-        if is_smaller:
-            world = replace(wanted, workers=self.workers)
-        else:
-            world = wanted
+        world = task.point.world
+        if self._settings.nests and world.workers < self.workers:
+            world = replace(world, workers=self.workers)
         is_its_own = (self.group, self.world) == (task.session_group, world)
         return is_its_own and self.state is SessionState.RUNNING
 
@@ -259,7 +256,7 @@ class Session:
         for queue in self.inbox:
             queue.put_nowait(None)
         if await self._joined(CLOSE_S):
-            self._let_go()
+            self._actors.clear()
         else:
             await self.kill()
 
@@ -271,10 +268,7 @@ class Session:
         if not await self._joined(CLOSE_S):
             self._to(SessionState.STUCK)
         shutil.rmtree(self._storage, ignore_errors=True)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Drop the handles of its ranks, which would keep them alive as long as the slot has it."""
+        # Handles of its ranks would keep them alive as long as the slot has it.
         self._actors.clear()
 
     def leaves_memory(self, share: float) -> bool:
@@ -334,12 +328,9 @@ class Session:
         if self._train_run is not None:
             await cancel_node_request(self._train_run)
 
-    async def tails(self, *, is_last: bool | None = None) -> dict[str, str]:
+    async def tails(self, *, is_last: bool = False) -> dict[str, str]:
         """Ends of the ranks' logs, by `<session>/<rank>`; final ones are deleted on the nodes."""
-        if is_last is None:
-            last = not self.state.has_trainer
-        else:
-            last = is_last
+        last = is_last or not self.state.has_trainer
         texts = await asyncio.gather(
             *(
                 on_node(str(facts.node_id), read_tail, facts.log, last)

@@ -60,7 +60,3 @@ class Settings:
 
     is_autoscaled: bool = False
     """True if an autoscaler adds and removes nodes: they are asked for before a session starts."""
-
-    def workload(self) -> Any:
-        """The sweep's workload."""
-        return self.code.load()

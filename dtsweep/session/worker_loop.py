@@ -46,7 +46,7 @@ def serve(config: Mapping[str, Any]) -> None:
     context = become_rank(
         rank,
         ray.train.torch.get_device(),
-        workload=settings.workload(),
+        workload=settings.code.load(),
         own_variables=config["variables"],
         packages=settings.code.packages,
         node_id=ray.get_runtime_context().get_node_id(),

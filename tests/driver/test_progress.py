@@ -145,20 +145,17 @@ def test_a_terminal_breaks_what_ended_between_words_and_a_log_not_at_all(is_term
     assert out.getvalue().splitlines() == ([first, second] if is_terminal else [first + second])
 
 
-@pytest.mark.parametrize("width", [80, 160])
-def test_the_live_line_says_how_long_it_still_takes_before_anything_is_cut_off(width: int) -> None:
+def test_the_live_line_says_how_long_it_still_takes_before_anything_is_cut_off() -> None:
     out = StringIO()
     axes = ["workers", "micro_batch", "accumulation", "sync"]
-    progress = Progress(axes=axes, console=console_of(out, width=width, is_terminal=True))
+    progress = Progress(axes=axes, console=console_of(out, width=40, is_terminal=True))
     progress.total = 24
     with progress:
         progress.ended(Point(workers=1, sync="parameter_server"), OK | {"samples_per_s": 151234.0})
         progress.ended(Point(workers=2, sync="parameter_server"), OK | {"samples_per_s": 251234.0})
     live = lines_of(out)[1]
-    assert live[0] == "0/24 trials  0 s so far  starting the first session"
-    name = "workers=2 micro_batch=32 accumulation=1 sync=parameter_server staleness=None shards=1"
-    whole = f"2/24 trials  about 0 s left  best exact 251.2k samples/s ({name})"
-    assert live[-1] == (whole if width > len(whole) else f"{whole[: width - 1]}…")
+    assert live[0] == "0/24 trials  0 s so far  starting the f…"
+    assert live[-1] == "2/24 trials  about 0 s left"
 
 
 def test_the_time_left_counts_neither_the_start_nor_what_was_skipped(
@@ -204,23 +201,9 @@ def test_an_attempt_that_takes_long_is_named_in_the_live_line(
     assert str(progress._line()) == "0/3 trials  75 s so far"
 
 
-def test_the_best_is_that_of_the_semantics_and_model_measured_last() -> None:
-    progress = Progress(axes=["micro_batch"], console=Console(file=StringIO(), width=80))
-    progress.total = 9
-    rows = [(8, {}), (4, {}), (2, {"model_digest": "b"}), (1, {"semantics": "stale"})]
-    for rate, own in rows:
-        progress.ended(Point(micro_batch=rate), OK | {"samples_per_s": float(rate)} | own)
-        shown = str(progress._line())
-        best = 8 if not own else rate
-        semantics = own.get("semantics", "exact")
-        assert f"best {semantics} {best}.000 samples/s (micro_batch={best})" in shown
-    assert shown.index("left") < shown.index("best")
-
-
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_rate_that_cannot_be_true_is_named_so_where_it_is_the_best(is_terminal: bool) -> None:
+def test_a_rate_that_cannot_be_true_is_named_so() -> None:
     out = StringIO()
-    console = console_of(out, width=400, is_terminal=is_terminal)
+    console = console_of(out, width=400)
     row = OK | {"samples_per_s": 40.0}
     with Progress(axes=["workers"], console=console) as progress:
         progress.ended(Point(workers=1), row)
@@ -229,14 +212,12 @@ def test_a_rate_that_cannot_be_true_is_named_so_where_it_is_the_best(is_terminal
         "workers=2: median 100.0 ms/step, 4.000M samples/s; implausible: mfu is 1.37"
         in out.getvalue()
     )
-    assert ("implausible best exact 4.000M samples/s (workers=2)" in out.getvalue()) is is_terminal
     assert "workers=1: median 100.0 ms/step, 40.00 samples/s\n" in out.getvalue()
 
 
-def test_an_unknown_rate_is_named_so_and_is_not_the_best() -> None:
+def test_an_unknown_rate_is_named_so() -> None:
     out = StringIO()
     with Progress(axes=["workers"], console=console_of(out, width=400)) as progress:
         reason = {"samples_per_s": None, "samples_reason": "no DataLoader"}
         progress.ended(Point(workers=1), OK | reason)
-        assert "best" not in str(progress._line())
     assert "median 100.0 ms/step; samples/s unknown: no DataLoader\n" in out.getvalue()

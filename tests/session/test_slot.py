@@ -188,10 +188,10 @@ def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up
         return result.status, result.hopeless_for
 
     assert not_up("rank_died") == ("rank_died", None)
-    assert slot._nodes._failure_counts.failing() == frozenset()
+    assert slot._nodes.failures.failing() == frozenset()
     # What took the memory was not the trial, which gets its other attempts.
     assert not_up("oom_host") == ("collateral", None)
-    assert slot._nodes._failure_counts.failing() == {"a"}
+    assert slot._nodes.failures.failing() == {"a"}
     assert not_up("preempted") == ("preempted", None)
     assert not_up("rank_died") == ("launch_failed", "world")
 
@@ -201,7 +201,7 @@ def test_a_node_that_was_struck_stays_so_for_the_process_that_takes_a_slot_over(
     assert slot._session is not None
     slot._session.state = SessionState.STUCK
     for trial_id in ("one", "another"):
-        slot._nodes.died(trial_id, "a")
+        slot._nodes.failures.died(trial_id, "a")
 
     async def run() -> AttemptResult | None:
         await slot.run(other)
@@ -209,7 +209,7 @@ def test_a_node_that_was_struck_stays_so_for_the_process_that_takes_a_slot_over(
 
     result = asyncio.run(run())
     assert result is not None
-    assert Slot(slot._settings, result.failure_counts)._nodes._failure_counts.failing() == {"a"}
+    assert Slot(slot._settings, result.failure_counts)._nodes.failures.failing() == {"a"}
 
 
 def test_what_the_kernel_killed_before_a_trial_is_not_counted_as_killed_in_it(slot: Slot) -> None:
