@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -127,8 +127,12 @@ class Queue:
     @property
     def waiting(self) -> int:
         """Number of trials that are left to hand out."""
-        groups = (*self._waiting, *(slot.group for slot in self._slots))
-        return sum(not trial.is_canary for group in groups for trial, _ in group)
+        return sum(not trial.is_canary for group in self._groups for trial, _ in group)
+
+    @property
+    def _groups(self) -> list[deque[tuple[Trial, int]]]:
+        """The trials of each session, of those that no slot has begun first."""
+        return [*self._waiting, *(slot.group for slot in self._slots)]
 
     @property
     def is_empty(self) -> bool:
@@ -331,16 +335,11 @@ class Queue:
         worlds = None
         if hopeless_for != "run":
             worlds = {task.point.world}
-        given_up: list[tuple[Trial, int]] = []
-        for group in (self._slots[slot].group, *self._waiting):
-            for _ in range(len(group)):
-                trial, attempt = group.popleft()
-                if worlds is not None and trial.point.world not in worlds:
-                    group.append((trial, attempt))
-                elif not trial.is_canary:
-                    given_up.append((trial, attempt))
-        self._waiting = [group for group in self._waiting if group]
-        return [(trial, self._task_of(trial, attempt)) for trial, attempt in given_up]
+        given_up = self._take_out(
+            [self._slots[slot].group, *self._waiting],
+            lambda trial: worlds is None or trial.point.world in worlds,
+        )
+        return self._with_tasks(given_up)
 
     def not_alone(self, slot: int) -> None:
         """Drop the canary that a slot was to measure alone; a later one is asked for again."""
@@ -370,33 +369,30 @@ class Queue:
             self._peaks.add(Peak(trial.point, status, facts))
         if trial.is_canary or not self._sweep.measure.prune:
             return []
-        groups = [*self._waiting, *(slot.group for slot in self._slots)]
-        waiting = [
-            (queued, attempt)
-            for group in groups
-            for queued, attempt in group
-            if not queued.is_canary
-        ]
+        waiting = [queued for group in self._groups for queued in group if not queued[0].is_canary]
         # Another attempt was begun already.
         new = (queued for queued, attempt in waiting if attempt == 1)
         reasons = self._peaks.will_not_fit(new, like=trial.point)
         trials = [queued for queued, _ in waiting]
         if status == "oom_device":
             reasons |= out_of_memory(trials, [trial.point], fine=self._peaks)
-        self._take_out(reasons)
-        return [
-            (queued, reasons[queued.trial_id]) for queued in trials if queued.trial_id in reasons
-        ]
+        pruned = self._take_out(self._groups, lambda queued: queued.trial_id in reasons)
+        return [(one, reasons[one.trial_id]) for one, _ in pruned if not one.is_canary]
 
-    def _take_out(self, trial_ids: Collection[str]) -> None:
-        """Take trials out of all sessions, and sessions of which nothing is left."""
-        for group in (*self._waiting, *(slot.group for slot in self._slots)):
-            kept = [
-                (queued, attempt) for queued, attempt in group if queued.trial_id not in trial_ids
-            ]
-            group.clear()
-            group.extend(kept)
+    def _take_out(
+        self, groups: Iterable[deque[tuple[Trial, int]]], is_out: Callable[[Trial], bool]
+    ) -> list[tuple[Trial, int]]:
+        """Take trials out of sessions, and sessions that wait of which nothing is left."""
+        taken: list[tuple[Trial, int]] = []
+        for group in groups:
+            for _ in range(len(group)):
+                trial, attempt = group.popleft()
+                if is_out(trial):
+                    taken.append((trial, attempt))
+                else:
+                    group.append((trial, attempt))
         self._waiting = [group for group in self._waiting if group]
+        return taken
 
     def _task_of(self, trial: Trial, attempt: int) -> Task:
         return task_of(

@@ -134,14 +134,9 @@ class NodeRequest:
         remove_placement_group(self._group)
 
 
-def _own_name() -> str:
-    """Name of the slot whose process this is."""
-    return str(ray.get_runtime_context().get_actor_name())
-
-
 def _name() -> str:
     """A name that tells whose a placement group is: it outlives its slot."""
-    return f"{_own_name()}:{time.monotonic_ns()}"
+    return f"{ray.get_runtime_context().get_actor_name()}:{time.monotonic_ns()}"
 
 
 class NodeRequests:
