@@ -16,7 +16,7 @@ from dtsweep.session.node_choice import (
     rooms_in_words,
     rooms_of,
 )
-from dtsweep.sweep.point import Point, World
+from dtsweep.sweep.point import World
 from dtsweep.text import count_of
 
 
@@ -80,27 +80,30 @@ class Cluster:
         nodes = count_of(len(self.nodes), "node")
         return f"{self.name}: {nodes}, {size or 'no CPU'}{self._growth()}"
 
-    def misfit(self, point: Point, *, per_worker: Mapping[str, float]) -> str | None:
+    def misfit(
+        self, workers: int, placement: str, *, per_worker: Mapping[str, float]
+    ) -> str | None:
         """Return why a world can't be placed, or None.
 
         With nodes of unknown types only waiting shows it.
 
         Args:
-            point: its workers and placement.
+            workers: of the world.
+            placement: of the world.
             per_worker: resources of one worker.
         """
         rooms = self.rooms(per_worker)
         if rooms is None:
             return None
-        if can_hold(rooms, workers=point.workers, placement=point.placement):
+        if can_hold(rooms, workers=workers, placement=placement):
             return None
         has = rooms_in_words(rooms)
         if self.autoscaler is not None:
             has = f"at most {has}"
         rules = {"strict_pack": " on one node", "strict_spread": " on a node each"}
-        rule = rules.get(point.placement, "")
+        rule = rules.get(placement, "")
         wanted = words_for(per_worker)
-        return f"{count_of(point.workers, 'worker')} of {wanted}{rule} don't fit: {has}"
+        return f"{count_of(workers, 'worker')} of {wanted}{rule} don't fit: {has}"
 
     def least_nodes(self, world: World, *, per_worker: Mapping[str, float]) -> int:
         """Number of nodes a world needs at least.

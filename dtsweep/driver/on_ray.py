@@ -86,7 +86,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
             prepared = prepare(planned.sweep, planned.plan, cluster)
             if fewer := fewer_sessions(planned.sweep, prepared):
                 planned.progress.say(fewer)
-            _begin_account(planned, prepared)
+            planned.take_account(_account_of(planned, prepared))
             settings = _slot_settings(planned, prepared, cluster, code=code, storage=str(storage))
             watch = Watch(
                 heartbeat=heartbeat, cluster_gone=cluster_gone, signals=signals, stopped=stopped
@@ -98,21 +98,15 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
             return tally
 
 
-def _begin_account(planned: PlannedRun, prepared: Prepared) -> None:
-    """Begin to count what nodes do and cost.
-
-    Raises:
-        SweepError: there is a limit of cost, and a node type has no price.
-    """
+def _account_of(planned: PlannedRun, prepared: Prepared) -> NodeAccount:
+    """Begin to count what nodes cost."""
     prices = planned.options.prices
-    per_worker = resources_of_worker(prepared.sweep)
-    account = NodeAccount(
-        lives_on_ray(per_worker, prices),
+    return NodeAccount(
+        lives_on_ray(resources_of_worker(prepared.sweep), prices),
         prices=prices,
         say=planned.progress.say,
         shares_nodes=prepared.sweep.resources.share_nodes,
     )
-    planned.take_account(account)
 
 
 def _say_cost(planned: PlannedRun, cluster: Cluster) -> None:

@@ -14,7 +14,6 @@ from dtsweep.plan.estimate import are_brief
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Trial, groups_of, sessions_of
 from dtsweep.sweep.constraints import Harness, impossible
-from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 from dtsweep.text import count_of
 
@@ -53,7 +52,7 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     )
     # What nodes can hold is asked once for each shape of a world, however many nodes and trials
     # there are.
-    no_room = cache(partial(_no_room, sweep, cluster))
+    no_room = cache(partial(cluster.misfit, per_worker=resources_of_worker(sweep)))
     prepared = Prepared(sweep=sweep, cluster=cluster, no_room=no_room)
     nests = sweep.measure.nested and not sweep.measure.fresh
     # A search has planned with the sessions of its sweep, and its choices must not depend on nodes.
@@ -130,13 +129,16 @@ def lay_out(prepared: Prepared, plan: Plan) -> Layout:
 def _by_room(prepared: Prepared, plan: Plan) -> tuple[list[Trial], list[tuple[Trial, str]]]:
     """The trials that the cluster can hold, and the others with their reasons."""
     harness = Harness(has_gpus=bool(prepared.sweep.resources.gpus_per_worker))
-    points = ((trial, trial.point) for trial in plan.to_run)
-    reasons = [
-        (trial, impossible(point, harness) or prepared.no_room(point.workers, point.placement))
-        for trial, point in points
-    ]
-    fitting = [trial for trial, reason in reasons if reason is None]
-    return fitting, [(trial, reason) for trial, reason in reasons if reason is not None]
+    fitting = []
+    refused = []
+    for trial in plan.to_run:
+        point = trial.point
+        reason = impossible(point, harness) or prepared.no_room(point.workers, point.placement)
+        if reason is None:
+            fitting.append(trial)
+        else:
+            refused.append((trial, reason))
+    return fitting, refused
 
 
 def _largest_first(
@@ -177,12 +179,6 @@ def _with_cpus(sweep: Sweep, cluster: Cluster, plan: Plan) -> Sweep:
         if is_alike and row["cpus_per_worker"]:
             cpus = int(row["cpus_per_worker"])
     return replace(sweep, resources=replace(resources, cpus_per_worker=cpus))
-
-
-def _no_room(sweep: Sweep, cluster: Cluster, workers: int, placement: str) -> str | None:
-    """Say why the cluster can't hold a world of this shape, or None."""
-    point = Point(workers=workers, placement=placement)
-    return cluster.misfit(point, per_worker=resources_of_worker(sweep))
 
 
 def resources_of_worker(sweep: Sweep) -> dict[str, float]:
