@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dtsweep.driver.budget import CUT, Budget
 from dtsweep.driver.node_account import NodeAccount, NodeLife
@@ -33,6 +33,11 @@ from dtsweep.plan.trial import groups_of
 
 if TYPE_CHECKING:
     from dtsweep.worker.rank import RankContext
+
+LEFT_STATE = (
+    "this trial left something in this process that can't be undone ({}): the trials after it are "
+    "flagged"
+)
 
 WATCH_EVERY_S = 0.5
 """Interval at which the budget is looked at while an attempt runs."""
@@ -105,11 +110,11 @@ def cut_at_limit(budget: Budget) -> Iterator[threading.Event]:
             watching.join()
 
 
-def _result_of(context: RankContext, rank_result: RankResult) -> AttemptResult:
+def _result_of(context: RankContext, rank_result: RankResult, **attempt: Any) -> AttemptResult:
     """Result of an attempt of the only rank."""
     status, reason = explaining_failure({0: rank_result})
     return AttemptResult(
-        status=status, reason=reason, facts={0: context.facts}, results={0: rank_result}
+        status=status, reason=reason, facts={0: context.facts}, results={0: rank_result}, **attempt
     )
 
 
@@ -164,22 +169,15 @@ def _work_off(
             finally:
                 is_measuring.clear()
             wall_s = time.monotonic() - began
-            result = replace(
-                _result_of(context, rank_result), flags=flags, session=session, trial_s=wall_s
-            )
-            status = result.status
+            result = _result_of(context, rank_result, flags=flags, session=session, trial_s=wall_s)
             charge = account.ended(0, result, wall_s=wall_s, is_trial=True)
             recorder.store(trial, task, result, started_at=started_at, wall_s=wall_s, charge=charge)
-            pruned = queue.prune(trial, status, memory_facts(result.results))
-            skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
-            recorder.store_unmeasured(skipped)
-            queue.ended(0, trial, task, status, session_has_ended=False)
+            facts = memory_facts(result.results)
+            recorder.store_pruned(queue.prune(trial, result.status, facts))
+            queue.ended(0, trial, task, result.status, session_has_ended=False)
             if rank_result.needs_new_process and not flags:
                 # There is no other process: what goes on disturbs all later trials.
                 flags = ("left_state",)
-                planned.progress.say(
-                    "this trial left something in this process that can't be undone "
-                    f"({'; '.join(rank_result.left_state)}): the trials after it are flagged"
-                )
+                planned.progress.say(LEFT_STATE.format("; ".join(rank_result.left_state)))
         if signals:
             recorder.tally.signal_number = signals[0]

@@ -184,6 +184,12 @@ class Recorder:
         skipped = skipped_points(self._sweep, plan.skipped, plan.rows)
         self.store_unmeasured(skipped, is_counted=False)
 
+    def store_pruned(self, pruned: Iterable[tuple[Trial, str]]) -> None:
+        """Store trials that would run out of memory, each with its reason."""
+        self.store_unmeasured(
+            Unmeasured(trial=trial, status="skipped", reason=reason) for trial, reason in pruned
+        )
+
     def store_unmeasured(
         self,
         unmeasured: Iterable[Unmeasured],

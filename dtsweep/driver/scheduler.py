@@ -307,9 +307,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             raise SweepError(
                 f"{result.reason}; other points are likely to end the same way, and were not run"
             )
-        pruned = self._queue.prune(ended.trial, status, memory_facts(result.results))
-        skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
-        self._recorder.store_unmeasured(skipped)
+        facts = memory_facts(result.results)
+        self._recorder.store_pruned(self._queue.prune(ended.trial, status, facts))
         given_up = self._queue.give_up(ended.slot, ended.task, hopeless_for=result.hopeless_for)
         self._queue.ended(
             ended.slot,
