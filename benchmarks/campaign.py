@@ -53,7 +53,6 @@ usd_per_hour = 2.5
 cpus = 2
 
 [spot]
-market = "spot"
 spot_usd_per_hour = 0.4
 cpus = 1
 """

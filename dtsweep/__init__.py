@@ -111,7 +111,7 @@ if TYPE_CHECKING:
     from dtsweep import analysis, plots, report
     from dtsweep.analysis.load import load
     from dtsweep.driver.run import run
-    from dtsweep.plan.plan_of import plan_of
+    from dtsweep.plan.batches import plan_of
     from dtsweep.results.store import steps
 else:
 
@@ -123,7 +123,7 @@ else:
             case "load":
                 return import_module("dtsweep.analysis.load").load
             case "plan_of":
-                return import_module("dtsweep.plan.plan_of").plan_of
+                return import_module("dtsweep.plan.batches").plan_of
             case "steps":
                 return import_module("dtsweep.results.store").steps
             case "run":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.interference import interference_over
 from dtsweep.driver.progress import short_name
 from dtsweep.plan.cost import PlannedCost
-from dtsweep.plan.plan import Plan, counts, reasons, unread_everywhere
+from dtsweep.plan.plan import Plan, counts, reasons
 from dtsweep.report.doubts import on_interference
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point
@@ -70,8 +70,6 @@ def print_plan(
     if (more := counted["to_run"] + counted["done"] - len(listed)) > 0:
         say(console, f"and {more} more")
     _print_skipped(plan, console=console)
-    for name, default in unread_everywhere(plan).items():
-        say(console, f"to measure points that have no {name}, add {default!r} to its values")
     if plan.to_run:
         sessions = count_of(plan.session_starts, "session")
         low, high = duration(plan.duration.low_s), duration(plan.duration.high_s)

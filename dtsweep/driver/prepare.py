@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from dtsweep.driver.queue import Layout
 from dtsweep.errors import SweepError
-from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.estimate import are_brief
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.trial import Trial, groups_of, sessions_of
+from dtsweep.plan.trial import Trial, choose_canaries, groups_of, sessions_of
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.settings import Sweep
 from dtsweep.text import count_of

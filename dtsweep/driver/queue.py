@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from dtsweep.plan.canary_choice import choose_canaries, has_canaries
 from dtsweep.plan.pruning import MeasuredPeaks, Peak, out_of_memory
-from dtsweep.plan.trial import Trial, fits_session
+from dtsweep.plan.trial import Trial, choose_canaries, fits_session, has_canaries
 from dtsweep.results.statuses import ATTEMPTS, is_retried
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep

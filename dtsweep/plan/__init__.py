@@ -3,8 +3,7 @@
 Any process; no Ray. In reading order:
 
     prices          prices of nodes, from a file or one for all
-    trial           a trial of a plan, and which trials may share a session
-    canary_choice   the fixed point of a session that shows whether the machine changed
+    trial           a trial of a plan, which trials may share a session, canaries of a session
     allotment       nodes of a session that runs next to others
     estimate        how long a run is expected to take
     pruning         which trials would run out of device memory
@@ -16,10 +15,8 @@ Any process; no Ray. In reading order:
     search_worth    worth of points for the question: expected gain, chance to beat the answer
     search_policy   few points by expected gain, then rounds of the contenders
     searcher_policy  points that a searcher of Ray Tune chooses, then rounds of the contenders
-    policies        choice of a sweep's policy
-    plan            what is done, what is to do, in which order
+    plan            what is done, what is to do, in which order; choice of the policy
     cost            what a plan should cost, by the nodes of its worlds
     demand          nodes that a sweep can use at once
-    batches         plan after plan of a run, as its policy asks for more
-    plan_of         the plan of a sweep and the results so far, for Python
+    batches         plan after plan of a run, as its policy asks for more; one plan, for Python
 """

@@ -1,14 +1,16 @@
-"""Batches of a run: plan after plan, as its policy asks for more by the rows so far."""
+"""Plans of a sweep by its results: one, or the batches of a run, as its policy asks for more."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from dtsweep.plan.plan import PLANNED_BY, InRun, Plan, make_plan
-from dtsweep.plan.policies import policy_of
+from dtsweep.errors import StorageError
+from dtsweep.plan.plan import PLANNED_BY, InRun, Plan, make_plan, policy_of
 from dtsweep.plan.policy import NOTHING_SPENT, Grid, Policy, Rows, Spent
-from dtsweep.sweep.axes import Candidate
+from dtsweep.results.store import Results, damage_of
+from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 
@@ -21,6 +23,31 @@ def columns_read(sweep: Sweep) -> Collection[str] | None:
     if sweep.question is None:
         return PLANNED_BY
     return None
+
+
+def plan_of(sweep: Sweep, results: str | Path | None = None, *, rerun: str | None = None) -> Plan:
+    """Plan a run, as `dtsweep plan` does; nothing is started.
+
+    Args:
+        sweep: the question.
+        results: a folder or a URI; `results/<file name>` by default.
+        rerun: None, `failed` or `all`.
+
+    Returns:
+        The plan: trials to run, in order, those that are done, and points that are skipped with the
+        reason.
+
+    Raises:
+        SweepError: the sweep or the results can't be used.
+        StorageError: the results can't be read, or are damaged.
+    """
+    if results is None:
+        results = f"results/{sweep.name}"
+    store = Results(results)
+    plan = make_plan(sweep, candidates(sweep), store.attempts(columns_read(sweep)), rerun=rerun)
+    if (damage := damage_of(store)) is not None:
+        raise StorageError(damage)
+    return plan
 
 
 class Batches:

@@ -123,7 +123,7 @@ def nodes_of_prices(sweep: Sweep, prices: Prices) -> Nodes:
         worker = " and ".join(f"{count:g} {kind}" for kind, count in per_worker.items() if count)
         names = " or ".join(entry.name for entry in types)
         assumptions.append(f"a worker has {worker}, on nodes of {names or 'no type'}")
-    if any(not entry.is_spot and entry.spot_usd_per_hour is not None for entry in types):
+    if any(None not in (entry.usd_per_hour, entry.spot_usd_per_hour) for entry in types):
         assumptions.append("nodes are on demand")
     head_prices = [entry.price(spot=False) or 0.0 for entry in heads]
     return Nodes(

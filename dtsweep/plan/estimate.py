@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dtsweep.plan.canary_choice import has_canaries
-from dtsweep.plan.trial import Trial, group_launches, groups_of, sessions_of
+from dtsweep.plan.trial import Trial, group_launches, groups_of, has_canaries, sessions_of
 from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
@@ -56,13 +55,9 @@ def expected_duration(
     """Expect what finished trials took, else windows between the shortest and the longest."""
     measured = sum(row["role"] != "canary" for row in _measured(rows))
     factor = MEASURED_FACTOR if measured else ASSUMED_FACTOR
-    seconds = _expected_s(sweep, trials, rows)
-    return Duration(seconds / factor, seconds * factor, measured)
-
-
-def _expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
     seconds = sum(session.seconds for session in session_times(sweep, trials, rows))
-    return seconds / sweep.resources.concurrent
+    seconds /= sweep.resources.concurrent
+    return Duration(seconds / factor, seconds * factor, measured)
 
 
 class SessionTime(NamedTuple):
@@ -80,9 +75,13 @@ def session_times(
     """Expect the time of each session, if none fails and nodes stay."""
     took = _took_s_of_trials(rows)
     each_start_s, canary_s = start_s(rows), _canary_s(sweep, rows)
+    nests = sweep.measure.nested and not sweep.measure.fresh
+    groups = groups_of(trials, fresh=sweep.measure.fresh)
     times = []
-    for session in _sessions(sweep, trials):
-        seconds = each_start_s + _trials_s(sweep, session, took)
+    for session in sessions_of(groups, nests=nests, slots=sweep.resources.concurrent):
+        settings = Counter(trial.measure or sweep.measure for trial in session)
+        seconds = each_start_s
+        seconds += sum(count * _trial_s(measure, took) for measure, count in settings.items())
         if has_canaries(sweep, session):
             seconds += 2 * canary_s
         largest = max(session, key=lambda trial: trial.point.workers)
@@ -100,33 +99,12 @@ def are_brief(
         groups: trials of one world and repeat each.
         rows: what was measured so far.
     """
-    smaller = [
-        sum(map(len, worlds)) - len(max(worlds, key=_workers)) for worlds in group_launches(groups)
-    ]
+    smaller = []
+    for worlds in group_launches(groups):
+        largest = max(worlds, key=lambda group: group[0].point.workers)
+        smaller.append(sum(map(len, worlds)) - len(largest))
     per_trial = _trial_s(sweep.measure, _took_s_of_trials(rows))
     return max(smaller, default=0) * per_trial < start_s(rows)
-
-
-def starts(sweep: Sweep, trials: Sequence[Trial]) -> int:
-    """Number of sessions that will start, if none fails and nodes stay."""
-    return len(_sessions(sweep, trials))
-
-
-def _sessions(sweep: Sweep, trials: Sequence[Trial]) -> list[Sequence[Trial]]:
-    """Trials of each session, if none fails and nodes stay."""
-    nests = sweep.measure.nested and not sweep.measure.fresh
-    groups = groups_of(trials, fresh=sweep.measure.fresh)
-    return sessions_of(groups, nests=nests, slots=sweep.resources.concurrent)
-
-
-def _workers(group: Sequence[Trial]) -> int:
-    return group[0].point.workers
-
-
-def _trials_s(sweep: Sweep, trials: Sequence[Trial], took: Sequence[float]) -> float:
-    """Expected time of all trials, by what others took."""
-    settings = Counter(trial.measure or sweep.measure for trial in trials)
-    return sum(count * _trial_s(measure, took) for measure, count in settings.items())
 
 
 def _took_s_of_trials(rows: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -173,10 +151,9 @@ def _measured(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _window_s(measure: Measure) -> float:
+    least = measure.min_seconds
     if measure.energy:
-        least = max(measure.min_seconds, ENERGY_FROM_S)
-    else:
-        least = measure.min_seconds
+        least = max(least, ENERGY_FROM_S)
     shortest = min(least, measure.max_seconds)
     if measure.half_width is None:
         return shortest

@@ -6,15 +6,16 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
-from functools import cache, partial
+from dataclasses import astuple, dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from dtsweep.errors import SweepError, quoted
-from dtsweep.plan.estimate import Duration, expected_duration, starts
-from dtsweep.plan.policies import policy_of
-from dtsweep.plan.policy import NOTHING_SPENT, Policy, Round, Spent
+from dtsweep.errors import SweepError
+from dtsweep.plan.estimate import Duration, expected_duration, session_times
+from dtsweep.plan.policy import NOTHING_SPENT, Grid, Policy, Round, Rows, Spent
 from dtsweep.plan.pruning import FACTS, MeasuredPeaks, Peak, out_of_memory, peaks_of
+from dtsweep.plan.searcher_policy import SearcherPolicy
+from dtsweep.plan.settle import Settle
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.sources import Sources, sources_of
 from dtsweep.provenance.versions import versions
@@ -23,26 +24,15 @@ from dtsweep.results.statuses import FINAL
 from dtsweep.secret import hidden
 from dtsweep.sweep.axes import Candidate, by_world
 from dtsweep.sweep.goal import Question
-from dtsweep.sweep.point import DEFAULTS, Point, World, identity
-from dtsweep.sweep.settings import Measure, Sweep
+from dtsweep.sweep.point import Point, World, identity
+from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import trial_name
-
-Rows = Sequence[Mapping[str, Any]]
 
 PLANNED_BY = frozenset(
     {
-        *(
-            "trial_id",
-            "harness",
-            "role",
-            "status",
-            "reason",
-            "session",
-            "workload",
-            "workload_digest",
-            "sources",
-        ),
-        *("environment", "measure", "devices", "cpus_per_worker", "gpus_per_worker"),
+        *("trial_id", "harness", "role", "status", "reason", "session"),
+        *("workload", "workload_digest", "sources"),
+        *("environment", "devices", "cpus_per_worker", "gpus_per_worker"),
         *("row_number", "interference", "interference_low", "concurrent_trials"),
         *("window_s", "startup_s", "nodes_wait_s", "trial_s", "overhead_s"),
         *("dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"),
@@ -50,6 +40,19 @@ PLANNED_BY = frozenset(
     }
 )
 """Columns of the attempts that a plan and its run read, without the workloads' fields."""
+
+
+def policy_of(sweep: Sweep) -> Policy:
+    """Choose the policy of a sweep: a plain grid, rounds until it is decided, or a search."""
+    if sweep.question is None:
+        return Grid(sweep=sweep)
+    if sweep.search is None:
+        return Settle(sweep=sweep, question=sweep.question)
+    if sweep.search.searcher is not None:
+        return SearcherPolicy(sweep=sweep, question=sweep.question, search=sweep.search)
+    from dtsweep.plan.search_policy import SearchPolicy
+
+    return SearchPolicy(sweep=sweep, question=sweep.question, search=sweep.search)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +182,7 @@ def make_plan(
         done=done,
         skipped=[candidate for candidate in candidates if candidate.reason is not None],
         duration=expected_duration(sweep, remaining, rows),
-        session_starts=starts(sweep, remaining),
+        session_starts=len(session_times(sweep, remaining, rows)),
         rows=rows,
         peaks=peaks,
         axes=tuple(sweep.axes),
@@ -232,14 +235,11 @@ def _sorted_out(
     """Trials of rounds that are to run, in order, and those that are done."""
     to_run: list[Trial] = []
     done: list[Trial] = []
-    differs = cache(_differs)
     for one in rounds:
         for point in _in_order(sweep, by_world(one.points), repeat=one.repeat):
             trial_id = trial_name(sweep, point, repeat=one.repeat)
             row = current.get(trial_id)
             why, is_done = state(trial_id, row)
-            if row is not None and row["status"] == "ok" and row["measure"]:
-                why += differs(one.measure, row["measure"])
             trial = Trial(
                 point=point, repeat=one.repeat, trial_id=trial_id, why=why, measure=one.measure
             )
@@ -413,26 +413,6 @@ def _without(
     ]
 
 
-def _differs(measure: Measure, stored: str) -> str:
-    """Name the limits of a done trial that differ from the present ones.
-
-    `stored` is the trial's settings as JSON.
-    """
-    then = json.loads(stored)
-    # Another version may have had other settings: what only one of the two knows is no difference.
-    now = {
-        name: value
-        for name, value in asdict(measure).items()
-        if name not in ("repeats", "canary", "prune")
-    }
-    changed = [
-        f"{name}={quoted(then[name])}" for name in now if name in then and then[name] != now[name]
-    ]
-    if not changed:
-        return ""
-    return f", measured with {', '.join(changed)}"
-
-
 def counts(plan: Plan) -> dict[str, int]:
     """Numbers of trials to run, done and skipped."""
     return {"to_run": len(plan.to_run), "done": len(plan.done), "skipped": len(plan.skipped)}
@@ -441,19 +421,3 @@ def counts(plan: Plan) -> dict[str, int]:
 def reasons(plan: Plan) -> Counter[str]:
     """Number of skipped points for each reason."""
     return Counter(str(candidate.reason) for candidate in plan.skipped)
-
-
-def unread_everywhere(plan: Plan) -> dict[str, Any]:
-    """Axes whose every value is skipped by points that don't read it, with the default to add."""
-    planned = [
-        *(trial.point for trial in (*plan.to_run, *plan.done)),
-        *(skipped.point for skipped in plan.skipped),
-    ]
-    unread = dict.fromkeys(
-        point.unread_field for point in planned if point.unread_field is not None
-    )
-    return {
-        name: DEFAULTS[name]
-        for name in unread
-        if all(getattr(point, name) != DEFAULTS[name] for point in planned)
-    }

@@ -18,8 +18,6 @@ SPOT = "@spot"
 _SHAPE = re.compile(r"(?:(\d+(?:\.\d+)?)gpu-)?(\d+(?:\.\d+)?)cpu")
 _COUNTED = re.compile(r"(.+?):(\d+(?:\.\d+)?)(?:\+|$)")
 _NUMBERS = ("usd_per_hour", "spot_usd_per_hour", "cpus", "gpus")
-_KEYS = (*_NUMBERS, "market")
-_MARKETS = ("on-demand", "spot")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +26,10 @@ class PricedType:
 
     name: str
     usd_per_hour: float | None = None
-    """None of a type whose nodes are spot nodes."""
+    """Price of a node on demand; None of a type whose nodes are all spot nodes."""
 
     spot_usd_per_hour: float | None = None
     """Price of a spot node; None where it is not given."""
-
-    is_spot: bool = False
-    """True if all nodes of the type are spot nodes."""
 
     cpus: float | None = None
     """CPUs of a node; None where they are not given."""
@@ -54,7 +49,7 @@ class PricedType:
 
     def price(self, *, spot: bool) -> float | None:
         """Price of a node for an hour in USD; None where it is not given."""
-        if spot or self.is_spot:
+        if spot or self.usd_per_hour is None:
             return self.spot_usd_per_hour
         return self.usd_per_hour
 
@@ -222,20 +217,16 @@ def _type_of(file: Path, name: str, table: Any) -> PricedType:
     if name.endswith(SPOT):
         raise SweepError(f"{place}: spot nodes have the key spot_usd_per_hour of their type")
     for key in table:
-        if key not in _KEYS:
-            raise SweepError(f"{place} has no key {quoted(key)}; {did_you_mean(key, _KEYS)}")
-    market = table.get("market", _MARKETS[0])
-    if market not in _MARKETS:
-        raise SweepError(f"{place}: market = {quoted(market)} must be 'on-demand' or 'spot'")
+        if key not in _NUMBERS:
+            raise SweepError(f"{place} has no key {quoted(key)}; {did_you_mean(key, _NUMBERS)}")
     numbers = {
         key: _number(table[key], f"{place}: {key} =")
         for key in _NUMBERS
         if table.get(key) is not None
     }
-    needed = "spot_usd_per_hour" if market == "spot" else "usd_per_hour"
-    if needed not in numbers:
-        raise SweepError(f"{place} needs {needed}: USD for one node for one hour")
-    return PricedType(name=name, is_spot=market == "spot", **numbers)
+    if not numbers.keys() & {"usd_per_hour", "spot_usd_per_hour"}:
+        raise SweepError(f"{place} needs usd_per_hour: USD for one node for one hour")
+    return PricedType(name=name, **numbers)
 
 
 def _number(value: Any, place: str) -> float:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dtsweep.model.memory import need_bytes
 from dtsweep.plan.trial import Trial
-from dtsweep.sweep.point import Point, identity
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.values import workload_fields
 
 FACTS = ("memory_peak_bytes", "device_free_bytes")
 """Columns of `trials` that say something about memory, in addition to the point."""
@@ -35,10 +37,8 @@ class MeasuredPeaks:
     def __init__(self, peaks: Iterable[Peak] = ()) -> None:
         """Add these."""
         self._capacity_bytes = 0
-        self._unnamed: defaultdict[tuple[Any, ...], list[Peak]] = defaultdict(list)
-        """By scalars: to name a point takes much longer."""
-        self._named: defaultdict[str, dict[int, float]] = defaultdict(dict)
-        """Largest peak in bytes by micro-batch; 0 where it is unknown."""
+        self._peaks: defaultdict[tuple[Any, ...], dict[int, float]] = defaultdict(dict)
+        """Largest peak in bytes by micro-batch, by all else; 0 where it is unknown."""
         for peak in peaks:
             self.add(peak)
 
@@ -47,21 +47,23 @@ class MeasuredPeaks:
         free = peak.facts.get("device_free_bytes") or 0
         self._capacity_bytes = max(self._capacity_bytes, free)
         if peak.status == "ok":
-            self._unnamed[_scalars(peak.point)].append(peak)
+            peaks, size = self._peaks[_all_else(peak.point)], peak.point.micro_batch
+            used = peak.facts.get("memory_peak_bytes") or 0.0
+            peaks[size] = max(used, peaks.get(size, 0.0))
 
     def largest(self, full: Point) -> int:
         """The largest micro-batch that ended well, all else as in this point.
 
         0 where there is none.
         """
-        return max(self._like(full), default=0)
+        return max(self._peaks.get(_all_else(full), ()), default=0)
 
     def will_not_fit(self, trials: Iterable[Trial], *, like: Point | None = None) -> dict[str, str]:
         """Find the trials that need more memory than a device has, by peaks of equal settings.
 
         Args:
             trials: that wait to be measured.
-            like: if given, only trials with its scalars are looked at.
+            like: if given, only trials that differ from it in the micro-batch alone.
 
         Returns:
             Why they are skipped, by `trial_id`.
@@ -69,8 +71,8 @@ class MeasuredPeaks:
         if not self._capacity_bytes:
             return {}
         if like is not None:
-            scalars = _scalars(like)
-            trials = [trial for trial in trials if _scalars(trial.point) == scalars]
+            family = _all_else(like)
+            trials = [trial for trial in trials if _all_else(trial.point) == family]
         needs = {trial.trial_id: self._need_bytes(trial.point) for trial in trials}
         return {
             trial_id: f"will not fit (needs about {_gib(need)} GiB of "
@@ -81,22 +83,11 @@ class MeasuredPeaks:
 
     def _need_bytes(self, point: Point) -> float | None:
         """Need of a larger micro-batch than those that fitted; None of others."""
-        peaks = self._like(point)
+        peaks = self._peaks.get(_all_else(point), {})
         if point.micro_batch <= max(peaks, default=0):
             return None
         known = {size: peak for size, peak in peaks.items() if peak}
         return need_bytes(known, point.micro_batch)
-
-    def _like(self, point: Point) -> Mapping[int, float]:
-        """Peaks by micro-batch, all else as in this point."""
-        scalars = _scalars(point)
-        if scalars not in self._unnamed:
-            return {}
-        for peak in self._unnamed[scalars]:
-            peaks, size = self._named[_all_else(peak.point)], peak.point.micro_batch
-            peaks[size] = max(peak.facts.get("memory_peak_bytes") or 0.0, peaks.get(size, 0.0))
-        self._unnamed[scalars].clear()
-        return self._named[_all_else(point)]
 
 
 def peaks_of(trials: Iterable[Trial], current: Mapping[str, Mapping[str, Any]]) -> list[Peak]:
@@ -125,26 +116,33 @@ def out_of_memory(
         Why they are skipped, by `trial_id`.
     """
     full = [point for point in full if point.micro_batch > fine.largest(point)]
-    # Few points differ from a full one in the workload alone.
-    scalars = {_scalars(point) for point in full}
-    least: dict[str, int] = {}
+    least: dict[tuple[Any, ...], int] = {}
     for point in full:
         family = _all_else(point)
         least[family] = min(point.micro_batch, least.get(family, point.micro_batch))
-    near = {trial.trial_id: trial.point for trial in trials if _scalars(trial.point) in scalars}
+    if not least:
+        return {}
     return {
-        trial_id: f"micro_batch={smaller} ran out of memory; --try-all measures it"
-        for trial_id, point in near.items()
-        if (smaller := least.get(_all_else(point), point.micro_batch)) < point.micro_batch
+        trial.trial_id: f"micro_batch={smaller} ran out of memory; --try-all measures it"
+        for trial in trials
+        if (smaller := least.get(_all_else(trial.point), math.inf)) < trial.point.micro_batch
     }
 
 
-def _scalars(point: Point) -> tuple[Any, ...]:
-    return tuple(value for name, value in point.scalars().items() if name != "micro_batch")
+def _all_else(point: Point) -> tuple[Any, ...]:
+    """Settings but the micro-batch; to name a point would take much longer."""
+    settings = {**point.scalars(), "micro_batch": None}
+    return *settings.values(), variables_text(point), workload_text(point)
 
 
-def _all_else(point: Point) -> str:
-    return identity(replace(point, micro_batch=1))
+def workload_text(point: Point) -> str:
+    """Give the fields of a point's workload as one text."""
+    return json.dumps(workload_fields(point.workload), sort_keys=True, default=str)
+
+
+def variables_text(point: Point) -> str:
+    """Give the variables that a point sets as one text."""
+    return json.dumps(dict(point.environment), sort_keys=True)
 
 
 def _gib(size: float) -> str:

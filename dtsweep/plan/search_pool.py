@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,14 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.plan.policy import Rows
-from dtsweep.plan.pruning import MeasuredPeaks, Peak, out_of_memory
+from dtsweep.plan.pruning import (
+    MeasuredPeaks,
+    Peak,
+    out_of_memory,
+    variables_text,
+    workload_text,
+)
 from dtsweep.plan.trial import Trial
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.mode_info import SEMANTICS
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.values import workload_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,16 +137,6 @@ def numbered(values: Iterable[Any]) -> Numbering:
 def _axes_of(point: Point) -> tuple[Any, ...]:
     """Settings that may decide how a trial ends."""
     return *point.scalars().values(), workload_text(point), variables_text(point)
-
-
-def workload_text(point: Point) -> str:
-    """Give the fields of a point's workload as one text."""
-    return json.dumps(workload_fields(point.workload), sort_keys=True, default=str)
-
-
-def variables_text(point: Point) -> str:
-    """Give the variables that a point sets as one text."""
-    return json.dumps(dict(point.environment), sort_keys=True)
 
 
 def _without_memory(sweep: Sweep, pool: SearchPool, ended: _Ended) -> set[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from dtsweep.plan.pruning import variables_text, workload_text
 from dtsweep.plan.search_columns import (
     at_one_second,
     known_objective,
@@ -18,8 +19,6 @@ from dtsweep.plan.search_pool import (
     SearchPool,
     is_allowed,
     numbered,
-    variables_text,
-    workload_text,
 )
 from dtsweep.results.certificate import Certificate
 from dtsweep.sweep.search import RATES

@@ -18,8 +18,7 @@ from dtsweep.cli import cli
 from dtsweep.cli.decide import print_results
 from dtsweep.cli.options import with_question
 from dtsweep.cli.plan_table import plan_json, print_plan
-from dtsweep.plan.plan import Plan, make_plan
-from dtsweep.plan.policies import policy_of
+from dtsweep.plan.plan import Plan, make_plan, policy_of
 from dtsweep.results.pack import unmeasured_files
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates

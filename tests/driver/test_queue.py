@@ -10,10 +10,9 @@ import pytest
 
 from dtsweep import Measure, Resources, Search, Sweep
 from dtsweep.driver.queue import CANARY_EVERY_S, Queue
-from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.pruning import Peak
-from dtsweep.plan.trial import Trial, groups_of
+from dtsweep.plan.trial import Trial, choose_canaries, groups_of
 from dtsweep.results.statuses import ATTEMPTS
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import Point, identity

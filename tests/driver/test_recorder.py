@@ -22,9 +22,8 @@ from dtsweep.driver.tally import RunTally
 from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured, skipped_points
 from dtsweep.measure.trace import Profile
 from dtsweep.metrics.attempt_result import AttemptResult
-from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.plan import make_plan
-from dtsweep.plan.trial import Trial
+from dtsweep.plan.trial import Trial, choose_canaries
 from dtsweep.results.outbox import Outbox
 from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dtsweep import Measure, Resources, Sweep, workloads
-from dtsweep.plan.demand import Demand, nodes_json
+from dtsweep.plan.demand import nodes_json
 from dtsweep.sweep.axes import candidates
 from tests.conftest import Command
 
@@ -17,11 +17,10 @@ from tests.conftest import Command
 def demand(
     workers: list[int],
     *,
-    room: int = 8,
     placement: str = "pack",
     repeats: int | None = 2,
     **resources: Any,
-) -> Demand:
+) -> int:
     sweep = Sweep(
         workload=workloads.Gpt(),
         axes={"workers": workers, "placement": [placement]},
@@ -29,8 +28,9 @@ def demand(
         resources=Resources(**resources),
     )
     rows = nodes_json(sweep, candidates(sweep))["nodes"]["by_workers_per_node"]
-    (row,) = [row for row in rows if row["workers_per_node"] == room]
-    return Demand(**row)
+    (row,) = [row for row in rows if row["workers_per_node"] == 8]
+    at_once: int = row["at_once"]
+    return at_once
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,7 @@ def demand(
 def test_one_session_needs_the_nodes_of_the_largest_world(
     workers: list[int], placement: str, nodes: int
 ) -> None:
-    found = demand(workers, placement=placement)
-    assert found == Demand(workers_per_node=8, at_once=nodes, of_largest=nodes)
+    assert demand(workers, placement=placement) == nodes
 
 
 @pytest.mark.parametrize(
@@ -66,21 +65,12 @@ def test_one_session_needs_the_nodes_of_the_largest_world(
 def test_slots_need_the_nodes_of_the_largest_worlds_that_can_be_there_at_once(
     concurrent: int, repeats: int | None, nodes: int
 ) -> None:
-    found = demand([8, 16, 32], repeats=repeats, concurrent=concurrent)
-    assert (found.at_once, found.of_largest) == (nodes, 4)
+    assert demand([8, 16, 32], repeats=repeats, concurrent=concurrent) == nodes
 
 
-def test_slots_that_share_nodes_need_a_part_for_each() -> None:
-    assert demand([1, 8], concurrent=8, share_nodes=True).at_once == 8
-    assert demand([1, 2], concurrent=8, room=2, share_nodes=True).at_once == 8
-    assert demand([8], concurrent=3, share_nodes=True).at_once == 3
-
-
-def test_a_world_that_must_stay_on_one_node_and_is_too_large_is_named() -> None:
-    found = demand([8, 16], placement="strict_pack")
-    assert (found.at_once, found.of_largest) == (1, 1)
-    assert found.misfits == ("16 workers with placement strict_pack",)
-    assert demand([16], placement="strict_pack").at_once == 0
+def test_a_world_that_must_stay_on_one_node_and_is_too_large_needs_none() -> None:
+    assert demand([8, 16], placement="strict_pack") == 1
+    assert demand([16], placement="strict_pack") == 0
 
 
 SWEEP = """
@@ -105,8 +95,7 @@ def test_a_plan_says_how_many_nodes_a_sweep_needs_for_each_size_of_a_node(
         "cpus_per_worker": 2,
         "gpus_per_worker": 1,
         "by_workers_per_node": [
-            {"workers_per_node": size, "at_once": nodes, "of_largest": nodes, "misfits": []}
-            for size, nodes in ((1, 3), (2, 2), (4, 1))
+            {"workers_per_node": size, "at_once": nodes} for size, nodes in ((1, 3), (2, 2), (4, 1))
         ],
     }
     none = forked_command("plan", "study.py", "--json", "--set", "workers=5", folder=tmp_path)

@@ -12,10 +12,9 @@ import pytest
 from dtsweep import Measure, Sweep, SweepError, workloads
 from dtsweep.cli.plan_table import plan_json
 from dtsweep.metrics.rows import point_row
-from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.estimate import AFTER_SHARE, SESSION_START_S, TRIAL_REST_S
-from dtsweep.plan.plan import Plan, make_plan, unread_everywhere
-from dtsweep.plan.trial import Trial, groups_of
+from dtsweep.plan.plan import Plan, make_plan
+from dtsweep.plan.trial import Trial, choose_canaries, groups_of
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
 from dtsweep.results.schema import TRIALS
@@ -96,20 +95,6 @@ def test_wrong_gradients_among_ok_rows_of_the_old_source_name_the_ways_out() -> 
 
 def test_an_ok_attempt_counts_whatever_came_after_it() -> None:
     assert plan(SWEEP, rows() + rows(status="rank_died")) == (0, 4)
-
-
-@pytest.mark.parametrize(
-    ("values", "missing"), [([0.01, 0.1], {"compression_ratio": None}), ([None, 0.1], {})]
-)
-def test_an_axis_that_leaves_no_room_for_points_that_do_not_read_it_is_named(
-    values: list[float | None], missing: dict[str, Any]
-) -> None:
-    sweep = Sweep(
-        workload=workloads.Gpt(),
-        axes={"compression": [None, "topk"], "compression_ratio": values},
-        measure=Measure(repeats=1),
-    )
-    assert unread_everywhere(make_plan(sweep, candidates(sweep), [])) == missing
 
 
 def test_repeats_run_one_after_the_other_in_sessions_of_their_own() -> None:
@@ -353,16 +338,6 @@ def test_a_plan_expects_windows_that_are_long_enough_for_energy() -> None:
     assert expected_s(energy=True) - expected_s() == pytest.approx(
         4 * 4 * (1 + AFTER_SHARE) + 2 * 4
     )
-
-
-def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() -> None:
-    def why(*, repeats: int = 1, **measure: Any) -> set[str]:
-        sweep = replace(SWEEP, measure=Measure(repeats=repeats, **measure))
-        return {trial.why for trial in make_plan(sweep, candidates(sweep), rows()).done}
-
-    assert why() == why(canary=False) == {"ok"}
-    assert why(half_width=0.05, gc=True) == {"ok, measured with half_width=0.02, gc=False"}
-    assert why(check=True) == {"ok, measured with check=False"}
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,6 @@ def test_two_entries_of_one_shape_price_no_node_without_a_type(tmp_path: Path) -
         ('[gpu]\nusd_per_hour = "1"', "usd_per_hour = '1' must be a finite number"),
         ("[gpu]\nusd_per_hour = true", "usd_per_hour = True must be a finite number"),
         ("[gpu]\ncpus = 4", r"\[gpu\] needs usd_per_hour: USD for one node for one hour"),
-        ('[gpu]\nusd_per_hour = 1\nmarket = "spot"', r"\[gpu\] needs spot_usd_per_hour"),
-        ('[gpu]\nusd_per_hour = 1\nmarket = "sopt"', "market = 'sopt' must be 'on-demand' or"),
         ('currency = "EUR"\n[gpu]\nusd_per_hour = 1', "currency = 'EUR' must be 'USD'"),
         ("gpu = 2.5", r"gpu must be a table of a node type: \[gpu\] with usd_per_hour below it"),
         ("", r"prices\.toml has no node type; add one"),

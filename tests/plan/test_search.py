@@ -13,8 +13,7 @@ from dtsweep.analysis.study import Study
 from dtsweep.inference.pareto import hypervolume_of
 from dtsweep.model.step_time import fit_step_time
 from dtsweep.plan.batches import Batches
-from dtsweep.plan.plan import make_plan
-from dtsweep.plan.policies import policy_of
+from dtsweep.plan.plan import make_plan, policy_of
 from dtsweep.plan.policy import Round
 from dtsweep.plan.search_columns import longest_steps
 from dtsweep.plan.search_policy import LEAST_GAIN, SearchPolicy

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dtsweep import Goal, Measure, Sweep, workloads
-from dtsweep.plan.plan import make_plan
-from dtsweep.plan.policies import policy_of
+from dtsweep.plan.plan import make_plan, policy_of
 from dtsweep.plan.policy import Grid, Round
 from dtsweep.plan.settle import Settle
 from dtsweep.sweep.axes import candidates

@@ -15,7 +15,7 @@ import dtsweep
 from dtsweep import Goal, Resources, Sweep, SweepError, workloads
 from dtsweep.analysis import Study, recommend
 from dtsweep.analysis.decision import asks_for_cost, check_goal, decide
-from dtsweep.plan.policies import policy_of
+from dtsweep.plan.plan import policy_of
 from dtsweep.plan.prices import PricedType, Prices
 from dtsweep.report.costs import Costs, costs_of, priced, without_price
 from dtsweep.results.pack import attempt_files

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dtsweep import Sweep, workloads
 from dtsweep.analysis.frontier import frontier
 from dtsweep.analysis.study import Study
-from dtsweep.plan.policies import policy_of
+from dtsweep.plan.plan import policy_of
 from dtsweep.report.advice import frontier_answer
 from dtsweep.report.remarks import Remark
 from dtsweep.results.store import trials_of_rows
