@@ -9,9 +9,7 @@ Any process; no Ray. In reading order:
     pruning         which trials would run out of device memory
     policy          policies: what to measure next, as a function of the rows so far
     settle          rounds of launches until a sweep's question is decided
-    search_pool     points of a search as arrays: settings, and chance of a trial
-    search_sessions  session that is live before a batch, cost of a trial
-    search_columns  columns as functions of the step time, limits that conditions set to it
+    search_pool     points of a search as arrays: settings, chance and cost of a trial
     search_worth    worth of points for the question: expected gain, chance to beat the answer
     search_policy   few points by expected gain, then rounds of the contenders
     searcher_policy  points that a searcher of Ray Tune chooses, then rounds of the contenders

@@ -5,26 +5,32 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
+from dtsweep.model.setups import Numbers
+from dtsweep.model.step_time import StepTimeModel, fit_step_time
 from dtsweep.plan.policy import NOTHING_SPENT, Round, Rows, Spent
-from dtsweep.plan.search_pool import SearchPool, chances_of, ended_in, pool_of
-from dtsweep.plan.search_sessions import charges_in, live_world
+from dtsweep.plan.search_pool import (
+    SearchPool,
+    chances_of,
+    charges_in,
+    ended_in,
+    live_world,
+    pool_of,
+)
 from dtsweep.plan.search_worth import Worth, certificate_of, worth_of
 from dtsweep.plan.settle import Settle, is_over, states_of
 from dtsweep.results.certificate import Certificate
+from dtsweep.search.choice import Charges, Pool, Progress, next_points, power_of
+from dtsweep.search.first_points import COUNT, first_points
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point, World, identity
 from dtsweep.sweep.search import Search
 from dtsweep.sweep.settings import Sweep
-
-if TYPE_CHECKING:
-    from dtsweep.analysis.study import Study
-    from dtsweep.model.setups import Numbers
-    from dtsweep.search.choice import Charges, Model, Progress
 
 LEAST_GAIN = 0.002
 """Expected gain below which a search ends.
@@ -69,7 +75,7 @@ class State:
 class Judged:
     """Points as the model sees them."""
 
-    model: Model
+    model: StepTimeModel
     worth: Worth
     progress: Progress
     certificate: Certificate
@@ -179,9 +185,6 @@ class SearchPolicy:
         self, points: Sequence[Point], rows: Rows, chosen: Collection[str], *, live: World | None
     ) -> State:
         """Take what is known by the trials of the chosen points."""
-        # Its imports take longer than a plan without results.
-        from dtsweep.analysis.study import Study
-
         study = Study(self._settle.frame(rows, chosen), question=self.question)
         pool = pool_of(self.sweep, points, study.trials)
         measure = self._settle.first_measure()
@@ -207,12 +210,17 @@ class SearchPolicy:
             return Choice([], certificate)
         # Where each trial has a session of its own, none gets cheaper by another one.
         batch = 1 if self.sweep.measure.fresh else MOST_IN_BATCH
-        return Choice(self._by_gain(state, judged, most=min(batch, most)), certificate)
+        numbers = next_points(
+            Pool(setups=state.pool.setups, charges=state.charges, gain_of=judged.worth.gain_of),
+            judged.model,
+            progress=judged.progress,
+            power=power_of(certificate.gain),
+            most=min(batch, most),
+        )
+        return Choice([state.pool.points[number] for number in numbers], certificate)
 
     def _first(self, state: State, *, most: int) -> list[Point]:
         """Choose points before there is a model."""
-        from dtsweep.search.first_points import COUNT, first_points
-
         pool = state.pool
         numbers = first_points(
             pool.setups,
@@ -225,9 +233,6 @@ class SearchPolicy:
 
     def _judged(self, state: State) -> Judged:
         """Fit the model, and judge the points that were not measured."""
-        from dtsweep.model.step_time import fit_step_time
-        from dtsweep.search.choice import Progress
-
         pool = state.pool
         model = fit_step_time(pool.measured_setups, pool.measured)
         prediction = model.predict(pool.setups)
@@ -246,17 +251,3 @@ class SearchPolicy:
             tried=state.tried,
         )
         return Judged(model=model, worth=worth, progress=progress, certificate=certificate)
-
-    def _by_gain(self, state: State, judged: Judged, *, most: int) -> list[Point]:
-        """Choose points by their expected gain."""
-        from dtsweep.search.choice import Pool, next_points, power_of
-
-        pool = state.pool
-        numbers = next_points(
-            Pool(setups=pool.setups, charges=state.charges, gain_of=judged.worth.gain_of),
-            judged.model,
-            progress=judged.progress,
-            power=power_of(judged.certificate.gain),
-            most=most,
-        )
-        return [pool.points[number] for number in numbers]

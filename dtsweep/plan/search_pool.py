@@ -1,4 +1,4 @@
-"""Points of a search as arrays: their settings, and the chance of a trial to end well."""
+"""Points of a search as arrays: settings, chance of a trial to end well, and its cost."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dtsweep.analysis.settings import settings_of_points
+from dtsweep.analysis.setups import encoding_of, measured_of, setups_of_settings, usable_trials
+from dtsweep.model.setups import Flags, Measured, Numbers, Setups
+from dtsweep.plan.estimate import TRIAL_REST_S, start_s
 from dtsweep.plan.policy import Rows
 from dtsweep.plan.pruning import (
     MeasuredPeaks,
@@ -17,17 +21,18 @@ from dtsweep.plan.pruning import (
     variables_text,
     workload_text,
 )
-from dtsweep.plan.trial import Trial
+from dtsweep.plan.trial import Trial, fits_session, groups_of, sessions_of
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
+from dtsweep.search.choice import Charges
+from dtsweep.sweep.axes import by_world
 from dtsweep.sweep.mode_info import SEMANTICS
-from dtsweep.sweep.point import Point, identity
-from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.point import Point, World, identity
+from dtsweep.sweep.settings import Measure, Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtsweep.model.setups import Flags, Measured, Numbers, Setups
 
 Numbering: TypeAlias = NDArray[np.int64]
 
@@ -66,14 +71,6 @@ def pool_of(sweep: Sweep, points: Sequence[Point], trials: pd.DataFrame) -> Sear
         points: all that can be measured.
         trials: that were measured of them, as `Study.trials` has them.
     """
-    from dtsweep.analysis.settings import settings_of_points
-    from dtsweep.analysis.setups import (
-        encoding_of,
-        measured_of,
-        setups_of_settings,
-        usable_trials,
-    )
-
     trials = usable_trials(trials)
     settings = settings_of_points(points, environment=sweep.resources.environment)
     encoding = encoding_of(trials, settings)
@@ -120,10 +117,9 @@ def ended_in(rows: Rows) -> _Ended:
 
 def is_allowed(sweep: Sweep, pool: SearchPool) -> Flags:
     """(n,) True where the sweep's goal allows the updates of a point."""
-    goal = sweep.question.goal if sweep.question is not None else None
     allowed = {*SEMANTICS}
-    if goal is not None:
-        allowed = {"exact", *goal.allow}
+    if sweep.question is not None and sweep.question.goal is not None:
+        allowed = {"exact", *sweep.question.goal.allow}
     return np.array([point.semantics in allowed for point in pool.points], dtype=np.bool_)
 
 
@@ -170,3 +166,78 @@ def _without_room(pool: SearchPool, ended: _Ended) -> set[str]:
 def _place(point: Point) -> tuple[Any, ...]:
     """Settings that decide if a cluster can hold a point."""
     return point.workers, point.placement, point.precision
+
+
+def live_world(sweep: Sweep, batches: Iterable[Sequence[Point]]) -> World | None:
+    """Replay the sessions of batches, and give the largest world of the one that is then live.
+
+    Args:
+        sweep: whose points they are.
+        batches: points of each batch, the first one first.
+
+    Returns:
+        None before the first batch, and where no session outlives its batch: with
+        `Measure(fresh=True)`, and where several run at the same time.
+    """
+    if sweep.measure.fresh or sweep.resources.concurrent > 1:
+        return None
+    nests = sweep.measure.nested
+    live = None
+    for points in batches:
+        for session in _sessions(sweep, points):
+            world = session[0].point.world
+            if live is None or not fits_session(world, live, nests=nests):
+                live = world
+    return live
+
+
+def _sessions(sweep: Sweep, points: Sequence[Point]) -> list[Sequence[Trial]]:
+    """Sessions of a batch in the order of the queue; the first trial is of the largest world."""
+    trials = [
+        Trial(point=point, repeat=1, trial_id=identity(point), why="")
+        for inside in by_world(points).values()
+        for point in inside
+    ]
+    groups = groups_of(trials, fresh=False)
+    return sessions_of(groups, nests=sweep.measure.nested, slots=1)
+
+
+def charges_in(
+    sweep: Sweep, pool: SearchPool, rows: Rows, *, measure: Measure, live: World | None
+) -> tuple[Charges, int | None]:
+    """Give the accelerator-seconds of a trial of each point, and the number of the live world.
+
+    A live session also runs its smaller worlds, if sessions nest, and all of its workers are held
+    meanwhile.
+
+    Args:
+        sweep: whose points they are.
+        pool: of its points.
+        rows: of the trials so far.
+        measure: settings of the windows.
+        live: as `live_world` gives it.
+    """
+    worlds = [point.world for point in pool.points]
+    if live is not None:
+        # The live session runs a point that fits into it.
+        nests = sweep.measure.nested
+        worlds = [live if fits_session(world, live, nests=nests) else world for world in worlds]
+    world_numbers = numbered(worlds)
+    rests = [
+        (row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0.0) - row["window_s"]
+        for row in rows
+        if row["status"] == "ok" and row["window_s"]
+    ]
+    rest_s = float(np.median(rests)) if rests else TRIAL_REST_S
+    count = len(worlds)
+    charges = Charges(
+        workers=np.array([world.workers for world in worlds], dtype=np.float64),
+        world=world_numbers,
+        start_s=np.full(count, start_s(rows)),
+        rest_s=np.full(count, max(0.0, rest_s)),
+        steps=float(measure.min_steps),
+        least_s=measure.min_seconds,
+    )
+    if live not in worlds:
+        return charges, None
+    return charges, int(world_numbers[worlds.index(live)])

@@ -1,4 +1,7 @@
-"""Worth of points for a search's question: expected gain, and chance to beat the answer."""
+"""Worth of points for a search's question: expected gain, and chance to beat the answer.
+
+Columns of points are functions of their step times, so conditions limit these.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,40 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from dtsweep.analysis.study import Study
+from dtsweep.errors import SweepError
+from dtsweep.metrics.rows import point_row
+from dtsweep.model.setups import Flags, Numbers, Prediction
 from dtsweep.plan.pruning import variables_text, workload_text
-from dtsweep.plan.search_columns import (
-    at_one_second,
-    known_objective,
-    longest_steps,
-    ratio_to_step,
-)
-from dtsweep.plan.search_pool import (
-    Numbering,
-    SearchPool,
-    is_allowed,
-    numbered,
-)
+from dtsweep.plan.search_pool import Numbering, SearchPool, is_allowed, numbered
 from dtsweep.results.certificate import Certificate
-from dtsweep.sweep.search import RATES
+from dtsweep.results.schema import TRIALS
+from dtsweep.results.store import trials_of_rows
+from dtsweep.search.chances import chance_to_improve, chance_to_join, most_of
+from dtsweep.search.gain import expected_gain, expected_improvement
+from dtsweep.search.objectives import Estimates, Objectives, frontier_of, latency_and_rate
+from dtsweep.sweep.search import PER_SAMPLE, RATES, TIMES
 from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.values import column_types
 
 if TYPE_CHECKING:
-    from dtsweep.analysis.study import Study
-    from dtsweep.model.setups import Flags, Numbers, Prediction
-    from dtsweep.search.objectives import Estimates, Objectives
-
+    import pandas as pd
 
 COULD_CHANCE = 0.01
 """Probability from which on the certificate counts a point as one that could beat the answer."""
+
+SHIFTS = np.linspace(-5.0, 5.0, 21)
+"""Step times at which conditions are asked for, in standard deviations from the predicted one."""
+
+HALVINGS = 8
+"""Bisections between the last step time that meets a condition and the next one."""
+
+WAYS = {
+    "tokens_per_s": "give the workload `tokens_per_sample`",
+    "energy_j_per_sample": "search on devices that report their energy",
+    "usd_per_million_samples": "give the prices of the nodes",
+}
+"""Next steps where an objective is unknown, by its column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,26 +54,18 @@ class FrontierWorth:
 
     def gain_of(self, estimates: Estimates) -> Numbers:
         """(n,) expected gains, as shares of the hypervolume of each one's group."""
-        from dtsweep.search.gain import expected_gain
-
         return expected_gain(self.objectives, estimates).share
 
     def largest_share(self, estimates: Estimates) -> float:
         """Largest of the shares."""
-        from dtsweep.search.gain import expected_gain
-
         return expected_gain(self.objectives, estimates).largest_share
 
     def chances(self, estimates: Estimates, *, zone: float) -> Numbers:
         """(n,) probabilities to beat the frontier by more than a zone."""
-        from dtsweep.search.chances import chance_to_join
-
         return chance_to_join(self.objectives, estimates, zone=zone)
 
     def has_answer(self, estimates: Estimates) -> bool:
         """True if a measured point meets the conditions."""
-        from dtsweep.search.objectives import frontier_of
-
         return bool(frontier_of(self.objectives, estimates).any())
 
 
@@ -80,8 +84,6 @@ class GoalWorth:
 
     def gain_of(self, estimates: Estimates) -> Numbers:
         """(n,) expected improvements, as shares of the best value."""
-        from dtsweep.search.gain import expected_improvement
-
         best = self._best(estimates)
         # Where nothing meets the conditions so far: the worst cost of interest.
         best = np.where(np.isfinite(best), best, self._of_group(np.max, estimates, -np.inf))
@@ -96,8 +98,6 @@ class GoalWorth:
 
         Where nothing meets the conditions so far, to meet them.
         """
-        from dtsweep.search.chances import chance_to_improve
-
         return chance_to_improve(
             self.cost,
             estimates,
@@ -143,8 +143,6 @@ def certificate_of(worth: Worth, estimates: Estimates, *, zone: float, tried: in
         zone: share by which a point has to be better.
         tried: points of which a trial has ended.
     """
-    from dtsweep.search.chances import most_of
-
     could = worth.chances(estimates, zone=zone)
     return Certificate(
         measured=tried,
@@ -175,16 +173,17 @@ def worth_of(sweep: Sweep, pool: SearchPool, study: Study, prediction: Predictio
     Raises:
         SweepError: no trial knows the objective, or the condition can't be read.
     """
-    from dtsweep.search.objectives import latency_and_rate
-
-    goal = sweep.question.goal if sweep.question is not None else None
+    goal = None
+    if sweep.question is not None:
+        goal = sweep.question.goal
     models = _groups(pool)
     longest = np.full(len(pool.points), np.inf)
     if goal is not None and goal.where:
         longest = longest_steps(sweep, goal.where, pool=pool, study=study, prediction=prediction)
     longest[~is_allowed(sweep, pool)] = -np.inf
     if goal is not None and not goal.least_rate:
-        objective = known_objective(pool, goal.minimize or goal.maximize or "")
+        objective = goal.minimize or goal.maximize or ""
+        _refuse_unknown(pool, objective)
         sign = -1.0 if objective in RATES else 1.0
         cost = sign * np.log(at_one_second(pool, objective))
         return GoalWorth(cost=cost, longest=longest, group=numbered(models))
@@ -209,3 +208,121 @@ def _groups(pool: SearchPool) -> list[tuple[str, str]]:
         (models.get(workload) or workload, own)
         for workload, own in zip(workloads, variables, strict=True)
     ]
+
+
+def _refuse_unknown(pool: SearchPool, name: str) -> None:
+    """Refuse an objective that no measured trial knows."""
+    if pool.trials[name].notna().any():
+        return
+    way = WAYS.get(name, "look at the reasons of the trials")
+    raise SweepError(
+        f"the search has no {name} of any measured trial: {way}, or choose another goal",
+        word="goal",
+    )
+
+
+def at_one_second(pool: SearchPool, name: str) -> Numbers:
+    """(n,) value of a column at a step time of one second."""
+    setups = pool.setups
+    if name in RATES:
+        return setups.samples_per_step * ratio_to_step(pool, name, power=-1)
+    if name in PER_SAMPLE:
+        held = setups.nodes if name == "usd_per_million_samples" else setups.workers
+        return held / setups.samples_per_step * ratio_to_step(pool, name, held=held)
+    return ratio_to_step(pool, name)
+
+
+def ratio_to_step(
+    pool: SearchPool, name: str, *, power: int = 1, held: Numbers | None = None
+) -> Numbers:
+    """(n,) ratio of a column to what follows from the step time alone.
+
+    The measured one of each trial; of other points the median of those with the same mode.
+    """
+    log_step = np.log(pool.measured.step_s)
+    expected = power * log_step
+    samples = np.log(pool.measured_setups.samples_per_step)
+    if power < 0:
+        expected = expected + samples
+    if held is not None:
+        expected = expected + np.log(held[pool.rows]) - samples
+    values = pool.trials[name].to_numpy("float64")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(values) - expected
+    is_known = np.isfinite(logs)
+    ratios = np.full(len(pool.points), np.median(logs[is_known]) if is_known.any() else 0.0)
+    modes = np.array([point.sync for point in pool.points])
+    for mode in np.unique(modes[pool.rows[is_known]]):
+        of_mode = is_known & (modes[pool.rows] == mode)
+        ratios[modes == mode] = np.median(logs[of_mode])
+    ratios[pool.rows[is_known]] = logs[is_known]
+    result: Numbers = np.exp(ratios)
+    return result
+
+
+def longest_steps(
+    sweep: Sweep, where: str, *, pool: SearchPool, study: Study, prediction: Prediction
+) -> Numbers:
+    """(n,) logarithm of the longest step time with which a point meets a condition.
+
+    Minus infinity where it meets it with none, infinity where any longer one meets it. What the
+    step time says nothing of counts as met, until it was measured.
+
+    Args:
+        sweep: whose points they are.
+        where: the condition.
+        pool: of the points.
+        study: of the measured trials.
+        prediction: of the step times of all points.
+    """
+    condition = study.condition(where)
+    frame = _frame(sweep, pool, study)
+    columns = _columns(pool, frame)
+
+    def is_met_at(shifts: Numbers | float) -> Any:
+        step_s = np.exp(prediction.log_step_s + shifts * prediction.error)
+        predicted = {name: one * step_s**power for name, (one, power) in columns.items()}
+        is_met = condition.holds(frame.assign(**predicted))
+        return is_met.fillna(value=True).to_numpy("bool")
+
+    last = np.full(len(pool.points), -np.inf)
+    for shift in SHIFTS:
+        last[is_met_at(shift)] = shift
+    is_inside = np.isfinite(last) & (last < SHIFTS[-1])
+    low = np.where(is_inside, last, SHIFTS[0])
+    high = low + SHIFTS[1] - SHIFTS[0]
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        is_met = is_met_at(middle)
+        low, high = np.where(is_met, middle, low), np.where(is_met, high, middle)
+    longest = np.where(last == SHIFTS[-1], np.inf, -np.inf)
+    longest[is_inside] = (prediction.log_step_s + (low + high) / 2 * prediction.error)[is_inside]
+    meets = condition.holds(study.points).fillna(value=True)
+    for name, is_in in zip(study.points["point_id"], meets, strict=True):
+        longest[pool.names[name]] = np.inf if is_in else -np.inf
+    return longest
+
+
+def _frame(sweep: Sweep, pool: SearchPool, study: Study) -> pd.DataFrame:
+    """Settings of points as rows of `over_launches` have them, with its other columns null."""
+    empty: dict[str, Any] = {column.name: None for column in TRIALS}
+    rows = [
+        {**empty, **point_row(sweep, point), "trial_id": name, "attempt_id": name}
+        for point, name in zip(pool.points, pool.names, strict=True)
+    ]
+    frame = trials_of_rows(rows, workload_types=column_types(sweep.workload))
+    return frame.reindex(columns=study.points.columns)
+
+
+def _columns(pool: SearchPool, frame: pd.DataFrame) -> dict[str, tuple[Numbers, float]]:
+    """Columns of a frame that follow from the step times: value at one second, and power.
+
+    None that was not measured.
+    """
+    columns = {}
+    for name in pool.trials.columns[pool.trials.notna().any()].intersection(frame.columns):
+        if name in RATES:
+            columns[name] = (at_one_second(pool, name), -1.0)
+        elif name in PER_SAMPLE or name in TIMES:
+            columns[name] = (at_one_second(pool, name), 1.0)
+    return columns

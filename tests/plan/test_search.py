@@ -15,10 +15,9 @@ from dtsweep.model.step_time import fit_step_time
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import make_plan, policy_of
 from dtsweep.plan.policy import Round
-from dtsweep.plan.search_columns import longest_steps
 from dtsweep.plan.search_policy import LEAST_GAIN, SearchPolicy
-from dtsweep.plan.search_pool import chances_of, pool_of
-from dtsweep.plan.search_sessions import charges_in, live_world
+from dtsweep.plan.search_pool import chances_of, charges_in, live_world, pool_of
+from dtsweep.plan.search_worth import longest_steps
 from dtsweep.plan.settle import Settle
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.goal import Question
