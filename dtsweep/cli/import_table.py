@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,14 +11,8 @@ from dtsweep.cli.options import json_option, print_json, tell
 from dtsweep.errors import SweepError, printable
 from dtsweep.text import count_of
 
-if TYPE_CHECKING:
-    from dtsweep.foreign_tables import Imported
-
-_REASONS = 5
-"""Reasons that the command prints."""
-
-_PLACES = 3
-"""Rows that it names for each of them."""
+_SHOWN = 3
+"""Rows that the command names for each reason; --json has all."""
 
 
 @click.command("import")
@@ -63,35 +56,20 @@ def import_table(
     if results is None:
         raise SweepError("--results is missing: the folder or URI that takes the rows")
     table_map = read_map(map_name).with_constants(settings)
-    imported = import_tables(tables, table_map, results=results, say=tell)
+    done = import_tables(tables, table_map, results=results, say=tell)
     if as_json:
-        print_json(vars(imported))
+        print_json(vars(done))
         return
-    for line in _lines(imported, results):
-        click.echo(printable(line))
-
-
-def _lines(imported: Imported, results: str) -> list[str]:
-    """Say what became of the rows."""
-    wrong = {"flagged": imported.flagged, "skipped": imported.skipped}
-    counts = {title: sum(map(len, places.values())) for title, places in wrong.items()}
-    lines = [
-        f"{imported.source} · {count_of(imported.rows, 'row')}: {imported.kept} kept "
-        f"({count_of(imported.points, 'point')}), {counts['flagged']} flagged, "
-        f"{counts['skipped']} skipped"
-    ]
-    for title, reasons in wrong.items():
-        for reason, places in [*reasons.items()][:_REASONS]:
-            listed = ", ".join(places[:_PLACES])
-            if len(places) > _PLACES:
-                listed += f" and {len(places) - _PLACES} more"
-            lines.append(f"  {title}: {listed}: {reason}")
-        if len(reasons) > _REASONS:
-            lines.append(f"  {title}: {len(reasons) - _REASONS} more reasons; --json has all")
-    if not imported.added:
-        return [*lines, f"Nothing new: {results} has all of them."]
-    replaced = ""
-    if imported.replaced:
-        replaced = f", {imported.replaced} of them in place of an earlier import"
-    added = f"{count_of(imported.added, 'row')} added to {results}{replaced}. "
-    return [*lines, f"{added}Next: dtsweep report {results}"]
+    parts = {"flagged": done.flagged, "skipped": done.skipped}
+    counts = [f"{sum(map(len, part.values()))} {title}" for title, part in parts.items()]
+    kept = f"{done.kept} kept ({count_of(done.points, 'point')})"
+    lines = [f"{done.source} · {count_of(done.rows, 'row')}: {', '.join([kept, *counts])}"]
+    for title, part in parts.items():
+        for reason, places in part.items():
+            listed = ", ".join(places[:_SHOWN])
+            lines.append(f"  {count_of(len(places), 'row')} {title}, as {listed}: {reason}")
+    last = f"Nothing new: {results} has all of them."
+    if done.added:
+        last = f"{count_of(done.added, 'row')} added to {results}, {done.replaced} in place of "
+        last += f"earlier ones. Next: dtsweep report {results}"
+    click.echo(printable("\n".join([*lines, last])))

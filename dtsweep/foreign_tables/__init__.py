@@ -5,8 +5,7 @@ reading order:
 
     table        frames of CSV, Parquet and JSON files, and of experiments of Ray Tune
     map_file     reads a map: the expression or constant that each column of results comes from
-    cells        cells of a table by expressions of a map, and numbers in them
-    translate    values of a table's rows, in the columns of results
+    translate    rows of a table, in the columns of results
     identify     names of points, trials and attempts, and which of them are new
     import_rows  reads tables, translates their rows, and stores what is new
 """

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
 from dtsweep.results.statuses import STATUSES
-from dtsweep.sweep.mode_info import SEMANTICS
 from dtsweep.sweep.point import AXES
 
 TIMES = ("step_mean_s", "step_p50_s", "step_p90_s", "step_p95_s", "step_p99_s", "step_max_s")
 RATES = ("samples_per_s", "tokens_per_s")
 SHARES = ("comm_share", "mfu", "hfu", "device_utilization")
-MEASURED = (
-    *(*TIMES, *RATES, *SHARES, "pass_s", "exchange_isolated_s", "memory_peak_bytes"),
-    *("bytes_sent_per_step", "power_w", "energy_j_per_sample", "usd_per_hour", "loss_last"),
-)
-"""Columns of results that a table may measure."""
+TOKENS = "tokens_per_sample"
+"""Length of a sample, stored as a setting: the one between the two rates."""
 
-FACTS = (
+ALLOWED = (
+    *(*AXES, *TIMES, *RATES, *SHARES, TOKENS, "repeat", "reason"),
     *("workload", "devices", "backend", "hosts", "semantics", "parameters", "flops_per_sample"),
     *("global_batch", "data_parallel", "model_parallel", "cpus_per_worker", "gpus_per_worker"),
+    *("pass_s", "exchange_isolated_s", "memory_peak_bytes", "bytes_sent_per_step", "power_w"),
+    *("energy_j_per_sample", "usd_per_hour", "loss_last"),
 )
-"""Columns of results that are neither settings of a point nor measured."""
-
-TOKENS = "tokens_per_sample"
-"""Length of a sample: stored as a setting, and tokens_per_s is checked with it."""
-
-ALLOWED = (*AXES, *FACTS, *MEASURED, TOKENS, "repeat", "reason")
-"""Names that `[columns]` and `[constants]` of a map may give."""
+"""Columns of results that a table can give."""
 
 READY = Path(__file__).with_name("maps")
 """Folder of the ready maps."""
@@ -40,11 +34,14 @@ READY = Path(__file__).with_name("maps")
 SKIP = "skip"
 """Key of `[status]` for rows that are left out."""
 
-_KEYS = {
-    **dict.fromkeys(("repeats", "needed"), list),
-    **dict.fromkeys(("read", "columns", "settings", "constants", "status"), dict),
+_PARTS: Mapping[str, tuple[Collection[str] | None, tuple[type, ...], str]] = {
+    "read": (("sep", "decimal", "thousands", "encoding"), (str,), "a text"),
+    "columns": (ALLOWED, (str, list), "a column, arithmetic, or a list of them"),
+    "settings": (None, (str, list), "a column, arithmetic, or a list of them"),
+    "constants": ((*ALLOWED, "source"), (str, int, float), "a text, a number, true or false"),
+    "status": (("column", SKIP, *sorted(STATUSES)), (str, list), 'a list, as ["done"]'),
 }
-_READ = ("sep", "decimal", "thousands", "encoding")
+"""Names in each part of a map, all if None; types of their values, and these in words."""
 
 _DRAFTED = {
     "workers": "gpus num_gpus n_gpus num_workers world_size nproc ranks",
@@ -65,31 +62,17 @@ class Map:
     name: str
     """File, or name of a ready map; errors begin with it."""
 
-    columns: Mapping[str, list[str | float]]
-    """Expressions or numbers by column of results; of several the first one that a table has."""
+    read: Mapping[str, str]
+    columns: Mapping[str, str | list[str]]
+    """Expression by column of results; of a list the first one whose columns a table has."""
 
-    optional: Collection[str]
-    """Columns and settings that a table may lack: those that are a list in the file."""
-
-    settings: Mapping[str, list[str | float]]
+    settings: Mapping[str, str | list[str]]
     """Likewise, by setting of the table's own, stored as `workload_<name>`."""
 
-    constants: Mapping[str, Any]
-    """Values that hold for all rows, by column of results."""
-
-    read: Mapping[str, str] = field(default_factory=dict)
-    """`sep`, `decimal`, `thousands` and `encoding` of the files."""
-
-    repeats: Collection[str] = ()
+    constants: Mapping[str, str | int | float]
+    status: Mapping[str, str | list[str]]
+    repeats: list[str]
     """Columns in which repeats of a point differ, so that `"*"` makes no settings of them."""
-
-    needed: Collection[str] = ()
-    """Columns of results that a table or the command line has to give."""
-
-    statuses: Mapping[str, str] = field(default_factory=dict)
-    """Status of results, or `SKIP`, by the value of the column `status_column`."""
-
-    status_column: str | None = None
 
     def with_constants(self, given: Iterable[str]) -> Map:
         """Copy of the map with further constants, each as NAME=VALUE.
@@ -97,20 +80,14 @@ class Map:
         Raises:
             SweepError: one of them is not known.
         """
-        constants, columns = {**self.constants}, {**self.columns}
-        for setting in given:
-            name, _, value = setting.partition("=")
+        pairs = [setting.partition("=") for setting in given]
+        constants = {name: value for name, _, value in pairs}
+        for name, value in constants.items():
             if not value:
-                raise SweepError(f"--set {quoted(setting)} must be NAME=VALUE, as workload=bert")
-            _check_constant(name, value, place=f"--set {name}")
-            columns.pop(name, None)
-            constants[name] = value
-        return replace(self, constants=constants, columns=columns)
-
-
-def ready_maps() -> list[str]:
-    """Names of the ready maps."""
-    return sorted(file.stem for file in READY.glob("*.toml"))
+                raise SweepError(f"--set {quoted(name)} must be NAME=VALUE, as workload=bert")
+        _check("constants", constants)
+        columns = {name: text for name, text in self.columns.items() if name not in constants}
+        return replace(self, constants={**self.constants, **constants}, columns=columns)
 
 
 def read_map(given: str) -> Map:
@@ -119,129 +96,60 @@ def read_map(given: str) -> Map:
     Raises:
         SweepError: it can't be read, or something in it is not known.
     """
-    file = Path(given)
-    if not file.suffix and not file.exists():
-        if given not in ready_maps():
-            hint = did_you_mean(given, ready_maps())
-            raise SweepError(f"map {quoted(given)} is neither a file nor a ready map; {hint}")
-        file = READY / f"{given}.toml"
+    file = READY / f"{given}.toml"
+    if not file.is_file():
+        file = Path(given)
     try:
         content = tomllib.loads(file.read_text("utf-8"))
+        for key, part in content.items():
+            _check(key, part)
     except OSError as error:
-        raise SweepError(f"map {given!r} can't be read: {error.strerror}") from error
+        raise SweepError(
+            f"map {given!r} can't be read: {error.strerror}; ready: ray-tune"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SweepError(f"map {given!r} is not TOML: {error}") from error
-    try:
-        return _map_of(given, content)
     except SweepError as error:
         raise SweepError(f"{given}: {error}") from None
+    parts = {key: content.get(key, {}) for key in _PARTS}
+    return Map(name=given, repeats=content.get("repeats", []), **parts)
 
 
-def _map_of(name: str, content: Mapping[str, Any]) -> Map:
-    for key, value in content.items():
-        if key not in _KEYS:
-            raise SweepError(f"no key {quoted(key)}; {did_you_mean(key, _KEYS)}")
-        if not isinstance(value, _KEYS[key]):
-            kind = 'a list, as ["config/seed"]' if _KEYS[key] is list else f"a table: [{key}]"
-            raise SweepError(f"{key} = {quoted(value)} must be {kind}")
-    columns, settings = content.get("columns", {}), content.get("settings", {})
-    constants, status = content.get("constants", {}), {**content.get("status", {})}
-    _check_columns(columns, constants)
-    for key, value in content.get("read", {}).items():
-        is_sign = isinstance(value, str) and (key == "encoding" or len(value) == 1)
-        if key not in _READ or not is_sign:
-            allowed = ", ".join(_READ)
-            raise SweepError(f"[read] {key} = {quoted(value)} is no text for one of {allowed}")
-    column = status.pop("column", None)
-    if status and column is None:
-        raise SweepError('[status] needs column = "<the table\'s column>"')
-    for key, values in status.items():
-        if key not in (*STATUSES, SKIP) or not isinstance(values, list):
-            hint = did_you_mean(key, [SKIP, *sorted(STATUSES)])
-            raise SweepError(f'[status] {key} is no status with a list such as ["done"]; {hint}')
-    of_both = columns | settings
-    return Map(
-        name=name,
-        columns={key: _given(value, f"[columns] {key}") for key, value in columns.items()},
-        settings={key: _given(value, f"[settings] {key}") for key, value in settings.items()},
-        optional={key for key, value in of_both.items() if isinstance(value, list)},
-        constants=constants,
-        read=content.get("read", {}),
-        repeats=content.get("repeats", []),
-        needed=content.get("needed", []),
-        statuses={str(value): key for key, values in status.items() for value in values},
-        status_column=column,
-    )
-
-
-def _check_columns(columns: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
-    """Refuse names that are none of results, and a map that says too little of a row."""
-    for key in columns:
-        if key not in ALLOWED:
-            raise SweepError(f"[columns] {key}: {_unknown(key)}")
-        if key in constants:
-            raise SweepError(f"{key} stands in [columns] and in [constants]; delete one")
-    for key, value in constants.items():
-        _check_constant(key, value, place=f"[constants] {key}")
-    given = {*columns, *constants}
-    if "workers" not in given:
-        raise SweepError("workers is missing in [columns]; or add to [constants]: workers = 1")
-    if not given & {*TIMES, *RATES}:
-        raise SweepError(f"[columns] must give one of {', '.join((*TIMES, *RATES))}")
-
-
-def _unknown(key: str) -> str:
-    hint = did_you_mean(key, ALLOWED)
-    if not hint.endswith("?"):
-        hint += "; a setting of the table's own stands in [settings]"
-    return f"no column of results that a table can give; {hint}"
-
-
-def _given(value: Any, place: str) -> list[str | float]:
-    values = value if isinstance(value, list) else [value]
-    if not values or not all(type(one) in (str, int, float) for one in values):
-        raise SweepError(f"{place} = {quoted(value)} must be a column, arithmetic, or a list of it")
-    if (place == "[settings] *") != str(value).endswith("*"):
-        raise SweepError(f'{place}: all columns with a prefix are "*" = "PREFIX*"')
-    return values
-
-
-def _check_constant(key: str, value: Any, *, place: str) -> None:
-    if key not in (*ALLOWED, "source"):
-        raise SweepError(f"{place}: {_unknown(key)}")
-    if isinstance(value, dict | list):
-        raise SweepError(f"{place} = {quoted(value)} must be a text, a number, true or false")
-    if key == "semantics" and value not in SEMANTICS:
-        raise SweepError(f"{place} = {quoted(value)}: {did_you_mean(str(value), SEMANTICS)}")
+def _check(key: str, part: Any) -> None:
+    """Refuse what is unknown in a part of a map."""
+    if key == "repeats" and isinstance(part, list):
+        return
+    if key not in _PARTS or not isinstance(part, dict):
+        hint = did_you_mean(key, [*_PARTS, "repeats"])
+        raise SweepError(f"{key} is no table of a map, as [columns], or list of repeats; {hint}")
+    names, types, words = _PARTS[key]
+    for name, value in part.items():
+        if names is not None and name not in names:
+            hint = did_you_mean(name, names)
+            raise SweepError(f"[{key}] {name}: a table can't give it; {hint}, or [settings]")
+        if not isinstance(value, types):
+            raise SweepError(f"[{key}] {name} = {quoted(value)} must be {words}")
 
 
 def draft(columns: Iterable[str]) -> str:
     """Draft a map of a table: usual names are mapped, and all others are settings."""
-    import json
-
     mapped: dict[str, str] = {}
-    settings = []
+    settings: dict[str, str] = {}
     for column in columns:
         word = column.lower().replace("/", "_per_").replace(" ", "_").replace("-", "_")
         names = [name for name, words in _DRAFTED.items() if word in words.split()]
-        if word in ALLOWED:
-            names.append(word)
-        if not names or names[0].split()[0] in mapped:
-            settings.append(f"{json.dumps(column, ensure_ascii=False)} = {json.dumps(column)}")
-            continue
-        name, *unit = names[0].split()
-        mapped[name] = f"`{column}` / 1000" if unit else column
-    lines = [f"{name} = {json.dumps(text, ensure_ascii=False)}" for name, text in mapped.items()]
-    return "\n".join(
-        [
-            "# Draft. Columns of results are in docs/columns.md; delete settings that are none.",
-            "[columns]",
-            *lines,
-            *(f'# {name} = ""' for name in ("workers", "step_mean_s") if name not in mapped),
-            "[settings]",
-            *settings,
-            "[constants]",
-            'sync = "ddp"',
-            *([] if "accumulation" in mapped else ["accumulation = 1"]),
-        ]
-    )
+        name, *unit = [*names, *({word} & {*ALLOWED}), ""][0].split() or [""]
+        if not name or name in mapped:
+            settings[column] = column
+        elif unit:
+            mapped[name] = f"`{column}` / 1000"
+        else:
+            mapped[name] = column
+    lines = ["# Draft. Columns of results are in docs/columns.md; delete settings that are none."]
+    for title, part in (("columns", mapped), ("settings", settings)):
+        lines.append(f"[{title}]")
+        lines += [f"{json.dumps(name)} = {json.dumps(text)}" for name, text in part.items()]
+    lines += ["[constants]", 'sync = "ddp"']
+    if "accumulation" not in mapped:
+        lines.append("accumulation = 1")
+    return "\n".join(lines)

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import dtsweep
+from dtsweep.errors import SweepError
 from dtsweep.foreign_tables import Imported, import_tables
-from dtsweep.foreign_tables.identify import environment_of
 from dtsweep.foreign_tables.map_file import read_map
 from tests.foreign_tables.maps import write_map
 
@@ -95,11 +95,11 @@ def test_removing_a_row_moves_no_other(tmp_path: Path) -> None:
     assert steps(frame) == [0.1, 0.2, 0.3]
 
 
-def test_a_changed_row_corrects_the_one_that_is_gone_from_its_table(tmp_path: Path) -> None:
-    stored(tmp_path, "gpus,batch,step_s 2,8,0.1 2,8,0.2 2,8,0.3")
-    done, frame = stored(tmp_path, "gpus,batch,step_s 2,8,0.3 2,8,0.4 2,8,0.1 2,8,0.5")
-    assert (done.added, done.replaced) == (2, 1)
-    assert steps(frame) == [0.1, 0.3, 0.4, 0.5]
+def test_a_changed_row_without_a_repeat_is_a_further_one(tmp_path: Path) -> None:
+    stored(tmp_path, "gpus,batch,step_s 2,8,0.1 2,8,0.2")
+    done, frame = stored(tmp_path, "gpus,batch,step_s 2,8,0.3 2,8,0.1")
+    assert (done.added, done.replaced) == (1, 0)
+    assert steps(frame) == [0.1, 0.2, 0.3]
 
 
 def test_equal_rows_of_one_table_are_all_kept(tmp_path: Path) -> None:
@@ -126,17 +126,18 @@ def test_numbered_and_other_rows_of_a_place_have_repeats_of_their_own(
 
 
 def test_a_correction_that_is_flagged_takes_the_place_of_the_row(tmp_path: Path) -> None:
-    stored(tmp_path, "gpus,batch,step_s,rate 2,8,0.1,160")
-    done, frame = stored(tmp_path, "gpus,batch,step_s,rate 2,8,0.1,999")
+    stored(tmp_path, "gpus,batch,step_s,rate,repeat 2,8,0.1,160,1")
+    done, frame = stored(tmp_path, "gpus,batch,step_s,rate,repeat 2,8,0.1,999,1")
     assert (done.added, done.replaced) == (1, 1)
     assert frame[["status", "samples_per_s"]].to_numpy().tolist() == [["skipped", 999]]
 
 
 def test_a_corrected_number_that_is_not_a_time_is_stored(tmp_path: Path) -> None:
-    stored(tmp_path, "gpus,batch,step_s,hfu 2,8,0.1,0.2")
-    done, frame = stored(tmp_path, "gpus,batch,step_s,hfu 2,8,0.1,0.3")
+    stored(tmp_path, "gpus,batch,step_s,hfu,repeat 2,8,0.1,0.2,1")
+    done, frame = stored(tmp_path, "gpus,batch,step_s,hfu,repeat 2,8,0.1,0.3,1")
     assert (done.replaced, frame["hfu"].tolist()) == (1, [0.3])
 
 
-def test_a_colon_in_a_source_makes_no_other_environment() -> None:
-    assert environment_of({"devices": "T4"}, "a") != environment_of({}, "a:T4")
+def test_a_repeat_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match=r"one repeat, of runs.csv:2, runs.csv:3; map the column"):
+        stored(tmp_path, "gpus,batch,step_s,repeat 2,8,0.1,1 2,8,0.2,1")

@@ -95,14 +95,16 @@ def test_rows_that_a_table_gained_are_added_alone(tmp_path: Path) -> None:
 
 
 def test_a_row_with_other_numbers_replaces_the_earlier_one(tmp_path: Path) -> None:
-    imported(tmp_path, ROWS)
-    changed = [{**ROWS[0], "step_ms": 90.0}, *ROWS[1:]]
-    for rows, step in ((changed, 0.09), (ROWS, 0.1), (changed, 0.09)):
-        done = imported(tmp_path, rows)
+    numbered = [{**row, "launch": 1 + place} for place, row in enumerate(ROWS)]
+    text = MAP.replace("[constants]", 'repeat = "launch"\n[constants]')
+    imported(tmp_path, numbered, text=text)
+    changed = [{**numbered[0], "step_ms": 90.0}, *numbered[1:]]
+    for rows, step in ((changed, 0.09), (numbered, 0.1), (changed, 0.09)):
+        done = imported(tmp_path, rows, text=text)
         assert (done.added, done.replaced) == (1, 1)
         trials = dtsweep.load(tmp_path / "results")
         assert trials.loc[trials["workers"] == 1, "step_mean_s"].tolist() == [pytest.approx(step)]
-    assert imported(tmp_path, changed).added == 0
+    assert imported(tmp_path, changed, text=text).added == 0
 
 
 def test_equal_settings_are_launches_with_an_interval_over_them(tmp_path: Path) -> None:
@@ -144,14 +146,12 @@ FINE = {"gpus": 2, "batch": 8, "step_s": 0.1, "rate": 160, "tokens": 163840, "mf
         ),
         (
             {"tokens": 400_000, "rate": ""},
-            "with tokens_per_s / tokens_per_sample: samples_per_s × step_mean_s is 39.06, and "
-            "global_batch 16",
+            "samples_per_s × step_mean_s is 39.06, and global_batch 16",
         ),
-        ({"mfu": 1.2}, "mfu is 1.2, not a share of 0 to 1"),
+        ({"mfu": 1.2}, "mfu is 1.2"),
         ({"step_s": -0.1}, "step_mean_s is -0.1"),
         ({"step_s": 0}, "step_mean_s is 0"),
-        ({"step_s": "nan"}, "step_mean_s is nan"),
-        ({"gpus": 0}, "workers is 0, below 1"),
+        ({"gpus": 0}, "workers is 0"),
     ],
 )
 def test_a_row_that_contradicts_itself_is_stored_and_not_used(
@@ -306,7 +306,7 @@ def test_a_question_is_planned_next_to_imported_rows_with_settings_of_their_own(
 def test_a_setting_of_another_type_than_in_the_results_is_refused(tmp_path: Path) -> None:
     text = MAP.replace("[constants]", '[settings]\nlayers = "layers"\n[constants]')
     imported(tmp_path, [{**ROWS[0], "layers": 4}], text=text)
-    with pytest.raises(SweepError, match=r"'layers' is str in the tables, and int64 in .* rename"):
+    with pytest.raises(SweepError, match=r"'layers' is text in the tables, and int64 in .* rename"):
         imported(tmp_path, [{**ROWS[0], "layers": "few"}], text=text)
     assert imported(tmp_path, [{**ROWS[0], "layers": 8}], text=text).added == 1
 
@@ -336,5 +336,5 @@ def test_rows_of_several_files_are_all_stored(tmp_path: Path) -> None:
 
 def test_more_than_a_hundred_thousand_rows_are_refused(tmp_path: Path) -> None:
     table = many_rows(tmp_path, 100_001)
-    with pytest.raises(SweepError, match=r"more than 100,000 rows.*split it"):
+    with pytest.raises(SweepError, match="more than 100,000 rows; split them"):
         import_tables([table], read_map(str(write_map(tmp_path))), results=tmp_path / "results")

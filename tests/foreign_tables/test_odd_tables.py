@@ -27,12 +27,10 @@ workers = "gpus"
 micro_batch = "batch"
 step_mean_s = ["step_s"]
 step_p50_s = ["p50"]
-step_max_s = ["max"]
 samples_per_s = ["rate"]
 tokens_per_sample = ["seq"]
 mfu = ["mfu"]
 memory_peak_bytes = ["memory"]
-usd_per_hour = ["usd"]
 global_batch = ["global"]
 loss_last = ["loss"]
 [settings]
@@ -73,13 +71,12 @@ def test_an_honest_row_is_not_flagged(row: dict[str, Any], tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({**ROW, "max": 0.05}, "step_mean_s is 0.1, above step_max_s 0.05"),
         (
             {**ROW, "global": 64},
             "global_batch is 64, and workers × micro_batch × accumulation 16",
         ),
-        ({**ROW, "usd": -3}, "usd_per_hour is -3"),
-        ({**ROW, "seq": -512}, "tokens_per_sample is -512"),
+        ({**ROW, "mfu": -0.1}, "mfu is -0.1"),
+        ({**ROW, "seq": -512}, "workload_tokens_per_sample is -512"),
     ],
 )
 def test_a_contradiction_is_flagged(row: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -107,7 +104,7 @@ def test_a_cell_that_is_no_number_is_one_line(
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(2**64, "18446744073709551616"), ("\ud800", "\\ud800"), ([1, 2], "[1, 2]")],
+    [(2**64, "18446744073709551616"), ([1, 2], "[1, 2]")],
 )
 def test_a_setting_of_any_value_is_stored(value: Any, text: str, tmp_path: Path) -> None:
     assert stored(tmp_path, {**ROW, "lr": value})["workload_lr"].tolist() == [text]
@@ -121,7 +118,7 @@ def test_times_and_decimals_of_parquet_are_read(tmp_path: Path) -> None:
     import_tables([tmp_path / "runs.parquet"], table_map, results=tmp_path / "results")
     (trial,) = dtsweep.load(tmp_path / "results").to_dict("records")
     assert trial["step_mean_s"] == pytest.approx(0.1)
-    assert trial["workload_lr"] == "2026-01-02T03:04:00"
+    assert trial["workload_lr"] == "2026-01-02 03:04:00"
 
 
 def test_a_setting_whose_name_is_no_column_s_is_refused_before_anything_is_stored(
@@ -154,18 +151,9 @@ def test_a_name_that_python_would_change_is_found(tmp_path: Path) -> None:
     assert frame["step_mean_s"].tolist() == [0.2]
 
 
-def test_a_sync_mode_that_is_not_known_is_said(tmp_path: Path) -> None:
-    (tmp_path / "runs.csv").write_text("gpus,batch,step_s\n2,8,0.1\n")
-    table_map = read_map(str(write_map(tmp_path, MAP))).with_constants(["sync=dpp"])
-    said: list[str] = []
-    import_tables([tmp_path / "runs.csv"], table_map, results=tmp_path / "r", say=said.append)
-    assert "no sync mode 'dpp'" in said[0]
-    assert "did you mean 'ddp'?" in said[0]
-
-
 def test_the_text_of_an_import_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "MOST_BYTES", 10)
-    with pytest.raises(SweepError, match="more than 100,000 rows or 0 MiB; split"):
+    with pytest.raises(SweepError, match="bytes, over 10"):
         stored(tmp_path, {**ROW, "x": "12345678901"})
 
 
@@ -188,7 +176,7 @@ def test_a_small_table_that_unpacks_to_gigabytes_is_refused(
     pq.write_table(pa.table({"note": many}), tmp_path / "bomb.parquet", compression="zstd")
     assert (tmp_path / "bomb.parquet").stat().st_size < 300_000
     table_map = read_map(str(write_map(tmp_path, MAP)))
-    with pytest.raises(SweepError, match="more than 100,000 rows or 64 MiB; split it"):
+    with pytest.raises(SweepError, match="more than 64 MiB; split it"):
         import_tables([tmp_path / "bomb.parquet"], table_map, results=tmp_path / "r")
 
 
