@@ -4,13 +4,9 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
 `node_speeds` read files. In reading order:
 
     campaign        state of all runs on one place of results: how far, what it took, what is left
-    superseded      rows to leave out: of an older source, or of other environment variables
-    load            reads the table of trials, without rows that newer ones supersede
-    imported        imported rows in the environment of the measured ones, where asked for
-    utilization     shares of what devices can do, by one measure
+    load            reads the table of trials, without rows that newer ones supersede; imported rows
     launches        selects the measured trials; combines the launches of each point into one row
-    canaries        drift of the machine while it was measured
-    interference    how much trials that run at the same time slow each other down
+    canaries        drift of the machine while it was measured, and interference of trials
     where           conditions on points, as a user writes them
     ladders         groups of points by their number of workers or nodes
     study           tables of one results folder, each prepared once (such as `over_launches`)
@@ -18,29 +14,22 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     difference      ratio of two points, with a verdict
     objectives      direction of each objective, and its precision over launches
     dominance       dominance between points, and its significance
-    resampling      probability of each point to be on the frontier, by drawing means again
     frontier        points that no other point beats
-    scaling         speed-up, efficiency and gain of more workers
-    worthwhile      number of workers from which one more doesn't pay
+    scaling         speed-up, efficiency and gain of more workers, and which don't pay
     usl             Universal Scalability Law, fitted to the measured sizes
-    settings        settings of points and of trials in one form
-    setting_values  values of settings as numbers and texts
+    settings        settings of points and of trials in one form, and their values
     training_time   training time, by the number of workers
     node_speeds     relative speeds of the nodes of a mixed cluster
     next_axes       axes to try next, by a point's bound
     bottleneck      bound of each point
     pairwise        tests points against one of them, even with one launch each
     candidates      points that may be recommended for a goal, and reasons against the others
-    limits          limits of an answer: variance between launches, or within their windows
-    noise           noise behind an answer: the machine's drift, and windows that are too short
+    noise           noise behind an answer: drift, short windows, variances of launches
     recommend       configuration for a goal: the answer, and what it gives up
     payloads        bytes of exchanges, as shares of those without compression
-    setups          settings and measurements as the arrays of the performance model
-    carried         ratios of measured quantities, carried over to other configurations
-    reach           settings that predictions can have
+    setups          settings and measurements as arrays of the performance model; their reach
     model           performance of configurations that were not measured
-    swept           swept axes, with their measured values
-    importance      importance of the swept axes for the step time
+    importance      swept axes, and their importance for the step time
     asked           configurations that a user asks for, as settings
     unmeasured      points that were not measured and are predicted to be better
     decision        whether the question of a sweep is decided, and which points are open
@@ -57,11 +46,10 @@ from dtsweep.analysis.launches import setting_columns, without_canaries
 from dtsweep.analysis.model import PerformanceModel, performance_model
 from dtsweep.analysis.node_speeds import node_speeds
 from dtsweep.analysis.recommend import Recommendation, recommend
-from dtsweep.analysis.scaling import scaling
+from dtsweep.analysis.scaling import scaling, worthwhile
 from dtsweep.analysis.study import Study, canaries, launch_sigma, over_launches
 from dtsweep.analysis.training_time import training_time
 from dtsweep.analysis.usl import usl
-from dtsweep.analysis.worthwhile import worthwhile
 from dtsweep.inference.pareto import on_frontier
 from dtsweep.sweep.goal import GOALS, Goal
 

@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dtsweep.analysis.setting_values import axis_name, text_of
-from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
+from dtsweep.analysis.settings import NODES, Settings, axis_name, settings_of_rows, text_of
 from dtsweep.errors import SweepError, did_you_mean, quoted
 from dtsweep.sweep.axes import parse_setting
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS

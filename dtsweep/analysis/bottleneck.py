@@ -183,9 +183,6 @@ def parts_of(row: Row) -> list[Part]:
     """Divide a point's step into input, exchange, waiting and work.
 
     The parts add up to the step; no time is in two of them.
-
-    Args:
-        row: of `over_launches`, unknown None, with `straggler` and `compute_share`.
     """
     mode = mode_in_results(row["sync"])
     is_alone = row["workers"] == 1 and not mode.servers({"shards": row["shards"] or 1})

@@ -117,13 +117,7 @@ def read_campaign(results: Results | str | Path, *, last: int = 5) -> Campaign:
 
 
 def campaign_of(live: LiveRun | None, runs: Sequence[StoredRun], overview: Overview) -> Campaign:
-    """Combine what is known of a campaign.
-
-    Args:
-        live: the run that holds the lease.
-        runs: records of all runs, the oldest first.
-        overview: of their rows.
-    """
+    """Combine what is known of a campaign."""
     run = _run_shown(live, runs)
     state = _state(live, run)
     spent = {stored.record.run_id: _spent_s(stored, live) for stored in runs}

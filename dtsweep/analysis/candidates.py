@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 def read_goal(points: pd.DataFrame, goal: Goal) -> Objective:
     """Look the objective of a goal up.
 
-    Args:
-        points: rows of `over_launches`.
-        goal: with one objective.
-
     Raises:
         SweepError: it has none, two, or one that is not a column of numbers; its semantics are
             unknown.
@@ -55,14 +51,6 @@ def with_candidates(
     level: float,
 ) -> pd.DataFrame:
     """Mark which points are candidates, and why others are not.
-
-    Args:
-        points: rows of `over_launches`.
-        goal: what counts.
-        objective: of the goal.
-        condition: of the goal.
-        zone: indifference zone of the condition's limits, as a share.
-        level: two-sided significance level of a look.
 
     Returns:
         The points with `is_allowed`, by semantics; `is_implausible`, whether their numbers

@@ -10,7 +10,7 @@ import numpy as np
 from dtsweep.analysis.candidates import read_goal
 from dtsweep.analysis.dominance import compare, places_to_launch
 from dtsweep.analysis.frontier import MODEL, UPDATE, point_costs
-from dtsweep.analysis.limits import variances_of
+from dtsweep.analysis.noise import variances_of
 from dtsweep.analysis.objectives import read_objectives
 from dtsweep.analysis.recommend import is_futile_in, selections_in
 from dtsweep.analysis.study import Study

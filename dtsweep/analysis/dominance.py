@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,32 +70,25 @@ class PointCosts:
 
     def dominance(self, first: Rows, second: Rows) -> Dominance:
         """Compare the first points with the second ones, without the machine's drift."""
-        differences = [
-            differences_of(
-                cost.contrasts(first, second), cost.launches, first, second, sizes=cost.sizes
-            )
-            for cost in self.costs
-        ]
-        half_widths = [difference.half_width(self.level) for difference in differences]
-        pairs = list(zip(differences, half_widths, strict=True))
-        no_better = _in_all(difference.estimate > -_EQUAL for difference in differences)
-        by_estimate = no_better & _in_any(
-            difference.estimate > _EQUAL for difference in differences
-        )
-        settled = [self._is_settled(cost, first, second) for cost in self.costs]
-        is_greater = _in_all(
-            is_settled | (each.estimate > half)
-            for is_settled, (each, half) in zip(settled, pairs, strict=True)
-        )
-        is_far = _in_all(
-            is_settled | (each.estimate > _FAR * half)
-            for is_settled, (each, half) in zip(settled, pairs, strict=True)
-        )
+        shape = len(first), len(second)
+        no_better, is_greater, is_far, all_settled = np.ones((4, *shape), dtype=np.bool_)
+        is_worse, is_within = np.zeros((2, *shape), dtype=np.bool_)
+        for cost in self.costs:
+            contrast = cost.contrasts(first, second)
+            difference = differences_of(contrast, cost.launches, first, second, sizes=cost.sizes)
+            excess = difference.estimate
+            half_width = difference.half_width(self.level)
+            is_settled = self._is_settled(cost, first, second)
+            no_better &= excess > -_EQUAL
+            is_worse |= excess > _EQUAL
+            is_greater &= is_settled | (excess > half_width)
+            is_far &= is_settled | (excess > _FAR * half_width)
+            all_settled &= is_settled
+            is_near = (excess + half_width <= self._zone_of(cost)) & difference.is_tested
+            is_within |= np.where(is_settled, excess < -_EQUAL, is_near)
+        by_estimate = no_better & is_worse
         # An equal cost that is settled leaves the decision to those that are not.
-        is_within = ~by_estimate & _in_all(settled)
-        for cost, is_settled, (each, half) in zip(self.costs, settled, pairs, strict=True):
-            is_near = (each.estimate + half <= self._zone_of(cost)) & each.is_tested
-            is_within |= np.where(is_settled, each.estimate < -_EQUAL, is_near)
+        is_within |= ~by_estimate & all_settled
         return Dominance(
             significant=by_estimate & is_greater,
             by_estimate=by_estimate,
@@ -135,26 +127,16 @@ MANY = 500
 
 
 def compare(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
-    """Name each point's relation to the others, and list the points near the frontier.
-
-    Args:
-        costs: of the environment.
-        numbers: rows of points in it.
-    """
+    """Name each point's relation to the others, and list the points near the frontier."""
     if len(numbers) > MANY:
         return compare_near(costs, numbers)
     return compare_all(costs, numbers)
 
 
 def compare_all(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
-    """Name each point's relation to the others, and list the points near the frontier: all.
-
-    Args:
-        costs: of the environment.
-        numbers: rows of points in it.
-    """
+    """Name each point's relation to the others, and list the points near the frontier: all."""
     dominance = costs.dominance(numbers, numbers)
-    is_beaten = _any_in_row(dominance.by_estimate)
+    is_beaten = np.logical_or.reduce(dominance.by_estimate, axis=1)
     names = _standings(dominance.significant, is_beaten)
     return names, np.arange(len(numbers))
 
@@ -166,11 +148,6 @@ def places_to_launch(
 
     A point is off it if another one beats it significantly. It is on it if no other one beats it by
     more than the indifference zone, as launches show. Else it is open.
-
-    Args:
-        costs: of the environment.
-        numbers: rows of points in it.
-        standings: their relation to the others.
 
     Returns:
         Places in `numbers` of the open points, and of those that may beat them.
@@ -201,13 +178,14 @@ def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Ro
     best = np.flatnonzero(on_frontier(costs.mean_costs(numbers)))
     dominance = costs.dominance_in_blocks(numbers[best], numbers)
     unbeaten = best[~dominance.significant.any(axis=1)]
-    is_near = ~_any_in_row(costs.dominance_in_blocks(numbers, numbers[unbeaten]).by_far)
+    by_far = costs.dominance_in_blocks(numbers, numbers[unbeaten]).by_far
+    is_near: Truth = ~np.logical_or.reduce(by_far, axis=1)
     is_near[unbeaten] = True
     order, dominance = _with_dominators(costs, numbers, np.flatnonzero(is_near))
     names = np.full(len(numbers), "dominated", dtype="<U10")
     names[order] = _standings(
         dominance.significant[:, order],
-        _any_in_row(dominance.by_estimate),
+        np.logical_or.reduce(dominance.by_estimate, axis=1),
     )
     return names, np.flatnonzero(is_near)
 
@@ -246,21 +224,3 @@ def _standings(significant: Truth, is_beaten: Truth) -> NDArray[np.str_]:
         ["dominated", "undecided"],
         "frontier",
     )
-
-
-def _any_in_row(truth: Truth) -> Truth:
-    """True by row where any column is."""
-    is_true: Truth = np.logical_or.reduce(truth, axis=1)
-    return is_true
-
-
-def _in_all(truths: Iterable[Truth]) -> Truth:
-    """True where all arrays are."""
-    is_true: Truth = np.logical_and.reduce([*truths])
-    return is_true
-
-
-def _in_any(truths: Iterable[Truth]) -> Truth:
-    """True where any array is."""
-    is_true: Truth = np.logical_or.reduce([*truths])
-    return is_true

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dtsweep.analysis.dominance import PointCosts, compare, places_to_launch
+from dtsweep.analysis.dominance import PointCosts, Rows, compare, places_to_launch
 from dtsweep.analysis.objectives import (
     MAXIMIZED,
     MINIMIZED,
@@ -16,14 +17,124 @@ from dtsweep.analysis.objectives import (
     costs_of,
     read_objectives,
 )
-from dtsweep.analysis.resampling import probabilities
 from dtsweep.analysis.study import Frame, Study, study_of
-from dtsweep.inference.pareto import hypervolume_of, knee_of
+from dtsweep.inference.contrasts import Contrasts
+from dtsweep.inference.pareto import hypervolume_of, knee_of, on_frontier
 from dtsweep.inference.spread import POINT, of_environment
+from dtsweep.inference.variance import Numbers
 from dtsweep.sweep.mode_info import SEMANTICS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_DRAWS = 2000
+
+
+class FrontierProbability(NamedTuple):
+    """Probability that a point is on the frontier, and is its knee, with all means drawn again."""
+
+    frontier: Numbers
+    knee: Numbers
+
+
+def probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> FrontierProbability:
+    """Probability of each point to be on the frontier, and its knee; nan where an error is unknown.
+
+    A point far off the frontier is off in every draw, and changes no other point's draws.
+    """
+    shares = FrontierProbability(*np.full((2, len(numbers)), 0.0 if len(near) else np.nan))
+    if len(near) == 1 < len(numbers):
+        shares.frontier[near] = 1.0
+    elif len(near):
+        shares.frontier[near], shares.knee[near] = _probability(costs, numbers[near])
+        if np.isnan(shares.frontier[near]).all():
+            shares.frontier[:] = shares.knee[:] = np.nan
+    return shares
+
+
+def _probability(costs: PointCosts, numbers: Rows) -> FrontierProbability:
+    """As `probabilities`, for points near the frontier only."""
+    contrasts = costs.excess(numbers, numbers)
+    tested = np.logical_and.reduce([contrast.tested for contrast in contrasts])
+    places = _tested_against_each_other(tested | np.eye(len(numbers), dtype=np.bool_))
+    shares = FrontierProbability(*np.full((2, len(numbers)), np.nan))
+    if len(places) > 1 or (len(numbers) == 1 and tested.all()):
+        draws = _draws(costs, numbers[places], contrasts, places)
+        shares.frontier[places], shares.knee[places] = _shares_of_draws(draws)
+    return shares
+
+
+def _tested_against_each_other(tested: NDArray[np.bool_]) -> Rows:
+    """Leave out points with the fewest tests until all remaining pairs have one."""
+    inside = np.ones(len(tested), dtype=np.bool_)
+    counts = tested.sum(axis=1)
+    while (counts[inside] < inside.sum()).any():
+        least = np.where(inside, counts, len(counts) + 1).argmin()
+        inside[least] = False
+        counts = counts - tested[:, least]
+    return inside.nonzero()[0]
+
+
+def _draws(
+    costs: PointCosts, numbers: Rows, contrasts: Sequence[Contrasts], places: Rows
+) -> Numbers:
+    """Draw the costs of points again, (draws, points, objectives), where all errors are known."""
+    off_diagonal = ~np.eye(len(places), dtype=np.bool_)
+    cells = np.ix_(places, places)
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=(len(contrasts), _DRAWS, len(places)))
+    noise = np.tensordot(_mixture(costs), normal, axes=1)
+    draws = np.empty((_DRAWS, len(places), len(contrasts)))
+    for column, (contrast, cost) in enumerate(zip(contrasts, costs.costs, strict=True)):
+        if cost.is_exact:
+            draws[:, :, column] = cost.launches.point_means[numbers]
+        else:
+            # Differences to the mean of all: those to one point would depend on which one that is.
+            root = _root(contrast.half_width[cells] * off_diagonal)
+            draws[:, :, column] = contrast.estimate[cells].mean(axis=1) + noise[column] @ root
+    return draws
+
+
+def _shares_of_draws(draws: Numbers) -> FrontierProbability:
+    """Share of the draws in which each point is on the frontier, and its knee."""
+    frontier, knee = np.zeros((2, draws.shape[1]))
+    for costs in draws:
+        places = on_frontier(costs).nonzero()[0]
+        frontier[places] += 1
+        row = knee_of(costs[places])
+        if row is not None:
+            knee[places[row]] += 1
+    return FrontierProbability(frontier / len(draws), knee / len(draws))
+
+
+def _mixture(costs: PointCosts) -> Numbers:
+    """Square root of the correlation matrix of a point's cost errors, from launches' deviations."""
+    residuals = [np.nan_to_num(cost.launches.residuals).ravel() for cost in costs.costs]
+    sizes = np.array([np.linalg.norm(vector) for vector in residuals])
+    products = np.array([[row @ column for column in residuals] for row in residuals])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlations = np.nan_to_num(products / np.outer(sizes, sizes))
+    np.fill_diagonal(correlations, 1.0)
+    values, vectors = np.linalg.eigh(correlations)
+    root: Numbers = vectors * np.maximum(values, 0) ** 0.5
+    return root
+
+
+def _root(half_width: Numbers) -> Numbers:
+    """Symmetric root of the covariance whose differences have the given half-widths.
+
+    By classical scaling (Torgerson 1952).
+
+    Only differences matter for a frontier; what all points have in common, as a launch that
+    measured all, is left out.
+    """
+    squares = (half_width / 1.96) ** 2
+    centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
+    values, vectors = np.linalg.eigh(-centred / 2)
+    root: Numbers = (vectors * np.maximum(values, 0) ** 0.5) @ vectors.T
+    return root
+
 
 UPDATE = ("semantics", "update_kind")
 """Columns that separate points by what an update does."""
@@ -140,13 +251,7 @@ def hypervolume(
 
 
 def point_costs(study: Study, trials: pd.DataFrame, objectives: Sequence[Objective]) -> PointCosts:
-    """Arrange the objectives of one environment's trials, with the study's level and zone.
-
-    Args:
-        study: of the trials.
-        trials: of the environment, each with a value of every objective.
-        objectives: of the frontier.
-    """
+    """Arrange the objectives of one environment's trials, with the study's level and zone."""
     return PointCosts(
         tuple(cost_of(trials, objective) for objective in objectives),
         level=study.level,
@@ -163,16 +268,7 @@ def _write_standings(
     study: Study,
     compare_models: bool,
 ) -> None:
-    """Write the standing and probabilities of one environment's points into `points`.
-
-    Args:
-        points: all.
-        eligible: those of them, with the same index, that meet the condition in this environment.
-        trials: of the environment.
-        objectives: of the frontier.
-        study: says the level of a comparison and the indifference zone.
-        compare_models: whether models count as one.
-    """
+    """Write the standing and probabilities of one environment's points into `points`."""
     trials = trials.dropna(subset=[objective.name for objective in objectives])
     costs = point_costs(study, trials, objectives)
     launch_rows = costs.costs[0].launches.points.reset_index(names="row")

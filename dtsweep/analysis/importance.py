@@ -1,25 +1,81 @@
-"""Importance of the swept axes for the step time, by the performance model."""
+"""Swept axes, and their importance for the step time by the performance model."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.analysis.model import PerformanceModel, performance_model
-from dtsweep.analysis.setting_values import number_of
-from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
-from dtsweep.analysis.setups import setups_of_settings
+from dtsweep.analysis.settings import (
+    NODES,
+    WITHOUT_EFFECT,
+    Settings,
+    axis_name,
+    number_of,
+    settings_of_rows,
+    text_of,
+)
+from dtsweep.analysis.setups import setups_of_settings, varies_nodes
 from dtsweep.analysis.study import Frame
-from dtsweep.analysis.swept import Level, SweptAxis, axis_with, swept_axes
 from dtsweep.model.setups import Numbers
+from dtsweep.sweep.compressions import COMPRESSION_FIELDS
+from dtsweep.sweep.modes import MODE_FIELDS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_FAMILIES = {"sync": MODE_FIELDS, "compression": COMPRESSION_FIELDS}
+"""Axes that are one with the fields that some of their values read."""
+
+Level = dict[str, Any]
+"""Settings of one value of an axis, by column."""
+
+
+class SweptAxis(NamedTuple):
+    """An axis with its measured values; each point has one of them."""
+
+    name: str
+    levels: list[Level]
+    numbers: list[int]
+    """Level of each measured point."""
+
+    is_identifiable: bool = True
+
+
+def swept_axes(measured: Sequence[Settings]) -> list[SweptAxis]:
+    """List the axes that measured points differ in.
+
+    The number of nodes is one of them if as many workers ran on different numbers.
+    """
+    of_family = {name for fields in _FAMILIES.values() for name in fields}
+    axes = []
+    for name in dict.fromkeys(name for one in measured for name in one):
+        if name in of_family or name in WITHOUT_EFFECT:
+            continue
+        if name == NODES and not varies_nodes(measured):
+            continue
+        axis = axis_with(axis_name(name), (name, *_FAMILIES.get(name, ())), measured)
+        if len(axis.levels) > 1:
+            axes.append(axis)
+    return axes
+
+
+def axis_with(name: str, columns: Sequence[str], measured: Sequence[Settings]) -> SweptAxis:
+    """Axis of some columns, whose levels are the combinations that were measured."""
+    levels: dict[tuple[str, ...], Level] = {}
+    for one in measured:
+        key = tuple(text_of(one.get(column)) for column in columns)
+        levels.setdefault(key, {column: one.get(column) for column in columns})
+    places = {key: number for number, key in enumerate(levels)}
+    numbers = [places[tuple(text_of(one.get(column)) for column in columns)] for one in measured]
+    return SweptAxis(name, list(levels.values()), numbers)
+
 
 FEWEST_POINTS = 8
 """Measured points of a model and environment, below which nothing is said."""
@@ -156,9 +212,6 @@ class Shares:
 
 def shares_of(values: Numbers) -> Shares:
     """Divide the variance of a function between its axes, each level as probable as the others.
-
-    Args:
-        values: of the function on a grid, an axis of the array for each axis of the grid.
 
     >>> shares_of(np.array([[0.0, 1.0], [2.0, 3.0]])).main
     array([0.8, 0.2])

@@ -46,11 +46,6 @@ class Ladders(NamedTuple):
 def ladders_of(points: pd.DataFrame, launches: Callable[[Any], Launches], *, per: Per) -> Ladders:
     """Group points as `dtsweep.analysis.scaling` does, and compare each size of a group with each.
 
-    Args:
-        points: rows of `over_launches`.
-        launches: gives the logarithms of `samples_per_s` of an environment.
-        per: worker or node.
-
     Raises:
         SweepError: `per` is neither.
     """
@@ -71,9 +66,6 @@ def ladders_of(points: pd.DataFrame, launches: Callable[[Any], Launches], *, per
 
 def far_above_linear(points: pd.DataFrame) -> pd.DataFrame:
     """Select points whose rate is far above what their workers explain, whatever noise there is.
-
-    Args:
-        points: rows of `over_launches`.
 
     Returns:
         Rows of them once each, with `base` (the smallest number of workers that is equal in all
@@ -105,12 +97,7 @@ def _may_be_far(points: pd.DataFrame) -> bool:
 
 
 def compared_sizes(rows: pd.DataFrame, launches: Callable[[Any], Launches]) -> dict[Any, Contrasts]:
-    """Compare the throughput of each row of a group with each, by `group`.
-
-    Args:
-        rows: points, with `group`.
-        launches: gives the logarithms of `samples_per_s` of an environment.
-    """
+    """Compare the throughput of each row of a group with each, by `group`."""
     compared: dict[Any, Contrasts] = {}
     for env_id, env_rows in rows.groupby("env_id", dropna=False):
         env_launches = launches(env_id)

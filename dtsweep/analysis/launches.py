@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.utilization import by_best_peak
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import POINT, Launches, launches_of
 from dtsweep.inference.variance import (
@@ -26,6 +25,43 @@ from dtsweep.sweep.point import AXES
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_SAME_DEVICE = ("env_id", "precision", "cpus_per_worker")
+"""A peak that was measured holds for these: hardware and software, number format, threads."""
+
+
+def by_best_peak(trials: pd.DataFrame) -> pd.DataFrame:
+    """Relate what devices did to the best peaks of all trials, where peaks are measured.
+
+    Each process measures its own peak, once: those of one machine lie some percent apart, and lower
+    where workers with several threads measure at once. Two points of a sweep would differ by that
+    and not by what they compute.
+
+    Returns:
+        The same, `mfu`, `hfu` and `compute_share` times the trial's measured peak over the highest
+        of its environment, precision and CPUs per worker; `memory_share` the same with
+        `peak_bytes_per_s`, of as many workers, who share a memory. The peaks themselves stay those
+        of the trial.
+    """
+    peaks = trials["peak_flops_per_s"].where(trials["peak_source"] == "measured")
+    computing = _share_of_best(peaks, [trials[name] for name in _SAME_DEVICE])
+    moving = _share_of_best(
+        trials["peak_bytes_per_s"], [trials[name] for name in (*_SAME_DEVICE, "workers")]
+    )
+    shares = {
+        "mfu": computing,
+        "hfu": computing,
+        "compute_share": computing,
+        "memory_share": moving,
+    }
+    return trials.assign(**{name: trials[name] * share for name, share in shares.items()})
+
+
+def _share_of_best(peaks: pd.Series[float], groups: list[pd.Series[Any]]) -> pd.Series[float]:
+    """Each peak as a share of the highest of its group; 1 where it is unknown."""
+    return (peaks / peaks.groupby(groups, dropna=False).transform("max")).fillna(1.0)
+
 
 ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s", "step_p99_s")
 """Rates and times that can be asked for by name: what `measured` has a standard error of."""
@@ -69,9 +105,6 @@ _WITH_INTERVAL = {
 def setting_columns(frame: pd.DataFrame) -> list[str]:
     """Name the columns that were set, not measured.
 
-    Args:
-        frame: trials or points.
-
     Returns:
         The fields of a point, `workload` and its fields, in the frame's words: two rows that agree
         in all of them differ at most in where and when they ran.
@@ -88,9 +121,6 @@ def without_canaries(frame: pd.DataFrame) -> pd.DataFrame:
 
 def measured(frame: pd.DataFrame) -> pd.DataFrame:
     """Select what was measured, one row per launch of a point.
-
-    Args:
-        frame: one row per trial, as `dtsweep.load` gives it.
 
     Returns:
         The `ok` trials without canaries, the oldest first, with `launch` (the session, or else the

@@ -38,12 +38,7 @@ class NextAxis(NamedTuple):
 
 
 def next_axes(bound: str | None, row: Row) -> list[NextAxis]:
-    """Name two or three axes that fit a point's bottleneck, mode and settings, best first.
-
-    Args:
-        bound: what limits it; None gives no axis.
-        row: the point.
-    """
+    """Name two or three axes that fit a point's bottleneck, mode and settings, best first."""
     if bound is None:
         return []
     axes = {

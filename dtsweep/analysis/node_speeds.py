@@ -61,10 +61,6 @@ def node_speeds(results: Results | str | Path) -> pd.DataFrame:
 def ranks_of(results: Results | str | Path, trials: pd.DataFrame) -> pd.DataFrame:
     """Read what `speeds_of` needs to know of the ranks of trials.
 
-    Args:
-        results: the place.
-        trials: rows with `attempt_id`.
-
     Raises:
         StorageError: It can't be read.
     """
@@ -78,12 +74,7 @@ def ranks_of(results: Results | str | Path, trials: pd.DataFrame) -> pd.DataFram
 
 
 def speeds_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
-    """Compute what `node_speeds` returns.
-
-    Args:
-        trials: as `measured` gives them; `attempt_id` and `launch` are read.
-        ranks: one row per rank of any attempt: `attempt_id`, `node`, `device`, `work_s`.
-    """
+    """Compute what `node_speeds` returns."""
     ranks = ranks.merge(trials[["attempt_id", "launch"]], on="attempt_id")
     work = ranks.assign(log=np.log(ranks["work_s"].astype("float64")))
     cells = (
@@ -148,12 +139,6 @@ def _slowness_by_launch(
     nodes: Indices, trials: Indices, launches: Indices, logs: Numbers
 ) -> tuple[Indices, Indices, Numbers]:
     """Relative step time of each node in each launch, among nodes linked by trials of that launch.
-
-    Args:
-        nodes: (cells,) number of the node; so are the others.
-        trials: of the trial.
-        launches: of the launch.
-        logs: logarithm of the time.
 
     Returns:
         One entry per node, launch and set of nodes that trials of it link: the node, the number of

@@ -90,11 +90,6 @@ def read_objectives(
 ) -> tuple[Objective, ...]:
     """Look objectives up in the columns of points.
 
-    Args:
-        points: rows of `over_launches`.
-        minimize: columns that should be small: times, bytes, joules, `workers`.
-        maximize: columns that should be large: rates.
-
     Raises:
         SweepError: a name is not a column of numbers, or stands twice; there is none.
     """
@@ -134,12 +129,7 @@ def costs_of(points: pd.DataFrame, objectives: Sequence[Objective]) -> Numbers:
 
 
 def cost_of(trials: pd.DataFrame, objective: Objective) -> Cost:
-    """Arrange one objective by point and launch.
-
-    Args:
-        trials: of one environment, as `measured` gives them, each with a value of it.
-        objective: one of its columns.
-    """
+    """Arrange one objective by point and launch."""
     values = trials[objective.name].astype("float64")
     errors = trials.reindex(columns=[f"{objective.name}_error"]).iloc[:, 0].astype("float64")
     columns = trials[[*POINT, "launch"]].assign(

@@ -148,14 +148,7 @@ def comparison_of(
     drift: float | None,
     significant_drift: float = 0.0,
 ) -> PairTest:
-    """Prepare to compare points by an objective.
-
-    Args:
-        trials: of one environment, as `measured` gives them.
-        objective: one of its columns.
-        drift: of the machine, with what canaries can't exclude; None where it is unknown.
-        significant_drift: what they show.
-    """
+    """Prepare to compare points by an objective."""
     name = objective.name
     trials = trials.dropna(subset=[name])
     if objective.is_relative:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, TypeAlias
 
-from dtsweep.analysis.setting_values import (
+from dtsweep.analysis.settings import (
+    Settings,
     compression_info,
     compression_name,
     settings_key,
     text_of,
 )
-from dtsweep.analysis.settings import Settings
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 
 Payloads: TypeAlias = Mapping[tuple[str, str], float]

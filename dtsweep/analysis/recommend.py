@@ -20,8 +20,7 @@ from dtsweep.analysis.candidates import (
 from dtsweep.analysis.dominance import Rows
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.launches import setting_columns
-from dtsweep.analysis.limits import variances_of
-from dtsweep.analysis.noise import Noise, noise_of
+from dtsweep.analysis.noise import Noise, noise_of, variances_of
 from dtsweep.analysis.objectives import Objective, read_objectives
 from dtsweep.analysis.pairwise import PairTest, comparison_of
 from dtsweep.analysis.study import Frame, Study, study_of
@@ -203,10 +202,6 @@ def recommend(
 def selections_in(study: Study, goal: Goal) -> Iterator[tuple[pd.DataFrame, PairTest, Selection]]:
     """Select among the candidates of each model and environment that has some.
 
-    Args:
-        study: of the trials.
-        goal: what counts.
-
     Yields:
         Candidates; their test; and the selection, whose numbers are places among them.
 
@@ -229,14 +224,7 @@ def selections_in(study: Study, goal: Goal) -> Iterator[tuple[pd.DataFrame, Pair
 def is_futile_in(
     study: Study, candidates: pd.DataFrame, test: PairTest, selection: Selection
 ) -> bool:
-    """True if a question is open, and the launches that are left are far too few for the noise.
-
-    Args:
-        study: of the trials.
-        candidates: of one model and environment.
-        test: of these.
-        selection: among these.
-    """
+    """True if a question is open, and the launches that are left are far too few for the noise."""
     launches, question = test.cost.launches, study.question
     if question is None or selection.is_decided or launches.pool is None:
         return False
@@ -365,12 +353,6 @@ def _without_number(
     """Newest attempts at asked points that have no number, and the count of points not begun.
 
     What was asked for is the plan of the newest run, where its record has it.
-
-    Args:
-        study: of the trials.
-        goal: what counts.
-        condition: of the goal.
-        points: measured ones of one model and environment.
     """
     frame = study.frame
     trials = frame[(frame["role"] != "canary") & (frame["harness"] != IMPORTED)]

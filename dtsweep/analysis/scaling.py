@@ -1,4 +1,4 @@
-"""Speed-up, efficiency and gain of more workers or nodes against the smallest world of a group."""
+"""Speed-up, efficiency and gain of more workers or nodes, and the size from which none pays."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import numpy as np
 from dtsweep.analysis.ladders import COMPARED, ENDS, Per
 from dtsweep.analysis.launches import has_caution, joined_cautions
 from dtsweep.analysis.study import Frame, study_of
+from dtsweep.errors import SweepError
 from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.variance import Numbers
+from dtsweep.inference.verdicts import KneeVerdict, Reason
 from dtsweep.results.statuses import ABOVE_LINEAR
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 _OF_A_SIZE = {
     *("workers", "hosts", "point_id", "launches"),
@@ -66,13 +69,7 @@ def scaling(frame: Frame, *, per: Per = "worker") -> pd.DataFrame:
 
 
 def _with_window_intervals(rows: pd.DataFrame, *, size: str, drifts: Numbers) -> pd.DataFrame:
-    """Give single launches the interval of their windows, and add cautions of speed-ups.
-
-    Args:
-        rows: of `with_speed_ups`.
-        size: column that sizes are counted by.
-        drifts: (rows,) of the machine, 0 where it is not known.
-    """
+    """Give single launches the interval of their windows, and add cautions of speed-ups."""
     if rows.empty:
         return rows.assign(interval=None)
     groups = rows.groupby("group")
@@ -105,12 +102,7 @@ def group_columns(rows: pd.DataFrame) -> list[str]:
 
 
 def group_row(group_rows: pd.DataFrame, *, size: str) -> dict[str, Any]:
-    """Describe a group in one row: shared settings, `sizes`, the largest size, cautions.
-
-    Args:
-        group_rows: rows of the group.
-        size: column that sizes are counted by.
-    """
+    """Describe a group in one row: shared settings, `sizes`, the largest size, cautions."""
     first = group_rows.iloc[0]
     return {
         **{
@@ -140,13 +132,7 @@ def group_table(
 def with_speed_ups(
     rows: pd.DataFrame, *, size: str, compared: Mapping[Any, Contrasts]
 ) -> pd.DataFrame:
-    """Add the columns that `scaling` computes: of each row to the first one of its group.
-
-    Args:
-        rows: points, with `group` and `caution`.
-        size: column that sizes are counted by.
-        compared: by `group`, in the order of its rows.
-    """
+    """Add the columns that `scaling` computes: of each row to the first one of its group."""
     sizes = rows[size].to_numpy("float64")
     comparisons = np.full((len(rows), len(COMPARED)), np.nan)
     for group, places in rows.groupby("group").indices.items():
@@ -219,3 +205,95 @@ def speed_up_covariance(contrasts: Contrasts) -> Numbers:
     covariance[0] = covariance[:, 0] = np.where(np.isnan(np.diag(covariance)), np.nan, 0.0)
     covariance[0, 0] = 0.0
     return covariance
+
+
+WORTH = 0.5
+"""Default of the share of a base worker's throughput that one more worker must add."""
+
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(
+        ("pays_to", "pays_to_low", "pays_to_high", "pays_at_least", "next_size"), "Int64"
+    ),
+    "verdict_reason": object,
+}
+_COLUMNS = (
+    *("pays_to", "pays_to_low", "pays_to_high", "pays_at_least", "next_size"),
+    *("verdict", "verdict_reason"),
+)
+
+
+def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataFrame:
+    """Say for each group of `scaling` from which size on one more doesn't pay.
+
+    Going from a size to the next one measured pays where each worker more adds at least `worth` of
+    what a worker of the base does (`gain` of `scaling`). A step pays, or does not, by its
+    95 % interval alone.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
+        per: what a world is counted in: workers, or nodes.
+        worth: what one more has to add, from 0 to 1.
+
+    Returns:
+        One row per group: `group`, `kind`, `base` and settings as in `scaling`; `sizes` (how many)
+        and `largest`; `pays_to`, the smallest size from which the step to the next doesn't pay;
+        `pays_to_low`, the smallest from which it does not significantly pay; `pays_to_high`, the
+        smallest from which it significantly does not (the three are null unless some step
+        significantly does not pay, and so are not within the sizes measured); `pays_at_least`, as
+        `pays_to_low`, also if no step significantly fails to pay (null if nothing is significant,
+        or each step pays); `next_size`, the size measured after `pays_to`; `verdict`, a code of
+        `dtsweep.inference.verdicts.KneeVerdict`;
+        `verdict_reason`, a code, null unless that is unknown; `caution`, of any of the sizes.
+
+    Raises:
+        SweepError: `per` is neither; `worth` is not from 0 to 1.
+    """
+    check_worth(worth)
+    ladders = study_of(frame).ladders(per)
+    size = ladders.size
+    rows = with_speed_ups(ladders.rows, size=size, compared=ladders.compared)
+    records = [
+        group_row(group_rows, size=size)
+        | _row(group_rows.rename(columns={size: "size"}), worth=worth)
+        for _, group_rows in rows.groupby("group")
+    ]
+    return group_table(records, rows, columns=_COLUMNS).astype(_TYPES)
+
+
+def check_worth(worth: float) -> None:
+    """Refuse what no gain can be measured by.
+
+    Raises:
+        SweepError: it is not from 0 to 1.
+    """
+    if not 0 <= worth <= 1:
+        raise SweepError(
+            f"worth={worth!r} is not a share; give what one more has to add, from 0 to 1, such as "
+            "0.5"
+        )
+
+
+def _row(group_rows: pd.DataFrame, *, worth: float) -> dict[str, Any]:
+    """Columns of `worthwhile` for one group."""
+    before = group_rows["size"].to_numpy()[:-1]
+    steps = group_rows.iloc[1:]
+    if steps["gain_low"].isna().all():
+        return {"verdict": KneeVerdict.UNKNOWN, "verdict_reason": Reason.TOO_FEW_LAUNCHES}
+    # Sizes before a step whose gain is too small: possibly, significantly, and by the mean.
+    possibly_too_small = before[~(steps["gain_low"] >= worth)]
+    significantly_too_small = before[steps["gain_high"] < worth]
+    too_small = before[steps["gain"] < worth]
+    if not len(possibly_too_small):
+        return {"verdict": KneeVerdict.BEYOND_SIZES}
+    low = int(possibly_too_small[0])
+    if not len(significantly_too_small):
+        return {"verdict": KneeVerdict.NOT_DISTINGUISHABLE, "pays_at_least": low}
+    pays_to = int(too_small[0])
+    return {
+        "pays_to": pays_to,
+        "pays_to_low": low,
+        "pays_to_high": int(significantly_too_small[0]),
+        "pays_at_least": low,
+        "next_size": int(group_rows["size"][group_rows["size"] > pays_to].min()),
+        "verdict": KneeVerdict.FOUND,
+    }

@@ -13,21 +13,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.analysis.payloads import Payloads, measured_payloads, payload_of
-from dtsweep.analysis.setting_values import (
+from dtsweep.analysis.settings import (
     JOINED,
+    NODES,
     WITHOUT_EFFECT,
+    Settings,
+    axis_name,
     compression_name,
     is_read,
     number_of,
+    participants_of,
+    settings_of_rows,
     slowness_of,
     text_of,
 )
-from dtsweep.analysis.settings import NODES, Settings, participants_of, settings_of_rows
+from dtsweep.model.limits import REACH
 from dtsweep.model.setups import Measured, Setups
 from dtsweep.sweep.modes import PERIODS, mode_in_results
+from dtsweep.sweep.point import DEFAULTS
+from dtsweep.text import format_number
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 SIZES = ("workers", NODES, "micro_batch", "accumulation", *PERIODS, "slow_rank")
 """Settings with arrays of their own, whose limits the model of the step time knows."""
@@ -109,12 +117,7 @@ class Encoding:
 
 
 def encoding_of(trials: pd.DataFrame, others: Sequence[Settings] = ()) -> Encoding:
-    """Choose the columns of setups, by the settings that vary.
-
-    Args:
-        trials: measured trials of one model and environment, as `Study.trials` has them.
-        others: settings of configurations that were not measured.
-    """
+    """Choose the columns of setups, by the settings that vary."""
     measured = settings_of_rows(trials)
     categories, numbers = _varying([*measured, *others])
     return Encoding(
@@ -234,3 +237,58 @@ def usable_trials(trials: pd.DataFrame) -> pd.DataFrame:
     rate = trials["samples_per_s"]
     is_usable = (rate > 0) & (rate < math.inf) & trials["micro_batch"].notna()
     return trials[is_usable.fillna(value=False) & trials["workers"].notna()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """Settings that predictions can have."""
+
+    constant: Mapping[str, frozenset[str]]
+    """Measured values of the settings whose effect is not known."""
+
+    ranges: Mapping[str, tuple[float, float]]
+    """Smallest and largest measured value of the numbers that they differ in."""
+
+    def reason(self, settings: Settings) -> str | None:
+        """Say why a configuration can't be predicted; None if its settings are within reach."""
+        for name, known in self.constant.items():
+            if name in settings and text_of(settings[name]) not in known:
+                return f"unsupported: measured {axis_name(name)}: {', '.join(sorted(known))}"
+        for name, (low, high) in self.ranges.items():
+            if not is_read(settings, name):
+                continue
+            value = number_of(settings.get(name))
+            ends = [format_number(end, digits=3) for end in (low, high)]
+            if not value:
+                return (
+                    f"unsupported: measured {axis_name(name)} {' to '.join(ends)}, and not "
+                    f"{text_of(settings.get(name))}"
+                )
+            if not low / REACH <= value <= high * REACH:
+                reach = [format_number(end, digits=3) for end in (low / REACH, high * REACH)]
+                return (
+                    f"unsupported: measured {axis_name(name)} {' to '.join(ends)}; "
+                    f"predictions reach {' to '.join(reach)}"
+                )
+        return None
+
+
+def reach_of(measured: Sequence[Settings], encoding: Encoding) -> Reach:
+    """Find the values that measured configurations have."""
+    varying = {*encoding.categories, *encoding.numbers, *SIZES, *WITHOUT_EFFECT}
+    if "compression" in varying:
+        varying |= {"compression_coding"}
+    names = dict.fromkeys(name for one in measured for name in one if name not in varying)
+    ranges = {}
+    for name in encoding.numbers:
+        values = list(filter(None, (number_of(one.get(name)) for one in measured)))
+        ranges[name] = (min(values), max(values))
+    constant = {name: frozenset(text_of(one.get(name)) for one in measured) for name in names}
+    # Null is not a value of these: rows of tables don't say what it was.
+    unknown = [name for name in constant if DEFAULTS.get(name) is not None]
+    constant = {
+        name: known
+        for name, known in constant.items()
+        if name not in unknown or known != frozenset({text_of(None)})
+    }
+    return Reach(constant=constant, ranges=ranges)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from dtsweep.analysis.frontier import UPDATE
 from dtsweep.analysis.ladders import compared_sizes
-from dtsweep.analysis.launches import setting_columns
+from dtsweep.analysis.launches import PER_SAMPLES, setting_columns
 from dtsweep.analysis.scaling import with_speed_ups
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import SweepError
@@ -22,7 +21,7 @@ _TABLE = [*UPDATE, "workload", "model_digest", "env_id"]
 
 _SHAPE = ("workers", "micro_batch", "accumulation")
 _ENERGY = ["energy_j", "cpu_energy_j"]
-_WITH_ENDS = ("training_time_s", "samples_per_s", "speed_up", "efficiency", "gain")
+_WITH_ENDS = ("training_time_s", "samples_per_s", "speed_up", "efficiency", "gain", "cost_usd")
 
 
 def training_time(
@@ -46,11 +45,11 @@ def training_time(
         `kind`, `strong` or `weak` where the rows of a table scale so and are otherwise equal,
         `free` where each has settings of its own, null with one number of workers; the settings;
         `samples`; `training_time_s` = samples ÷ samples_per_s, `samples_per_s`, `speed_up`,
-        `efficiency` and `gain` over the table's smallest number of workers (`base`), each with
-        `_low` and `_high`, its 95 % interval as in `over_launches` (`interval` says which) and
-        `scaling`; `energy_j` of all devices and `cpu_energy_j` of the CPUs of all hosts, by their
-        means in the windows, null where no launch knows it; `launches`; `caution`, of the row and
-        of its base.
+        `efficiency` and `gain` over the table's smallest number of workers (`base`), and
+        `cost_usd`, by the prices of nodes and null without them, each with `_low` and `_high`, its
+        95 % interval as in `over_launches` (`interval` says which) and `scaling`; `energy_j` of all
+        devices and `cpu_energy_j` of the CPUs of all hosts, by their means in the windows, null
+        where no launch knows it; `launches`; `caution`, of the row and of its base.
 
     Raises:
         SweepError: `samples` is not above 0, or there is no such kind.
@@ -86,39 +85,15 @@ def training_time(
     return rows[list(dict.fromkeys([*shown, *ends, "interval", *_ENERGY, "launches", "caution"]))]
 
 
-def with_cost(rows: pd.DataFrame, *, price: float) -> pd.DataFrame:
-    """Add what the workers cost for the time that training takes.
-
-    Args:
-        rows: of `training_time`.
-        price: of one worker for an hour, in any currency.
-
-    Returns:
-        The rows with `cost`, in that currency, and its ends `cost_low` and `cost_high`.
-
-    Raises:
-        SweepError: the price is below 0, or no number.
-    """
-    if not 0 <= price < math.inf:
-        raise SweepError(
-            f"price={price!r} is none; give what one worker costs for an hour, such as 2.5"
-        )
-    hours = {
-        f"cost{end}": rows[f"training_time_s{end}"].astype("float64") / 3600
-        for end in ("", "_low", "_high")
-    }
-    workers = rows["workers"].astype("float64")
-    return rows.assign(**{name: duration * workers * price for name, duration in hours.items()})
-
-
 def _with_times(rows: pd.DataFrame, *, samples: int) -> pd.DataFrame:
-    """Add time and energy of training on so many samples."""
+    """Add time, cost and energy of training on so many samples."""
     columns: dict[str, Any] = {"samples": samples}
     columns |= {name: samples * rows[f"{name}_per_sample"] for name in _ENERGY}
     # Of the highest rate the shortest time; a rate that may be 0 leaves no longest one.
     for end, of in {"": "", "_low": "_high", "_high": "_low"}.items():
         rate = rows[f"samples_per_s{of}"]
         columns[f"training_time_s{end}"] = samples / rate.where(rate > 0)
+        columns[f"cost_usd{end}"] = rows[f"{PER_SAMPLES}{end}"] * (samples / 1e6)
     return rows.assign(**columns)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.asked import possible_point
+from dtsweep.analysis.importance import swept_axes
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.model import (
     PREDICTED,
@@ -17,10 +18,15 @@ from dtsweep.analysis.model import (
     performance_model,
 )
 from dtsweep.analysis.recommend import Recommendation
-from dtsweep.analysis.setting_values import axis_name, settings_key, text_of
-from dtsweep.analysis.settings import NODES, Settings, settings_of_rows
+from dtsweep.analysis.settings import (
+    NODES,
+    Settings,
+    axis_name,
+    settings_key,
+    settings_of_rows,
+    text_of,
+)
 from dtsweep.analysis.study import Study
-from dtsweep.analysis.swept import swept_axes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,10 +75,6 @@ def best_unmeasured(study: Study, recommendation: Recommendation) -> Unmeasured 
     Candidates are the combinations of measured values of the swept axes that are allowed, can be
     predicted, and have no trial, skipped ones included. They meet the condition of the goal and its
     `least_rate` by their predicted values.
-
-    Args:
-        study: that the recommendation was made of.
-        recommendation: of a goal.
     """
     model = _model_of(study, recommendation)
     if model is None:
@@ -163,13 +165,7 @@ def _trials_of(study: Study, model: PerformanceModel) -> pd.DataFrame:
 def _candidates(
     model: PerformanceModel, known: Container[Any], *, allow: tuple[str, ...]
 ) -> Iterator[Settings]:
-    """Yield combinations of allowed semantics that have no trial.
-
-    Args:
-        model: whose measured values are combined.
-        known: keys of the settings that have one.
-        allow: semantics in addition to exact updates.
-    """
+    """Yield combinations of allowed semantics that have no trial."""
     levels = [axis.levels for axis in swept_axes(_settings_to_ask(model.points))]
     for chosen in itertools.product(*levels):
         settings = {**model.fastest}

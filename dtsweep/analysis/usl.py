@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dtsweep.analysis.ladders import Per
-from dtsweep.analysis.scaling import group_row, group_table, speed_up_covariance
+from dtsweep.analysis.scaling import WORTH, check_worth, group_row, group_table, speed_up_covariance
 from dtsweep.analysis.study import Frame, study_of
-from dtsweep.analysis.worthwhile import WORTH, check_worth
 from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Reason

@@ -229,7 +229,7 @@ class _Reader:
         self._columns = [str(name) for name in points.columns]
         self._settings = {*setting_columns(points), "global_batch"}
 
-    def evaluation_of(self, tree: ParseTree) -> Evaluate:
+    def evaluation_of(self, tree: Any) -> Evaluate:
         """Make the evaluation of a part of the condition."""
         match tree.data:
             case "any":

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dtsweep.cli.options import (
-    FiniteRange,
     console,
     json_option,
     load_results,
@@ -58,12 +57,6 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     metavar="N",
     help="Also how long training on N samples takes.",
-)
-@click.option(
-    "--worker-price",
-    type=FiniteRange(min=0),
-    metavar="USD",
-    help="And what it costs, at this price of a worker for an hour.",
 )
 @prices_option
 @click.option(
@@ -203,7 +196,6 @@ def _content(
     results: str,
     *,
     samples: int | None = None,
-    worker_price: float | None = None,
     with_hosts: bool = True,
     **asked: Any,
 ) -> Content:
@@ -212,7 +204,6 @@ def _content(
     Args:
         results: the folder.
         samples: also how long training on so many takes.
-        worker_price: also what that costs, in USD of a worker for an hour.
         with_hosts: keep what may name hosts and users.
         asked: what `content_of` takes; objectives that are empty are the usual ones. `question` is
             the one to answer, by default that of the results. `prices` is a file of prices that
@@ -227,10 +218,6 @@ def _content(
     from dtsweep.report.times import training_times
     from dtsweep.secret import shared_trials
 
-    if worker_price is not None and samples is None:
-        raise SweepError(
-            "--worker-price goes with --samples: how much data the training takes; add --samples N"
-        )
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     if any(objectives.values()):
         asked |= objectives
@@ -242,7 +229,7 @@ def _content(
         certificate_in(results),
     ]
     if samples is not None:
-        sections.append(training_times(samples=samples, worker_price=worker_price))
+        sections.append(training_times(samples=samples))
     # A run that had nothing left to measure has stored no row with its question.
     frame = load_results(results, prices=prices, with_imported=with_imported)
     if with_hosts:

@@ -245,8 +245,7 @@ def load_results(
         prices: a file of prices that hold for all rows.
         with_imported: whether imported rows count as measured where the others were.
     """
-    from dtsweep.analysis.imported import joined
-    from dtsweep.analysis.load import load
+    from dtsweep.analysis.load import joined, load
 
     with telling_warnings():
         frame = load(results, canaries=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.interference import interference_over
+from dtsweep.analysis.canaries import interference_over
 from dtsweep.driver.progress import short_name
 from dtsweep.plan.cost import PlannedCost
 from dtsweep.plan.plan import Plan, counts, reasons

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from dtsweep.analysis.canaries import significant_drift
 from dtsweep.analysis.launches import without_canaries
-from dtsweep.analysis.load import load
+from dtsweep.analysis.load import load, older_source
 from dtsweep.analysis.study import Study
-from dtsweep.analysis.superseded import older_source
 from dtsweep.compare.machines import (
     Machines,
     machine_changes,

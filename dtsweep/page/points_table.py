@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.setting_values import axis_name
+from dtsweep.analysis.settings import axis_name
 from dtsweep.plots.numbers import rounded as significant
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.content import Content

@@ -38,7 +38,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
 
 from __future__ import annotations
 
-from dtsweep.analysis.setting_values import axis_name
+from dtsweep.analysis.settings import axis_name
 from dtsweep.report.content import Content, content_of
 from dtsweep.report.frontiers import Frontier
 

@@ -8,7 +8,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
-from dtsweep.analysis.setting_values import axis_name
+from dtsweep.analysis.settings import axis_name
 from dtsweep.secret import HIDDEN, hidden
 from dtsweep.sweep.point import AXES, DEFAULTS
 from dtsweep.sweep.values import python_value

@@ -19,7 +19,7 @@ from dtsweep.analysis import (
 )
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.recommend import Recommendation
-from dtsweep.analysis.setting_values import axis_name
+from dtsweep.analysis.settings import axis_name
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.verdicts import KneeVerdict

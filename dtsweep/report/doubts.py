@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.canaries import drift_of
-from dtsweep.analysis.interference import (
+from dtsweep.analysis.canaries import (
     INTERFERENCE_COLUMNS,
     Interference,
+    drift_of,
     interference_over,
 )
 from dtsweep.analysis.ladders import far_above_linear

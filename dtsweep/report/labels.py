@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
-from dtsweep.analysis.setting_values import axis_name
+from dtsweep.analysis.settings import axis_name
 from dtsweep.errors import LABEL_SHOWN, one_line, shortened
 from dtsweep.inference.spread import POINT
 from dtsweep.results.schema import IMPORTED

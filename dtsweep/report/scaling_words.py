@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
-from dtsweep.analysis.worthwhile import WORTH
+from dtsweep.analysis.scaling import WORTH
 from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.labels import passes_label, point_label
 from dtsweep.report.remarks import Remark, remark

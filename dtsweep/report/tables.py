@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
-from dtsweep.analysis.setting_values import axis_name
+from dtsweep.analysis.settings import axis_name
 from dtsweep.inference.spread import POINT
 from dtsweep.report.answer import in_short
 from dtsweep.report.bounds import bound_columns

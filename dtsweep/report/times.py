@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import Study, setting_columns, training_time
-from dtsweep.analysis.training_time import with_cost
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.report.labels import (
     model_columns,
@@ -54,17 +53,11 @@ _OF_THE_DATA_ALONE = (
 )
 
 
-def training_times(*, samples: int, worker_price: float | None) -> Callable[[Study], TrainingTimes]:
-    """Make the section of training on so many samples.
-
-    Args:
-        samples: to train on.
-        worker_price: USD of one worker for an hour; None for no cost.
-    """
+def training_times(*, samples: int) -> Callable[[Study], TrainingTimes]:
+    """Make the section of training on so many samples."""
 
     def section(study: Study) -> TrainingTimes:
-        rows = training_time(study, samples=samples)
-        return TrainingTimes(rows if worker_price is None else with_cost(rows, price=worker_price))
+        return TrainingTimes(training_time(study, samples=samples))
 
     return section
 
@@ -74,7 +67,7 @@ class TrainingTimes:
     """Section of a report: training times, with the speed-ups that belong to them."""
 
     rows: pd.DataFrame
-    """Rows of `dtsweep.analysis.training_time`, with `cost` where there is a price."""
+    """Rows of `dtsweep.analysis.training_time`."""
 
     def print(self, *, console: Console) -> None:
         """Print a table for each semantics, model and environment."""
@@ -154,8 +147,8 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
         "speed-\nup": _with_ends(table, "speed_up", unit=1, digits=2),
         "effi-\nciency %": _with_ends(table, "efficiency", unit=100, digits=0),
     }
-    if "cost" in table:
-        columns["cost"] = [format_number(cost, digits=3) for cost in table["cost"]]
+    if table["cost_usd"].notna().any():
+        columns["cost\nUSD"] = [format_number(cost, digits=3) for cost in table["cost_usd"]]
     for name, header in {"energy_j": "devices\nkJ", "cpu_energy_j": "CPUs\nkJ"}.items():
         if table[name].notna().any():
             columns[header] = [format_number(joules / 1000) for joules in table[name]]

@@ -10,8 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtsweep.analysis.load import load
-from dtsweep.analysis.superseded import older_source, superseded
+from dtsweep.analysis.load import load, older_source, superseded
 from dtsweep.report.content import content_of
 from tests.compare.stored_runs import store_run
 from tests.frames import trials

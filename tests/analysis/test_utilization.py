@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dtsweep.analysis import over_launches
-from dtsweep.analysis.utilization import by_best_peak
+from dtsweep.analysis.launches import by_best_peak
 from tests.frames import trials
 
 

@@ -132,21 +132,11 @@ def test_report_refuses_an_objective_that_is_no_column(
 
 
 def test_a_condition_holds_for_the_whole_report(study: Path, forked_command: Command) -> None:
-    asked = ["--samples", "50000", "--worker-price", "3.6", "--where", "workers<=1", "--json"]
+    asked = ["--samples", "50000", "--where", "workers<=1", "--json"]
     told = json.loads(forked_command("report", "results/batchsize", *asked, folder=study).stdout)
     assert {row["workers"] for row in told["training_time"]} == {1}
-    for row in told["training_time"]:
-        assert row["cost"] == pytest.approx(row["training_time_s"] / 1000)
     assert {row["workers"] for row in told["frontier"] if row["on_frontier"]} == {1}
     assert told["scaling"] == told["worthwhile"] == []
-
-
-def test_a_price_without_an_amount_of_data_is_one_line(
-    study: Path, forked_command: Command
-) -> None:
-    done = forked_command("report", "results/batchsize", "--worker-price", "2", folder=study)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--worker-price goes with --samples" in done.stderr
 
 
 def test_report_writes_a_page(study: Path, forked_command: Command) -> None:

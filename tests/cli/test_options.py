@@ -17,7 +17,6 @@ from tests.pages import ROOT
     [
         ["run", "sweep.py", "--node-timeout"],
         ["compare", "base", "new", "--threshold"],
-        ["report", "results", "--samples", "9", "--worker-price"],
     ],
 )
 def test_a_number_that_is_not_finite_is_refused(options: list[str], value: str) -> None:

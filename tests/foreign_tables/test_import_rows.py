@@ -15,7 +15,7 @@ import pytest
 import dtsweep
 from dtsweep import Sweep
 from dtsweep.analysis import Study, frontier, scaling
-from dtsweep.analysis.imported import joined
+from dtsweep.analysis.load import joined
 from dtsweep.errors import SweepError
 from dtsweep.foreign_tables import Imported, import_tables
 from dtsweep.foreign_tables.map_file import read_map

@@ -8,8 +8,6 @@ import pytest
 from rich.console import Console
 
 from dtsweep.analysis import training_time
-from dtsweep.analysis.training_time import with_cost
-from dtsweep.errors import SweepError
 from dtsweep.report.times import TrainingTimes
 from tests.analysis.ladders import ladder, published
 from tests.frames import trials
@@ -45,15 +43,15 @@ def test_the_tables_of_all_semantics_fit(width: int) -> None:
     ]
 
 
-def test_a_price_gives_what_the_workers_cost_for_that_time() -> None:
-    rows = with_cost(training_time(ladder(published()), samples=1_281_167), price=36.0)
-    assert rows["cost"].to_list() == pytest.approx(
+def test_prices_of_nodes_give_the_cost_of_that_time() -> None:
+    frame = ladder(published())
+    priced = frame.assign(usd_per_hour=frame["workers"] * 36.0)
+    rows = training_time(priced, samples=1_281_167)
+    assert rows["cost_usd"].to_list() == pytest.approx(
         (rows["training_time_s"] * rows["workers"] / 100).to_list()
     )
     assert "cost" in printed(rows)
-    assert "cost" not in printed(training_time(ladder(published()), samples=1_281_167))
-    with pytest.raises(SweepError, match="what one worker costs for an hour"):
-        with_cost(rows, price=-1.0)
+    assert "cost" not in printed(training_time(frame, samples=1_281_167))
 
 
 def test_launches_give_halves_and_the_base_has_none() -> None:
