@@ -124,26 +124,20 @@ def configured(text: str | None) -> Autoscaler:
         most = int(config.get("max_workers", 2))
         idle_timeout_s = 60 * float(config.get("idle_timeout_minutes", 5))
         default = {config.get("head_node_type"): 0}
-        types = [
-            NodeType(
-                name=name,
-                resources={
-                    resource: float(count)
-                    for resource, count in (kind.get("resources") or {}).items()
-                },
-                max_nodes=min(most, int(kind.get("max_workers", default.get(name, most)))),
+        types = []
+        for name, kind in config["available_node_types"].items():
+            settings = kind or {}
+            resources = settings.get("resources") or {}
+            max_nodes = int(settings.get("max_workers", default.get(name, most)))
+            types.append(
+                NodeType(
+                    name=name,
+                    resources={resource: float(count) for resource, count in resources.items()},
+                    max_nodes=min(most, max_nodes),
+                )
             )
-            for name, kind in (
-                (name, kind or {}) for name, kind in config["available_node_types"].items()
-            )
-        ]
-    except (
-        yaml.YAMLError,
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ):  # not shaped as Ray wants it
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
+        # It is not shaped as Ray wants it.
         return Autoscaler()
     addable = [kind for kind in types if kind.max_nodes]
     # Some providers find out on the node what it has.
@@ -160,13 +154,10 @@ def is_scaling(status: str | None) -> bool:
     >>> is_scaling('{"autoscaler_report": {"node_type_mapping": {"10.0.0.1": "headgroup"}}}')
     True
     """
-    report: Mapping[str, Any] = (json.loads(status) if status else {}).get(
-        "autoscaler_report"
-    ) or {}
-    return any(
-        not WATCHED_ONLY.fullmatch(kind)
-        for kind in (report.get("node_type_mapping") or {}).values()
-    )
+    stored = json.loads(status or "{}")
+    report: Mapping[str, Any] = stored.get("autoscaler_report") or {}
+    kinds = report.get("node_type_mapping") or {}
+    return any(not WATCHED_ONLY.fullmatch(kind) for kind in kinds.values())
 
 
 def facts_here(port: str) -> HeadFacts:
