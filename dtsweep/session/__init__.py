@@ -12,7 +12,6 @@ Ray Train, and torch in functions alone. In reading order:
     deadlines       until when the ranks of an attempt are waited for
     shards          the parameter server's shards on the ranks' nodes
     memory_kills    processes that the kernel has killed for want of memory
-    children        connections that children forked by a rank must not keep open
     worker_loop     the loop in which a session's ranks take tasks
     trainer         the TorchTrainer of a session
     hang            the ranks that a hang waits for, by their collectives and stacks

@@ -11,9 +11,9 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
-from dtsweep.session.children import close_in_children
 from dtsweep.session.deadlines import collective_timeout_s
 from dtsweep.session.logs import RankLog, open_log
 from dtsweep.session.memory_kills import memory_kills
@@ -83,6 +83,35 @@ def serve(config: Mapping[str, Any]) -> None:
         ray.get(
             slot.finished.remote(session, task.attempt_id, assignment.rank, result, context.secrets)
         )
+
+
+def close_in_children() -> None:
+    """Close the sockets that are open now in every child that this process forks from now on.
+
+    Ray and the other ranks notice that a process has ended by its closed sockets. A child that
+    lives on, such as a loader's process, would keep copies of them open, and the end would show at
+    a deadline.
+    """
+    os.register_at_fork(after_in_child=functools.partial(_close, open_sockets()))
+
+
+def open_sockets() -> dict[int, str]:
+    """Sockets of this process, such as `{7: "socket:[4711]"}`, by file descriptor."""
+    sockets = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # it was closed meanwhile, as the one of this listing
+            name = str(entry.readlink())
+            if name.startswith("socket:"):
+                sockets[int(entry.name)] = name
+    return sockets
+
+
+def _close(sockets: Mapping[int, str]) -> None:
+    """Close those that are the same as before; a number may be another file's by now."""
+    now = open_sockets()
+    for number, name in sockets.items():
+        if now.get(number) == name:
+            os.close(number)
 
 
 def collectives_begun(_actor: Any) -> dict[str, int] | None:

@@ -13,7 +13,7 @@ import pytest
 
 CODE = """
 import os, socket, sys, time
-from dtsweep.session.children import close_in_children
+from dtsweep.session.worker_loop import close_in_children
 own = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 if sys.argv[2] == "closed":
     close_in_children()
