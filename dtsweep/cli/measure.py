@@ -54,14 +54,6 @@ def run(sweep: str, settings: tuple[str, ...], in_process: bool, **options: Any)
     carry_out(asked, candidates, in_process=in_process, **options)
 
 
-def _say_if_busy(address: str | None) -> None:
-    from dtsweep.hardware.host import busy_words
-
-    words = busy_words(address)
-    if words is not None:
-        tell(f"dtsweep: {words}")
-
-
 def refuse_contradiction(*, in_process: bool, address: str | None) -> None:
     """Refuse an address where Ray is not used.
 
@@ -177,6 +169,7 @@ def show_plan(
             for what the run should cost; None asks for neither.
     """
     from dtsweep.cli.plan_table import cost_json, plan_json, print_cost, print_plan
+    from dtsweep.hardware.host import busy_words
     from dtsweep.plan.batches import columns_read
     from dtsweep.plan.demand import nodes_json
     from dtsweep.plan.plan import make_plan
@@ -203,7 +196,8 @@ def show_plan(
     misfits, cost = _misfits_and_cost(sweep, planned, **asked)
     for line in store.left_out():
         tell(line)
-    _say_if_busy(asked["address"])
+    if (words := busy_words(asked["address"])) is not None:
+        tell(f"dtsweep: {words}")
     if as_json:
         print_json(plan_json(planned, misfits) | nodes_json(sweep, candidates) | cost_json(cost))
     else:
@@ -236,8 +230,10 @@ def doctor(address: str | None, results: str | None, as_json: bool) -> None:
 
     from dtsweep.doctor.diagnose import diagnose
     from dtsweep.doctor.nodes_table import print_diagnosis
+    from dtsweep.hardware.host import busy_words
 
-    _say_if_busy(address)
+    if (words := busy_words(address)) is not None:
+        tell(f"dtsweep: {words}")
     try:
         diagnosis = diagnose(address, tell=tell, results=results)
     except KeyboardInterrupt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,8 @@ class Share(click.ParamType[float]):
             self.fail(f"{value!r} is not a share, such as 3% or 0.03", param, ctx)
         return number
 
+
+_Option = Callable[[Callable[..., None]], Callable[..., None]]
 
 sweep_argument = click.argument("sweep", metavar="SWEEP.py")
 set_option = click.option(
@@ -184,18 +186,20 @@ _RUN_OPTIONS = (
 )
 
 
-def run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a run, in the order in which the help lists them."""
-    for option in reversed(_RUN_OPTIONS):
-        command = option(command)
-    return command
+def _adding(options: Sequence[_Option]) -> _Option:
+    """Decorator that adds options to a command, in the order in which the help lists them."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
-def price_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options for prices of nodes."""
-    for option in reversed(_PRICE_OPTIONS):
-        command = option(command)
-    return command
+run_options = _adding(_RUN_OPTIONS)
+price_options = _adding(_PRICE_OPTIONS)
+question_options = _adding(_QUESTION_OPTIONS)
 
 
 def take_prices(options: dict[str, Any]) -> Prices | None:
@@ -207,13 +211,6 @@ def take_prices(options: dict[str, Any]) -> Prices | None:
     from dtsweep.plan.prices import prices_of
 
     return prices_of(options.pop("prices"), options.pop("price"))
-
-
-def question_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say what is to be decided."""
-    for option in reversed(_QUESTION_OPTIONS):
-        command = option(command)
-    return command
 
 
 def tell(text: str) -> None:

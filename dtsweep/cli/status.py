@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from dtsweep.results.store import Results
 
 
+LAST_SHOWN = 5
+"""Attempts that ended last, which are shown one by one."""
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as of other commands that follow something."""
 
@@ -34,16 +37,8 @@ INTERRUPTED = 130
     metavar="S",
     help="Seconds between two looks of --follow.",
 )
-@click.option(
-    "--rows",
-    type=click.IntRange(min=0),
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="Last attempts to show.",
-)
 @json_option
-def status(results: str, follow: bool, every_s: float, rows: int, as_json: bool) -> None:
+def status(results: str, follow: bool, every_s: float, as_json: bool) -> None:
     """Say how far the runs on some results are, what runs now, and what it took.
 
     It reads the results alone, from any machine, while a run measures or afterwards.
@@ -52,7 +47,7 @@ def status(results: str, follow: bool, every_s: float, rows: int, as_json: bool)
 
     store = Results(results, keeps_files=follow)
     store.reach()
-    campaign = _read(store, rows)
+    campaign = _read(store)
     if campaign.is_empty:
         if (damage := damage_of(store)) is not None:
             raise StorageError(damage)
@@ -60,7 +55,7 @@ def status(results: str, follow: bool, every_s: float, rows: int, as_json: bool)
     if not follow:
         _show(campaign, store, as_json=as_json)
         return
-    looks = _looks(store, campaign, rows=rows, every_s=every_s)
+    looks = _looks(store, campaign, every_s=every_s)
     try:
         if as_json:
             _follow(looks, lambda seen: _json_line(seen, store))
@@ -70,25 +65,25 @@ def status(results: str, follow: bool, every_s: float, rows: int, as_json: bool)
         sys.exit(INTERRUPTED)
 
 
-def _read(store: Results, rows: int) -> Campaign:
+def _read(store: Results) -> Campaign:
     """Read how the campaign stands; say which files are left out, each once."""
     from dtsweep.analysis.campaign import read_campaign
 
     known = set(store.quarantined)
-    campaign = read_campaign(store, last=rows)
+    campaign = read_campaign(store, last=LAST_SHOWN)
     for line in store.left_out(known=known):
         tell(line)
     return campaign
 
 
-def _looks(store: Results, campaign: Campaign, *, rows: int, every_s: float) -> Iterator[Campaign]:
+def _looks(store: Results, campaign: Campaign, *, every_s: float) -> Iterator[Campaign]:
     """Yield the campaign again and again, until its run has ended."""
     yield campaign
     is_silent = False
     while campaign.is_under_way:
         time.sleep(every_s)
         try:
-            campaign = _read(store, rows)
+            campaign = _read(store)
         except StorageError as error:
             if not error.may_pass:
                 raise

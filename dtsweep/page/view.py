@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import without_canaries
 from dtsweep.page.points_table import rounded, table_of
 from dtsweep.plots import plots_of
-from dtsweep.plots.plot import Plot
 from dtsweep.plots.points import shape_title
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.answer import in_short
@@ -76,7 +75,10 @@ def view_of(
         "frontier_answer": text_of(content.frontier_answer),
         "none": _why_no_answer(content),
         "doubts": [one.text for one in (*content.unsound, *content.doubts)],
-        "plots": [plot_values(plot) for plot in plots_of(content, ranks=ranks)],
+        "plots": [
+            {**vars(plot), "traces": _rounded(plot.traces)}
+            for plot in plots_of(content, ranks=ranks)
+        ],
         "traces": list(traces),
         "table": table_of(content),
         "terms": _terms(content),
@@ -91,20 +93,6 @@ def view_of(
         "constants": {name: str(value) for name, value in content.constants.items()},
         "machine": _machine(without_canaries(content.study.frame)),
         "sections": [text for text in map(_printed, content.sections) if text],
-    }
-
-
-def plot_values(plot: Plot) -> dict[str, Any]:
-    """Plot as JSON values."""
-    return {
-        "name": plot.name,
-        "title": plot.title,
-        "subtitle": plot.subtitle,
-        "description": plot.description,
-        "note": plot.note,
-        "traces": _rounded(plot.traces),
-        "layout": dict(plot.layout),
-        "table": {header: list(cells) for header, cells in plot.table.items()},
     }
 
 

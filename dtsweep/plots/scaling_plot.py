@@ -10,12 +10,12 @@ from dtsweep.inference.spread import POINT
 from dtsweep.plots.numbers import bars, number, numbers
 from dtsweep.plots.plot import Plot
 from dtsweep.plots.style import (
+    GREY,
     MOST_LINES,
     SERIES,
     TITLE,
     about_lines,
     cut,
-    diagonal,
     faded,
     joined,
     label,
@@ -85,8 +85,11 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
         _line(ladder, place, shift=_shift(place, lines)) for place, ladder in enumerate(lines)
     ]
     sizes = sorted({1.0, *(size for ladder in lines for size in ladder.multiples)})
+    subtitle = ""
     if ladders:
-        traces.append(diagonal(1.0, sizes[-1], name="ideal"))
+        traces.append(_ideal(sizes[-1]))
+        kinds = "weak: same micro_batch × accumulation; strong: same global_batch"
+        subtitle = joined([kinds, about_lines(len(ladders), "slower group")])
     words = {"worker": "workers", "node": "nodes"}[per]
     ticks = {"tickvals": sizes, "ticktext": [f"{size:g} ×" for size in sizes]}
     # On few pixels, neighbouring numbers would overlap.
@@ -95,7 +98,7 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
     return Plot(
         name="scaling" if per == "worker" else "scaling_nodes",
         title=f"Speed-up by {words}",
-        subtitle=_subtitle(len(ladders)),
+        subtitle=subtitle,
         description=_description(ladders, words=words),
         traces=traces,
         layout=layout(
@@ -137,7 +140,7 @@ def _line(ladder: _Ladder, place: int, *, shift: float) -> dict[str, Any]:
         "y": numbers(row["speed_up"] for row in rows),
         "error_y": bars(rows, "speed_up") | {"color": faded(series.colour, 0.6), "width": 4},
         "mode": "lines+markers",
-        "text": [label(_hover_text(ladder, row)) for row in rows],
+        "text": [label(f"{ladder.name}{_caution(row)}") for row in rows],
         "customdata": [
             [f"{count_of(int(row[size]), ladder.part.per)}", _percent(row)] for row in rows
         ],
@@ -148,9 +151,8 @@ def _line(ladder: _Ladder, place: int, *, shift: float) -> dict[str, Any]:
     }
 
 
-def _hover_text(ladder: _Ladder, row: dict[Any, Any]) -> str:
-    caution = f" ({row['caution']})" if row["caution"] else ""
-    return f"{ladder.name}{caution}"
+def _caution(row: dict[Any, Any]) -> str:
+    return f" ({row['caution']})" if row["caution"] else ""
 
 
 def _percent(row: dict[Any, Any]) -> str:
@@ -169,15 +171,17 @@ def _top(ladders: Sequence[_Ladder]) -> float:
     return max(values, default=1.0) * 1.15
 
 
-def _subtitle(count: int) -> str:
-    if not count:
-        return ""
-    return joined(
-        [
-            "weak: same micro_batch × accumulation; strong: same global_batch",
-            about_lines(count, "slower group"),
-        ]
-    )
+def _ideal(largest: float) -> dict[str, Any]:
+    """Dashed line of speed-ups that are as large as the worlds."""
+    return {
+        "type": "scatter",
+        "x": [1.0, largest],
+        "y": [1.0, largest],
+        "mode": "lines",
+        "line": {"dash": "dash", "color": GREY},
+        "hoverinfo": "skip",
+        "name": "ideal",
+    }
 
 
 def _description(ladders: Sequence[_Ladder], *, words: str) -> str:

@@ -156,19 +156,6 @@ def layout(
     }
 
 
-def diagonal(start: float, end: float, *, name: str) -> dict[str, Any]:
-    """Dashed line of equal values on both axes, for reference."""
-    return {
-        "type": "scatter",
-        "x": [start, end],
-        "y": [start, end],
-        "mode": "lines",
-        "line": {"dash": "dash", "color": GREY},
-        "hoverinfo": "skip",
-        "name": name,
-    }
-
-
 def title(text: str) -> dict[str, str]:
     """Title of an axis: quantity and unit."""
     return {"text": text}

@@ -60,7 +60,7 @@ def after_window(
     if not task.is_canary:
         fields |= idle_in_window(loop)
         try:
-            if _can_be_inspected(loop.job):
+            if task.point.workers > 1 and loop.job.point.mode.can_restart:
                 fields |= inspect_step(loop, model, task, window_steps=window.steps)
             if fields.get("gradients_agree") is not False and (
                 fields.get("parameters_agree") is not False
@@ -81,11 +81,6 @@ def after_window(
     if task.is_profiled and loop.job.point.mode.can_restart:
         fields |= {"no_profile": failed} if failed else profile_steps(loop, task)
     return fields
-
-
-def _can_be_inspected(job: Job) -> bool:
-    """True if there are other ranks, and steps may follow the window's last."""
-    return job.point.workers > 1 and job.point.mode.can_restart
 
 
 def _note_failure(fields: dict[str, Any], loop: Loop, reason: str) -> None:

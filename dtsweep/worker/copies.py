@@ -96,12 +96,6 @@ def is_flat(parameter: torch.Tensor) -> bool:
     return hasattr(parameter, "_fsdp_flattened") or hasattr(parameter, "_is_flat_param")
 
 
-def same_model_rank(ranks: Sequence[RankSums]) -> list[list[RankSums]]:
-    """Ranks by their index in a model, those with copies of the same parts of it together."""
-    indices = sorted({rank.model_rank for rank in ranks})
-    return [[rank for rank in ranks if rank.model_rank == index] for index in indices]
-
-
 def gradients_judged(ranks: Sequence[RankSums]) -> Verdict:
     """Compare what the ranks' optimizers were given in one step.
 

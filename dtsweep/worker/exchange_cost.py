@@ -106,7 +106,8 @@ def time_exchange(
             return {}
         return {"exchange_reason": "Measure(exchange='off')"}
     fields: dict[str, Any] = {}
-    if job.point.sync == OWN and not _marks_exchange(loop):
+    # Steps that say how long they wait for the exchange mark it.
+    if job.point.sync == OWN and "sync_s" not in loop.segments[-1].times:
         has_step = has_train_step(job.point.workload)
         fields["exchange_reason"] = UNMARKED_STEP if has_step else NOT_MARKED
     if info.can_leave_out:
@@ -126,11 +127,6 @@ def time_exchange(
             return fields
         isolated.update(exchange_isolated_s=seconds, exchange_isolated_error_s=error_s)
     return fields | isolated
-
-
-def _marks_exchange(loop: Loop) -> bool:
-    """True if steps of the window say how long they wait for the exchange."""
-    return "sync_s" in loop.segments[-1].times
 
 
 def _no_room(loop: Loop) -> str | None:

@@ -27,7 +27,6 @@ from dtsweep.worker.copies import (
     own_part,
     parameters_judged,
     part_of,
-    same_model_rank,
 )
 
 IN_SHARDS = (
@@ -94,7 +93,9 @@ class StepRecord:
         """
         everyone: list[Any] = [None] * distributed.get_world_size()
         distributed.all_gather_object(everyone, self._sums())
-        groups = same_model_rank(everyone)
+        # Those with copies of the same parts of a model.
+        indices = sorted({rank.model_rank for rank in everyone})
+        groups = [[rank for rank in everyone if rank.model_rank == index] for index in indices]
         agree, reason = _of_all(groups, parameters_judged)
         fields: dict[str, Any] = {"parameters_agree": agree, "gradients_reason": reason}
         if not self._same_gradients:

@@ -137,14 +137,16 @@ class LoaderWatch:
         if getattr(self._inside, "loader", False):
             return next(iterator)
         # A thread that loads ahead takes no time of the loop.
-        mark = self._mark if threading.get_ident() == self._thread else _no_mark
-        mark("loop")
+        takes_time = threading.get_ident() == self._thread
+        if takes_time:
+            self._mark("loop")
         self._inside.loader = True
         try:
             batch = next(iterator)
         finally:
             self._inside.loader = False
-            mark("data")
+            if takes_time:
+                self._mark("data")
         indices = sizes.asked_of(iterator)
         size = sizes.of(batch, indices)
         # Without gradients it is a batch of an evaluation.
@@ -158,10 +160,6 @@ class LoaderWatch:
                 self._digest.update(repr(indices).encode())
                 self._digest.update(digest_of(batch))
         return batch
-
-
-def _no_mark(_: str) -> None:
-    """Divide no step."""
 
 
 class _WatchedIterator:

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -62,7 +61,8 @@ class DdpSilence:
         self._forwards = [model.__dict__.get("forward") for model in models]
         # Gradients that are views of buckets need room of their own.
         views = [model for model in models if model.gradient_as_bucket_view]
-        self.needed_bytes = sum(_gradient_bytes(model) for model in views)
+        trained = (p for model in views for p in model.parameters() if p.requires_grad)
+        self.needed_bytes = sum(p.nbytes for p in trained)
         for model in models:
             model.forward = functools.partial(self._forward, model, model.forward)  # type: ignore[method-assign]  # given back in `end`
 
@@ -111,8 +111,9 @@ class FsdpSilence:
         self._groups = [group for module in modules for group in parameter_groups(module)]
         self._settings = [_settings_of(group) for group in self._groups]
         self._set = FSDPModule.set_requires_gradient_sync
-        sizes = [_whole_bytes(group) for group in self._groups]
-        self.needed_bytes = 2 * sum(sizes)
+        parameters = [one.sharded_param for group in self._groups for one in group.fsdp_params]
+        # Whole parameters and gradients.
+        self.needed_bytes = 2 * sum(p.numel() * p.element_size() for p in parameters)
 
     def switch(self, *, exchange: bool) -> None:
         """Let the next steps exchange, or not."""
@@ -128,7 +129,7 @@ class FsdpSilence:
             group.reshard_after_backward = False
             group.post_forward_mesh_info = None
         # The loop switches it itself under accumulation.
-        FSDPModule.set_requires_gradient_sync = _nothing  # type: ignore[method-assign]  # given back in `end`
+        FSDPModule.set_requires_gradient_sync = lambda *_, **__: None  # type: ignore[method-assign]  # given back in `end`
 
     def end(self) -> None:
         """Exchange again."""
@@ -159,25 +160,12 @@ class FsdpSilence:
                 whole.grad = None
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    """Stands for a setter while the exchange is off."""
-
-
 def _settings_of(group: Any) -> dict[str, Any]:
     names = (
         *("reduce_grads", "all_reduce_grads"),
         *("reshard_after_backward", "post_forward_mesh_info"),
     )
     return {name: getattr(group, name) for name in names}
-
-
-def _whole_bytes(group: Any) -> int:
-    parameters = [parameter.sharded_param for parameter in group.fsdp_params]
-    return sum(p.numel() * p.element_size() for p in parameters)
-
-
-def _gradient_bytes(model: nn.Module) -> int:
-    return sum(p.nbytes for p in model.parameters() if p.requires_grad)
 
 
 def silence_of(forwards: ForwardWatch, optimizers: Sequence[Optimizer]) -> Silence | str:

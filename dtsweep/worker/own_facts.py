@@ -233,11 +233,3 @@ def _elements(parameters: Iterable[torch.Tensor]) -> int:
     A flat parameter of FSDP1 counts with the shards of all ranks.
     """
     return sum(getattr(p, "_unpadded_unsharded_size", p.shape).numel() for p in parameters)
-
-
-def learning_rate_of(optimizer: Optimizer) -> float | None:
-    """Learning rate of its first group; None if it has none."""
-    rate = optimizer.param_groups[0].get("lr")
-    if rate is None:
-        return None
-    return float(rate)

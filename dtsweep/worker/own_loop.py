@@ -35,7 +35,7 @@ from dtsweep.worker.no_steps import NoSteps, NoStepsError, raise_past_handlers, 
 from dtsweep.worker.optimizer_steps import OptimizerSteps
 from dtsweep.worker.own_after import AfterWindow, Watched
 from dtsweep.worker.own_checks import Judge
-from dtsweep.worker.own_facts import data_ranks, hooks_of, learning_rate_of
+from dtsweep.worker.own_facts import data_ranks, hooks_of
 from dtsweep.worker.own_parts import TimedParts
 from dtsweep.worker.rank import RankContext
 
@@ -303,6 +303,7 @@ class OwnLoop:
         flags = seen.pop("telemetry_flags")
         if skipped:
             flags = [*flags, "skipped_updates"]
+        rate = self._optimizer.param_groups[0].get("lr")
         self._measured = Measured(
             steps={},
             window_s=window_s,
@@ -319,7 +320,7 @@ class OwnLoop:
             memory_peak_bytes=peak,
             memory_reserved_peak_bytes=reserved_peak,
             optimizer_class=type(self._optimizer).__name__,
-            loop_learning_rate=learning_rate_of(self._optimizer),
+            loop_learning_rate=None if rate is None else float(rate),
         )
         window_time = WindowTime(window_s=longest_s, steps=window.steps)
         yield from self._follow(window_time, calls)

@@ -263,7 +263,10 @@ def _window(
     noticed = seen.pop("telemetry_flags")
     barrier(job.device)
     window.forget()
-    flags = [*noticed, *_flags(loop, window_s)]
+    flags = [*noticed]
+    between = abs(window_s - loop.drained_s - float(loop.segments[-1].times["step_s"].sum()))
+    if between > MISMATCH * window_s + SLACK_S:
+        flags.append("timer_mismatch")
     if retries(job.device) > retried:
         flags.append("oom_retry")
     measured = Measured(
@@ -311,13 +314,6 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
         loop.clock.so_far,
         peers=Peers(rank=job.rank, store=store, in_step=not point.is_asynchronous),
     )
-
-
-def _flags(loop: Loop, window_s: float) -> list[str]:
-    between = abs(window_s - loop.drained_s - float(loop.segments[-1].times["step_s"].sum()))
-    if between > MISMATCH * window_s + SLACK_S:
-        return ["timer_mismatch"]
-    return []
 
 
 def _agree(job: Job, warm: Times) -> tuple[float, float]:

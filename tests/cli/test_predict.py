@@ -45,7 +45,6 @@ def test_rows_have_intervals_and_a_distance() -> None:
             "reach 8."
         ) in said
         assert "Settings that were not given are those of ddp workers=2 micro_batch=16 (" in said
-        assert "The model pass: " in said
 
 
 def test_nodes_are_a_setting_and_a_column_where_they_vary() -> None:

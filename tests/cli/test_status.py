@@ -150,7 +150,7 @@ def test_another_process_sees_a_run_measure_die_go_on_and_end(
     assert "a batch of three" in failure["reason"]
     assert seen["time_s"] > seen["run_s"] > 0
     assert len(seen["last"]) == 5
-    text = forked_command("status", place, "--rows", "1", folder=tmp_path).stdout
+    text = forked_command("status", place, folder=tmp_path).stdout
     assert "all planned trials have ended" in text
     assert "a batch of three" in text
     # A run that finds nothing to do leaves no record.
