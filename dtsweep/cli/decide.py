@@ -174,14 +174,7 @@ def _goal(
 
 
 def print_results(results: str, *, as_json: bool, show_all: bool = False, **asked: Any) -> None:
-    """Print the report of a results folder.
-
-    Args:
-        results: the folder.
-        as_json: as JSON values.
-        show_all: whatever tables leave out.
-        asked: what `_content` takes.
-    """
+    """Print the report of a results folder."""
     from dtsweep.report.as_json import report_json
     from dtsweep.report.terminal import print_report
 
@@ -240,14 +233,7 @@ def _content(
 
 
 def write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> None:
-    """Write the report of a results folder as a page, and say so.
-
-    Args:
-        results: the folder.
-        file: of the page.
-        with_hosts: keep what may name hosts and users.
-        asked: what `_content` takes.
-    """
+    """Write the report of a results folder as a page, and say so."""
     from dtsweep.page import page_of_content, write_page
     from dtsweep.results.store import Results
 

@@ -237,10 +237,8 @@ def load_results(
 ) -> pd.DataFrame:
     """Read trials with canaries; what is left out is said, and node types without a price.
 
-    Args:
-        results: the place.
-        prices: a file of prices that hold for all rows.
-        with_imported: whether imported rows count as measured where the others were.
+    `prices` is a file of prices that hold for all rows. With imported rows, these count as measured
+    where the others were.
     """
     from dtsweep.analysis.load import joined, load
 
@@ -286,10 +284,6 @@ def take_question(options: dict[str, Any]) -> dict[str, Any]:
 def with_question(sweep: Sweep, asked: Mapping[str, Any]) -> Sweep:
     """The sweep with the question that the command line asks.
 
-    Args:
-        sweep: as its file has it.
-        asked: as `take_question` gives it.
-
     Raises:
         SweepError: the sweep is a plain grid, or a condition has no goal.
     """
@@ -321,10 +315,6 @@ def refuse_grid(sweep: Sweep, asked: Mapping[str, Any]) -> None:
 
 def settings_of(own: Goal | str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of `Sweep` for what the command line asks.
-
-    Args:
-        own: the goal of the sweep itself.
-        asked: as `take_question` gives it.
 
     Raises:
         SweepError: there is a condition, and no goal that it could belong to.

@@ -38,13 +38,7 @@ def print_plan(
 ) -> None:
     """Print what a run would do: counts, reasons, order and expected time.
 
-    Args:
-        plan: the plan.
-        misfits: why trials don't fit on the cluster, by trial; None where no cluster was asked.
-        console: where to.
-        where: the results.
-        axes: what the points differ in.
-        concurrent: sessions that may run at the same time.
+    `misfits` has the trials that don't fit on the cluster; it is None where no cluster was asked.
     """
     counted = counts(plan)
     say(

@@ -36,14 +36,7 @@ _SHORT = {
 
 
 def html_of(view: Mapping[str, Any], *, raw: Mapping[str, str], title: str, made: str) -> str:
-    """Write the page as HTML.
-
-    Args:
-        view: as `dtsweep.page.view.view_of` gives it.
-        raw: style, scripts, data and policy of the page, which are not escaped.
-        title: of the page.
-        made: words on when it was made.
-    """
+    """Write the page as HTML."""
     from markupsafe import Markup
 
     return _template().render(

@@ -33,11 +33,7 @@ from dtsweep.secret import shared_trials, without_homes
 
 
 def document_of(view: dict[str, Any]) -> str:
-    """Assemble the page.
-
-    Args:
-        view: as `dtsweep.page.view.view_of` gives it.
-    """
+    """Assemble the page."""
     script, plotly = _file("page.js"), _plotly()
     raw = {
         "policy": _policy(script, plotly, asks=view["refresh_s"] is not None),
@@ -146,10 +142,7 @@ def page_of(
 def page_of_content(content: Content, store: Results, *, refresh_s: float | None = None) -> str:
     """Make the page of a report that is computed already.
 
-    Args:
-        content: of the report, made of `shared_trials` if others are to see the page.
-        store: of the results.
-        refresh_s: seconds after which the page loads itself again; None for never.
+    It is of `shared_trials` if others are to see the page.
     """
     ranks = frame_of(store.table("ranks", attempts=set(content.study.frame["attempt_id"])))
     view = view_of(

@@ -41,10 +41,6 @@ _EXAMPLE = StepSeries(
 def traces_of(content: Content, store: Results) -> list[dict[str, Any]]:
     """Read the step times of each trial, the trials in the order of the frontiers.
 
-    Args:
-        content: of the report.
-        store: of the results.
-
     Returns:
         JSON values, a dict for each trial with steps: `label`, `is_opened` (the recommended point's
         newest measured repeat), and `steps`: `words` on them,

@@ -55,15 +55,7 @@ def view_of(
     traces: Sequence[dict[str, Any]],
     refresh_s: float | None,
 ) -> dict[str, Any]:
-    """Arrange everything that a page shows.
-
-    Args:
-        content: of the report.
-        place: of the results, as the page names it.
-        ranks: rows of the trials' ranks.
-        traces: step times of trials, as `traces_of` gives them.
-        refresh_s: seconds after which the page loads itself again; None for never.
-    """
+    """Arrange everything that a page shows."""
     return {
         "place": place,
         "headline": content.headline,

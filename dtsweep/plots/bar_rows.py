@@ -35,16 +35,7 @@ def bar_trace(
     pattern: str = "",
     **more: Any,
 ) -> dict[str, Any]:
-    """Trace of one bar per point, in rows from the top.
-
-    Args:
-        points: in the order of the rows.
-        values: lengths of the bars.
-        name: in the legend.
-        colour: of the bars.
-        pattern: of the bars; they keep the colour around it.
-        more: of this trace.
-    """
+    """Trace of one bar per point, in rows from the top."""
     marker: dict[str, Any] = {"color": colour}
     if pattern:
         marker["pattern"] = {"shape": pattern, "fgcolor": "#ffffff", "fillmode": "overlay"}
@@ -66,13 +57,7 @@ _FEW = 8
 
 
 def bar_layout(points: Sequence[PlotPoint], *, x: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Layout of rows: labels are short, and hover has the whole names.
-
-    Args:
-        points: in the order of the rows.
-        x: the axis of the bars' lengths.
-        more: of this plot.
-    """
+    """Layout of rows: labels are short, and hover has the whole names."""
     varying: Sequence[str] = points[0].varying if points else ()
     names = shape_title(varying)
     if len(points) < _FEW:

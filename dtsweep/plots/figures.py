@@ -93,12 +93,7 @@ def _content(data: pd.DataFrame | Content) -> Content:
 
 
 def plots_of(content: Content, *, ranks: pd.DataFrame | None = None) -> list[Plot]:
-    """Plots of a report that have something to show; those of step times are of one trial each.
-
-    Args:
-        content: of the report.
-        ranks: rows of `ranks`, which have the devices' free memory; None if they are not at hand.
-    """
+    """Plots of a report that have something to show; those of step times are of one trial each."""
     plots = [
         frontier_plot(content),
         scaling_plot(content),

@@ -42,13 +42,7 @@ def rounded(value: float, *, digits: int) -> float:
 
 
 def bars(rows: Iterable[Mapping[Any, Any]], name: str, *, unit: float = 1.0) -> dict[str, Any]:
-    """Error bars from the ends of an interval; an unknown end has none.
-
-    Args:
-        rows: with the columns `name`, `name_low` and `name_high`.
-        name: of the value.
-        unit: factor of value and ends.
-    """
+    """Error bars from the ends of an interval; an unknown end has none."""
     up, down = [], []
     for row in rows:
         value, low, high = (number(row[key]) for key in (name, f"{name}_low", f"{name}_high"))

@@ -69,10 +69,6 @@ def series_in(rows: pd.DataFrame, *, most: int = MOST_STEPS) -> dict[str, StepSe
     it. The first one lasts from the latest start, as does the first after a gap. Where ranks have
     different steps, as workers that don't wait for each other may, it is the longest time of a rank
     for that step.
-
-    Args:
-        rows: of `dtsweep.steps`.
-        most: number of steps that are kept of each attempt, as `thinned` chooses them.
     """
     rows = rows[rows["part"].isin(_BEFORE_THE_END)]
     rows = rows.dropna(subset=["step", "start_s", "step_s"])
@@ -93,12 +89,7 @@ def series_in(rows: pd.DataFrame, *, most: int = MOST_STEPS) -> dict[str, StepSe
 
 
 def _series(steps: pd.DataFrame, *, most: int) -> StepSeries:
-    """Series of one attempt.
-
-    Args:
-        steps: a row for each, over all ranks.
-        most: number of steps that are kept.
-    """
+    """Series of one attempt."""
     seconds = steps["longest"].to_numpy(np.float64)
     if steps["ranks"].nunique() == 1:
         seconds = _from_end_to_end(steps)
@@ -166,10 +157,6 @@ def step_times_plot(series: StepSeries, *, name: str = "") -> Plot:
 
     The warm-up has a shaded ground and a symbol of its own; the dashed line is the median of the
     measured steps.
-
-    Args:
-        series: of one attempt.
-        name: of the trial, in plain text.
     """
     warmup = series.warmup
     traces = [

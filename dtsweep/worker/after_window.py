@@ -117,12 +117,6 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     for all of them, and the last one of the period. Where the workload counts the steps of a period
     itself, all of them.
 
-    Args:
-        loop: after its window.
-        model: that it trains, without the mode's wrapper.
-        task: the trial.
-        window_steps: steps of the window, which sent as much in each period.
-
     Returns:
         `bytes_sent` and `messages_sent` of `Measured`, for the window; `gradients_agree`,
         `parameters_agree`, `gradients_reason` and `traffic_reason`.
@@ -191,10 +185,6 @@ def _sent_in_window(counts: list[Counting], *, period: int, window_steps: int) -
 def compression_error(loop: Loop, task: Task) -> float | None:
     """Run one more period, and compare its exchange with the exchange of uncompressed values.
 
-    Args:
-        loop: after its window.
-        task: the trial.
-
     Returns:
         `compression_error` of `Measured`, the same on all ranks.
 
@@ -225,10 +215,6 @@ def compression_error(loop: Loop, task: Task) -> float | None:
 
 def profile_steps(loop: Loop, task: Task) -> dict[str, Any]:
     """Record some more steps.
-
-    Args:
-        loop: after all that is timed.
-        task: the trial.
 
     Returns:
         `profile` or `no_profile` of `Measured`.

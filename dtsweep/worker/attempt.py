@@ -254,12 +254,7 @@ def _clean_up(device: torch.device) -> tuple[int | None, int | None]:
 
 
 def status_of(error: BaseException, *, has_peers: bool = True) -> str:
-    """Name what an exception on a rank means for the trial.
-
-    Args:
-        error: that was raised.
-        has_peers: whether there are other ranks, which may have gone.
-    """
+    """Name what an exception on a rank means for the trial."""
     if full := oom_status(error):
         return full
     gone_server = any(kind.__name__ == "RayActorError" for kind in type(error).__mro__)

@@ -182,13 +182,7 @@ def round_steps(window: WindowTime, *, limit_s: float, device: torch.device) -> 
 
 
 def quick_turn_steps(window: WindowTime, *, spent_s: float, noise: float) -> int:
-    """Steps of a turn without the exchange in what the window's budget has left.
-
-    Args:
-        window: that was measured.
-        spent_s: what has followed it so far, in seconds.
-        noise: of a step, as `noise_of_a_step` has it.
-    """
+    """Steps of a turn without the exchange in what the window's budget has left."""
     share_s = QUICK_SHARE * window.window_s
     return quick_steps(
         window.step_s,

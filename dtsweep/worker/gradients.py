@@ -53,13 +53,7 @@ class StepRecord:
     """
 
     def __init__(self, job: Job, mode: SyncMode, model: nn.Module) -> None:
-        """Prepare to record.
-
-        Args:
-            job: the trial.
-            mode: that trains it.
-            model: that is trained, without the mode's wrapper.
-        """
+        """Prepare to record; the model is without the mode's wrapper."""
         self._job = job
         self._mode = mode
         self._model = model

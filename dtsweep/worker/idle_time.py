@@ -57,10 +57,7 @@ def idle_in_window(loop: Loop) -> dict[str, Any]:
 def queued_idle(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
     """Closer limits of that share, by some more steps, where the window leaves much open.
 
-    Args:
-        loop: after its window, with a whole sync period behind it.
-        task: the trial.
-        window: that was measured.
+    The loop has a whole sync period behind it.
 
     Returns:
         `device_idle_low`, `device_idle_high` and `device_idle_reason` of `Measured`, or some of

@@ -25,9 +25,6 @@ def only_rank(sweep: Sweep) -> Iterator[RankContext]:
 
     What a trial sets in this process is given back: threads, environment, seeds, flags.
 
-    Args:
-        sweep: whose points are measured.
-
     Raises:
         SweepError: this process is in a process group already, or has no GPU where the sweep asks
             for one, or the sweep sets variables that have no effect here any more.

@@ -64,14 +64,7 @@ class _Built:
 def measure_in_mode(
     context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]
 ) -> Measured:
-    """Build the trial and have it timed.
-
-    Args:
-        context: this rank.
-        task: what to run.
-        servers: shards of the parameter server, if the mode needs them.
-        on_warm: called with the slowest warm-up step in seconds, just before the window.
-    """
+    """Build the trial and have it timed."""
     began = time.perf_counter()
     point = task.point_of(context.workload)
     # Refused before anything is measured.

@@ -58,15 +58,7 @@ def describe_model(
     rates: Mapping[str, Any],
     optimizer: str | None = None,
 ) -> dict[str, Any]:
-    """Describe the model and the work of a sample and a step: on rank 0, of the whole model.
-
-    Args:
-        job: the trial.
-        model: on this rank.
-        parameters: what is known of each.
-        rates: of `device_rates`.
-        optimizer: its class, where it is made already.
-    """
+    """Describe the model and the work of a sample and a step: on rank 0, of the whole model."""
     if job.rank:
         return {}
     point = job.point

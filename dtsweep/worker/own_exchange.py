@@ -169,12 +169,7 @@ def _settings_of(group: Any) -> dict[str, Any]:
 
 
 def silence_of(forwards: ForwardWatch, optimizers: Sequence[Optimizer]) -> Silence | str:
-    """Make the switch of the loop's exchange, or give the reason why there is none.
-
-    Args:
-        forwards: what was called in a step.
-        optimizers: that stepped.
-    """
+    """Make the switch of the loop's exchange, or give the reason why there is none."""
     for optimizer in optimizers:
         if (name := type(optimizer).__name__) in EXCHANGING:
             return OTHER_WRAPPER.format(name)
@@ -198,14 +193,7 @@ class ExchangeTurns:
     def __init__(
         self, parts: TimedParts, group: StoreGroup, silence: Silence, window: WindowTime
     ) -> None:
-        """Prepare them.
-
-        Args:
-            parts: times the steps.
-            group: all ranks.
-            silence: switches the exchange off.
-            window: that was measured.
-        """
+        """Prepare them."""
         self._parts = parts
         self._group = group
         self._silence = silence
@@ -215,13 +203,7 @@ class ExchangeTurns:
     def timed(
         self, measure: Measure, *, spent_s: float, device: torch.device
     ) -> Generator[None, None, None]:
-        """Run steps without the exchange as `Measure.exchange` says; quick if no round fits.
-
-        Args:
-            measure: the settings.
-            spent_s: what has followed the window on this rank so far, in seconds.
-            device: of this rank.
-        """
+        """Run steps without the exchange as `Measure.exchange` says; quick if no round fits."""
         window = self._window
         steps = None
         if measure.exchange == "precise":

@@ -74,14 +74,7 @@ class OwnLoop:
         *,
         on_warm: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """Prepare to measure.
-
-        Args:
-            task: the trial; its workload is the loop.
-            context: this rank.
-            group: all ranks of the trial.
-            on_warm: called with the slowest warm-up step in seconds, just before the window.
-        """
+        """Prepare to measure."""
         self._task = task
         self._context = context
         self._group = group

@@ -39,12 +39,6 @@ class TimedParts:
     ) -> Generator[None, None, float]:
         """Time steps of the loop, which goes on at each `yield`.
 
-        Args:
-            name: of the part.
-            steps: has an element for each step.
-            blocks: of the part.
-            lead: steps that go before and are not kept.
-
         Returns:
             Seconds from its start to its end.
         """

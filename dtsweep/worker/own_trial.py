@@ -24,11 +24,6 @@ from dtsweep.workloads.own import Script
 def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], None]) -> Measured:
     """Run the loop of a task on this rank until it is measured.
 
-    Args:
-        context: this rank.
-        task: its workload is a training loop.
-        on_warm: called with the slowest warm-up step in seconds, just before the window.
-
     Raises:
         LoopTooShortError: the loop ended before it was measured.
     """

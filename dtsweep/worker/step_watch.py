@@ -39,14 +39,7 @@ class StepWatch:
         look_every_s: float = LOOK_EVERY_S,
         place_of: Callable[[int], str | None] | None = None,
     ) -> None:
-        """Watch nothing yet.
-
-        Args:
-            say: takes a line.
-            now: the clock, in seconds.
-            look_every_s: interval of the thread's looks.
-            place_of: says where a thread is in the workload; by default by its stack.
-        """
+        """Watch nothing yet."""
         self.say = say
         self._now = now
         self._look_every_s = look_every_s

@@ -121,15 +121,9 @@ def time_trial(
     on_warm: Callable[[float], None],
     check: contextlib.AbstractContextManager[Any] | None = None,
 ) -> Measured:
-    """Warm up, measure a window, and do what follows it (`after_window`).
+    """Warm up within a check, measure a window, and do what follows it (`after_window`).
 
-    Args:
-        loop: of a mode that is prepared with the model.
-        model: without the mode's wrapper.
-        task: the trial.
-        context: this rank.
-        on_warm: called with the slowest warm-up step in seconds, just before the window.
-        check: stands around the first warm-up.
+    The model is without the mode's wrapper.
     """
     began = time.perf_counter()
     check = check or contextlib.nullcontext()
@@ -150,13 +144,7 @@ def time_trial(
 
 
 def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool) -> Measure:
-    """Make all ranks use the same limits, long enough for energy if a rank's device counts it.
-
-    Args:
-        measure: what the sweep says.
-        device: of this rank.
-        counts_energy: whether it does.
-    """
+    """Make all ranks use the same limits, long enough for energy if a rank's device counts it."""
     if not measure.energy or not any(max_over_ranks(device, counts_energy)):
         return replace(measure, energy=False)
     return replace(measure, energy=False, min_seconds=max(measure.min_seconds, ENERGY_FROM_S))

@@ -152,9 +152,6 @@ def own_group(name: str) -> Iterator[distributed_c10d.Store | None]:
 
     What is made from it, or left of it, ends with it.
 
-    Args:
-        name: of this time alone, equal on all ranks.
-
     Yields:
         As `without_group`.
     """
@@ -215,10 +212,7 @@ def _by_default_none(group: distributed.ProcessGroup) -> None:
 def torchrun_variables(store: Store | None, *, rank: int, workers: int) -> dict[str, str]:
     """Variables of a rank as `torchrun` sets them; called by all ranks.
 
-    Args:
-        store: with keys of this call alone; rank 0 says there where it will listen.
-        rank: of this process.
-        workers: how many ranks there are.
+    Rank 0 says in the store, which has keys of this call alone, where it will listen.
     """
     local = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(workers), "NODE_RANK": "0"}
     if (os.environ.get("RANK"), os.environ.get("WORLD_SIZE")) == (str(rank), str(workers)):
