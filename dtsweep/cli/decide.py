@@ -158,7 +158,7 @@ def _goal(
     allow: str | None,
     results_goal: Goal,
 ) -> Goal:
-    """Goal by the options; that of the results holds as far as no option says more."""
+    """Goal by the options; the results' one holds as far as no option says more."""
     from dataclasses import replace
 
     if goal and (maximize or minimize):
@@ -199,7 +199,7 @@ def _content(
         samples: also how long training on so many takes.
         with_hosts: keep what may name hosts and users.
         asked: what `content_of` takes; objectives that are empty are the usual ones. `question` is
-            the one to answer, by default that of the results. `prices` is a file of prices that
+            the one to answer, by default the results' own. `prices` is a file of prices that
             hold for all rows. `with_imported` compares imported rows with the measured ones.
     """
     from dtsweep.analysis import Study

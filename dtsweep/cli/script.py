@@ -156,7 +156,7 @@ def read_options(
     measure: Sequence[str],
     samples_per_step: str | None,
 ) -> ScriptSweep:
-    """Read the options of the command, each of which may be given several times.
+    """Read the options of the command; each may be given several times.
 
     Raises:
         SweepError: an option has no value, or a name is given twice or unknown.

@@ -1,6 +1,6 @@
 """The report as one self-contained HTML page, written to a file or served.
 
-Readers; opens no connection but that of `serve`. In reading order:
+Readers; `serve` alone opens a connection. In reading order:
 
     points_table    table of the points: cells, and numbers that sort and filter
     traces          step times of all trials, and the plot of one

@@ -51,7 +51,7 @@ def _figure_function(name: str, plot_of: Callable[..., Plot]) -> Callable[..., F
     """Function that draws a plot as a figure.
 
     It takes one row per trial, as `dtsweep.load` gives it, or the content of a report on them, and
-    the options of the plot; its help is that of the plot.
+    the options of the plot; its help is the plot's.
     """
 
     def draw(data: pd.DataFrame | Content, **options: Any) -> Figure:

@@ -116,7 +116,7 @@ def _asked_by(job: Job) -> str:
 
 
 def _check_weight(weight: Any) -> None:
-    """Refuse a batch's weight that is no number of at least 0.
+    """Refuse a batch's weight unless it is a number of at least 0.
 
     Raises:
         BatchError: names what it is.

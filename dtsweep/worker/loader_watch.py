@@ -111,7 +111,7 @@ class LoaderWatch:
         self._digest = hashlib.sha256()
 
     def digest(self) -> str | None:
-        """Digest of the batches since `begin_digest`, of which no more are noted; None if none."""
+        """Digest of the batches since `begin_digest`, which ends here; None without any."""
         digest, self._digest = self._digest, None
         if digest is None or digest.digest() == hashlib.sha256().digest():
             return None

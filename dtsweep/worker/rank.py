@@ -44,7 +44,7 @@ class RankContext:
     """Times of isolated exchanges that this world has measured, by what they depend on."""
 
     start_folder: str | None = None
-    """Folder in which the user started the run; None is that of this process."""
+    """Folder in which the user started the run; None is this process's."""
 
     loops: list[str] = field(default_factory=list)
     """Attempts of training loops of the user that were measured in this process."""

@@ -254,7 +254,7 @@ def _refuse_unrepeatable(
 
 
 def tolerance_of(point: Point) -> float:
-    """Largest `gradient_error` of an exact point: that of its precision, or the workload's own."""
+    """Largest `gradient_error` of an exact point: its precision's, or the workload's own."""
     own_mode = point.own_mode
     if own_mode is not None and own_mode.gradient_tolerance is not None:
         return own_mode.gradient_tolerance
