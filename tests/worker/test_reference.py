@@ -30,7 +30,7 @@ from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import Job, SyncMode, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
 from dtsweep.sync.ring import Ring
-from dtsweep.worker import reference
+from dtsweep.worker import gradients
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.gradients import IN_SHARDS
 from dtsweep.worker.loop import Loop
@@ -632,7 +632,7 @@ def given(model: nn.Module, change: Any) -> float | None:
 def test_an_error_is_the_difference_as_a_share_of_the_norm_over_all_parameters(
     monkeypatch: pytest.MonkeyPatch, change: Any, expected: float
 ) -> None:
-    monkeypatch.setattr(reference, "CHUNK", 7)
+    monkeypatch.setattr(gradients, "CHUNK", 7)
     model = Net().build()
     error = given(model, change)
     assert error == pytest.approx(expected, abs=1e-7, rel=0.5)
