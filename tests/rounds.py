@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from dtsweep.plan.policy import NOTHING_SPENT, Round, Rows, Spent
+from dtsweep.plan.policy import Round, Rows
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Sweep
@@ -18,8 +18,8 @@ class BestAgain:
 
     sweep: Sweep
     launches: int = 2
-    asked: list[tuple[int, Spent]] = field(default_factory=list)
-    """Number of rows, and what was spent, of each question."""
+    asked: list[int] = field(default_factory=list)
+    """Number of rows of each question."""
 
     def rounds(
         self,
@@ -27,9 +27,8 @@ class BestAgain:
         rows: Rows,
         *,
         over: Collection[str] = (),
-        spent: Spent = NOTHING_SPENT,
     ) -> Sequence[Round]:
-        self.asked.append((len(rows), spent))
+        self.asked.append(len(rows))
         measure = self.sweep.measure
         rounds = [Round(repeat=1, points=points, measure=measure)]
         final = {row["trial_id"] for row in rows if row["status"] in FINAL} | {*over}

@@ -16,7 +16,7 @@ from dtsweep.driver.run_writer import RunWriter
 from dtsweep.errors import SweepError
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.policy import Rows, Spent
+from dtsweep.plan.policy import Rows
 from dtsweep.plan.prices import Prices
 from dtsweep.results.outbox import Outbox
 from dtsweep.sweep.settings import Sweep
@@ -98,8 +98,7 @@ class PlannedRun:
 
     def next_plan(self, rows: Rows) -> Plan:
         """Plan the next batch, by what this run has recorded; it is empty where none follows."""
-        spent = Spent(seconds=self.spent_s, usd=self.budget.spent_usd)
-        return self.batches.next(rows, spent=spent)
+        return self.batches.next(rows)
 
     def take_account(self, account: NodeAccount) -> None:
         """Have the budget count what the nodes of the run cost.

@@ -194,15 +194,7 @@ def _by_the_other(
     *,
     where: NDArray[np.bool_],
 ) -> VarianceEstimate:
-    """Give points with one launch the variance of the other point of the pair.
-
-    Args:
-        launches: logarithms of launch means.
-        first: rows of the first points.
-        second: rows of the second points.
-        unpooled: variances of the estimates by the points' own launches.
-        where: (first, second) pairs in which this is so.
-    """
+    """Give points with one launch the variance of the other point of the pair, `where` asked."""
     counts, residual_ss = launches.counts, launches.residual_ss
     degrees = np.add.outer(counts[first], counts[second]) - 2.0
     of_a_launch = np.add.outer(residual_ss[first], residual_ss[second]) / degrees

@@ -58,16 +58,11 @@ def _crossing(bound: float, last: int) -> float:
     for launches in range(FIRST_LOOK, last + 1):
         if launches > FIRST_LOOK:
             density = step @ density
-        inside = _share_inside(edges, bound * launches**0.5, width)
-        density = density * inside
+        # A cell on the bound counts by its share within.
+        inside = (bound * launches**0.5 - np.abs(edges)) / width + 0.5
+        density = density * np.clip(inside, 0, 1)
         going_on = float(density.sum() * width)
     return 1 - going_on
-
-
-def _share_inside(edges: Numbers, bound: float, width: float) -> Numbers:
-    """Share of each cell that lies within a bound to both sides."""
-    share: Numbers = np.clip((bound - np.abs(edges)) / width + 0.5, 0, 1)
-    return share
 
 
 def _normal(values: Numbers, variance: float) -> Numbers:

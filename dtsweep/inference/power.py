@@ -105,14 +105,7 @@ def power_of(
 def _after_launches(
     contrast: Contrasts, launches: Launches, a: int, b: int
 ) -> tuple[Numbers, Numbers]:
-    """Share of the variance, and degrees of freedom, after 0, 1, 2 … `MOST_LAUNCHES` more.
-
-    Args:
-        contrast: of the two points alone.
-        launches: logarithms of launch means.
-        a: row of the first.
-        b: row of the second.
-    """
+    """Share of the variance, and degrees of freedom, after 0, 1, 2 … `MOST_LAUNCHES` more."""
     degrees = float(contrast.degrees[0, 0])
     counts = launches.counts[[a, b]]
     further = np.arange(MOST_LAUNCHES + 1)

@@ -284,15 +284,8 @@ def _more_launches(
     """(points,) `Selection.more_launches`, if errors shrink by the launches.
 
     An estimate is shrunk by its error: those that are large enough to be open are too large more
-    often than not.
-
-    Args:
-        differences: in cost between the candidates.
-        chosen: number of the chosen point.
-        counts: launches of each.
-        zone: indifference zone, in units of cost.
-        levels: two-sided significance levels of a difference, and of a limit of the zone.
-        is_cheaper: points that would be chosen if they are equal to the chosen one.
+    often than not. `levels` are those of a difference, and of a limit of the zone. `is_cheaper` are
+    points that would be chosen if they are equal to the chosen one.
     """
     launches = np.minimum(counts, counts[chosen])
     estimate, drift = differences.estimate[chosen], differences.drift[chosen]
@@ -317,17 +310,11 @@ def _more_launches(
 
 
 def _assumed_error(
-    launches: Launches, first: Rows, second: Rows, *, sizes: Numbers | None = None
+    launches: Launches, first: Rows, second: Rows, *, sizes: Numbers | None
 ) -> Numbers:
     """Standard error of differences of single launches, (first, second).
 
     It follows from `ASSUMED_SIGMA`, or from the launches so far if they differ more.
-
-    Args:
-        launches: of costs.
-        first: rows of them.
-        second: rows of them.
-        sizes: (points,) what shares are of, where costs are not logarithms.
     """
     if sizes is None:
         sizes = np.ones(len(launches.within_variance))

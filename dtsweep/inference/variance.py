@@ -222,14 +222,8 @@ def _pooled(
 ) -> VarianceComponents:
     """Fit the between-launch variance by residual maximum likelihood.
 
-    Points with small variances weigh most.
-
-    Args:
-        residual_ss_of: gives, for the points' variances, their residual sums of squares and degrees
-            of freedom.
-        within_variance: (points,) variance within a launch.
-        own_degrees: (points,) launches less one.
-        launch_degrees: degrees of freedom by the number of launches.
+    Points with small variances weigh most. `residual_ss_of` gives, for the points' variances, their
+    residual sums of squares and degrees of freedom.
     """
     between_variance = 0.0
     for _ in range(100):

@@ -128,15 +128,6 @@ def exchange_times(values: dict[str, Numbers], setups: Setups) -> Numbers:
     return times
 
 
-def values_of(logs: Numbers) -> dict[str, Numbers]:
-    """Name the parameters.
-
-    Args:
-        logs: (…, parameters) logarithms of the parameters, in the order of `PRIORS`.
-    """
-    return {prior.name: np.exp(logs[..., index, None]) for index, prior in enumerate(PRIORS)}
-
-
 def log_times(
     logs: Numbers, terms: Terms, *, log_compute: Numbers, log_exchange: Numbers
 ) -> tuple[Numbers, Numbers]:
@@ -151,7 +142,7 @@ def log_times(
     Returns:
         Two arrays of shape (…, n).
     """
-    values = values_of(logs)
+    values = {prior.name: np.exp(logs[..., index, None]) for index, prior in enumerate(PRIORS)}
     one_pass = pass_times(values, terms) * np.exp(log_compute)
     exchange = exchange_times(values, terms.setups) * np.exp(log_exchange)
     waits = np.where(terms.setups.is_asynchronous, 0.0, np.sqrt(2 * np.log(terms.setups.workers)))

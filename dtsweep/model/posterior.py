@@ -169,11 +169,7 @@ class Posterior:
         )
 
     def _explained(self, shared: Numbers) -> Numbers:
-        """Variances that observations explain, of n values.
-
-        Args:
-            shared: (n, observations) covariances.
-        """
+        """(n,) variances that observations explain, by (n, observations) covariances."""
         from scipy.linalg import solve_triangular
 
         whitened = solve_triangular(self.factor, shared.T, lower=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import PLANNED_BY, InRun, Plan, make_plan, policy_of
-from dtsweep.plan.policy import NOTHING_SPENT, Grid, Policy, Rows, Spent
+from dtsweep.plan.policy import Grid, Policy, Rows
 from dtsweep.results.store import Results, damage_of
 from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.point import Point
@@ -78,14 +78,13 @@ class Batches:
         """Points that may be measured, now or in a later round."""
         return [candidate.point for candidate in self._candidates if candidate.reason is None]
 
-    def next(self, rows: Rows = (), *, spent: Spent = NOTHING_SPENT) -> Plan:
+    def next(self, rows: Rows = ()) -> Plan:
         """Plan what is to run now; nothing is where the policy asks for no more.
 
         It is called when all trials of the plan before are over.
 
         Args:
             rows: attempts that the run has recorded, the oldest first, with all columns.
-            spent: what the run has used so far.
         """
         stale = None
         if self._first is not None:
@@ -97,7 +96,6 @@ class Batches:
             policy=self._policy,
             rows=rows,
             over=frozenset(self._over),
-            spent=spent,
             stale=stale,
         )
         plan = make_plan(

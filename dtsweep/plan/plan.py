@@ -12,7 +12,7 @@ from typing import Any
 
 from dtsweep.errors import SweepError
 from dtsweep.plan.estimate import Duration, expected_duration, session_times
-from dtsweep.plan.policy import NOTHING_SPENT, Grid, Policy, Round, Rows, Spent
+from dtsweep.plan.policy import Grid, Policy, Round, Rows
 from dtsweep.plan.pruning import FACTS, MeasuredPeaks, Peak, out_of_memory, peaks_of
 from dtsweep.plan.searcher_policy import SearcherPolicy
 from dtsweep.plan.settle import Settle
@@ -67,8 +67,6 @@ class InRun:
 
     over: Collection[str] = frozenset()
     """Trials that it has handed out, or found impossible."""
-
-    spent: Spent = NOTHING_SPENT
 
     stale: Mapping[str, str] | None = None
     """`Plan.stale` of the first plan; None for the first plan itself."""
@@ -168,7 +166,7 @@ def make_plan(
     state = partial(_state, stale=stale, rerun=rerun, over=in_run.over)
     over = {*in_run.over}
     while True:
-        rounds = policy.rounds(points, [*counting, *in_run.rows], over=over, spent=in_run.spent)
+        rounds = policy.rounds(points, [*counting, *in_run.rows], over=over)
         to_run, done = _sorted_out(sweep, rounds, current, state)
         peaks = peaks_of(done, current)
         reasons = _beyond_memory(sweep, to_run, peaks, current)

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from dtsweep.results.certificate import Certificate
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Measure, Sweep
 
 Rows = Sequence[Mapping[str, Any]]
-
-
-class Spent(NamedTuple):
-    """Resources that a run has used so far."""
-
-    seconds: float = 0.0
-    usd: float | None = None
-    """None where no price is given."""
-
-
-NOTHING_SPENT = Spent()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +45,6 @@ class Policy(Protocol):
         rows: Rows,
         *,
         over: Collection[str] = (),
-        spent: Spent = NOTHING_SPENT,
     ) -> Sequence[Round]:
         """Rounds from the first one to the one that is under way, in order.
 
@@ -64,7 +52,6 @@ class Policy(Protocol):
             points: all of the sweep that can be measured.
             rows: all attempts so far, with all columns of `trials`, the oldest first.
             over: trials (`trial_id`) that this run won't measure again, whatever their status is.
-            spent: what the run has used so far.
 
         Returns:
             Rounds with all their trials, done ones too. Where all of them are done, the question
@@ -85,10 +72,9 @@ class Grid:
         rows: Rows,
         *,
         over: Collection[str] = (),
-        spent: Spent = NOTHING_SPENT,
     ) -> Sequence[Round]:
         """Give all repeats of all points."""
-        del rows, over, spent  # a grid is the same whatever was measured
+        del rows, over  # a grid is the same whatever was measured
         measure = self.sweep.measure
         repeats = range(1, (measure.repeats or 1) + 1)
         return [Round(repeat=repeat, points=points, measure=measure) for repeat in repeats]

@@ -13,7 +13,7 @@ from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
 from dtsweep.model.setups import Numbers
 from dtsweep.model.step_time import StepTimeModel, fit_step_time
-from dtsweep.plan.policy import NOTHING_SPENT, Round, Rows, Spent
+from dtsweep.plan.policy import Round, Rows
 from dtsweep.plan.search_pool import (
     SearchPool,
     chances_of,
@@ -114,7 +114,6 @@ class SearchPolicy:
         rows: Rows,
         *,
         over: Collection[str] = (),
-        spent: Spent = NOTHING_SPENT,
     ) -> Sequence[Round]:
         """Replay the batches, each by the rows of those before it; then the rounds.
 
@@ -141,7 +140,7 @@ class SearchPolicy:
             if not is_over(self.sweep, batches[-1], states, over):
                 return batches
         chosen = [point for batch in batches for point in batch.points]
-        confirming = self._settle.rounds(chosen, rows, over=over, spent=spent)[1:]
+        confirming = self._settle.rounds(chosen, rows, over=over)[1:]
         rounds = [*batches, *confirming]
         if not rounds:
             semantics = sorted({point.semantics for point in points})

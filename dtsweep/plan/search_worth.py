@@ -19,8 +19,13 @@ from dtsweep.plan.search_pool import Numbering, SearchPool, is_allowed, numbered
 from dtsweep.results.certificate import Certificate
 from dtsweep.results.schema import TRIALS
 from dtsweep.results.store import trials_of_rows
-from dtsweep.search.chances import chance_to_improve, chance_to_join, most_of
-from dtsweep.search.gain import expected_gain, expected_improvement
+from dtsweep.search.gain import (
+    chance_to_improve,
+    chance_to_join,
+    expected_gain,
+    expected_improvement,
+    most_of,
+)
 from dtsweep.search.objectives import Estimates, Objectives, frontier_of, latency_and_rate
 from dtsweep.sweep.search import PER_SAMPLE, RATES, TIMES
 from dtsweep.sweep.settings import Sweep

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, error_line, quoted
-from dtsweep.plan.policy import NOTHING_SPENT, Round, Rows, Spent
+from dtsweep.plan.policy import Round, Rows
 from dtsweep.plan.settle import Settle, is_over, states_of
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.sweep.goal import Question
@@ -36,7 +36,6 @@ class SearcherPolicy:
         rows: Rows,
         *,
         over: Collection[str] = (),
-        spent: Spent = NOTHING_SPENT,
     ) -> Sequence[Round]:
         """Replay the suggestions; then the rounds of `Settle` among the points so far."""
         settle = Settle(sweep=self.sweep, question=self.question)
@@ -64,7 +63,7 @@ class SearcherPolicy:
             is_ok = result is not None and result["status"] == "ok"
             searcher.on_trial_complete(number, result=result if is_ok else None, error=not is_ok)
         chosen = [point for one in rounds for point in one.points]
-        return [*rounds, *settle.rounds(chosen, rows, over=over, spent=spent)[1:]]
+        return [*rounds, *settle.rounds(chosen, rows, over=over)[1:]]
 
     def _made(self) -> Any:
         """Make the searcher.

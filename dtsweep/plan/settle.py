@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dtsweep.plan.policy import NOTHING_SPENT, Round, Rows, Spent
+from dtsweep.plan.policy import Round, Rows
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.goal import Question
@@ -54,13 +54,11 @@ class Settle:
         rows: Rows,
         *,
         over: Collection[str] = (),
-        spent: Spent = NOTHING_SPENT,
     ) -> Sequence[Round]:
         """Replay the rounds by the rows of the rounds before each of them.
 
         So a round goes on as it was begun, whatever its own rows show by then.
         """
-        del spent  # who hands trials out stops at the limit of time
         if not points:
             return []
         rounds = [Round(repeat=1, points=points, measure=self.first_measure())]

@@ -137,25 +137,6 @@ def power_of(largest_share: float) -> float:
     return EARLY_POWER if largest_share > EARLY_SHARE else LATE_POWER
 
 
-def best_point(gain: Numbers, cost: Numbers, *, power: float = EARLY_POWER) -> int | None:
-    """Find the candidate of the largest gain by cost; None if no candidate gains.
-
-    Args:
-        gain: (n,) expected gains, at least 0.
-        cost: (n,) accelerator-seconds.
-        power: of the cost; 1 for the gain per accelerator-second.
-
-    Returns:
-        Its number, the first of equal ones.
-    """
-    if not (gain > 0).any():
-        return None
-    # Logarithms: tiny gains by large costs would vanish.
-    with np.errstate(divide="ignore"):
-        score = np.log(gain) - power * np.log(cost)
-    return int(score.argmax())
-
-
 def next_points(
     pool: Pool, model: Model, *, progress: Progress, power: float = EARLY_POWER, most: int = 1
 ) -> Rows:
@@ -178,9 +159,13 @@ def next_points(
     while len(chosen) < most:
         estimates = progress.estimates(model.predict(pool.setups))
         cost = pool.charges.of(estimates.log_step_s, live=progress.live)
-        row = best_point(pool.gain_of(estimates), cost, power=power)
-        if row is None:
+        gain = pool.gain_of(estimates)
+        if not (gain > 0).any():
             break
+        # Logarithms: tiny gains by large costs would vanish.
+        with np.errstate(divide="ignore"):
+            score = np.log(gain) - power * np.log(cost)
+        row = int(score.argmax())
         world = int(pool.charges.world[row])
         if chosen and world != progress.live:
             break

@@ -23,13 +23,11 @@ class Objectives:
     group: Rows
     """(n,) number of the frontier that a candidate competes for."""
 
-    longest: Numbers | None = None
-    """(n,) logarithm of the longest step time that meets the conditions; None without any."""
+    longest: Numbers | float = np.inf
+    """(n,) logarithm of the longest step time that meets the conditions."""
 
     def is_met(self, log_step_s: Numbers) -> Flags:
         """True where step times meet the conditions, (..., n)."""
-        if self.longest is None:
-            return np.ones(log_step_s.shape, dtype=np.bool_)
         is_met: Flags = log_step_s <= self.longest
         return is_met
 

@@ -10,7 +10,6 @@ from dtsweep import Measure, Sweep, workloads
 from dtsweep.metrics.rows import point_row
 from dtsweep.plan.batches import Batches, columns_read
 from dtsweep.plan.plan import PLANNED_BY, Plan
-from dtsweep.plan.policy import Spent
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.versions import versions
 from dtsweep.results.schema import TRIALS
@@ -150,13 +149,13 @@ def test_a_point_that_is_skipped_for_memory_is_not_waited_for() -> None:
     assert [candidate.point.micro_batch for candidate in plan.skipped] == [4]
 
 
-def test_a_policy_gets_the_rows_of_its_harness_and_what_was_spent() -> None:
+def test_a_policy_gets_the_rows_of_its_harness() -> None:
     policy = BestAgain(sweep=SWEEP)
     elsewhere = rows_of(batches_of().next().to_run, harness="in_process")
     batches = Batches(SWEEP, candidates(SWEEP), elsewhere, policy=policy)
     rows = rows_of(batches.next().to_run)
-    batches.next(rows, spent=Spent(seconds=7.0))
-    assert policy.asked == [(0, Spent()), (3, Spent(seconds=7.0))]
+    batches.next(rows)
+    assert policy.asked == [0, 3]
 
 
 def test_a_grid_asks_for_all_at_once() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dtsweep.search.chances import chance_to_improve, chance_to_join
+from dtsweep.search.gain import chance_to_improve, chance_to_join
 from dtsweep.search.objectives import latency_and_rate
 from tests.search.test_gain import estimates
 
@@ -32,11 +32,13 @@ def test_the_chance_to_join_is_the_share_of_draws_that_no_bettered_member_domina
 
 def test_an_empty_group_is_joined_for_sure() -> None:
     at = estimates([0.1, 0.5], [0.1, 0.1], measured=[0])
-    assert chance_to_join(latency_and_rate([8, 8], group=[0, 1]), at).tolist() == [0, 1]
+    assert chance_to_join(latency_and_rate([8, 8], group=[0, 1]), at, zone=0.02).tolist() == [0, 1]
 
 
 def test_a_better_candidate_that_breaks_the_condition_has_no_chance() -> None:
     at = estimates([0.1, 0.05, 0.05], [0.01] * 3, measured=[0])
     longest = np.array([1.0, np.inf, np.log(0.04)])
-    chances = chance_to_improve(np.zeros(3), at, best=np.log(0.1), most_log_step_s=longest)
+    chances = chance_to_improve(
+        np.zeros(3), at, best=np.log(0.1), most_log_step_s=longest, zone=0.02
+    )
     np.testing.assert_allclose(chances, [0, 1, 0], atol=1e-9)

@@ -12,7 +12,6 @@ from dtsweep.search.choice import (
     Charges,
     Pool,
     Progress,
-    best_point,
     next_points,
 )
 from dtsweep.search.objectives import Estimates
@@ -102,10 +101,11 @@ def test_a_batch_holds_no_point_twice_and_no_measured_or_failed_one() -> None:
 
 
 def test_no_point_is_chosen_where_none_gains() -> None:
-    assert best_point(np.zeros(3), np.ones(3)) is None
     assert not len(next_points(pool([0] * 4), Believer(), progress=START))
 
 
 def test_a_lower_power_of_the_cost_prefers_the_larger_gain() -> None:
-    gain, cost = np.array([1.0, 3.0]), np.array([1.0, 4.0])
-    assert (best_point(gain, cost), best_point(gain, cost, power=0.5)) == (0, 1)
+    # The third one has twice the workers.
+    two = pool([1, 0, 1.7, 0])
+    by_power = [next_points(two, Believer(), progress=START, power=power) for power in (1.0, 0.5)]
+    assert [rows.tolist() for rows in by_power] == [[0], [2]]
