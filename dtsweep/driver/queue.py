@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from dtsweep.plan.pruning import MeasuredPeaks, Peak, out_of_memory
+from dtsweep.plan.pruning import MeasuredPeaks, Peak, all_else
 from dtsweep.plan.trial import Trial, choose_canaries, fits_session, has_canaries
 from dtsweep.results.statuses import ATTEMPTS, is_retried
 from dtsweep.sweep.point import Point, World
@@ -369,12 +369,11 @@ class Queue:
         if trial.is_canary or not self._sweep.measure.prune:
             return []
         waiting = [queued for group in self._groups for queued in group if not queued[0].is_canary]
+        family = all_else(trial.point)
+        trials = [queued for queued, _ in waiting if all_else(queued.point) == family]
         # Another attempt was begun already.
-        new = (queued for queued, attempt in waiting if attempt == 1)
-        reasons = self._peaks.will_not_fit(new, like=trial.point)
-        trials = [queued for queued, _ in waiting]
-        if status == "oom_device":
-            reasons |= out_of_memory(trials, [trial.point], fine=self._peaks)
+        new = {queued.trial_id for queued, attempt in waiting if attempt == 1}
+        reasons = self._peaks.out_of_memory(trials, new=new)
         pruned = self._take_out(self._groups, lambda queued: queued.trial_id in reasons)
         return [(one, reasons[one.trial_id]) for one, _ in pruned if not one.is_canary]
 

@@ -103,5 +103,5 @@ def type_of(
     if prices is not None:
         for candidate in candidates:
             if prices.entry_of(candidate) is not None:
-                return prices.name_of(candidate)
+                return candidate
     return candidates[0]

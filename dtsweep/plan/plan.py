@@ -13,7 +13,7 @@ from typing import Any
 from dtsweep.errors import SweepError
 from dtsweep.plan.estimate import Duration, expected_duration, session_times
 from dtsweep.plan.policy import Grid, Policy, Round, Rows
-from dtsweep.plan.pruning import FACTS, MeasuredPeaks, Peak, out_of_memory, peaks_of
+from dtsweep.plan.pruning import FACTS, MeasuredPeaks, Peak, peaks_of
 from dtsweep.plan.searcher_policy import SearcherPolicy
 from dtsweep.plan.settle import Settle
 from dtsweep.plan.trial import Trial
@@ -384,13 +384,10 @@ def _beyond_memory(
     """Find the trials that would run out of device memory, by those that did and by the peaks."""
     if not sweep.measure.prune:
         return {}
-    measured = MeasuredPeaks(peaks)
     # One that is measured again was asked for.
     states = {trial.trial_id: current.get(trial.trial_id, {}) for trial in to_run}
     is_new = {name for name, row in states.items() if row.get("status") in (None, "skipped")}
-    reasons = measured.will_not_fit(trial for trial in to_run if trial.trial_id in is_new)
-    full = [peak.point for peak in peaks if peak.status == "oom_device"]
-    return reasons | out_of_memory(to_run, full, fine=measured)
+    return MeasuredPeaks(peaks).out_of_memory(to_run, new=is_new)
 
 
 def _without(

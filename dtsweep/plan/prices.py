@@ -15,7 +15,6 @@ from dtsweep.errors import SweepError, did_you_mean, quoted
 SPOT = "@spot"
 """Ending of a node type whose node is a spot node by its label."""
 
-_SHAPE = re.compile(r"(?:(\d+(?:\.\d+)?)gpu-)?(\d+(?:\.\d+)?)cpu")
 _COUNTED = re.compile(r"(.+?):(\d+(?:\.\d+)?)(?:\+|$)")
 _NUMBERS = ("usd_per_hour", "spot_usd_per_hour", "cpus", "gpus")
 
@@ -53,12 +52,6 @@ class PricedType:
             return self.spot_usd_per_hour
         return self.usd_per_hour
 
-    def has_shape(self, *, cpus: float, gpus: float) -> bool:
-        """True if a node of the type has so many CPUs and GPUs; False where none are given."""
-        if self.resources is None:
-            return False
-        return (self.gpus or 0) == gpus and self.cpus in (None, cpus)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
@@ -72,24 +65,8 @@ class Prices:
     """File that they were read from."""
 
     def entry_of(self, node_type: str) -> PricedType | None:
-        """Entry of a node type, by its name or by its CPUs and GPUs; None where there is none.
-
-        >>> a, b = PricedType(name="a", cpus=2.0), PricedType(name="b", cpus=4.0)
-        >>> prices = Prices(types={"a": a, "b": b})
-        >>> prices.entry_of("4cpu").name, prices.entry_of("a@spot").name, prices.entry_of("8cpu")
-        ('b', 'a', None)
-        """
-        base = node_type.removesuffix(SPOT)
-        if base in self.types:
-            return self.types[base]
-        match = _SHAPE.fullmatch(base)
-        if match is None:
-            return None
-        gpus, cpus = float(match[1] or 0), float(match[2])
-        alike = [entry for entry in self.types.values() if entry.has_shape(cpus=cpus, gpus=gpus)]
-        if len(alike) != 1:
-            return None
-        return alike[0]
+        """Entry of a node type; None where there is none."""
+        return self.types.get(node_type.removesuffix(SPOT))
 
     def price_of(self, node_type: str) -> float | None:
         """Price of a node of this type for an hour in USD; None where it is not given."""
@@ -100,29 +77,15 @@ class Prices:
             return None
         return entry.price(spot=node_type.endswith(SPOT))
 
-    def name_of(self, node_type: str) -> str:
-        """Name that the file has for a node type; the type itself where it has none."""
-        entry = self.entry_of(node_type)
-        if entry is None:
-            return node_type
-        suffix = ""
-        if node_type.endswith(SPOT):
-            suffix = SPOT
-        return f"{entry.name}{suffix}"
-
     def how_to_add(self, node_type: str) -> str:
         """Say what to add for a node type without a price."""
-        base = node_type.removesuffix(SPOT)
-        entry = self.entry_of(node_type)
-        if entry is not None:
-            return f"add spot_usd_per_hour to [{entry.name}] of {self.source}"
-        shown = base
-        if not re.fullmatch(r"[\w-]+", base, re.ASCII):
-            shown = f'"{base}"'
+        name = node_type.removesuffix(SPOT)
+        if not re.fullmatch(r"[\w-]+", name, re.ASCII):
+            name = f'"{name}"'
         key = "usd_per_hour"
         if node_type.endswith(SPOT):
             key = "spot_usd_per_hour"
-        return f"add [{shown}] with {key} to {self.source}"
+        return f"add {key} to [{name}] of {self.source}"
 
     def of_nodes(self, node_types: Mapping[str, float]) -> float | None:
         """Price of nodes for an hour in USD; None where one of them has no price.
@@ -198,9 +161,6 @@ def read_prices(file: Path) -> Prices:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         line = " ".join(str(error).split())
         raise SweepError(f"prices {str(file)!r} are not TOML: {line}") from error
-    currency = tables.pop("currency", "USD")
-    if currency != "USD":
-        raise SweepError(f"{file}: currency = {quoted(currency)} must be 'USD'")
     types = {name: _type_of(file, name, table) for name, table in tables.items()}
     if not types:
         raise SweepError(f"{file} has no node type; add one: [gpu] with usd_per_hour = 2.5")

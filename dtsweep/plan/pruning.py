@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from dtsweep.model.memory import need_bytes
@@ -29,7 +28,7 @@ class Peak(NamedTuple):
 
 
 class MeasuredPeaks:
-    """Peaks of points that ended `ok`, by all settings but the micro-batch.
+    """Peaks of points that ended, by all settings but the micro-batch.
 
     No trial is said not to fit where none has shown the memory of its device, as on CPUs.
     """
@@ -38,56 +37,68 @@ class MeasuredPeaks:
         """Add these."""
         self._capacity_bytes = 0
         self._peaks: defaultdict[tuple[Any, ...], dict[int, float]] = defaultdict(dict)
-        """Largest peak in bytes by micro-batch, by all else; 0 where it is unknown."""
+        """Largest peak of `ok` points in bytes, by micro-batch; 0 where it is unknown."""
+        self._full: defaultdict[tuple[Any, ...], set[int]] = defaultdict(set)
+        """Micro-batches of points that ran out of memory."""
         for peak in peaks:
             self.add(peak)
 
     def add(self, peak: Peak) -> None:
-        """Add another; only its device counts of one that ran out of memory."""
+        """Add another."""
         free = peak.facts.get("device_free_bytes") or 0
         self._capacity_bytes = max(self._capacity_bytes, free)
-        if peak.status == "ok":
-            peaks, size = self._peaks[_all_else(peak.point)], peak.point.micro_batch
-            used = peak.facts.get("memory_peak_bytes") or 0.0
-            peaks[size] = max(used, peaks.get(size, 0.0))
+        family, size = _all_else(peak.point), peak.point.micro_batch
+        if peak.status == "oom_device":
+            self._full[family].add(size)
+            return
+        peaks = self._peaks[family]
+        used = peak.facts.get("memory_peak_bytes") or 0.0
+        peaks[size] = max(used, peaks.get(size, 0.0))
 
-    def largest(self, full: Point) -> int:
-        """The largest micro-batch that ended well, all else as in this point.
+    def out_of_memory(self, trials: Iterable[Trial], *, new: Collection[str]) -> dict[str, str]:
+        """Find the trials that would run out of device memory.
 
-        0 where there is none.
-        """
-        return max(self._peaks.get(_all_else(full), ()), default=0)
-
-    def will_not_fit(self, trials: Iterable[Trial], *, like: Point | None = None) -> dict[str, str]:
-        """Find the trials that need more memory than a device has, by peaks of equal settings.
+        A larger micro-batch needs more, all else equal; of other fields nothing is concluded.
 
         Args:
             trials: that wait to be measured.
-            like: if given, only trials that differ from it in the micro-batch alone.
+            new: those (`trial_id`) that are also skipped for what they are expected to need.
 
         Returns:
             Why they are skipped, by `trial_id`.
         """
-        if not self._capacity_bytes:
-            return {}
-        if like is not None:
-            family = _all_else(like)
-            trials = [trial for trial in trials if _all_else(trial.point) == family]
-        needs = {trial.trial_id: self._need_bytes(trial.point) for trial in trials}
-        return {
-            trial_id: f"will not fit (needs about {_gib(need)} GiB of "
-            f"{_gib(self._capacity_bytes)}); --try-all measures it"
-            for trial_id, need in needs.items()
-            if need is not None and need > self._capacity_bytes
-        }
+        reasons = {}
+        for trial in trials:
+            family, size = _all_else(trial.point), trial.point.micro_batch
+            peaks = self._peaks.get(family, {})
+            largest = max(peaks, default=0)
+            # A full point that needs no more than one that fitted ran out by chance.
+            full = min((one for one in self._full.get(family, ()) if one > largest), default=size)
+            if full < size:
+                reasons[trial.trial_id] = (
+                    f"micro_batch={full} ran out of memory; --try-all measures it"
+                )
+                continue
+            reason = self._will_not_fit(peaks, size)
+            if reason is not None and trial.trial_id in new and size > largest:
+                reasons[trial.trial_id] = reason
+        return reasons
 
-    def _need_bytes(self, point: Point) -> float | None:
-        """Need of a larger micro-batch than those that fitted; None of others."""
-        peaks = self._peaks.get(_all_else(point), {})
-        if point.micro_batch <= max(peaks, default=0):
-            return None
+    def _will_not_fit(self, peaks: Mapping[int, float], micro_batch: int) -> str | None:
+        """Say that a micro-batch needs more than a device has; None where it may fit."""
         known = {size: peak for size, peak in peaks.items() if peak}
-        return need_bytes(known, point.micro_batch)
+        need = need_bytes(known, micro_batch)
+        if need is None or not self._capacity_bytes or need <= self._capacity_bytes:
+            return None
+        return (
+            f"will not fit (needs about {_gib(need)} GiB of {_gib(self._capacity_bytes)}); "
+            "--try-all measures it"
+        )
+
+
+def are_alike(one: Point, other: Point) -> bool:
+    """True if two points differ in nothing but the micro-batch."""
+    return _all_else(one) == _all_else(other)
 
 
 def peaks_of(trials: Iterable[Trial], current: Mapping[str, Mapping[str, Any]]) -> list[Peak]:
@@ -98,35 +109,6 @@ def peaks_of(trials: Iterable[Trial], current: Mapping[str, Mapping[str, Any]]) 
         for point, row in rows
         if row["status"] in ("ok", "oom_device")
     ]
-
-
-def out_of_memory(
-    trials: Iterable[Trial], full: Iterable[Point], *, fine: MeasuredPeaks
-) -> dict[str, str]:
-    """Find the trials that need at least the memory that other points did not have.
-
-    A larger micro-batch needs more, all else equal; of other fields nothing is concluded.
-
-    Args:
-        trials: that wait to be measured.
-        full: points that ended as `oom_device`.
-        fine: a full point that needs no more than one of them ran out by chance.
-
-    Returns:
-        Why they are skipped, by `trial_id`.
-    """
-    full = [point for point in full if point.micro_batch > fine.largest(point)]
-    least: dict[tuple[Any, ...], int] = {}
-    for point in full:
-        family = _all_else(point)
-        least[family] = min(point.micro_batch, least.get(family, point.micro_batch))
-    if not least:
-        return {}
-    return {
-        trial.trial_id: f"micro_batch={smaller} ran out of memory; --try-all measures it"
-        for trial in trials
-        if (smaller := least.get(_all_else(trial.point), math.inf)) < trial.point.micro_batch
-    }
 
 
 def _all_else(point: Point) -> tuple[Any, ...]:

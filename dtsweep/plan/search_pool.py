@@ -17,7 +17,6 @@ from dtsweep.plan.policy import Rows
 from dtsweep.plan.pruning import (
     MeasuredPeaks,
     Peak,
-    out_of_memory,
     variables_text,
     workload_text,
 )
@@ -148,10 +147,7 @@ def _without_memory(sweep: Sweep, pool: SearchPool, ended: _Ended) -> set[str]:
         for name, row in ended.items()
         if row["status"] in ("ok", "oom_device")
     ]
-    full = [peak.point for peak in peaks if peak.status == "oom_device"]
-    measured = MeasuredPeaks(peaks)
-    new = (trial for trial in trials if trial.trial_id not in ended)
-    return {*out_of_memory(trials, full, fine=measured), *measured.will_not_fit(new)}
+    return {*MeasuredPeaks(peaks).out_of_memory(trials, new=pool.names.keys() - ended)}
 
 
 def _without_room(pool: SearchPool, ended: _Ended) -> set[str]:

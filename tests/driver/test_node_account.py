@@ -148,8 +148,8 @@ def test_a_type_without_a_price_makes_the_cost_unknown_and_is_said_once() -> Non
     assert charge.columns({"trial_s": 10.0})["cost_usd"] is None
     assert account.cost_usd is None
     assert world.said == [
-        "node type 'large@spot' has no price, so the cost is unknown; add [large] with "
-        "spot_usd_per_hour to prices.toml"
+        "node type 'large@spot' has no price, so the cost is unknown; add "
+        "spot_usd_per_hour to [large] of prices.toml"
     ]
     assert account.record()["usd_per_hour"] == {"gpu": 36.0}
     # Without prices nothing is said, and nothing costs anything that is known.
@@ -165,7 +165,7 @@ def test_a_node_has_the_first_name_with_a_price_or_else_its_first_name_or_its_sh
     assert named("group", "gpu") == "gpu"
     assert named("group", "m5.large") == "group"
     # By its CPUs, and without prices.
-    assert (named("", ""), named("", "", prices=None)) == ("cpu", "2cpu")
+    assert (named("", ""), named("", "", prices=None)) == ("2cpu", "2cpu")
     # A monitor without a configuration gives each node a type of its own.
     assert named(f"node_{'0' * 56}") == "cpu"
     assert type_of(["gpu"], shape="2cpu", is_spot=True, prices=PRICES) == "gpu@spot"
