@@ -164,10 +164,10 @@ def test_a_node_has_the_first_name_with_a_price_or_else_its_first_name_or_its_sh
 
     assert named("group", "gpu") == "gpu"
     assert named("group", "m5.large") == "group"
-    # By its CPUs, and without prices.
+    # By its CPUs, with prices and without.
     assert (named("", ""), named("", "", prices=None)) == ("2cpu", "2cpu")
     # A monitor without a configuration gives each node a type of its own.
-    assert named(f"node_{'0' * 56}") == "cpu"
+    assert named(f"node_{'0' * 56}") == "2cpu"
     assert type_of(["gpu"], shape="2cpu", is_spot=True, prices=PRICES) == "gpu@spot"
     assert PRICES.price_of("gpu@spot") == 18.0
 
