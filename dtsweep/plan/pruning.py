@@ -47,7 +47,7 @@ class MeasuredPeaks:
         """Add another."""
         free = peak.facts.get("device_free_bytes") or 0
         self._capacity_bytes = max(self._capacity_bytes, free)
-        family, size = _all_else(peak.point), peak.point.micro_batch
+        family, size = all_else(peak.point), peak.point.micro_batch
         if peak.status == "oom_device":
             self._full[family].add(size)
             return
@@ -67,9 +67,11 @@ class MeasuredPeaks:
         Returns:
             Why they are skipped, by `trial_id`.
         """
+        if not self._peaks and not self._full:
+            return {}
         reasons = {}
         for trial in trials:
-            family, size = _all_else(trial.point), trial.point.micro_batch
+            family, size = all_else(trial.point), trial.point.micro_batch
             peaks = self._peaks.get(family, {})
             largest = max(peaks, default=0)
             # A full point that needs no more than one that fitted ran out by chance.
@@ -96,11 +98,6 @@ class MeasuredPeaks:
         )
 
 
-def are_alike(one: Point, other: Point) -> bool:
-    """True if two points differ in nothing but the micro-batch."""
-    return _all_else(one) == _all_else(other)
-
-
 def peaks_of(trials: Iterable[Trial], current: Mapping[str, Mapping[str, Any]]) -> list[Peak]:
     """Take the peaks of trials that are done from their rows, by `trial_id`."""
     rows = [(trial.point, current[trial.trial_id]) for trial in trials]
@@ -111,8 +108,8 @@ def peaks_of(trials: Iterable[Trial], current: Mapping[str, Mapping[str, Any]]) 
     ]
 
 
-def _all_else(point: Point) -> tuple[Any, ...]:
-    """Settings but the micro-batch; to name a point would take much longer."""
+def all_else(point: Point) -> tuple[Any, ...]:
+    """Give a point's settings but the micro-batch; to name a point would take much longer."""
     settings = {**point.scalars(), "micro_batch": None}
     return *settings.values(), variables_text(point), workload_text(point)
 
