@@ -88,13 +88,6 @@ def test_tables_of_other_names_are_added_and_renamed_ones_are_not(tmp_path: Path
     assert done.added == 0
 
 
-def test_removing_a_row_moves_no_other(tmp_path: Path) -> None:
-    stored(tmp_path, "gpus,batch,step_s 2,8,0.1 2,8,0.2 2,8,0.3")
-    done, frame = stored(tmp_path, "gpus,batch,step_s 2,8,0.2 2,8,0.3")
-    assert done.added == 0
-    assert steps(frame) == [0.1, 0.2, 0.3]
-
-
 def test_a_changed_row_without_a_repeat_is_a_further_one(tmp_path: Path) -> None:
     stored(tmp_path, "gpus,batch,step_s 2,8,0.1 2,8,0.2")
     done, frame = stored(tmp_path, "gpus,batch,step_s 2,8,0.3 2,8,0.1")
@@ -130,12 +123,6 @@ def test_a_correction_that_is_flagged_takes_the_place_of_the_row(tmp_path: Path)
     done, frame = stored(tmp_path, "gpus,batch,step_s,rate,repeat 2,8,0.1,999,1")
     assert (done.added, done.replaced) == (1, 1)
     assert frame[["status", "samples_per_s"]].to_numpy().tolist() == [["skipped", 999]]
-
-
-def test_a_corrected_number_that_is_not_a_time_is_stored(tmp_path: Path) -> None:
-    stored(tmp_path, "gpus,batch,step_s,hfu,repeat 2,8,0.1,0.2,1")
-    done, frame = stored(tmp_path, "gpus,batch,step_s,hfu,repeat 2,8,0.1,0.3,1")
-    assert (done.replaced, frame["hfu"].tolist()) == (1, [0.3])
 
 
 def test_a_repeat_that_is_there_twice_is_refused(tmp_path: Path) -> None:

@@ -81,19 +81,6 @@ def test_each_format_gives_the_same_trials(ending: str, tmp_path: Path) -> None:
     assert one[columns].equals(two[columns])
 
 
-def test_another_import_of_a_table_adds_nothing(tmp_path: Path) -> None:
-    imported(tmp_path, ROWS)
-    assert imported(tmp_path, ROWS).added == 0
-    assert Results(tmp_path / "results").table("trials").num_rows == 4
-
-
-def test_rows_that_a_table_gained_are_added_alone(tmp_path: Path) -> None:
-    imported(tmp_path, ROWS)
-    done = imported(tmp_path, [*ROWS, {**ROWS[3], "step_ms": 126.0}])
-    assert (done.added, done.replaced) == (1, 0)
-    assert dtsweep.load(tmp_path / "results")["repeat"].tolist() == [1, 1, 2, 1, 2]
-
-
 def test_a_row_with_other_numbers_replaces_the_earlier_one(tmp_path: Path) -> None:
     numbered = [{**row, "launch": 1 + place} for place, row in enumerate(ROWS)]
     text = MAP.replace("[constants]", 'repeat = "launch"\n[constants]')
@@ -112,13 +99,6 @@ def test_equal_settings_are_launches_with_an_interval_over_them(tmp_path: Path) 
     points = Study(dtsweep.load(tmp_path / "results")).points.set_index("workers")
     assert points["launches"].to_dict() == {1: 1, 2: 2, 4: 1}
     assert points["interval"].fillna("").to_dict() == {1: "", 2: "launches", 4: ""}
-
-
-def test_settings_of_the_table_tell_points_apart(tmp_path: Path) -> None:
-    rows = [{**ROWS[0], "fused": value} for value in ("true", "false", "false", "007")]
-    text = MAP.replace("[constants]", '[settings]\nfused = "fused"\n[constants]')
-    assert imported(tmp_path, rows, text=text).points == 3
-    assert dtsweep.load(tmp_path / "results")["workload_fused"].tolist()[-1] == "007"
 
 
 CHECKED = """
@@ -231,16 +211,6 @@ def test_measured_and_imported_rows_have_a_recommendation_each(
     assert set(recommended[1]["code"].values()) == {None}
 
 
-def test_two_of_them_can_not_be_compared_by_difference(
-    mixed: Path, forked_command: Command
-) -> None:
-    study = Study(dtsweep.load(mixed / "results" / "batchsize"))
-    names = study.points.groupby(study.points["harness"] == "imported")["point_id"].first()
-    done = forked_command("difference", "results/batchsize", *names, folder=mixed)
-    assert done.returncode == 2
-    assert "different environments" in done.stderr
-
-
 def test_with_imported_they_share_a_frontier_and_the_report_says_so(
     mixed: Path, forked_command: Command
 ) -> None:
@@ -309,12 +279,6 @@ def test_a_setting_of_another_type_than_in_the_results_is_refused(tmp_path: Path
     with pytest.raises(SweepError, match=r"'layers' is text in the tables, and int64 in .* rename"):
         imported(tmp_path, [{**ROWS[0], "layers": "few"}], text=text)
     assert imported(tmp_path, [{**ROWS[0], "layers": 8}], text=text).added == 1
-
-
-def test_tables_are_read_whole_before_anything_is_stored(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match=r"runs.csv:5: step_ms = 'fast' is not a number"):
-        imported(tmp_path, [*ROWS[:3], {**ROWS[3], "step_ms": "fast"}])
-    assert not (tmp_path / "results").exists()
 
 
 def many_rows(folder: Path, count: int) -> Path:

@@ -55,21 +55,6 @@ def test_the_frontier_is_that_of_brute_force_over_the_columns(job: str, study: S
     assert set(computed["standing"]) == {"frontier", "undecided", "dominated"}
 
 
-def test_permuted_placements_are_launches_of_one_point(job: str, study: Study) -> None:
-    launches = rows_of(job).groupby(POINT).size()
-    assert sorted(study.points["launches"]) == sorted(launches)
-    assert launches.max() > 1
-    several = study.points[study.points["launches"] > 1]
-    assert several["latency_s_low"].notna().all()
-    assert (several["latency_s_low"] < several["latency_s"]).all()
-
-
-def test_a_point_of_one_row_has_no_interval(study: Study) -> None:
-    single = study.points[study.points["launches"] == 1]
-    assert single["latency_s_low"].isna().all()
-    assert single["interval"].isna().all()
-
-
 def test_weak_scaling_by_workers_is_that_of_the_columns(job: str, study: Study) -> None:
     even = rows_of(job).query("uneven == ''")
     fastest = even.groupby(["local_bsz", "workers"])["rate"].max()
@@ -78,34 +63,6 @@ def test_weak_scaling_by_workers_is_that_of_the_columns(job: str, study: Study) 
     computed = _speed_ups(scaling(study), kind="weak", keys=["micro_batch", "workers"])
     assert _as_dict(computed) == pytest.approx(_as_dict(expected[sizes > 1]))
     assert len(computed) > 50
-
-
-def test_strong_scaling_by_workers_is_that_of_the_columns(job: str, study: Study) -> None:
-    even = rows_of(job).query("uneven == ''")
-    even = even.assign(batch=even["workers"] * even["local_bsz"])
-    fastest = even.groupby(["batch", "workers"])["rate"].max()
-    expected = fastest / fastest.groupby("batch").transform("first")
-    sizes = expected.groupby("batch").transform("size")
-    computed = _speed_ups(scaling(study), kind="strong", keys=["global_batch", "workers"])
-    assert _as_dict(computed) == pytest.approx(_as_dict(expected[sizes > 1]))
-
-
-def test_weak_scaling_by_nodes_is_that_of_the_columns(job: str, study: Study) -> None:
-    even = rows_of(job).query("uneven == ''")
-    even = even.assign(on_node=even["workers"] / even["hosts"])
-    rates = even.groupby(["local_bsz", "on_node", "hosts"])["rate"].max()
-    expected = rates / rates.groupby(["local_bsz", "on_node"]).transform("first")
-    sizes = expected.groupby(["local_bsz", "on_node"]).transform("size")
-    by_node = scaling(study, per="node")
-    by_node = by_node.assign(on_node=(by_node["workers"] / by_node["hosts"]).astype("float64"))
-    computed = _speed_ups(by_node, kind="weak", keys=["micro_batch", "on_node", "hosts"])
-    assert _as_dict(computed) == pytest.approx(_as_dict(expected[sizes > 1]))
-
-
-def test_the_exchange_is_the_share_that_the_table_gives(job: str, study: Study) -> None:
-    rows = rows_of(job)
-    expected = (rows["sync_time"] / rows["step_time"]).sort_values().to_numpy()
-    assert sorted(study.trials["comm_share"]) == pytest.approx(expected)
 
 
 def test_efficiency_of_the_published_ladder_is_the_published_one(tmp_path: Path) -> None:

@@ -46,13 +46,6 @@ def test_a_step_is_the_mean_time_between_reports_after_the_first(tmp_path: Path)
         assert row["samples_per_s"] == pytest.approx(row["global_batch"] / row["step_mean_s"])
 
 
-def test_a_trial_that_failed_says_why(tmp_path: Path) -> None:
-    import_tables([TOY], RAY_TUNE, results=tmp_path)
-    frame = dtsweep.load(tmp_path)
-    failed = frame[frame["status"] == "user_error"]
-    assert set(failed["reason"]) == {"RuntimeError: out of luck"}
-
-
 def test_one_trial_can_be_imported_by_its_folder(tmp_path: Path) -> None:
     trial = sorted(TOY.iterdir())[0]
     table_map = RAY_TUNE.with_constants(["source=toy", "workload=toy"])
