@@ -22,7 +22,7 @@ from torch import distributed
 
 from dtsweep.errors import SweepError
 from dtsweep.hardware.device import compute_capability
-from dtsweep.hardware.gpu_place import GpuPlace, machine_id, pci_bus_id, shared_gpu
+from dtsweep.hardware.gpu_place import GpuPlace, pci_bus_id, shared_gpu
 from dtsweep.hardware.variables import NCCL_SETTINGS, NO_GPUS, set_defaults
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
@@ -148,10 +148,18 @@ def _places(device: torch.device) -> dict[int, GpuPlace | None]:
     if device.type == "cuda":
         gpu = torch.cuda.get_device_properties(device)
         place = GpuPlace(
-            node=socket.gethostname(), node_id=machine_id(), pci_bus_id=pci_bus_id(gpu)
+            node=socket.gethostname(), node_id=_machine_id(), pci_bus_id=pci_bus_id(gpu)
         )
     places = _told("gpu", place and asdict(place))
     return {rank: place and GpuPlace(**place) for rank, place in enumerate(places)}
+
+
+def _machine_id() -> str | None:
+    """Number that the kernel draws when it starts, the same in all containers of a machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
 
 
 def _told(what: str, value: Any) -> list[Any]:

@@ -92,7 +92,6 @@ class Faulty:
     def _leave(self) -> None:
         os.environ["DTSWEEP_TEST_LEFT"] = "1"
         os.chdir("/")
-        os.umask(0)
         sys.stdout.close()
         subprocess.Popen(["sleep", "300"])
         threading.Thread(target=_spin, daemon=True).start()

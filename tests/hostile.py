@@ -61,9 +61,7 @@ GIVEN_AWAY = (
 NODE = "node-7.corp.example"
 """Host name of the ranks of private rows."""
 
-JSON_COLUMNS = {"sources", "environment", "measure", "question", "command", "machine"} | {
-    "throttle_shares"
-}
+JSON_COLUMNS = {"sources", "environment", "measure", "question", "command", "machine"}
 
 DECIDING = {"attempt_id", "trial_id", "point_id"} | {
     *("status", "role", "semantics", "harness", "sync", "optimizer", "precision", "placement"),
@@ -97,8 +95,6 @@ def _json_of(column: str, payload: str) -> str:
     if column == "environment":
         # Names of variables are names; others are refused.
         return json.dumps({"NAME": payload, "OTHER": payload})
-    if column == "throttle_shares":
-        return json.dumps({payload: 0.5})
     if column == "question":
         # A goal that cannot be read is refused in a line; all other values are numbers.
         return Question().as_json()

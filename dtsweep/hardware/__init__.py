@@ -6,7 +6,6 @@ Ranks, and doctor's task on each node; imports torch, NVML and psutil. In readin
     random_states   random states of a process, kept for a while
     backend_flags   process-wide settings of torch, kept for a while
     process_state   state of a process that a workload may change, restored after each attempt
-    xid             names of errors that NVIDIA's driver reports
     gpu_place       which GPU a rank has, and worlds in which two ranks have one
     nvml            what NVML says of a device, unknown where it says nothing
     host            counters of a host: network and CPU energy

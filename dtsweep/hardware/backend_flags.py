@@ -14,8 +14,6 @@ import torch
 _ATTRIBUTES = (
     "backends.cudnn.enabled",
     "backends.cudnn.benchmark",
-    "backends.cudnn.benchmark_limit",
-    "backends.cudnn.depthwise_kernel",
     "backends.cudnn.deterministic",
     "backends.cudnn.allow_tf32",
     "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
@@ -24,9 +22,6 @@ _ATTRIBUTES = (
     "backends.mkldnn.enabled",
     "backends.mkldnn.deterministic",
     "backends.mkldnn.allow_tf32",
-    "backends.miopen.immediate",
-    "backends.opt_einsum.enabled",
-    "backends.opt_einsum.strategy",
     "utils.deterministic.fill_uninitialized_memory",
 )
 """Settings that are read and set as attributes, below `torch`."""
@@ -36,13 +31,6 @@ _FUNCTIONS = {
     "get_default_dtype": "set_default_dtype",
     "get_float32_matmul_precision": "set_float32_matmul_precision",
     "is_grad_enabled": "set_grad_enabled",
-    "is_autocast_cache_enabled": "set_autocast_cache_enabled",
-    "_C._is_multithreading_enabled": "_C._set_multithreading_enabled",
-    "_C._get_nnpack_enabled": "_C._set_nnpack_enabled",
-    "_C._get_sdp_priority_order": "_C._set_sdp_priority_order",
-    "_C._get_cpu_allow_fp16_reduced_precision_reduction": (
-        "_C._set_cpu_allow_fp16_reduced_precision_reduction"
-    ),
     "backends.cuda.flash_sdp_enabled": "backends.cuda.enable_flash_sdp",
     "backends.cuda.mem_efficient_sdp_enabled": "backends.cuda.enable_mem_efficient_sdp",
     "backends.cuda.math_sdp_enabled": "backends.cuda.enable_math_sdp",
@@ -187,8 +175,7 @@ def _particular() -> dict[str, Flag]:
             lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
             lambda state: torch.set_anomaly_enabled(*state),
         ),
-        "default_device": Flag(default_device, torch.set_default_device),
-        "flush_denormal": Flag(_flushes_denormals, torch.set_flush_denormal),
+        "default_device": Flag(_default_device, torch.set_default_device),
         "garbage": Flag(
             lambda: (gc.isenabled(), gc.get_threshold()),
             _put_garbage,
@@ -196,16 +183,10 @@ def _particular() -> dict[str, Flag]:
     }
 
 
-def default_device() -> torch.device | None:
+def _default_device() -> torch.device | None:
     """The default device; None if none is set, since setting the CPU would slow every call down."""
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     return getattr(context, "device", None)
-
-
-def _flushes_denormals() -> bool:
-    """True if numbers too small to be normal become 0; torch has no function that reads this."""
-    tiny = torch.full((1,), 1e-310, dtype=torch.float64, device="cpu")
-    return float(tiny * 1) == 0
 
 
 def _put_garbage(state: tuple[bool, tuple[int, int, int]]) -> None:

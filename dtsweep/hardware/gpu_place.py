@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 
@@ -52,14 +51,6 @@ def pci_bus_id(properties: Any) -> str | None:
     if torch.version.hip or not all(hasattr(properties, name) for name in names):
         return None
     return bus_id(*(getattr(properties, name) for name in names))
-
-
-def machine_id() -> str | None:
-    """Number that the kernel draws when it starts, the same in all containers of a machine."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return None
 
 
 def shared_gpu(places: Mapping[int, GpuPlace | None]) -> str | None:

@@ -11,8 +11,6 @@ from typing import Any
 
 import pynvml
 
-from dtsweep.hardware.xid import xid_text
-
 CLOCK_LIMITS: Mapping[int, str] = MappingProxyType(
     {
         0x2: "ApplicationsClocksSetting",
@@ -131,21 +129,9 @@ class Gpu:
         """Energy used since the driver was loaded; the counter moves about every 0.1 s."""
         return _scaled(self.ask("nvmlDeviceGetTotalEnergyConsumption"), 1e-3)
 
-    def highest_clock_hz(self) -> float | None:
-        """The highest clock of the multiprocessors."""
-        return _scaled(self.ask("nvmlDeviceGetMaxClockInfo", self.nvml.NVML_CLOCK_SM), 1e6)
-
-    def link_and_power_limit(self) -> dict[str, Any]:
-        """Read the PCIe link and the power limit in force: columns of `ranks`.
-
-        A GPU lowers its link while it is idle, so read this right after work.
-        """
-        limit_w = _scaled(self.ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3)
-        return {
-            "pcie_generation": self.ask("nvmlDeviceGetCurrPcieLinkGeneration"),
-            "pcie_width": self.ask("nvmlDeviceGetCurrPcieLinkWidth"),
-            "power_limit_w": limit_w,
-        }
+    def power_limit_w(self) -> float | None:
+        """The power limit in force."""
+        return _scaled(self.ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3)
 
     def processes(self) -> set[int] | None:
         """Process ids of programs that compute on the GPU; None where NVML does not say.
@@ -207,7 +193,7 @@ class Gpu:
     def errors(self, events: Any) -> list[str] | None:
         """Take the errors since the last call; None where they are unknown.
 
-        For example `Xid 79 (GPU has fallen off the bus)`.
+        For example `Xid 79`.
 
         Args:
             events: from `watch_errors`.
@@ -223,7 +209,9 @@ class Gpu:
             except pynvml.NVMLError:
                 return names or None
             name = ERRORS.get(event.eventType, f"event {event.eventType}")
-            names.append(xid_text(event.eventData) if event.eventType == XID else name)
+            if event.eventType == XID:
+                name = f"Xid {event.eventData}"
+            names.append(name)
         return names
 
     def settings(self) -> dict[str, Any]:

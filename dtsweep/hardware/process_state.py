@@ -20,9 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
-import torch
-
-from dtsweep.hardware.backend_flags import default_device
 
 END_S = 1.0
 """Seconds that new threads and child processes have to end by themselves after an attempt."""
@@ -157,14 +154,8 @@ def put_back(settings: Sequence[tuple[Setting, Any]]) -> tuple[list[str], list[s
 
 def _settings() -> Iterator[Setting]:
     """Yield the settings of this process that can be read and set; `backend_flags` has torch's."""
-    yield Setting("umask", _umask, os.umask)
     yield Setting("sys.path", lambda: list(sys.path), _put_path)
-    yield Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit)
-    yield Setting("switch interval", sys.getswitchinterval, sys.setswitchinterval)
     yield Setting("CPU affinity", _affinity, _put_affinity)
-    yield Setting("niceness", lambda: os.nice(0), _put_niceness)
-    yield Setting("default dtype of torch", torch.get_default_dtype, torch.set_default_dtype)
-    yield Setting("default device of torch", default_device, torch.set_default_device)
     # Only the main thread can set handlers; in a rank of Ray Train the workload is in another.
     if threading.current_thread() is threading.main_thread():
         for number in signal.Signals:
@@ -173,13 +164,6 @@ def _settings() -> Iterator[Setting]:
                 functools.partial(signal.getsignal, number),
                 functools.partial(_put_handler, number),
             )
-
-
-def _umask() -> int:
-    """Umask of this process; os.umask would have to set another one to read it."""
-    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    lines = dict(line.split(":", 1) for line in status.splitlines())
-    return int(lines["Umask"], 8)
 
 
 def _put_path(before: list[str]) -> None:
@@ -192,10 +176,6 @@ def _affinity() -> set[int]:
 
 def _put_affinity(cores: set[int]) -> None:
     os.sched_setaffinity(0, cores)
-
-
-def _put_niceness(niceness: int) -> None:
-    os.setpriority(os.PRIO_PROCESS, 0, niceness)
 
 
 def _put_handler(number: int, handler: Any) -> None:

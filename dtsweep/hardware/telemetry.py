@@ -5,11 +5,9 @@ Counters are read at its edges, other values at long intervals between.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,19 +30,12 @@ def _names_of_limits(seen: Iterable[int]) -> list[str]:
     return sorted({name for bits in seen for name in limit_names(bits)})
 
 
-def _shares_of_limits(seen: Sequence[int]) -> str:
-    """Share of readings with each limit, as JSON."""
-    counts = Counter(name for bits in seen for name in limit_names(bits))
-    return json.dumps({name: counts[name] / len(seen) for name in sorted(counts)})
-
-
 READ_COLUMNS: Mapping[str, tuple[str, Callable[[list[Any]], Any], float]] = {
     "device_utilization": ("utilization", fmean, LOOK_BACK_S),
     "device_memory_used_bytes": ("memory_bytes", max, 0.0),
     "sm_clock_hz": ("clock_hz", fmean, 0.0),
     "temperature_celsius": ("temperature_celsius", max, 0.0),
     "throttle_reasons": ("limits", _names_of_limits, 0.0),
-    "throttle_shares": ("limits", _shares_of_limits, 0.0),
     "power_w": ("power_w", fmean, LOOK_BACK_S),
 }
 """Columns of `ranks` from readings: field of a `Reading`, reduction, and first second used."""
@@ -90,19 +81,12 @@ class Telemetry:
             nvml: the library.
             now: the time source, in seconds.
         """
-        is_gpu = device.type == "cuda"
-        if is_gpu:
+        self._gpu = None
+        self._error_events = None
+        if device.type == "cuda":
             self._gpu = find_gpu(torch.cuda.get_device_properties(device).uuid, nvml=nvml)
-        else:
-            self._gpu = None
-        if self._gpu:
-            self._highest_clock_hz = self._gpu.highest_clock_hz()
-        else:
-            self._highest_clock_hz = None
         if self._gpu:
             self._error_events = self._gpu.watch_errors()
-        else:
-            self._error_events = None
         self._own_pids = frozenset(own_pids or {os.getpid()})
         self._interval_s = interval_s
         self._now = now
@@ -168,18 +152,13 @@ class Telemetry:
         if not self._gpu:
             return {**columns, "telemetry_flags": []}
         columns |= gpu_columns(self._first, last, self._gpu_readings)
-        columns |= self._gpu.link_and_power_limit()
+        columns["power_limit_w"] = self._gpu.power_limit_w()
         columns["device_errors"] = self._gpu.errors(self._error_events)
-        clock_hz = columns["sm_clock_hz"]
-        highest_hz = self._highest_clock_hz
-        columns["sm_clock_share"] = clock_hz / highest_hz if clock_hz and highest_hz else None
-        # Without an energy counter no window is long enough for it.
-        is_short = last.energy_j is not None and columns["energy_j"] is None
         noticed = _flags(columns)
-        return {
-            **columns,
-            "telemetry_flags": [*noticed, *(["window_short"] if is_short else [])],
-        }
+        # Without an energy counter no window is long enough for it.
+        if last.energy_j is not None and columns["energy_j"] is None:
+            noticed.append("window_short")
+        return {**columns, "telemetry_flags": noticed}
 
     def read(self) -> None:
         """Take one reading, as the thread does every `interval_s`."""
@@ -229,7 +208,6 @@ def host_columns(first: Edge, last: Edge) -> dict[str, Any]:
     return {
         "process_cpus": (last.process_s - first.process_s) / (last.at_s - first.at_s),
         "host_cpu_share": cpu_share,
-        "host_load": os.getloadavg()[0],
         "network_sent_bytes": sent,
         "network_received_bytes": received,
         "cpu_energy_j": cpu_energy_j(first.cpu_energy, last.cpu_energy),

@@ -66,7 +66,7 @@ LONG = frozenset({"sources", "environment", "measure", "question", "command", "m
 _JSON: Mapping[str, type] = MappingProxyType(
     {
         **dict.fromkeys(("environment", "sources", "measure", "question", "machine"), dict),
-        **{"command": list, "throttle_shares": dict},
+        "command": list,
     }
 )
 """Columns of JSON, and what each of their texts holds."""

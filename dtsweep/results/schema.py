@@ -719,15 +719,8 @@ RANKS: tuple[Column, ...] = (
         "most that was in use on the device, of all processes",
     ),
     Column("sm_clock_hz", FLOAT, "Hz", "mean clock of the device's multiprocessors"),
-    Column("sm_clock_share", FLOAT, "", "that clock over the highest"),
     Column("temperature_celsius", FLOAT, "°C", "highest of the device"),
     Column("throttle_reasons", TEXTS, "", "why the device lowered its clock, as NVML names it"),
-    Column(
-        "throttle_shares",
-        TEXT,
-        "",
-        "JSON: the share of the window's readings with each of these reasons",
-    ),
     Column("device_errors", TEXTS, "", "ECC errors and Xid that the driver reported in the window"),
     Column("power_w", FLOAT, "W", "mean power of the device"),
     Column(
@@ -736,16 +729,11 @@ RANKS: tuple[Column, ...] = (
         "W",
         "that was in force on the device at the window's end",
     ),
-    Column("pcie_generation", INT, "", "of the device's link to its host at the window's end"),
-    Column("pcie_width", INT, "lanes", "of that link at the window's end"),
     Column("energy_j", FLOAT, "J", "used by the device in the window"),
     Column("other_processes", INT, "processes", "of others on the device"),
     Column("process_cpus", FLOAT, "CPUs", "that this worker's process kept busy"),
     Column("host_cpu_share", FLOAT, "", "share of its host's CPU time that was in use"),
     Column("host_memory_used_bytes", INT, "bytes", "most that was in use on its host"),
-    Column(
-        "host_load", FLOAT, "processes", "its host's load average over the last minute, at the end"
-    ),
     Column(
         "network_sent_bytes", INT, "bytes", "sent by its host in the window, without the loopback"
     ),

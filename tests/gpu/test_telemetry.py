@@ -50,7 +50,7 @@ def test_a_busy_window_has_utilization_memory_clock_and_energy() -> None:
     columns, _ = busy_window(6)
     assert columns["device_utilization"] > 0.8
     assert columns["device_memory_used_bytes"] >= 4096 * 4096 * 2
-    assert 0.1 < columns["sm_clock_share"] <= 1.01
+    assert columns["sm_clock_hz"] > 1e8
     assert columns["device_errors"] in (None, [])
     assert 20 < columns["temperature_celsius"] < 110
     if columns["energy_j"] is None:

@@ -52,7 +52,6 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "anomalies": lambda: torch.autograd.set_detect_anomaly(mode=True),
     "autocast": lambda: torch.set_autocast_enabled("cpu", enabled=True),
     "type of autocast": lambda: torch.set_autocast_dtype("cpu", torch.float16),
-    "denormals": lambda: torch.set_flush_denormal(True),
     "collector": gc.disable,
     "thresholds": lambda: gc.set_threshold(7),
     "no more settings": torch.backends.disable_global_flags,

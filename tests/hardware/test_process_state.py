@@ -13,7 +13,6 @@ from typing import Any
 
 import psutil
 import pytest
-import torch
 
 from dtsweep.hardware.process_state import LeftState, ProcessState
 
@@ -29,42 +28,24 @@ def close_stdout_itself() -> None:
     os.close(1)
 
 
-def lower_limits() -> None:
-    sys.setrecursionlimit(sys.getrecursionlimit() - 100)
-
-
 CHANGES: dict[str, Callable[[], Any]] = {
     "environment variables (DTSWEEP_A)": lambda: os.environ.update(DTSWEEP_A="1"),
     "environment variables (HOME)": lambda: os.environ.pop("HOME"),
     "working directory": move_to_a_removed_folder,
-    "umask": lambda: os.umask(0),
     "sys.path": lambda: sys.path.insert(0, "/nowhere"),
-    "recursion limit": lower_limits,
     "CPU affinity": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
-    "default dtype of torch": lambda: torch.set_default_dtype(torch.float64),
-    "default device of torch": lambda: torch.set_default_device("meta"),
     "handler of SIGUSR2": lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
     "sys.stdout": lambda: setattr(sys, "stdout", sys.__stderr__),
     "file descriptor 1": close_stdout_itself,
 }
 
 
-def umask() -> int:
-    value = os.umask(0o77)
-    os.umask(value)
-    return value
-
-
 def snapshot() -> list[Any]:
     return [
         dict(os.environ),
         Path.cwd(),
-        umask(),
         list(sys.path),
-        sys.getrecursionlimit(),
         os.sched_getaffinity(0),
-        torch.get_default_dtype(),
-        torch.get_default_device(),
         signal.getsignal(signal.SIGUSR2),
         sys.stdout,
         os.fstat(1).st_ino,

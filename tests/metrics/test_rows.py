@@ -221,7 +221,7 @@ def test_a_rank_that_failed_has_its_steps_marked_beside_those_that_never_measure
 
 
 def test_a_rank_has_its_own_phases_work_and_telemetry() -> None:
-    own = {"power_w": 300.0, "throttle_reasons": ["heat"], "host_load": None}
+    own = {"power_w": 300.0, "throttle_reasons": ["heat"], "host_memory_used_bytes": None}
     turns = [(True, [1.0]), (False, [0.5]), (False, [0.7]), (True, [1.0])]
     first = outcome(
         [1.0, 1.0],

@@ -266,7 +266,6 @@ def test_equal_names_with_a_newline_are_shown_in_a_line_each(tmp_path: Path) -> 
         ("trials", "question", "[]"),
         ("trials", "command", "{}"),
         ("ranks", "machine", "null"),
-        ("ranks", "throttle_shares", "0.5"),
     ],
 )
 def test_a_file_with_text_in_place_of_json_is_left_out(

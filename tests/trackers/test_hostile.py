@@ -27,7 +27,7 @@ OWN = {
 """Columns that dtsweep itself reads back."""
 
 JSON_COLUMNS = {
-    *("question", "measure", "command", "machine", "throttle_shares"),
+    *("question", "measure", "command", "machine"),
 }
 """Columns that are refused where they are not JSON of their form."""
 
