@@ -270,8 +270,8 @@ def test_every_function_that_is_asked_for_is_one_of_the_library() -> None:
     nvml = Recorded(devices=2, pids=[7])
     gpu = find_gpu(UUID, nvml=nvml)
     assert gpu is not None
-    gpu.read(), gpu.energy_j(), gpu.highest_clock_hz(), gpu.other_processes({1}), gpu.settings()
-    gpu.link_and_power_limit(), gpu.has_mps()
+    gpu.read(), gpu.energy_j(), gpu.other_processes({1}), gpu.settings()
+    gpu.power_limit_w(), gpu.has_mps()
     driver(nvml=nvml), topology(nvml=nvml)
     assert len(asked) > 15
     assert [
