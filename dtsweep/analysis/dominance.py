@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.analysis.objectives import Cost
-from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.pareto import on_frontier
 from dtsweep.inference.selection import LEAST_AGAIN, differences_of
 
@@ -63,10 +62,6 @@ class PointCosts:
     """Two-sided significance level of a comparison by one objective."""
     zone: float = 0.0
     """Indifference zone, as a share."""
-
-    def excess(self, first: Rows, second: Rows) -> list[Contrasts]:
-        """By objective how much more each of the first costs than each of the second."""
-        return [cost.contrasts(first, second) for cost in self.costs]
 
     def dominance(self, first: Rows, second: Rows) -> Dominance:
         """Compare the first points with the second ones, without the machine's drift."""

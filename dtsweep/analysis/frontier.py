@@ -55,7 +55,7 @@ def probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> FrontierProba
 
 def _probability(costs: PointCosts, numbers: Rows) -> FrontierProbability:
     """As `probabilities`, for points near the frontier only."""
-    contrasts = costs.excess(numbers, numbers)
+    contrasts = [cost.contrasts(numbers, numbers) for cost in costs.costs]
     tested = np.logical_and.reduce([contrast.tested for contrast in contrasts])
     places = _tested_against_each_other(tested | np.eye(len(numbers), dtype=np.bool_))
     shares = FrontierProbability(*np.full((2, len(numbers)), np.nan))

@@ -77,7 +77,7 @@ def participants_of(settings: Settings) -> int:
     participants = mode_in_results(settings["sync"]).participants
     if participants is None:
         return workers
-    return _declared(participants, settings, unknown=workers)
+    return declared(participants, settings, unknown=workers)
 
 
 def is_plain_training(settings: Settings) -> bool:
@@ -96,8 +96,8 @@ def is_plain_training(settings: Settings) -> bool:
     # An imported table may have no mode.
     if isinstance(sync, str):
         info = mode_in_results(sync)
-    changes = _declared(info.changes_one_worker, settings, unknown=False)
-    return not changes and not _declared(info.renews_optimizer, settings, unknown=False)
+    changes = declared(info.changes_one_worker, settings, unknown=False)
+    return not changes and not declared(info.renews_optimizer, settings, unknown=False)
 
 
 def plain_training_in(points: pd.DataFrame) -> pd.Series[bool]:
@@ -114,9 +114,7 @@ def plain_training_in(points: pd.DataFrame) -> pd.Series[bool]:
 Value = TypeVar("Value")
 
 
-def _declared(
-    function: Callable[[Settings], Value], settings: Settings, *, unknown: Value
-) -> Value:
+def declared(function: Callable[[Settings], Value], settings: Settings, *, unknown: Value) -> Value:
     """Value of a function of a declaration, which may read what settings of a row don't have."""
     try:
         return function(settings)

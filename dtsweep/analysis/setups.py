@@ -20,6 +20,7 @@ from dtsweep.analysis.settings import (
     Settings,
     axis_name,
     compression_name,
+    declared,
     is_read,
     number_of,
     participants_of,
@@ -150,7 +151,10 @@ def _varying(settings: Sequence[Settings]) -> tuple[tuple[str, ...], dict[str, f
 def setups_of_settings(settings: Sequence[Settings], encoding: Encoding) -> Setups:
     """Make the setups of configurations, on the nodes that `Places.nodes_of` gives."""
     modes = [mode_in_results(one["sync"]) for one in settings]
-    flags = [_is_asynchronous(one) for one in settings]
+    flags = [
+        declared(mode.is_asynchronous, one, unknown=False)
+        for mode, one in zip(modes, settings, strict=True)
+    ]
     servers = [_servers(one) for one in settings]
     return Setups(
         workers=_column(one["workers"] for one in settings),
@@ -189,21 +193,10 @@ def _texts(settings: Sequence[Settings], name: str) -> NDArray[Any]:
     return np.array(texts, dtype=object)
 
 
-def _is_asynchronous(settings: Settings) -> bool:
-    try:
-        return bool(mode_in_results(settings["sync"]).is_asynchronous(settings))
-    except (AttributeError, KeyError, TypeError):
-        # A declaration may read the workload itself.
-        return False
-
-
 def _servers(settings: Settings) -> int:
     """Server processes of a mode; 1 where their number is unknown."""
     mode = mode_in_results(settings["sync"])
-    try:
-        return int(mode.servers(settings))
-    except (AttributeError, KeyError, TypeError):
-        return int("shards" in mode.reads)
+    return int(declared(mode.servers, settings, unknown=int("shards" in mode.reads)))
 
 
 def measured_of(trials: pd.DataFrame, encoding: Encoding | None = None) -> tuple[Setups, Measured]:

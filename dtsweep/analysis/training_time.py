@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.frontier import UPDATE
 from dtsweep.analysis.ladders import compared_sizes
 from dtsweep.analysis.launches import PER_SAMPLES, setting_columns
 from dtsweep.analysis.scaling import with_speed_ups
-from dtsweep.analysis.study import Frame, Study, study_of
+from dtsweep.analysis.study import Frame, study_of
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import POINT
 from dtsweep.sweep.mode_info import SEMANTICS
@@ -24,9 +24,7 @@ _ENERGY = ["energy_j", "cpu_energy_j"]
 _WITH_ENDS = ("training_time_s", "samples_per_s", "speed_up", "efficiency", "gain", "cost_usd")
 
 
-def training_time(
-    frame: Frame, *, samples: int, kind: Literal["strong", "weak"] | None = None
-) -> pd.DataFrame:
+def training_time(frame: Frame, *, samples: int) -> pd.DataFrame:
     """Estimate time, speed-up, efficiency and energy of training, for each number of workers.
 
     The fastest point of each number of workers stands for it, by the mean over its launches: a
@@ -37,8 +35,6 @@ def training_time(
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
         samples: to train on, such as 50,000 for one pass over CIFAR-10.
-        kind: of each table only the group of `scaling` of this kind that has its highest
-            throughput; else each number of workers has the settings that are fastest for it.
 
     Returns:
         One row per table and number of workers, exact updates first: `group` (number of the table);
@@ -52,12 +48,8 @@ def training_time(
         where no launch knows it; `launches`; `caution`, of the row and of its base.
 
     Raises:
-        SweepError: `samples` is not above 0, or there is no such kind.
+        SweepError: `samples` is not above 0.
     """
-    if kind not in (None, "strong", "weak"):
-        raise SweepError(
-            f"scaling of kind {kind!r} is not known; use kind='strong', kind='weak' or None"
-        )
     if not samples > 0:
         raise SweepError(
             f"samples={samples!r} is not an amount of data; give how many to train on, such as "
@@ -65,7 +57,7 @@ def training_time(
         )
     study = study_of(frame)
     points = study.points.dropna(subset=["samples_per_s", "workers"])
-    rows = _fastest(points if kind is None else _of_kind(points, study, kind=kind))
+    rows = _fastest(points)
     compared = compared_sizes(rows, lambda env_id: study.launches(env_id, "samples_per_s"))
     rows = with_speed_ups(rows, size="workers", compared=compared)
     rows = rows.merge(_cpu_joules_per_sample(study.trials), how="left", on=list(POINT))
@@ -95,14 +87,6 @@ def _with_times(rows: pd.DataFrame, *, samples: int) -> pd.DataFrame:
         columns[f"training_time_s{end}"] = samples / rate.where(rate > 0)
         columns[f"cost_usd{end}"] = rows[f"{PER_SAMPLES}{end}"] * (samples / 1e6)
     return rows.assign(**columns)
-
-
-def _of_kind(points: pd.DataFrame, study: Study, *, kind: str) -> pd.DataFrame:
-    """Select the points of the group of `scaling` that has the highest throughput of a table."""
-    rows = study.ladders("worker").rows
-    rows = rows[rows["kind"] == kind][["group", *POINT]].merge(points, on=list(POINT))
-    best = rows.sort_values("samples_per_s", ascending=False, kind="stable").drop_duplicates(_TABLE)
-    return rows[rows["group"].isin(best["group"])]
 
 
 def _fastest(points: pd.DataFrame) -> pd.DataFrame:

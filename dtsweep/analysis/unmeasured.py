@@ -145,13 +145,11 @@ def _meets_goal(
 def _model_of(study: Study, recommendation: Recommendation) -> PerformanceModel | None:
     """Model of the recommended point; None if its trials can't be fitted."""
     point = recommendation.point
-    models = [
-        model
-        for model in performance_model(study)
-        if text_of(model.model_digest) == text_of(point["model_digest"])
-        and text_of(model.env_id) == text_of(point["env_id"])
-    ]
-    return models[0] if models else None
+    asked = text_of(point["model_digest"]), text_of(point["env_id"])
+    for model in performance_model(study):
+        if (text_of(model.model_digest), text_of(model.env_id)) == asked:
+            return model
+    return None
 
 
 def _trials_of(study: Study, model: PerformanceModel) -> pd.DataFrame:

@@ -92,25 +92,6 @@ def test_updates_come_in_order_from_exact_to_local() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["weak", "strong"])
-def test_a_kind_of_scaling_can_be_asked_for(kind: str) -> None:
-    frame = sweep()
-    rows = training_time(frame, samples=100, kind=kind)  # type: ignore[arg-type]  # one of the two
-    assert rows["kind"].unique().tolist() == [kind]
-    ladders = scaling(frame).query(f"kind == '{kind}'")
-    best = ladders[ladders["group"] == ladders.loc[ladders["samples_per_s"].idxmax(), "group"]]
-    assert (
-        rows[rows["semantics"] == "exact"][SHAPE].to_numpy().tolist()
-        == best[SHAPE].to_numpy().tolist()
-    )
-
-
-def test_a_kind_that_no_points_make_gives_no_row() -> None:
-    frame = trials(point(1, 10, global_batch=None), point(2, 20, global_batch=None))
-    assert training_time(frame, samples=9, kind="strong").empty
-    assert len(training_time(frame, samples=9, kind="weak")) == 2
-
-
 def test_one_number_of_workers_has_a_time_and_no_kind() -> None:
     (row,) = training_time(trials(point(2, 10)), samples=100).to_dict("records")
     assert row["training_time_s"] == 10
@@ -155,8 +136,3 @@ def test_failures_and_canaries_are_in_no_table() -> None:
 def test_an_amount_of_data_is_above_nothing(samples: float) -> None:
     with pytest.raises(SweepError, match="such as 50000"):
         training_time(trials({}), samples=samples)  # type: ignore[arg-type]  # what a user may give
-
-
-def test_an_unknown_kind_is_refused_by_name() -> None:
-    with pytest.raises(SweepError, match="kind='strong', kind='weak' or None"):
-        training_time(trials({}), samples=9, kind="free")  # type: ignore[arg-type]  # what a user may type
