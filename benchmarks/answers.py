@@ -14,7 +14,6 @@ import pandas as pd
 
 from benchmarks.log_entry import heading, table
 from dtsweep.analysis import Goal, frontier, recommend
-from dtsweep.compare.regressions import regressions
 from dtsweep.errors import SweepError
 from dtsweep.inference.pareto import knee_of
 from dtsweep.inference.power import POWER
@@ -22,7 +21,7 @@ from dtsweep.inference.verdicts import ConditionVerdict
 from tests.analysis.noise import launches_in
 from tests.analysis.noise import sweeps as simulated
 from tests.analysis.test_difference import significant
-from tests.compare.test_regressions import BOTH, compared, run
+from tests.compare.test_regressions import compared, run
 from tests.inference.test_power import more_needed
 
 LATENCY_S = np.geomspace(0.005, 0.160, 8)
@@ -154,12 +153,9 @@ def knee_rows(sweeps: int, rng: np.random.Generator) -> list[list[str]]:
 RUN_SIGMA, LAUNCH_SIGMA = 0.02, 0.01
 """Standard deviations between runs, and between launches of one point."""
 
-CREEP, HISTORIES = 0.01, (8, 16)
-"""Share by which each run is slower than the one before, and numbers of runs."""
-
 
 def compare_rows(sweeps: int, rng: np.random.Generator) -> list[list[str]]:
-    """Pairs of runs with a regression, and histories with one, by the number of points."""
+    """Pairs of runs with a regression, by the number of points."""
     rows = []
     for count in (12, 100):
         alike = np.zeros((count, 1))
@@ -168,8 +164,6 @@ def compare_rows(sweeps: int, rng: np.random.Generator) -> list[list[str]]:
         for slower in (0.03, 0.05, 0.1):
             first[0] = slower
             cells.append(_with_regression(first, sweeps, rng))
-        cells.append(_with_creep(count, HISTORIES[0], 0.0, sweeps, rng))
-        cells += [_with_creep(count, runs, CREEP, sweeps, rng) for runs in HISTORIES]
         rows.append([str(count), *(f"{share:.1%}" for share in cells)])
     return rows
 
@@ -191,26 +185,6 @@ def _with_regression(
         base = _one_run(len(slower), rng)
         new = _one_run(len(slower), rng, slower=slower, missing=missing)
         rows = compared(base, new, run_sigma=RUN_SIGMA)
-        found += bool(rows["is_regression"].any())
-    return found / sweeps
-
-
-def _with_creep(
-    count: int, runs_stored: int, creep: float, sweeps: int, rng: np.random.Generator
-) -> float:
-    """Share of series of runs, each run one draw, in which `compare` tells a regression."""
-    found = 0
-    for _ in range(sweeps):
-        runs = [
-            _one_run(count, rng, slower=creep * number).assign(launch=str(number))
-            for number in range(runs_stored)
-        ]
-        half = runs_stored // 2
-        questions = {
-            "jump": (pd.concat(runs[:-1]), runs[-1]),
-            "creep": (pd.concat(runs[:half]), pd.concat(runs[half:])),
-        }
-        rows = regressions(questions, of=BOTH, threshold=0.02)
         found += bool(rows["is_regression"].any())
     return found / sweeps
 
@@ -333,8 +307,6 @@ def main() -> None:
     print("\nRuns of three launches that differ by 2 %; a regression in:\n")
     names = ["points", "no change", "no change, 10 % of points missing"]
     names += [f"one point {slower} % slower" for slower in (3, 5, 10)]
-    names.append(f"{HISTORIES[0]} runs, no change")
-    names += [f"each of {runs} runs 1 % slower" for runs in HISTORIES]
     print(table(names, compare_rows(options.sweeps, rng)))
     print("\nLaunches that tell a difference, from three:\n")
     names = ["points", "apart", "asked for (median)", "needed", "ratio"]

@@ -41,11 +41,7 @@ class RunComparison:
     is_by_run: bool
     """True if a run counts as one draw; False if a launch does."""
     rows: pd.DataFrame
-    """Rows of `regressions`.
-
-    The question `jump` compares the new run with all earlier ones. The question `creep` compares
-    the later half of all runs, which includes the new one, with the earlier half.
-    """
+    """Rows of `regressions`."""
     drift: float
     """Drift of the machine, as a share.
 
@@ -106,13 +102,15 @@ def compare_runs(
     launches = [
         _launches(run, {} if other_machine else names, by_run=by_run) for run in (*base, new)
     ]
-    questions = {"jump": (_joined(launches[:-1]), launches[-1])}
-    if by_run:
-        half = len(launches) // 2
-        questions["creep"] = (_joined(launches[:half]), _joined(launches[half:]))
     drift = _drift_of_one(base, new, by_run=by_run)
-    run_sigma = 0.0 if by_run else RUN_SIGMA
-    rows = regressions(questions, of=of, threshold=threshold, drift=drift, run_sigma=run_sigma)
+    rows = regressions(
+        _joined(launches[:-1]),
+        launches[-1],
+        of=of,
+        threshold=threshold,
+        drift=drift,
+        run_sigma=0.0 if by_run else RUN_SIGMA,
+    )
     if rows.empty and broken.empty:
         raise SweepError(_why_nothing(base[-1], new))
     return RunComparison(

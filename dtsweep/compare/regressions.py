@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,18 +41,8 @@ FEWEST_POINTS = 4
 """Points of a run from which on their median shows what all of them have in common."""
 
 COLUMNS = (
-    *(
-        "question",
-        "point_id",
-        "env_id",
-        "hosts",
-        "of",
-        "ratio",
-        "ratio_low",
-        "ratio_high",
-        "p_value",
-        "p_adjusted",
-    ),
+    *("point_id", "env_id", "hosts", "of"),
+    *("ratio", "ratio_low", "ratio_high", "p_value", "p_adjusted"),
     *("verdict", "verdict_reason", "is_apart", "is_worse", "is_regression", "detectable_ratio"),
     *("more_launches", "more_launches_reason", "launches_base", "launches_new", "caution"),
 )
@@ -61,7 +51,8 @@ _PAIR = ("point_id", "env_id", "hosts")
 
 
 def regressions(
-    questions: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]],
+    base: pd.DataFrame,
+    new: pd.DataFrame,
     *,
     of: str | Sequence[str],
     threshold: float,
@@ -85,9 +76,9 @@ def regressions(
     significantly from the median of its run's points, in the same direction.
 
     Args:
-        questions: by name, the trials of the earlier and of the later run, as `measured` gives
-            them, with equal `env_id` where they are of one machine. `launch` is what counts as one
+        base: trials of the earlier run, as `measured` gives them; `launch` is what counts as one
             draw.
+        new: those of the later one, with equal `env_id` where they are of one machine.
         of: one of `ASKED`, or several.
         threshold: share by which a value must be worse to be a regression.
         drift: of the machine, as a share.
@@ -95,8 +86,8 @@ def regressions(
             one draw, whose spread contains it.
 
     Returns:
-        A row per question, point that both have, and `of`: `question`; `POINT`; `ratio`, of
-        the later over the earlier, with `ratio_low` and `ratio_high`, its own 95 % interval;
+        A row per point that both have, and `of`: `POINT`; `ratio`, of the later over the
+        earlier, with `ratio_low` and `ratio_high`, its own 95 % interval;
         `p_value`, and `p_adjusted` by Holm; `verdict` on the later and `verdict_reason`, codes as
         in `difference`; `is_apart`, if the point differs from the other points of its run;
         `is_worse`, by the estimate by more than `threshold`; `is_regression`, if
@@ -114,11 +105,7 @@ def regressions(
         of = [of]
     names = tuple(dict.fromkeys(of))
     check_asked(*names)
-    tables = [
-        _tests_of(base, new, of=name, drift=drift, run_sigma=run_sigma).assign(question=question)
-        for question, (base, new) in questions.items()
-        for name in names
-    ]
+    tables = [_tests_of(base, new, of=name, drift=drift, run_sigma=run_sigma) for name in names]
     rows = pd.concat(tables, ignore_index=True)
     return _with_verdicts(rows, threshold=threshold, run_sigma=run_sigma)
 
@@ -327,7 +314,7 @@ def _with_power(rows: pd.DataFrame, *, level: float, run_sigma: float) -> pd.Dat
     import pandas as pd
 
     further = np.arange(MOST_LAUNCHES + 1)
-    counts = rows.groupby(["question", "of", "env_id"], dropna=False)["p_value"].transform("count")
+    counts = rows.groupby(["of", "env_id"], dropna=False)["p_value"].transform("count")
     # Where the median of many points shows what a run has in common, the noise of runs hides
     # nothing of a single one.
     by_run = np.where(counts < FEWEST_POINTS, (RUN_Z + POWER_Z) * 2**0.5 * run_sigma, 0.0)

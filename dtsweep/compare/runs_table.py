@@ -25,12 +25,6 @@ _DRAWS = "earlier,\nnew"
 _ABOVE_TABLE = ("of", _DRAWS)
 """Columns that are said above the table where all cells are the same."""
 
-QUESTIONS = {
-    "jump": "against the runs before",
-    "creep": "the later half of all runs against the earlier half",
-}
-"""Words for the questions of rows, if there are both."""
-
 
 def print_comparison(
     compared: Mapping[str, Any], *, console: Console, show_all: bool = False
@@ -51,27 +45,19 @@ def print_comparison(
             f"No longer runs: {row['label']}: {row['status']}: "
             f"{row['reason'] or 'no reason stored'}",
         )
-    questions = dict.fromkeys(row["question"] for row in compared["rows"])
-    for question in questions:
-        rows = [row for row in compared["rows"] if row["question"] == question]
-        rows.sort(key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"])))
-        if show_all:
-            shown = rows
-        else:
-            shown = [row for row in rows if row["verdict"] in _SIGNIFICANT]
-        say(
-            console,
-            f"\n{QUESTIONS[question].capitalize()}" if len(questions) > 1 else "",
-            style="bold",
-        )
-        if shown:
-            _print_rows(shown, compared, console=console)
-        if hidden := len(rows) - len(shown):
-            say(
-                console,
-                f"{count_of(hidden, 'comparison')} without a significant difference: --all shows "
-                f"{'it' if hidden == 1 else 'them'}",
-            )
+    rows = sorted(
+        compared["rows"],
+        key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"])),
+    )
+    shown = rows
+    if not show_all:
+        shown = [row for row in rows if row["verdict"] in _SIGNIFICANT]
+    if shown:
+        say(console, "")
+        _print_rows(shown, compared, console=console)
+    if hidden := len(rows) - len(shown):
+        count = count_of(hidden, "comparison")
+        say(console, f"\n{count} without a significant difference: --all shows all")
     for where, name in (("only_base", "the earlier run"), ("only_new", "the new run")):
         if labels := [point["label"] for point in compared[where]]:
             say(console, f"\nOnly in {name}: {_listed(labels, show_all=show_all)}")

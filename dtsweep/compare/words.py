@@ -199,12 +199,8 @@ def _verdict(
     regressions = []
     if worse:
         points = count_of(len({row["point_id"] for row in worse}), "point")
-        over = ""
-        if {row["question"] for row in worse} == {"creep"}:
-            over = " over the runs"
         regressions.append(
-            f"{points} slower by more than {share_in_percent(threshold)}{over}, significant among "
-            f"{among}"
+            f"{points} slower by more than {share_in_percent(threshold)}, significant among {among}"
         )
     if broken:
         regressions.append(f"{count_of(len(broken), 'point')} ran before and failed now")

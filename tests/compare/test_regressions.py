@@ -54,7 +54,7 @@ def drawn(
 
 
 def compared(base: pd.DataFrame, new: pd.DataFrame, **options: Any) -> pd.DataFrame:
-    return regressions({"jump": (base, new)}, **{"of": BOTH, "threshold": 0.02} | options)
+    return regressions(base, new, **{"of": BOTH, "threshold": 0.02} | options)
 
 
 def found_in(sigmas: list[float], *, base: int, new: int, slower: float, count: int) -> float:
