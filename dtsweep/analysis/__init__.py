@@ -31,7 +31,6 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     model           performance of configurations that were not measured
     importance      swept axes, and their importance for the step time
     asked           configurations that a user asks for, as settings
-    unmeasured      points that were not measured and are predicted to be better
     decision        whether the question of a sweep is decided, and which points are open
 """
 

@@ -141,18 +141,6 @@ def _check_nodes(settings: Settings) -> None:
     )
 
 
-def possible_point(settings: Settings) -> Point | None:
-    """Point of settings; None if no run can measure it."""
-    axes = {name: settings[name] for name in AXES if settings.get(name) is not None}
-    try:
-        point = Point(**axes)
-    except SweepError:
-        return None
-    if point.unread_field is not None or _impossible(point):
-        return None
-    return point
-
-
 def _impossible(point: Point) -> str | None:
     """Reason against a point of dtsweep's own modes; a workload knows those of the user."""
     if point.sync in OF_THE_USER:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 @click.option(
     "--with-hosts",
     is_flag=True,
-    help="Of --html: keep reasons, logs and nodes, which may name hosts and users.",
+    help="Of --html: keep reasons and logs, which may name hosts and users.",
 )
 @with_imported_option
 @json_option
@@ -102,11 +102,6 @@ def report(results: str, html: str | None, *, with_hosts: bool, **asked: Any) ->
     help="In addition to exact updates: lossy,stale,local,not_exchanged.",
 )
 @click.option("--compare-models", is_flag=True, help="Compare all models with each other.")
-@click.option(
-    "--predicted",
-    is_flag=True,
-    help="Also name a point that was not measured, if it is predicted to be better.",
-)
 @prices_option
 @with_imported_option
 @json_option
@@ -114,7 +109,6 @@ def recommend(
     results: str,
     *,
     compare_models: bool,
-    predicted: bool,
     prices: str | None,
     with_imported: bool,
     as_json: bool,
@@ -123,9 +117,7 @@ def recommend(
     """Recommend one configuration per model and environment, with runner-up and trade-offs."""
     from dtsweep.analysis import Study
     from dtsweep.analysis import recommend as recommended
-    from dtsweep.analysis.unmeasured import best_unmeasured
     from dtsweep.report import recommendation
-    from dtsweep.report.predicted_point import print_unmeasured, unmeasured_json
 
     frame = load_results(results, prices=prices, with_imported=with_imported)
     study = Study(frame)
@@ -137,16 +129,9 @@ def recommend(
             recommendation.as_json(one, remarks)
             for one, remarks in recommendation.remarks_on(recommendations, study=study)
         ]
-        if predicted:
-            for value, one in zip(values, recommendations, strict=True):
-                value["predicted"] = unmeasured_json(best_unmeasured(study, one))
         print_json(values)
         return
-    # A fit of predictions takes seconds, and may fail.
     recommendation.print_all(recommendations, study=study, console=console())
-    if predicted:
-        for one in recommendations:
-            print_unmeasured(best_unmeasured(study, one), one, console=console())
 
 
 def _goal(
@@ -207,7 +192,6 @@ def _content(
     from dtsweep.report.content import content_of
     from dtsweep.report.costs import costs_of
     from dtsweep.report.importance_words import importance_of_axes
-    from dtsweep.report.node_table import speeds_of_nodes
     from dtsweep.report.times import training_times
     from dtsweep.secret import shared_trials
 
@@ -225,9 +209,7 @@ def _content(
         sections.append(training_times(samples=samples))
     # A run that had nothing left to measure has stored no row with its question.
     frame = load_results(results, prices=prices, with_imported=with_imported)
-    if with_hosts:
-        sections.insert(0, speeds_of_nodes(results))
-    else:
+    if not with_hosts:
         frame = shared_trials(frame)
     return content_of(Study(frame, question=question), sections=sections, **asked)
 

@@ -27,7 +27,6 @@ from dtsweep.report.certificate import certificate_in
 from dtsweep.report.content import Content, Section, content_of
 from dtsweep.report.costs import costs_of
 from dtsweep.report.importance_words import importance_of_axes
-from dtsweep.report.node_table import speeds_of_nodes
 from dtsweep.results.store import Results, frame_of
 from dtsweep.secret import shared_trials, without_homes
 
@@ -117,7 +116,7 @@ def page_of(
 
     Args:
         results: the place, or its store.
-        with_hosts: keep reasons, logs and the table of nodes, which may name hosts and users.
+        with_hosts: keep reasons and logs, which may name hosts and users.
         refresh_s: seconds after which the page loads itself again; None for never.
 
     Raises:
@@ -131,9 +130,7 @@ def page_of(
         certificate_in(store),
     ]
     frame = load(store, canaries=True)
-    if with_hosts:
-        sections.insert(0, speeds_of_nodes(store))
-    else:
+    if not with_hosts:
         frame = shared_trials(frame)
     content = content_of(Study(frame), sections=sections)
     return page_of_content(content, store, refresh_s=refresh_s)

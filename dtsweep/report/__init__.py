@@ -21,7 +21,6 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     advice          what the report advises, in sentences
     tables          table columns of points and of scaling
     times           training times in the terminal, and as JSON values
-    node_table      speeds of the nodes of a mixed cluster: a section
     costs           what runs have cost, and what was lost of it: a section
     importance_words  shares of the swept axes in the variation of the step time: a section
     certificate     the points that a search has left out: a section
@@ -31,7 +30,6 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     as_json         the report as JSON values
     terminal        the report in the terminal
     status          state of a campaign: in the terminal, in one line, as JSON values
-    predicted_point  a point that was not measured, next to a recommendation
     predictions     predictions of configurations: in the terminal, and as JSON values
     difference_view  a comparison of two points, in words and as JSON values
 """
