@@ -4,8 +4,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
 
     records         rows as JSON values
     labels          labels of points and axes
-    remark_table    sentences of all remarks, by severity and code
-    remarks         records of what a report says, and their words
+    remarks         records of what a report says; remarks.toml has their sentences
     verdict_words   words for verdicts of comparisons and their reasons
     next_step       the run that would decide, in words
     bounds          what limits each point, and what to try next
