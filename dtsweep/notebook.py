@@ -65,10 +65,9 @@ def study_html(study: Study) -> str:
 
 def recommendation_html(recommendation: Recommendation) -> str:
     """Show a recommendation: the answer in words, and code to use it."""
-    from dtsweep.report.code import point_code
+    from dtsweep.report.code import point_code, shell_command
     from dtsweep.report.recommendation import in_words
     from dtsweep.report.remarks import text_of
-    from dtsweep.report.shell import shell_command
 
     point = recommendation.point
     varying = _varying([point.to_frame().T, recommendation.others, recommendation.alternatives])

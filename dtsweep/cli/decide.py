@@ -188,10 +188,9 @@ def _content(
             hold for all rows. `with_imported` compares imported rows with the measured ones.
     """
     from dtsweep.analysis import Study
-    from dtsweep.report.certificate import certificate_in
     from dtsweep.report.content import content_of
     from dtsweep.report.costs import costs_of
-    from dtsweep.report.importance_words import importance_of_axes
+    from dtsweep.report.sections import certificate_in, importance_of_axes
     from dtsweep.report.times import training_times
     from dtsweep.secret import shared_trials
 

@@ -2,7 +2,6 @@
 
 Readers; imports pandas and SciPy in functions alone. In reading order:
 
-    machines        the machine and the software of each environment
     runs            whole runs of results, and how their machines differ
     regressions     tests of a later run against earlier ones, by point
     compared_runs   a run against earlier ones, point by point

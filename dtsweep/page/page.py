@@ -23,10 +23,9 @@ from dtsweep.page.markup import html_of
 from dtsweep.page.traces import example_plot, traces_of
 from dtsweep.page.view import view_of
 from dtsweep.plots.style import DARK
-from dtsweep.report.certificate import certificate_in
 from dtsweep.report.content import Content, Section, content_of
 from dtsweep.report.costs import costs_of
-from dtsweep.report.importance_words import importance_of_axes
+from dtsweep.report.sections import certificate_in, importance_of_axes
 from dtsweep.results.store import Results, frame_of
 from dtsweep.secret import shared_trials, without_homes
 

@@ -15,8 +15,7 @@ from dtsweep.plots.points import (
     points_of,
 )
 from dtsweep.plots.style import joined, label, title
-from dtsweep.report.advice import bounds_of
-from dtsweep.report.bounds import bounds_counted
+from dtsweep.report.advice import bounds_counted, bounds_of
 from dtsweep.report.content import Content
 from dtsweep.report.tables import limit_columns, plain_headers
 from dtsweep.text import count_of

@@ -7,22 +7,19 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     remarks         records of what a report says; remarks.toml has their sentences
     verdict_words   words for verdicts of comparisons and their reasons
     next_step       the run that would decide, in words
-    bounds          what limits each point, and what to try next
     scaling_words   where one more worker stops paying, and the law of scaling
     doubts          what to ignore and what not to compare, said above the tables
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
-    code            a point as code for dtsweep, and what the code can't have
-    shell           the shell command of a script of the user at a point
+    code            a point as code for dtsweep, and as the shell command of a script
     alternatives    points that are better in another respect
     answer          the answer of a recommendation: what to take, the evidence, the next step
     recommendation  a recommendation in words, and as JSON values
-    advice          what the report advises, in sentences
+    advice          what the report advises, what limits each point, and what to try next
     tables          table columns of points and of scaling
     times           training times in the terminal, and as JSON values
     costs           what runs have cost, and what was lost of it: a section
-    importance_words  shares of the swept axes in the variation of the step time: a section
-    certificate     the points that a search has left out: a section
+    sections        importance of the swept axes, and the certificate of a search
     content         what the report says, computed once; the renderers below show it
     plot_axes       ends and round numbers of a plot's axes
     sketch          the frontier as a plot of characters

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report import recommendation
-from dtsweep.report.bounds import bounds_json
+from dtsweep.report.advice import bounds_json
 from dtsweep.report.records import records_of
 from dtsweep.sweep.values import python_value
 
@@ -29,7 +29,7 @@ def report_json(content: Content) -> dict[str, Any]:
         (settings that all points share), `recommendations` (those of
         `dtsweep.report.recommendation`, for the highest throughput), `remarks` (`code`,
         `severity`, `numbers` and `text` of each, without those of recommendations),
-        `bottlenecks` (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`,
+        `bottlenecks` (those of `dtsweep.report.advice`), `frontiers` (`title`, `semantics`,
         `update_kind`, `model_digest`, and the words of each: `words`, `undecided`, `alone`,
         `dominated`, `updates`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `usl`
         and `canaries` (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it),

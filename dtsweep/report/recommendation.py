@@ -15,13 +15,12 @@ from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.report.alternatives import RATIOS, alternatives
 from dtsweep.report.answer import evidence, headline
-from dtsweep.report.code import point_code, settings_of
+from dtsweep.report.code import point_code, settings_of, shell_command
 from dtsweep.report.doubts import unsound_doubts
 from dtsweep.report.frontiers import CHANGED
 from dtsweep.report.labels import model_columns, model_label, trial_label, varying_columns
 from dtsweep.report.records import records_of
 from dtsweep.report.remarks import Remark, remark, text_of
-from dtsweep.report.shell import shell_command
 from dtsweep.results.schema import IMPORTED
 from dtsweep.results.statuses import CANARY_DRIFT
 from dtsweep.sweep.modes import PERIODS, latency_column, period_of

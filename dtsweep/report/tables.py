@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import setting_columns
 from dtsweep.analysis.settings import axis_name
 from dtsweep.inference.spread import POINT
+from dtsweep.report.advice import bound_columns
 from dtsweep.report.answer import in_short
-from dtsweep.report.bounds import bound_columns
 from dtsweep.report.labels import (
     BATCH_SHAPE,
     argument_columns,

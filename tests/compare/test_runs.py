@@ -10,8 +10,14 @@ import pytest
 
 from dtsweep import Point
 from dtsweep.compare.compared_runs import RunComparison, compare_runs
-from dtsweep.compare.machines import machine_changes, same_machines
-from dtsweep.compare.runs import Run, load_run, load_runs, of_machine
+from dtsweep.compare.runs import (
+    Run,
+    load_run,
+    load_runs,
+    machine_changes,
+    of_machine,
+    same_machines,
+)
 from dtsweep.compare.words import comparison_json
 from dtsweep.errors import SweepError
 from dtsweep.metrics.rows import task_row

@@ -7,7 +7,7 @@ import json
 import pandas as pd
 
 from dtsweep.analysis import bottleneck
-from dtsweep.report.bounds import bound_columns, bounds_counted, bounds_json
+from dtsweep.report.advice import bound_columns, bounds_counted, bounds_json
 from tests.frames import trials
 
 INPUT = {"step_mean_s": 0.1, "data_share": 0.6, "data_share_low": 0.58, "data_share_high": 0.62}

@@ -15,8 +15,8 @@ import pytest
 from dtsweep import Resources, Sweep, workloads
 from dtsweep.analysis import GOALS, Study, recommend
 from dtsweep.metrics.rows import point_row
+from dtsweep.report.code import shell_command
 from dtsweep.report.recommendation import as_json
-from dtsweep.report.shell import shell_command
 from dtsweep.sweep.axes import candidates
 from tests.analysis.test_recommend import launches
 from tests.frames import trials

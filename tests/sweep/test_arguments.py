@@ -13,8 +13,7 @@ import pytest
 from dtsweep import Sweep, SweepError, workloads
 from dtsweep.metrics.rows import point_row
 from dtsweep.provenance.sources import sources_of
-from dtsweep.report.code import point_code
-from dtsweep.report.shell import shell_command
+from dtsweep.report.code import point_code, shell_command
 from dtsweep.results.store import Results
 from dtsweep.sweep.arguments import command_line
 from dtsweep.sweep.axes import candidates, narrow

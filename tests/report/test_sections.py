@@ -10,7 +10,7 @@ from rich.console import Console
 from dtsweep import load
 from dtsweep.analysis import Study
 from dtsweep.report.content import content_of
-from dtsweep.report.importance_words import Importance, importance_of_axes
+from dtsweep.report.sections import Importance, importance_of_axes
 from tests import frames
 from tests.pages import ROOT
 
