@@ -16,14 +16,11 @@ if TYPE_CHECKING:
 _SHOWN = 3
 """Points of one run alone that are named."""
 
+_DRAWS = {"launch": "launches:\nearlier,\nnew", "run": "runs:\nearlier,\nnew"}
+"""Head of the column that counts draws, by their unit."""
+
 _SIGNIFICANT = (Verdict.SLOWER, Verdict.FASTER)
 _ORDER = (*_SIGNIFICANT, Verdict.UNDECIDED, Verdict.UNKNOWN)
-
-_DRAWS = "earlier,\nnew"
-"""Head of the column that counts launches or runs."""
-
-_ABOVE_TABLE = ("of", _DRAWS)
-"""Columns that are said above the table where all cells are the same."""
 
 
 def print_comparison(
@@ -54,10 +51,11 @@ def print_comparison(
         shown = [row for row in rows if row["verdict"] in _SIGNIFICANT]
     if shown:
         say(console, "")
-        _print_rows(shown, compared, console=console)
+        print_table(_columns(shown, compared), console=console)
     if hidden := len(rows) - len(shown):
         count = count_of(hidden, "comparison")
-        say(console, f"\n{count} without a significant difference: --all shows all")
+        them = "it" if hidden == 1 else "them"
+        say(console, f"\n{count} without a significant difference: --all shows {them}")
     for where, name in (("only_base", "the earlier run"), ("only_new", "the new run")):
         if labels := [point["label"] for point in compared[where]]:
             say(console, f"\nOnly in {name}: {_listed(labels, show_all=show_all)}")
@@ -76,58 +74,23 @@ def _listed(labels: Sequence[str], *, show_all: bool) -> str:
     return "\n  ".join(lines)
 
 
-def _print_rows(
-    rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any], *, console: Console
-) -> None:
-    """Print comparisons as a table, and above it what is the same in all of them."""
-    words = [row["label"].split() for row in rows]
-    is_shared = {}
-    if len(rows) > 1:
-        is_shared = {word: all(word in label for label in words) for word in words[0]}
-    shared = [word for word in words[0] if is_shared.get(word)]
-    columns = _columns(rows, compared)
-    columns["point"] = [" ".join(word for word in label if word not in shared) for label in words]
-    same = {
-        name: cells[0]
-        for name, cells in columns.items()
-        if name in _ABOVE_TABLE and len(set(cells)) == 1
-    }
-    parts = [
-        " ".join(shared),
-        same.get("of", ""),
-        _drawn(rows[0], compared) if _DRAWS in same else "",
-    ]
-    say(console, "; ".join(filter(None, parts)))
-    print_table(
-        {name: cells for name, cells in columns.items() if name not in same and any(cells)},
-        console=console,
-    )
-
-
-def _drawn(row: Mapping[str, Any], compared: Mapping[str, Any]) -> str:
-    """Say how many launches or runs a comparison is of."""
-    then = row["launches_base"]
-    now = row["launches_new"]
-    return (
-        f"{then} {compared['unit']}{'es' if compared['unit'] == 'launch' else 's'} earlier, {now} "
-        "now"
-    )
-
-
 def _columns(
     rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any]
 ) -> dict[str, list[str]]:
-    return {
+    columns = {
         "point": [row["label"] for row in rows],
         "of": [row["of"] for row in rows],
         "new over\nearlier": [
             f"{row['ratio']:.3f}" if row["ratio"] is not None else "" for row in rows
         ],
         "95 %": [_interval(row) for row in rows],
-        _DRAWS: [f"{row['launches_base']}, {row['launches_new']}" for row in rows],
+        _DRAWS[compared["unit"]]: [
+            f"{row['launches_base']}, {row['launches_new']}" for row in rows
+        ],
         "verdict": [_word(row, compared["threshold"]) for row in rows],
         "caution": [row["caution"] for row in rows],
     }
+    return {name: cells for name, cells in columns.items() if any(cells)}
 
 
 def _interval(row: Mapping[str, Any]) -> str:

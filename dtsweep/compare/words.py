@@ -31,6 +31,12 @@ _PARTS = {
 }
 """Parts of a step, by their column."""
 
+_LISTS = (
+    *("grew", "rows", "broken", "only_base", "only_new"),
+    *("software", "machine", "source", "notes", "base"),
+)
+"""Keys of a comparison that are lists."""
+
 _MOST_OF_IT, _ALL_OF_IT = 0.5, 0.8
 """Least shares of what a step grew by, for a part that is most of it, or all but noise."""
 
@@ -86,26 +92,9 @@ def _code(compared: RunComparison, *, tested: int) -> RunVerdict:
 
 def first_json(new: Run, *, threshold: float, words: str) -> dict[str, Any]:
     """Give the values of `comparison_json` for a run without an earlier one."""
-    empty = (
-        "grew",
-        "rows",
-        "broken",
-        "only_base",
-        "only_new",
-        "software",
-        "machine",
-        "source",
-        "notes",
-        "base",
-    )
-    facts = {
-        "verdict": RunVerdict.FIRST,
-        "words": words,
-        "threshold": threshold,
-        "comparisons": 0,
-        "unit": "launch",
-    }
-    return facts | {name: [] for name in empty} | {"new": _facts(new)}
+    facts = {"verdict": RunVerdict.FIRST, "words": words, "threshold": threshold}
+    draws = {"comparisons": 0, "unit": "launch"}
+    return facts | draws | {name: [] for name in _LISTS} | {"new": _facts(new)}
 
 
 def _grew(compared: RunComparison, rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
-from dtsweep.report.labels import BATCH_SHAPE, argument_columns, trial_label
+from dtsweep.report.labels import BATCH_SHAPE, argument_columns, trial_label, trial_labels
 from dtsweep.report.next_step import run_that_decides
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.results.statuses import ABOVE_LINEAR
@@ -179,12 +179,12 @@ def _on_equal(recommendation: Recommendation, varying: Sequence[str]) -> list[Re
     if most:
         remarks = [remark("others_at_most", most=most, gain=gain, confidence=confidence)]
     if len(equal):
-        points = _labels(equal, varying)
+        points = trial_labels(equal, varying)
         remarks.append(
             remark("equal_points", points=points, why=_why_this_one(recommendation.point, equal))
         )
     if not recommendation.is_decided:
-        points = _labels(_cheaper(recommendation), varying) or ["a point"]
+        points = trial_labels(_cheaper(recommendation), varying) or ["a point"]
         remarks.append(remark("cheaper_open", points=points[:1]))
     return remarks
 
@@ -223,15 +223,11 @@ def _on_undecided(
     better = contenders[contenders["possible_gain"] > 0]
     rows = [row for _, row in better.head(named).iterrows()]
     remarks += [_may_be_better(row, recommendation, varying) for row in rows]
-    if others := _labels(better.iloc[named:], varying):
+    if others := trial_labels(better.iloc[named:], varying):
         remarks.append(remark("others_may_be_better", points=others))
     if not recommendation.is_futile:
         remarks += _limit(recommendation)
     return remarks
-
-
-def _labels(rows: pd.DataFrame, varying: Sequence[str]) -> list[str]:
-    return [trial_label(row, varying) for _, row in rows.iterrows()]
 
 
 def _limit(recommendation: Recommendation) -> list[Remark]:

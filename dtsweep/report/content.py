@@ -33,7 +33,7 @@ from dtsweep.report.advice import (
 from dtsweep.report.doubts import conditions_on, doubts_on, unsound_doubts
 from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import model_columns, point_key, point_label, varying_columns
-from dtsweep.report.notes import notes_on
+from dtsweep.report.notes import counts_of, notes_on
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.report.scaling_words import scaling_remarks
 from dtsweep.text import count_of
@@ -199,12 +199,12 @@ class Content:
     @cached_property
     def statuses(self) -> Mapping[str, int]:
         """Trials by status, the most frequent first."""
-        return _counts(self._rows["status"])
+        return counts_of(self._rows["status"])
 
     @cached_property
     def flags(self) -> Mapping[str, int]:
         """Trials by flag, the most frequent first; a trial may have several."""
-        return _counts(self._rows["flags"].explode())
+        return counts_of(self._rows["flags"].explode())
 
     @property
     def canaries(self) -> pd.DataFrame:
@@ -317,15 +317,11 @@ def _headline(trials: pd.DataFrame) -> str:
     if hosts > 1:
         extent = [f"up to {count_of(hosts, 'host')}"]
     by_status = ", ".join(
-        f"{count} {status}" for status, count in _counts(trials["status"]).items()
+        f"{count} {status}" for status, count in counts_of(trials["status"]).items()
     )
     return " · ".join(
         [*filter(None, names), *extent, f"{count_of(len(trials), 'trial')}: {by_status}"]
     )
-
-
-def _counts(column: pd.Series[str]) -> dict[str, int]:
-    return {str(value): int(count) for value, count in column.value_counts().items()}
 
 
 def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dtsweep.analysis.study import Study, launch_sigma
 from dtsweep.inference.power import MOST_LAUNCHES, launches_for, sigma_interval
 from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.spread import POINT
-from dtsweep.report.labels import trial_label, varying_columns
+from dtsweep.report.labels import trial_label, trial_labels, varying_columns
 from dtsweep.report.next_step import run_with_launches
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.results.schema import IMPORTED
@@ -94,7 +94,7 @@ def unsound_doubts(study: Study) -> list[Remark]:
         remarks.append(remark("not_exchanged", workers=workers, reason=_because(reason)))
     same = points[has_caution(points, ["same_batches"])]
     for reason, rows in same.groupby("gradients_reason", dropna=False, sort=False):
-        names = _names(rows, varying)
+        names = trial_labels(rows, varying)
         remarks.append(remark("same_samples", points=names, reason=_because(reason)))
     remarks += [
         remark(
@@ -109,7 +109,7 @@ def unsound_doubts(study: Study) -> list[Remark]:
     remarks += _unlike_repeats(study.trials, varying)
     unknown = points[points["samples_per_s"].isna() & points["samples_reason"].notna()]
     for reason, rows in unknown.groupby("samples_reason", sort=False):
-        names = _names(rows, varying)
+        names = trial_labels(rows, varying)
         remarks.append(remark("samples_unknown", points=names, reason=_because(reason)))
     return remarks
 
@@ -131,10 +131,6 @@ def _because(reason: object) -> str:
     if not isinstance(reason, str) or not reason:
         return ""
     return f": {reason.rstrip('.')}"
-
-
-def _names(rows: pd.DataFrame, varying: Sequence[str]) -> list[str]:
-    return [trial_label(row, varying) for row in rows.to_dict("records")]
 
 
 def _interference(rows: pd.DataFrame, *, zone: float) -> list[Remark]:

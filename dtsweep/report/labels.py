@@ -184,6 +184,11 @@ def trial_label(row: Mapping[Any, Any] | pd.Series[Any], varying: Sequence[str])
     return " ".join([point_label(row, varying), *shape])
 
 
+def trial_labels(rows: pd.DataFrame, varying: Sequence[str]) -> list[str]:
+    """Name rows as `trial_label` does."""
+    return [trial_label(row, varying) for row in rows.to_dict("records")]
+
+
 def settings_label(row: Mapping[Any, Any] | pd.Series[Any], columns: Sequence[str]) -> str:
     """Name settings of a row, those that are null left out: "bf16 workload.layers=2"."""
     import pandas as pd

@@ -62,17 +62,18 @@ def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False
     remarks += _exchange(measured)
     if points["compression_error"].notna().any():
         remarks.append(remark("compression_error"))
-    if counts := _counts(measured["stop_reason"].map(lambda end: _ENDS.get(end, end))):
+    if counts := counts_of(measured["stop_reason"].map(lambda end: _ENDS.get(end, end))):
         remarks.append(remark("window_ends", ends=counts))
     remarks += [*_gradients(measured), *_energy(measured), *_canaries(study.canaries)]
-    if counts := _counts(trials["flags"].explode()):
+    if counts := counts_of(trials["flags"].explode()):
         meanings = {flag: FLAG_MEANINGS[flag] for flag in counts if flag in FLAG_MEANINGS}
         remarks.append(remark("flags", counts=counts, meanings=meanings))
     return remarks
 
 
-def _counts(column: pd.Series[Any]) -> dict[str, int]:
-    return {str(value): int(count) for value, count in column.value_counts().items()}
+def counts_of(column: pd.Series[Any]) -> dict[str, int]:
+    """Count values, the most frequent first."""
+    return {str(value): int(count) for value, count in column.valuecounts_of().items()}
 
 
 def _models(points: pd.DataFrame, *, compare_models: bool) -> list[Remark]:
@@ -121,7 +122,7 @@ def _exchange(trials: pd.DataFrame) -> list[Remark]:
     """Give the reasons for trials without an exchange share."""
     empty = trials[trials["comm_share"].isna()]
     alone = (empty["workers"] == 1) & empty["comm_reason"].isna()
-    reasons = _counts(empty[~alone]["comm_reason"].astype("object").fillna("no reason stored"))
+    reasons = counts_of(empty[~alone]["comm_reason"].astype("object").fillna("no reason stored"))
     if len(empty) == len(trials) and not reasons:
         return []
     if alone.any():

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from string import Formatter
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from dtsweep.text import count_of, in_percent, listed, percent, percent_up
 
 Severity = Literal["answer", "next", "warning", "note"]
 """Kinds of remarks: the answer to a question, what to do next, a reason for doubt, and the rest."""
 
-SENTENCES: Mapping[Severity, Mapping[str, str]] = tomllib.loads(
-    files("dtsweep.report").joinpath("remarks.toml").read_text("utf-8")
+SENTENCES = cast(
+    "Mapping[Severity, Mapping[str, str]]",
+    tomllib.loads(files("dtsweep.report").joinpath("remarks.toml").read_text("utf-8")),
 )
 """A template of each code by severity, which its numbers fill."""
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.table import Table
 
 from dtsweep.analysis.campaign import (
@@ -41,14 +42,19 @@ RUNNING_SHOWN = 16
 
 DAY_S = 86400.0
 
-_GOES_ON = "The same command goes on."
-
 _ENDS = {
     "done": "all planned trials have ended",
     "budget": "its limit of time or money was reached; the same command with more goes on",
     "interrupted": "it was interrupted; the same command goes on",
 }
 """Ends of runs in words, by `RunRecord.ended_as`."""
+
+
+_OF_RUN = (
+    *("run_id", "sweep", "host", "pid", "ended_as", "reason", "statuses"),
+    *("max_hours", "max_cost_usd", "usd_per_hour"),
+)
+"""Fields of a record in the JSON of a run, in addition to its times."""
 
 
 def print_status(campaign: Campaign, *, console: Console, where: str, now: float) -> None:
@@ -60,7 +66,10 @@ def print_status(campaign: Campaign, *, console: Console, where: str, now: float
         where: the results.
         now: Unix time in seconds.
     """
-    say(console, _title(campaign, where), style="bold")
+    title = where
+    if campaign.record is not None:
+        title = f"{campaign.record.sweep} · {where}"
+    say(console, title, style="bold")
     say(console, _state_words(campaign, now))
     facts = Table.grid(padding=(0, 2))
     facts.add_column(no_wrap=True)
@@ -95,7 +104,7 @@ def status_line(campaign: Campaign) -> str:
 
 def spent_words(campaign: Campaign) -> str:
     """Time and cost so far, and what is left of both."""
-    return "; ".join(filter(None, [_time_words(campaign), _cost_words(campaign)]))
+    return "; ".join(_spent(campaign).values())
 
 
 def status_json(campaign: Campaign, *, where: str) -> dict[str, Any]:
@@ -128,28 +137,10 @@ def _run_json(campaign: Campaign) -> dict[str, Any] | None:
         if live is None:
             return None
         return {"host": live.host, "pid": live.pid, "silent_s": live.silent_s}
-    return {
-        "run_id": record.run_id,
-        "sweep": record.sweep,
-        "host": record.host,
-        "pid": record.pid,
-        "started_at": _iso(record.started_at),
-        "updated_at": _iso(record.updated_at),
-        "silent_s": None if live is None else live.silent_s,
-        "ended_at": _iso(record.ended_at),
-        "ended_as": record.ended_as,
-        "reason": record.reason,
-        "statuses": dict(record.statuses),
-        "max_hours": record.max_hours,
-        "max_cost_usd": record.max_cost_usd,
-        "usd_per_hour": dict(record.usd_per_hour),
-    }
-
-
-def _title(campaign: Campaign, where: str) -> str:
-    if campaign.record is None:
-        return where
-    return f"{campaign.record.sweep} · {where}"
+    stored = asdict(record)
+    times = {name: _iso(stored[name]) for name in ("started_at", "updated_at", "ended_at")}
+    silent_s = None if live is None else live.silent_s
+    return {name: stored[name] for name in _OF_RUN} | times | {"silent_s": silent_s}
 
 
 def _state_words(campaign: Campaign, now: float) -> str:
@@ -165,9 +156,10 @@ def _state_words(campaign: Campaign, now: float) -> str:
         silent = duration(live.silent_s)
         return f"Running on {who} {since}; last sign of life {silent} ago."
     if campaign.state == KILLED:
+        age_s = math.nan if campaign.run is None else max(0.0, campaign.run.age_s)
         return (
             f"Killed, or cut off from its results: the run on {who} {since} has not said how it "
-            f"ended. Last record {duration(_age_s(campaign))} ago. {_GOES_ON}"
+            f"ended. Last record {duration(age_s)} ago. The same command goes on."
         )
     end = _ENDS.get(record.ended_as or "", "")
     if record.ended_as == "failed":
@@ -180,12 +172,6 @@ def _state_words(campaign: Campaign, now: float) -> str:
     return f"Ended {_time_of(ended_at)}, {ago} ago: {end}."
 
 
-def _age_s(campaign: Campaign) -> float:
-    if campaign.run is None:
-        return math.nan
-    return max(0.0, campaign.run.age_s)
-
-
 def _facts(campaign: Campaign) -> dict[str, str]:
     """Facts of a campaign in words, by their label."""
     facts = {}
@@ -193,15 +179,12 @@ def _facts(campaign: Campaign) -> dict[str, str]:
     if campaign.trials is not None and record is not None:
         facts["trials"] = _trials_words(campaign.trials, record.statuses)
     facts["stored"] = _stored_words(campaign)
-    if time_words := _time_words(campaign):
-        facts["time"] = time_words
+    facts |= _spent(campaign)
     if campaign.runs > 1 and campaign.time_s is not None:
         facts["all runs"] = f"{count_of(campaign.runs, 'run')}, {duration(campaign.time_s)}"
-    if cost_words := _cost_words(campaign):
-        facts["cost"] = cost_words
-        if campaign.runs_without_cost:
-            unknown = count_of(campaign.runs_without_cost, "run")
-            facts["cost"] += f"; of {unknown} it is unknown"
+    if "cost" in facts and campaign.runs_without_cost:
+        unknown = count_of(campaign.runs_without_cost, "run")
+        facts["cost"] += f"; of {unknown} it is unknown"
     if record is not None and (budget := _budget_words(campaign, record)):
         facts["budget"] = budget
     if campaign.node_s:
@@ -261,49 +244,46 @@ def _share(part: float, whole: float) -> str:
     return f" ({part / whole * 100:.0f} %)"
 
 
-def _time_words(campaign: Campaign) -> str:
-    """Time of the run so far, and of what is left; empty if it is unknown."""
-    return _with_left(campaign, campaign.run_s, campaign.left_s, duration)
-
-
-def _cost_words(campaign: Campaign) -> str:
-    """Cost of all runs so far, and of what is left; empty if it is unknown."""
-    return _with_left(campaign, campaign.cost_usd, campaign.left_usd, _dollars)
-
-
-def _with_left(
-    campaign: Campaign, so_far: float | None, left: float | None, words: Callable[[float], str]
-) -> str:
-    if so_far is None:
-        return ""
-    if not campaign.is_under_way:
-        return words(so_far)
-    if left is None:
-        return f"{words(so_far)} so far"
-    return f"{words(so_far)} so far, about {words(left)} left"
+def _spent(campaign: Campaign) -> dict[str, str]:
+    """Time of the run and cost of all runs so far, and what is left; unknown ones are left out."""
+    amounts: dict[str, tuple[float | None, float | None, Callable[[float], str]]] = {
+        "time": (campaign.run_s, campaign.left_s, duration),
+        "cost": (campaign.cost_usd, campaign.left_usd, _dollars),
+    }
+    spent = {}
+    for name, (so_far, left, words) in amounts.items():
+        if so_far is None:
+            continue
+        spent[name] = words(so_far)
+        if campaign.is_under_way:
+            spent[name] += " so far"
+            if left is not None:
+                spent[name] += f", about {words(left)} left"
+    return spent
 
 
 def _running_columns(running: Sequence[RunningTrial], now: float) -> dict[str, list[str]]:
     if not running:
         return {}
     shown = sorted(running, key=lambda trial: trial.since)[:RUNNING_SHOWN]
-    names = [f"canary {trial.name}" if trial.is_canary else trial.name for trial in shown]
     return {
         "for": [duration(max(0.0, now - trial.since)) for trial in shown],
-        "point": names,
+        "point": [f"canary {trial.name}" if trial.is_canary else trial.name for trial in shown],
     }
 
 
 def _attempt_columns(rows: Sequence[AttemptRow], now: float) -> dict[str, list[str]]:
     if not rows:
         return {}
-    latencies = [_or_nan(row.latency_s) * 1e3 for row in rows]
-    rates = [_or_nan(row.samples_per_s) for row in rows]
+    latencies, rates = (
+        np.array([getattr(row, name) for row in rows], dtype=np.float64)
+        for name in ("latency_s", "samples_per_s")
+    )
     columns = {
         "began\nUTC": [_short_time(row.started_at, now) for row in rows],
         "point": [row.name for row in rows],
         "status": [row.status for row in rows],
-        "step\nms": [format_number(value) for value in latencies],
+        "step\nms": [format_number(value) for value in latencies * 1e3],
         "samples\n/s": format_rates(rates),
     }
     if any(row.cost_usd is not None for row in rows):
@@ -311,12 +291,6 @@ def _attempt_columns(rows: Sequence[AttemptRow], now: float) -> dict[str, list[s
             "" if row.cost_usd is None else f"{row.cost_usd:.4f}" for row in rows
         ]
     return columns
-
-
-def _or_nan(value: float | None) -> float:
-    if value is None:
-        return math.nan
-    return value
 
 
 def _failure_columns(campaign: Campaign) -> dict[str, list[str]]:

@@ -92,7 +92,7 @@ def run_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 def test_models_have_names_lines_and_marks_of_their_own(
     run_notebook: Callable[..., Figures],
 ) -> None:
-    frontier, shares, _ = run_notebook(*ROWS)
+    frontier, shares = run_notebook(*ROWS)
     lines = {trace["name"]: trace for trace in frontier["data"] if trace.get("showlegend")}
     assert list(lines) == [
         "exact · ddp · workload.layers=1",
