@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dtsweep.analysis import difference
 from dtsweep.analysis.frontier import UPDATE
 from dtsweep.analysis.settings import plain_training_in
 from dtsweep.analysis.study import Study
-from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.inference.spread import of_environment
 from dtsweep.inference.verdicts import Method, Verdict
 from dtsweep.report.doubts import ONE_LAUNCH_SHOWS
 from dtsweep.report.labels import (
     argument_columns,
     model_columns,
-    model_label,
     point_label,
+    product_parts,
     trial_label,
     update_labels,
 )
@@ -221,9 +220,12 @@ def frontiers_of(
         first = rows.iloc[0]
         update = updates[rows.index[0]]
         labels = rows.apply(point_label, axis=1, varying=label_columns)
-        title = _title(
-            first, labels, update=update, model_settings=model_settings, differing=differing
-        )
+        semantics = str(first["semantics"])
+        title = ["Frontier", _FRONTIER_TITLES.get(semantics, semantics)]
+        if update != semantics:
+            title.append(str(first["update_kind"]))
+        label = labels.iloc[0] if labels.nunique() == 1 else ""
+        title += product_parts(first, differing, model_settings, label)
         model_digest = None
         if models and isinstance(first["model_digest"], str):
             model_digest = first["model_digest"]
@@ -234,8 +236,8 @@ def frontiers_of(
             verdict_words = _words_on(comparison, leading, varying=varying)
         frontiers.append(
             Frontier(
-                title=" · ".join(filter(None, ["Frontier", *title])),
-                semantics=str(first["semantics"]),
+                title=" · ".join(title),
+                semantics=semantics,
                 update_kind=str(first["update_kind"]),
                 update=update,
                 model_digest=model_digest,
@@ -246,38 +248,6 @@ def frontiers_of(
             )
         )
     return frontiers
-
-
-def _title(
-    first: pd.Series[Any],
-    labels: pd.Series[str],
-    *,
-    update: str,
-    model_settings: Sequence[str],
-    differing: Sequence[str],
-) -> list[str]:
-    """Give the parts of a title: values that the points of a frontier share and others don't have.
-
-    Args:
-        first: one of the points.
-        labels: of all.
-        update: semantics, with the kind if there are several.
-        model_settings: settings that distinguish models.
-        differing: columns of model and environment that have several values.
-    """
-    semantics = str(first["semantics"])
-    title = [_FRONTIER_TITLES.get(semantics, semantics)]
-    if update != semantics:
-        title.insert(1, str(first["update_kind"]))
-    if "workload" in differing and "workload" not in model_settings:
-        title.append(shortened(str(first["workload"]), LABEL_SHOWN))
-    if "model_digest" in differing:
-        title.append(model_label(first, model_settings))
-    if labels.nunique() == 1:
-        title.append(labels.iloc[0])
-    if "env_id" in differing:
-        title.append(f"env_id {first['env_id']}")
-    return title
 
 
 def _leading(points: pd.DataFrame) -> pd.DataFrame:

@@ -125,6 +125,28 @@ def model_label(row: pd.Series[Any], model_settings: Sequence[str]) -> str:
     return f"model {one_line(digest)}" if isinstance(digest, str) else "model unknown"
 
 
+def product_parts(
+    first: pd.Series[Any], differing: Sequence[str], model_settings: Sequence[str], label: str = ""
+) -> list[str]:
+    """Parts of a name that tell a workload, model and environment from others.
+
+    Args:
+        first: a row of it.
+        differing: those of `workload`, `model_digest` and `env_id` that have several values.
+        model_settings: of `model_columns`.
+        label: of its points, before the environment.
+    """
+    parts = []
+    if "workload" in differing and "workload" not in model_settings:
+        parts.append(shortened(str(first["workload"]), LABEL_SHOWN))
+    if "model_digest" in differing:
+        parts.append(model_label(first, model_settings))
+    parts.append(label)
+    if "env_id" in differing:
+        parts.append(f"env_id {first['env_id']}")
+    return [part for part in parts if part]
+
+
 def point_label(row: Mapping[Any, Any] | pd.Series[Any], varying: Sequence[str]) -> str:
     """Name the sync mode of a row with its settings and compression, then other axes that vary.
 

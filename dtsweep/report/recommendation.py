@@ -18,7 +18,7 @@ from dtsweep.report.answer import evidence, headline
 from dtsweep.report.code import point_code, settings_of, shell_command
 from dtsweep.report.doubts import unsound_doubts
 from dtsweep.report.frontiers import CHANGED
-from dtsweep.report.labels import model_columns, model_label, trial_label, varying_columns
+from dtsweep.report.labels import model_columns, product_parts, trial_label, varying_columns
 from dtsweep.report.records import records_of
 from dtsweep.report.remarks import Remark, remark, text_of
 from dtsweep.results.schema import IMPORTED
@@ -104,20 +104,15 @@ def names_of(recommendations: Sequence[Recommendation]) -> list[str]:
     if not recommendations:
         return []
     chosen = pd.DataFrame([recommendation.point for recommendation in recommendations])
-    models, environments = (
-        chosen[name].nunique(dropna=False) > 1 for name in ("model_digest", "env_id")
-    )
-    model_settings = []
-    if models:
-        model_settings = model_columns(chosen)
-    parts = [
-        (
-            model_label(row, model_settings) if models else "",
-            f"env_id {row['env_id']}" if environments else "",
-        )
-        for _, row in chosen.iterrows()
+    differing = [
+        name for name in ("model_digest", "env_id") if chosen[name].nunique(dropna=False) > 1
     ]
-    return [" · ".join(filter(None, words)) for words in parts]
+    model_settings = []
+    if "model_digest" in differing:
+        model_settings = model_columns(chosen)
+    return [
+        " · ".join(product_parts(row, differing, model_settings)) for _, row in chosen.iterrows()
+    ]
 
 
 def in_words(

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import Study, setting_columns, training_time
-from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.report.labels import (
     model_columns,
-    model_label,
     passes_label,
     point_label,
+    product_parts,
     update_labels,
 )
 from dtsweep.report.records import records_of
@@ -111,19 +110,12 @@ def _titles(table: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     if "model_digest" in differing:
         model_settings = model_columns(rows)
     updates = dict(zip(rows.index, update_labels(rows), strict=True))
-    parts = [
+    return [
         f"Training on {first['samples']:,} samples",
         f"{updates[table.index[0]]} updates",
+        *product_parts(first, differing, model_settings),
+        *([_KINDS[first["kind"]]] if first["kind"] in _KINDS else []),
     ]
-    if "workload" in differing and "workload" not in model_settings:
-        parts.append(shortened(str(first["workload"]), LABEL_SHOWN))
-    if "model_digest" in differing:
-        parts.append(model_label(first, model_settings))
-    if "env_id" in differing:
-        parts.append(f"env_id {first['env_id']}")
-    if first["kind"] in _KINDS:
-        parts.append(_KINDS[first["kind"]])
-    return [*filter(None, parts)]
 
 
 def _key_columns(table: pd.DataFrame) -> dict[str, list[str]]:
