@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
     from dtsweep.analysis.recommend import Recommendation
 
-RATIOS = {
-    "latency_s": "step time",
-    "samples_per_s": "samples/s",
-}
+RATIOS = {"latency_s": "step time", "samples_per_s": "samples/s"}
 """Name of each compared quantity."""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import difference, setting_columns
 from dtsweep.analysis.canaries import significant_drift
 from dtsweep.analysis.naming import find_point
-from dtsweep.analysis.study import Frame, Study, study_of
+from dtsweep.analysis.study import Frame, study_of
 from dtsweep.errors import SweepError
 from dtsweep.inference.power import POWER
 from dtsweep.inference.verdicts import Method, Verdict
@@ -68,22 +68,20 @@ def compare_points(
     ]
     drift = significant_drift(study.canaries)
     labelled = [{"point_id": row["point_id"], "label": trial_label(row, varying)} for row in pair]
+    for row in rows:
+        distinction = ", ".join(f"{name} {row[name]}" for name in differing)
+        row["words"] = ": ".join(filter(None, [distinction, words_on(row)]))
+    notes = [*drift_notes(drift), *_group_notes(*pair)]
+    if any(row["verdict"] == Verdict.UNKNOWN and row["ratio"] is not None for row in rows):
+        run = run_with_launches(study)
+        notes.insert(0, f"Next: {run}, which shows how far launches differ.")
     return {
         "a": labelled[0],
         "b": labelled[1],
-        "differences": [
-            row | {"words": _distinction(row, differing) + words_on(row)} for row in rows
-        ],
-        "notes": [*_next_steps(rows, study), *drift_notes(drift), *_group_notes(*pair)],
+        "differences": rows,
+        "notes": notes,
         "drift": drift,
     }
-
-
-def _next_steps(rows: Sequence[dict[str, Any]], study: Study) -> list[str]:
-    """Say which further measurement is needed, where launches are missing."""
-    if not any(row["verdict"] == Verdict.UNKNOWN and row["ratio"] is not None for row in rows):
-        return []
-    return [f"Next: {run_with_launches(study)}, which shows how far launches differ."]
 
 
 def drift_notes(drift: float | None) -> list[str]:
@@ -137,23 +135,13 @@ def _group_notes(first: pd.Series[Any], second: pd.Series[Any]) -> list[str]:
             f"Updates of A are {updates[0]}, of B {updates[1]}: faster is not sooner at the same "
             "loss."
         )
-    if any(_text(first[name]) != _text(second[name]) for name in ("workload", "model_digest")):
+    models = [
+        [str(point[name]) for name in ("workload", "model_digest") if pd.notna(point[name])]
+        for point in (first, second)
+    ]
+    if models[0] != models[1]:
         notes.append("A and B train different models: a sample of one is none of the other.")
     return notes
-
-
-def _text(value: Any) -> str | None:
-    if not isinstance(value, str):
-        return None
-    return value
-
-
-def _distinction(row: dict[str, Any], names: Sequence[str]) -> str:
-    """Name the values that distinguish rows of one quantity, where there are several."""
-    named = ", ".join(f"{name} {row[name]}" for name in names)
-    if not named:
-        return ""
-    return f"{named}: "
 
 
 def print_difference(compared: dict[str, Any], *, console: Console) -> None:
@@ -161,13 +149,11 @@ def print_difference(compared: dict[str, Any], *, console: Console) -> None:
     rows = compared["differences"]
     say(console, "\n".join(row["words"] for row in rows), style="bold")
     for end in ("a", "b"):
-        doubts = {row[f"caution_{end}"] for row in rows}
-        doubt = "; ".join(sorted(filter(None, doubts)))
+        doubts = sorted({row[f"caution_{end}"] for row in rows} - {"", None})
         point = compared[end]
-        say(
-            console,
-            f"{end.upper()}: {point['label']} ({point['point_id']})"
-            + (f"; caution: {doubt}" if doubt else ""),
-        )
+        line = f"{end.upper()}: {point['label']} ({point['point_id']})"
+        if doubts:
+            line += f"; caution: {'; '.join(doubts)}"
+        say(console, line)
     for note in compared["notes"]:
         say(console, note)

@@ -104,7 +104,10 @@ def print_predictions(predictions: Sequence[Predictions], *, console: Console) -
     """Print predictions, a table for each model and environment."""
     for one in predictions:
         count = count_of(len(one.model.points), "measured point")
-        say(console, f"Predicted by {count}{_name(one, predictions)}:", style="bold")
+        name = ""
+        if len(predictions) > 1:
+            name = f" of model {one.model.model_digest} in environment {one.model.env_id}"
+        say(console, f"Predicted by {count}{name}:", style="bold")
         _print_supported(one, console=console)
         varying = _varying(one)
         for _, row in one.table[one.table["reason"].notna()].iterrows():
@@ -135,13 +138,6 @@ def _nodes(one: Predictions, rows: pd.DataFrame) -> dict[str, list[str]]:
     if len({*rows["nodes"], *one.model.points["hosts"].dropna()}) < 2:
         return {}
     return {"nodes": [f"{nodes}" for nodes in rows["nodes"]]}
-
-
-def _name(one: Predictions, predictions: Sequence[Predictions]) -> str:
-    """Name the model and the environment where there are several."""
-    if len(predictions) == 1:
-        return ""
-    return f" of model {one.model.model_digest} in environment {one.model.env_id}"
 
 
 def _varying(one: Predictions) -> list[str]:
@@ -195,18 +191,15 @@ def predictions_json(predictions: Sequence[Predictions]) -> list[dict[str, Any]]
         and `predictions` (rows as `PerformanceModel.predict` has them, with `where`, the distance
         in words, and `base_point_id`, the point that settings which were not given are from).
     """
-    return [
-        {
-            "model_digest": _text(one.model.model_digest),
-            "env_id": _text(one.model.env_id),
-            "measured_points": len(one.model.points),
-            "predictions": records_of(
-                one.table.assign(base_point_id=[asked.base["point_id"] for asked in one.asked])
-            ),
-        }
-        for one in predictions
-    ]
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    values = []
+    for one in predictions:
+        bases = [asked.base["point_id"] for asked in one.asked]
+        names = {"model_digest": one.model.model_digest, "env_id": one.model.env_id}
+        values.append(
+            {
+                **{name: text if isinstance(text, str) else None for name, text in names.items()},
+                "measured_points": len(one.model.points),
+                "predictions": records_of(one.table.assign(base_point_id=bases)),
+            }
+        )
+    return values

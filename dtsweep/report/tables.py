@@ -261,23 +261,21 @@ def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict
             " → ".join(dict.fromkeys(map(passes_label, step))) for step in steps
         ],
         "samples\n/s": format_rates(row["samples_per_s"] for _, row in steps),
-        "speed-\nup": [_format_speed_up(row) for _, row in steps],
-        "effi-\nciency": [_format_efficiency(row) for _, row in steps],
+        "speed-\nup": [
+            format_ratio(row["speed_up"], *ends_of(row, "speed_up")) for _, row in steps
+        ],
+        "effi-\nciency": [
+            format_ratio(row["efficiency"], *ends_of(row, "efficiency"), unit=100, digits=0) + "%"
+            for _, row in steps
+        ],
     } | caution_columns([row["caution"] for _, row in steps])
 
 
-def _format_speed_up(row: pd.Series[Any]) -> str:
-    low, high = ends_of(row, "speed_up")
+def format_ratio(value: float, low: float, high: float, *, unit: float = 1, digits: int = 2) -> str:
+    """Write a ratio with its interval; `digits` are those of one without an interval."""
     if math.isnan(high - low):
-        return f"{row['speed_up']:.2f}"
-    return format_ends(row["speed_up"], low, high)
-
-
-def _format_efficiency(row: pd.Series[Any]) -> str:
-    low, high = ends_of(row, "efficiency")
-    if math.isnan(high - low):
-        return f"{row['efficiency']:.0%}"
-    return format_ends(row["efficiency"] * 100, low * 100, high * 100) + "%"
+        return f"{value * unit:.{digits}f}"
+    return format_ends(value * unit, low * unit, high * unit)
 
 
 def _format_percent(share: float, *, digits: int = 1) -> str:

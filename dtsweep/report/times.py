@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from dtsweep.report.labels import (
     update_labels,
 )
 from dtsweep.report.records import records_of
-from dtsweep.report.tables import caution_columns
+from dtsweep.report.tables import caution_columns, format_ratio
 from dtsweep.text import (
     ends_of,
     format_ends,
@@ -150,10 +149,10 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
 def _with_ends(table: pd.DataFrame, name: str, *, unit: float, digits: int) -> list[str]:
     """A column of ratios with their intervals; those of the base are 1, and have none."""
     is_base = table["workers"] == table["base"]
-    low, high = (ends.mask(is_base) * unit for ends in ends_of(table, name))
+    low, high = (ends.mask(is_base) for ends in ends_of(table, name))
     return [
-        f"{value:.{digits}f}" if math.isnan(top - bottom) else format_ends(value, bottom, top)
-        for value, bottom, top in zip(table[name] * unit, low, high, strict=True)
+        format_ratio(*row, unit=unit, digits=digits)
+        for row in zip(table[name], low, high, strict=True)
     ]
 
 
