@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import plotext
 
-from dtsweep.inference.spread import POINT
 from dtsweep.report.frontiers import Frontier
+from dtsweep.report.labels import point_key
 from dtsweep.report.plot_axes import PlotAxis, axis_for, tick_label
 from dtsweep.text import count_of
 
@@ -45,12 +45,9 @@ def sketch(
     drawn, width = with_points[: len(MARKERS)], min(width, _WIDEST)
     if sum(len(frontier.drawn) for frontier in drawn) < 2:
         return ""
-    step_ms = axis_for(
-        [value * 1e3 for frontier in drawn for value in frontier.drawn["latency_s"]], most_ticks=8
-    )
-    rate = axis_for(
-        [value for frontier in drawn for value in frontier.drawn["samples_per_s"]], most_ticks=5
-    )
+    steps = [value * 1e3 for frontier in drawn for value in frontier.drawn["latency_s"]]
+    rates = [value for frontier in drawn for value in frontier.drawn["samples_per_s"]]
+    step_ms, rate = axis_for(steps, most_ticks=8), axis_for(rates, most_ticks=5)
     marks = _marks(drawn, recommended)
     words = _legend(drawn, {mark for *_, mark in marks}, left_out=len(with_points) - len(drawn))
     legend = textwrap.wrap(
@@ -64,43 +61,34 @@ def _marks(
     drawn: Sequence[Frontier], recommended: Sequence[pd.Series[Any]]
 ) -> list[tuple[float, float, str]]:
     """Step time, throughput and letter of each point that is marked."""
-    names = [tuple(point[column] for column in POINT) for point in recommended]
+    names = [point_key(point) for point in recommended]
     marks = []
     for frontier in drawn:
         for _, row in frontier.drawn.iterrows():
-            if tuple(row[column] for column in POINT) in names:
+            letter = "k" if row["knee"] and row["on_frontier"] else ""
+            if point_key(row) in names:
                 letter = "R"
-            elif row["knee"] and row["on_frontier"]:
-                letter = "k"
-            else:
-                continue
-            marks.append((row["latency_s"] * 1e3, row["samples_per_s"], letter))
+            if letter:
+                marks.append((row["latency_s"] * 1e3, row["samples_per_s"], letter))
     return marks
 
 
-def _legend(drawn: Sequence[Frontier], letters: set[str], *, left_out: int) -> Iterator[str]:
-    """Yield the quantity of the vertical axis, and the meaning of each marker."""
-    yield "samples/s"
-    updates = [frontier.update for frontier in drawn]
-    if len(set(updates)) == len(drawn):
-        names = updates
-    else:
+def _legend(drawn: Sequence[Frontier], letters: set[str], *, left_out: int) -> list[str]:
+    """Name the quantity of the vertical axis, and the meaning of each marker."""
+    names = [frontier.update for frontier in drawn]
+    if len(set(names)) < len(drawn):
         names = [frontier.name for frontier in drawn]
-    for name, (best, _) in zip(names, MARKERS, strict=False):
-        yield f"{best} {name}"
-    beaten = [
-        marker
-        for frontier, (_, marker) in zip(drawn, MARKERS, strict=False)
-        if len(frontier.dominated)
-    ]
-    yield from [f"{beaten[0]} hollow: beaten"] if beaten else []
-    yield from [
-        f"{letter} {word}"
-        for letter, word in (("k", "knee"), ("R", "recommended"))
-        if letter in letters
-    ]
+    words = ["samples/s"]
+    words += [f"{best} {name}" for name, (best, _) in zip(names, MARKERS, strict=False)]
+    for frontier, (_, hollow) in zip(drawn, MARKERS, strict=False):
+        if len(frontier.dominated):
+            words.append(f"{hollow} hollow: beaten")
+            break
+    meanings = {"k": "knee", "R": "recommended"}
+    words += [f"{letter} {word}" for letter, word in meanings.items() if letter in letters]
     if left_out:
-        yield f"{count_of(left_out, 'more frontier')} not drawn"
+        words.append(f"{count_of(left_out, 'more frontier')} not drawn")
+    return words
 
 
 def _plot(

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.analysis.settings import axis_name
-from dtsweep.inference.spread import POINT
 from dtsweep.report.advice import bound_columns
 from dtsweep.report.answer import in_short
 from dtsweep.report.labels import (
     BATCH_SHAPE,
     argument_columns,
     passes_label,
+    point_key,
     trial_label,
 )
 from dtsweep.report.recommendation import names_of, quantity
@@ -163,11 +163,11 @@ def standing_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
 
 def mark_columns(rows: pd.DataFrame, recommended: Sequence[pd.Series[Any]]) -> dict[str, list[str]]:
     """Column of marks (R recommended, k knee, ? undecided), and of the probability of the knee."""
-    names = [tuple(point[column] for column in POINT) for point in recommended]
+    names = [point_key(point) for point in recommended]
     marks = []
     for _, row in rows.iterrows():
         is_marked = {
-            "R": tuple(row[column] for column in POINT) in names,
+            "R": point_key(row) in names,
             "k": bool(row["knee"]) and row["on_frontier"],
             "?": row["standing"] == "undecided",
         }
