@@ -87,13 +87,6 @@ def _print_code(point: pd.Series[Any], *, console: Console) -> None:
     console.print(plain(f"\nTo use it: {point_code(point)}"), soft_wrap=True)
 
 
-def _code_of(point: pd.Series[Any]) -> dict[str, Any]:
-    """Give a point as code; all null of an imported one, most of whose settings are not known."""
-    if point["harness"] == IMPORTED:
-        return {"point": None, "command": None}
-    return {"point": point_code(point), "command": shell_command(point)}
-
-
 def names_of(recommendations: Sequence[Recommendation]) -> list[str]:
     """Name the model and the environment of each recommendation.
 
@@ -188,7 +181,12 @@ def as_json(recommendation: Recommendation, remarks: Iterable[Remark]) -> dict[s
         `unmeasured` (what the unknown ones lack), `drift`, and `remarks` (`code`, `severity`,
         `numbers` and `text` of each).
     """
-    code = _code_of(recommendation.point)
+    code = {"point": None, "command": None}
+    if recommendation.point["harness"] != IMPORTED:
+        code = {
+            "point": point_code(recommendation.point),
+            "command": shell_command(recommendation.point),
+        }
     goal = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in vars(recommendation.goal).items()
@@ -293,15 +291,14 @@ def _doubts(recommendation: Recommendation) -> list[list[Remark]]:
     )
     is_tested = not any(low.isna().any() for low in lows)
     drift = recommendation.drift
-    if is_tested and (drift is None or drift <= CANARY_DRIFT):
-        return []
     if is_tested:
+        if drift is None or drift <= CANARY_DRIFT:
+            return []
         return [[remark("answer_drift_tested", drift=drift)]]
     if drift is not None:
         return [[remark("answer_drift", drift=drift)]]
-    if recommendation.point["harness"] == IMPORTED:
-        return [[remark("answer_drift_imported")]]
-    return [[remark("answer_drift_unknown")]]
+    imported = recommendation.point["harness"] == IMPORTED
+    return [[remark("answer_drift_imported" if imported else "answer_drift_unknown")]]
 
 
 def _runner_up(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
