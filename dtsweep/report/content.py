@@ -22,7 +22,6 @@ from dtsweep.analysis.recommend import Recommendation
 from dtsweep.analysis.settings import axis_name
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import LABEL_SHOWN, shortened
-from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.advice import (
     advice_on,
     frontier_answer,
@@ -97,12 +96,6 @@ class Worth:
     """Rows of `dtsweep.analysis.usl`."""
     remarks: Sequence[Remark]
     """Remarks on each group of scaling from both tables, and the number of unknown groups."""
-
-    @property
-    def is_known(self) -> bool:
-        """True if either table has a result for any group."""
-        is_decided = self.worthwhile["verdict"] != KneeVerdict.UNKNOWN
-        return bool(is_decided.any() or self.usl["reason"].isna().any())
 
 
 class Section(Protocol):
