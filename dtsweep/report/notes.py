@@ -73,7 +73,7 @@ def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False
 
 def counts_of(column: pd.Series[Any]) -> dict[str, int]:
     """Count values, the most frequent first."""
-    return {str(value): int(count) for value, count in column.valuecounts_of().items()}
+    return {str(value): int(count) for value, count in column.value_counts().items()}
 
 
 def _models(points: pd.DataFrame, *, compare_models: bool) -> list[Remark]:

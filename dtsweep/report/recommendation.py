@@ -181,7 +181,7 @@ def as_json(recommendation: Recommendation, remarks: Iterable[Remark]) -> dict[s
         `unmeasured` (what the unknown ones lack), `drift`, and `remarks` (`code`, `severity`,
         `numbers` and `text` of each).
     """
-    code = {"point": None, "command": None}
+    code: dict[str, str | None] = {"point": None, "command": None}
     if recommendation.point["harness"] != IMPORTED:
         code = {
             "point": point_code(recommendation.point),

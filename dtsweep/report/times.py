@@ -109,12 +109,11 @@ def _titles(table: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     if "model_digest" in differing:
         model_settings = model_columns(rows)
     updates = dict(zip(rows.index, update_labels(rows), strict=True))
-    return [
-        f"Training on {first['samples']:,} samples",
-        f"{updates[table.index[0]]} updates",
-        *product_parts(first, differing, model_settings),
-        *([_KINDS[first["kind"]]] if first["kind"] in _KINDS else []),
-    ]
+    parts = [f"Training on {first['samples']:,} samples", f"{updates[table.index[0]]} updates"]
+    parts += product_parts(first, differing, model_settings)
+    if first["kind"] in _KINDS:
+        parts.append(_KINDS[first["kind"]])
+    return parts
 
 
 def _key_columns(table: pd.DataFrame) -> dict[str, list[str]]:
