@@ -4,7 +4,8 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
 
     records         rows as JSON values
     labels          labels of points and axes
-    remarks         records of what a report says; remarks.toml has their sentences
+    remark_table    sentences of all remarks, by severity and code
+    remarks         records of what a report says, and their words
     verdict_words   words for verdicts of comparisons and their reasons
     next_step       the run that would decide, in words
     scaling_words   where one more worker stops paying, and the law of scaling

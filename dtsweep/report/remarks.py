@@ -1,27 +1,17 @@
 """Remarks: records of what a report says, and the one function that puts them into words.
 
-A maker of a remark decides, and gives numbers. Its sentence is in remarks.toml.
+A maker of a remark decides, and gives numbers. Its sentence is in `dtsweep.report.remark_table`.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from string import Formatter
-from typing import Any, Literal, cast
+from typing import Any
 
+from dtsweep.report.remark_table import SENTENCES, Severity
 from dtsweep.text import count_of, in_percent, listed, percent, percent_up
-
-Severity = Literal["answer", "next", "warning", "note"]
-"""Kinds of remarks: the answer to a question, what to do next, a reason for doubt, and the rest."""
-
-SENTENCES = cast(
-    "Mapping[Severity, Mapping[str, str]]",
-    tomllib.loads(files("dtsweep.report").joinpath("remarks.toml").read_text("utf-8")),
-)
-"""A template of each code by severity, which its numbers fill."""
 
 _NAMED = 3
 """Names of a list that a sentence has; the others are counted."""

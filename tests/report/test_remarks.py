@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from dtsweep.inference.verdicts import Answer, KneeVerdict
-from dtsweep.report.remarks import SENTENCES, remark, text_of
+from dtsweep.report.remark_table import SENTENCES
+from dtsweep.report.remarks import remark, text_of
 from tests.pages import ROOT
 
 CODES = [code for sentences in SENTENCES.values() for code in sentences]
@@ -23,7 +24,8 @@ def test_every_sentence_is_that_of_a_remark_that_is_made() -> None:
     made = {*Answer, *(f"knee_{verdict}" for verdict in KneeVerdict)}
     for room in ("report", "compare"):
         for file in (ROOT / "dtsweep" / room).glob("*.py"):
-            made.update(re.findall(r'"(\w+)"', file.read_text("utf-8")))
+            if file.name != "remark_table.py":
+                made.update(re.findall(r'"(\w+)"', file.read_text("utf-8")))
     assert {*CODES} - made == set()
     assert {f"knee_{verdict}" for verdict in KneeVerdict} <= {*CODES}
 
