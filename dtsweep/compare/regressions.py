@@ -41,10 +41,26 @@ FEWEST_POINTS = 4
 """Points of a run from which on their median shows what all of them have in common."""
 
 COLUMNS = (
-    *("point_id", "env_id", "hosts", "of"),
-    *("ratio", "ratio_low", "ratio_high", "p_value", "p_adjusted"),
-    *("verdict", "verdict_reason", "is_apart", "is_worse", "is_regression", "detectable_ratio"),
-    *("more_launches", "more_launches_reason", "launches_base", "launches_new", "caution"),
+    "point_id",
+    "env_id",
+    "hosts",
+    "of",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "p_value",
+    "p_adjusted",
+    "verdict",
+    "verdict_reason",
+    "is_apart",
+    "is_worse",
+    "is_regression",
+    "detectable_ratio",
+    "more_launches",
+    "more_launches_reason",
+    "launches_base",
+    "launches_new",
+    "caution",
 )
 
 _PAIR = ("point_id", "env_id", "hosts")

@@ -32,8 +32,16 @@ _PARTS = {
 """Parts of a step, by their column."""
 
 _LISTS = (
-    *("grew", "rows", "broken", "only_base", "only_new"),
-    *("software", "machine", "source", "notes", "base"),
+    "grew",
+    "rows",
+    "broken",
+    "only_base",
+    "only_new",
+    "software",
+    "machine",
+    "source",
+    "notes",
+    "base",
 )
 """Keys of a comparison that are lists."""
 

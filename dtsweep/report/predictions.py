@@ -194,12 +194,16 @@ def predictions_json(predictions: Sequence[Predictions]) -> list[dict[str, Any]]
     values = []
     for one in predictions:
         bases = [asked.base["point_id"] for asked in one.asked]
-        names = {"model_digest": one.model.model_digest, "env_id": one.model.env_id}
         values.append(
             {
-                **{name: text if isinstance(text, str) else None for name, text in names.items()},
+                "model_digest": _text(one.model.model_digest),
+                "env_id": _text(one.model.env_id),
                 "measured_points": len(one.model.points),
                 "predictions": records_of(one.table.assign(base_point_id=bases)),
             }
         )
     return values
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -47,7 +47,8 @@ def sketch(
         return ""
     steps = [value * 1e3 for frontier in drawn for value in frontier.drawn["latency_s"]]
     rates = [value for frontier in drawn for value in frontier.drawn["samples_per_s"]]
-    step_ms, rate = axis_for(steps, most_ticks=8), axis_for(rates, most_ticks=5)
+    step_ms = axis_for(steps, most_ticks=8)
+    rate = axis_for(rates, most_ticks=5)
     marks = _marks(drawn, recommended)
     words = _legend(drawn, {mark for *_, mark in marks}, left_out=len(with_points) - len(drawn))
     legend = textwrap.wrap(
@@ -65,11 +66,13 @@ def _marks(
     marks = []
     for frontier in drawn:
         for _, row in frontier.drawn.iterrows():
-            letter = "k" if row["knee"] and row["on_frontier"] else ""
             if point_key(row) in names:
                 letter = "R"
-            if letter:
-                marks.append((row["latency_s"] * 1e3, row["samples_per_s"], letter))
+            elif row["knee"] and row["on_frontier"]:
+                letter = "k"
+            else:
+                continue
+            marks.append((row["latency_s"] * 1e3, row["samples_per_s"], letter))
     return marks
 
 
@@ -84,8 +87,10 @@ def _legend(drawn: Sequence[Frontier], letters: set[str], *, left_out: int) -> l
         if len(frontier.dominated):
             words.append(f"{hollow} hollow: beaten")
             break
-    meanings = {"k": "knee", "R": "recommended"}
-    words += [f"{letter} {word}" for letter, word in meanings.items() if letter in letters]
+    if "k" in letters:
+        words.append("k knee")
+    if "R" in letters:
+        words.append("R recommended")
     if left_out:
         words.append(f"{count_of(left_out, 'more frontier')} not drawn")
     return words

@@ -51,8 +51,16 @@ _ENDS = {
 
 
 _OF_RUN = (
-    *("run_id", "sweep", "host", "pid", "ended_as", "reason", "statuses"),
-    *("max_hours", "max_cost_usd", "usd_per_hour"),
+    "run_id",
+    "sweep",
+    "host",
+    "pid",
+    "ended_as",
+    "reason",
+    "statuses",
+    "max_hours",
+    "max_cost_usd",
+    "usd_per_hour",
 )
 """Fields of a record in the JSON of a run, in addition to its times."""
 
