@@ -195,9 +195,13 @@ def without_homes(text: str) -> str:
 
 
 def shared_trials(trials: pd.DataFrame) -> pd.DataFrame:
-    """Trials for pages and exports: without `PRIVATE_COLUMNS`, and the hosts of stragglers."""
+    """Trials for pages and exports: without `PRIVATE_COLUMNS`, and the hosts of stragglers.
+
+    Reasons of skipped trials stay: they are made of settings.
+    """
     changed: dict[str, Any] = {name: None for name in PRIVATE_COLUMNS if name in trials}
-    changed["reason"] = trials["reason"].mask(trials["reason"].notna(), LEFT_OUT)
+    is_private = trials["reason"].notna() & (trials["status"] != "skipped")
+    changed["reason"] = trials["reason"].mask(is_private, LEFT_OUT)
     if trials["straggler"].notna().any():
         changed["straggler"] = trials["straggler"].str.extract(r"^(rank \d+)")[0]
     return trials.assign(**changed)

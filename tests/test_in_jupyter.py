@@ -118,11 +118,11 @@ def test_a_plan_is_a_table_of_its_trials(kernel: Kernel) -> None:
     assert "3 trials to run" in html
 
 
-def test_foreign_text_is_escaped_and_names_nobody(kernel: Kernel) -> None:
+def test_foreign_text_is_escaped_without_home_folders(kernel: Kernel) -> None:
     html = kernel.html("content")
     assert "&lt;script&gt;alert(1)" in html
     assert "<script" not in html
-    assert "secret-host" not in html
+    assert "secret-host ~/x" in html
     assert "ada" not in html
 
 

@@ -24,6 +24,7 @@ from dtsweep.measure.trace import Profile
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial, choose_canaries
+from dtsweep.results import outbox
 from dtsweep.results.outbox import Outbox
 from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
@@ -104,6 +105,12 @@ class Kept:
         assert self.recorder.store(trial, task, ended, started_at=started_at) == status
         (row,) = [row for row in self.results.attempts() if row["attempt_id"] == task.attempt_id]
         return row
+
+
+@pytest.fixture(autouse=True)
+def _stored_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy disk may take longer than a run waits for it."""
+    monkeypatch.setattr(outbox, "PATIENCE_S", 60.0)
 
 
 @pytest.fixture
