@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.log_entry import heading, table
-from tests.analysis import test_launches, test_node_speeds, test_usl, test_worthwhile
+from tests.analysis import test_launches, test_usl, test_worthwhile
 from tests.compare import test_regressions
 from tests.inference import test_power
 from tests.metrics import test_summary
@@ -55,17 +55,6 @@ def launches(draws: int) -> Iterator[Rate]:
         sizes = ", ".join(f"{name} {value}" for name, value in size.items())
         held = test_launches.share_held(kind, count, size, count=draws)
         yield Rate(f"interval of {count} launches ({kind}; {sizes})", draws, held, HELD)
-
-
-def nodes(draws: int) -> Iterator[Rate]:
-    """Speeds of nodes."""
-    factors = test_node_speeds.share_of_factors_held(draws)
-    yield Rate("intervals of all nodes' speeds", draws, factors, HELD)
-    slower = test_node_speeds.share_called_slower(draws)
-    yield Rate("one of six equal nodes called slower", draws, slower, CALLED, "≤")
-    for count in (2, 4):
-        held = test_node_speeds.share_held_by_launches(count, count=draws)
-        yield Rate(f"upper end of a node's speed, {count} launches", draws, held, HELD)
 
 
 def ladders(draws: int) -> Iterator[Rate]:
@@ -123,7 +112,7 @@ def main() -> None:
     )
     draws = parser.parse_args().draws
     rows = []
-    for kind in (launches, nodes, ladders, runs, windows, power):
+    for kind in (launches, ladders, runs, windows, power):
         for rate in kind(draws):
             expected = f"{rate.bound} {rate.expected:.0%}".strip()
             mark = "off" if rate.is_off else ""

@@ -1,7 +1,7 @@
 """Questions to the table of trials: functions of a frame or of a `Study`.
 
-The driver and readers; imports pandas and SciPy in functions alone. Only `campaign`, `load` and
-`node_speeds` read files. In reading order:
+The driver and readers; imports pandas and SciPy in functions alone. Only `campaign` and `load`
+read files. In reading order:
 
     campaign        state of all runs on one place of results: how far, what it took, what is left
     load            reads the table of trials, without rows that newer ones supersede; imported rows
@@ -19,7 +19,6 @@ The driver and readers; imports pandas and SciPy in functions alone. Only `campa
     usl             Universal Scalability Law, fitted to the measured sizes
     settings        settings of points and of trials in one form, and their values
     training_time   training time, by the number of workers
-    node_speeds     relative speeds of the nodes of a mixed cluster
     next_axes       axes to try next, by a point's bound
     bottleneck      bound of each point
     pairwise        tests points against one of them, even with one launch each
@@ -43,7 +42,6 @@ from dtsweep.analysis.frontier import frontier, hypervolume
 from dtsweep.analysis.importance import importance
 from dtsweep.analysis.launches import setting_columns, without_canaries
 from dtsweep.analysis.model import PerformanceModel, performance_model
-from dtsweep.analysis.node_speeds import node_speeds
 from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling, worthwhile
 from dtsweep.analysis.study import Study, canaries, launch_sigma, over_launches
@@ -66,7 +64,6 @@ __all__ = [
     "hypervolume",
     "importance",
     "launch_sigma",
-    "node_speeds",
     "on_frontier",
     "over_launches",
     "performance_model",

@@ -85,8 +85,6 @@ class Reason(StrEnum):
     """The law of scaling has too many parameters for the number of sizes."""
     NOT_COMPARABLE = "not_comparable"
     """A size can't be compared with the smallest one."""
-    NO_SHARED_TRIAL = "no_shared_trial"
-    """No trial ran on a node and on another one."""
 
 
 class Method(StrEnum):

@@ -30,7 +30,6 @@ REASON_WORDS: Mapping[str, str] = {
     ),
     Reason.TOO_FEW_SIZES: "too few sizes",
     Reason.NOT_COMPARABLE: "a size can't be compared with the base",
-    Reason.NO_SHARED_TRIAL: "no trial ran on it and on another node",
 }
 
 _NO_SPREAD = "and nothing says how far launches differ"
