@@ -110,13 +110,13 @@ def _rounds(plan: Plan, question: Question) -> str:
         f"{plan.most_launches} in all"
     )
     if plan.last_round is not None and plan.last_round.is_search:
-        return f"{_search(plan, plan.last_round.chosen_by)}; {words}"
+        return f"{_search(plan)}; {words}"
     return words
 
 
-def _search(plan: Plan, chosen_by: str) -> str:
+def _search(plan: Plan) -> str:
     """Say which points a search measures now."""
-    now = f"{count_of(len(plan.to_run), 'point')} of {plan.points}, then points by {chosen_by}"
+    now = f"{count_of(len(plan.to_run), 'point')} of {plan.points}, then points by expected gain"
     if not plan.done:
         now = f"first {now}"
     return now

@@ -200,15 +200,6 @@ class Queue:
         queue = self._slots[slot]
         return queue.wants_alone and bool(queue.group) and queue.group[0][0].is_canary
 
-    def next_world(self, slot: int) -> World | None:
-        """The world of a slot's next session, once no trial of the present one is left to hand out.
-
-        Until then None.
-        """
-        if self._waiting and all(trial.is_canary for trial, _ in self._slots[slot].group):
-            return self._waiting[0][0][0].point.world
-        return None
-
     def next(self, slot: int, *, now: float) -> tuple[Trial, Task]:
         """Take a slot's next trial, which it has, and make the task of the attempt.
 

@@ -194,7 +194,6 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             self._account.handed_out(index, session=same_nodes)
         self._recorder.began(trial)
         self._slots[index].attempt_began = now
-        self._ask_ahead(index)
         self._handed_out += 1
         return {
             "task": task,
@@ -249,19 +248,6 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         others = len(self.running) - 1
         for attempt in self.running.values():
             attempt.concurrent_trials = max(attempt.concurrent_trials, others)
-
-    def _ask_ahead(self, index: int) -> None:
-        """Let a slot request the nodes that its next session lacks.
-
-        It does so during the last trials of this session.
-        """
-        slot = self._slots[index]
-        if not slot.settings.is_autoscaled:
-            return
-        world = self._queue.next_world(index)
-        if world != slot.asked_for:
-            slot.asked_for = world
-            slot.actor.ask_ahead.remote(world)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False

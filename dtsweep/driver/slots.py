@@ -17,7 +17,6 @@ from dtsweep.session.request import withdraw_all
 from dtsweep.session.session_settings import Settings
 from dtsweep.session.slot import Slot
 from dtsweep.session.trainer import train_settings
-from dtsweep.sweep.point import World
 
 SLOT_CALLS = 100_000
 """Calls that a slot may serve at once: each rank waits in one for its task, while it makes others.
@@ -67,9 +66,6 @@ class SlotActor:
 
     failure_counts: Mapping[str, frozenset[str]] | None = None
     """Of nodes, as its last result had them."""
-
-    asked_for: World | None = None
-    """The world whose missing nodes it was asked to request."""
 
     question: Any = None
     """Asked last, and not answered so far."""

@@ -12,7 +12,6 @@ Any process; no Ray. In reading order:
     search_pool     points of a search as arrays: settings, chance and cost of a trial
     search_worth    worth of points for the question: expected gain, chance to beat the answer
     search_policy   few points by expected gain, then rounds of the contenders
-    searcher_policy  points that a searcher of Ray Tune chooses, then rounds of the contenders
     plan            what is done, what is to do, in which order; choice of the policy
     cost            what a plan should cost, by the nodes of its worlds
     demand          nodes that a sweep can use at once

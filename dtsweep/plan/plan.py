@@ -14,7 +14,6 @@ from dtsweep.errors import SweepError
 from dtsweep.plan.estimate import Duration, expected_duration, session_times
 from dtsweep.plan.policy import Grid, Policy, Round, Rows
 from dtsweep.plan.pruning import FACTS, MeasuredPeaks, Peak, peaks_of
-from dtsweep.plan.searcher_policy import SearcherPolicy
 from dtsweep.plan.settle import Settle
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.sources import Sources, sources_of
@@ -48,8 +47,6 @@ def policy_of(sweep: Sweep) -> Policy:
         return Grid(sweep=sweep)
     if sweep.search is None:
         return Settle(sweep=sweep, question=sweep.question)
-    if sweep.search.searcher is not None:
-        return SearcherPolicy(sweep=sweep, question=sweep.question, search=sweep.search)
     from dtsweep.plan.search_policy import SearchPolicy
 
     return SearchPolicy(sweep=sweep, question=sweep.question, search=sweep.search)

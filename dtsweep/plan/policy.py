@@ -22,15 +22,10 @@ class Round:
     points: Sequence[Point]
     measure: Measure
     """Settings of its windows."""
-    chosen_by: str = ""
-    """Choice of a search's points, in words; empty in a round of contenders or of all points."""
+    is_search: bool = False
+    """True if it is a batch of a search, not a round of contenders or of all points."""
     certificate: Certificate | None = None
     """Evidence for the points that a search has not measured before this round."""
-
-    @property
-    def is_search(self) -> bool:
-        """True if it is a batch of a search."""
-        return bool(self.chosen_by)
 
 
 class Policy(Protocol):

@@ -133,7 +133,7 @@ class SearchPolicy:
                     repeat=1,
                     points=choice.points,
                     measure=self._settle.first_measure(),
-                    chosen_by="expected gain",
+                    is_search=True,
                     certificate=choice.certificate,
                 )
             )

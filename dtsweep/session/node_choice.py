@@ -51,9 +51,6 @@ class NodeChoice:
     failing: Sequence[Node]
     """Nodes that trials died on; they are left out."""
 
-    lacking: int = 0
-    """Number of its workers for which nodes must be added, once the others are free."""
-
     misfit: str | None = None
     """Reason why the other nodes can't hold it, if none can be added."""
 
@@ -198,10 +195,9 @@ def choose_nodes(
     staying = [node for node in nodes if node.leaves_at is None]
     sound = [node for node in staying if node.node_id not in failing]
     rooms = rooms_of(sound, per_worker)
-    lacking = workers_lacking(rooms, workers=world.workers, placement=world.placement)
-    if grows or not lacking:
+    if grows or can_hold(rooms, workers=world.workers, placement=world.placement):
         failing_nodes = [node for node in staying if node not in sound]
-        return NodeChoice(leaving=leaving, failing=failing_nodes, lacking=lacking)
+        return NodeChoice(leaving=leaving, failing=failing_nodes)
     rooms = rooms_of(staying, per_worker)
     if can_hold(rooms, workers=world.workers, placement=world.placement):
         return NodeChoice(leaving=leaving, failing=[])
@@ -213,26 +209,6 @@ def choose_nodes(
         failing=[],
         misfit=f"{world.workers} workers don't fit any more: {rooms_in_words(rooms)}{suffix}",
     )
-
-
-def workers_lacking(rooms: Sequence[int], *, workers: int, placement: str) -> int:
-    """Number of a world's workers without room on the nodes.
-
-    It is all of them where a world needs a single node that does not exist.
-
-    Args:
-        rooms: how many workers each could hold.
-        workers: of the world.
-        placement: of the world.
-
-    >>> placements = ("pack", "strict_pack", "strict_spread")
-    >>> [workers_lacking([2, 1], workers=4, placement=placement) for placement in placements]
-    [1, 4, 2]
-    """
-    if can_hold(rooms, workers=workers, placement=placement):
-        return 0
-    held = {"strict_pack": 0, "strict_spread": sum(room > 0 for room in rooms)}
-    return workers - held.get(placement, sum(rooms))
 
 
 def can_hold(rooms: Sequence[int], *, workers: int, placement: str) -> bool:

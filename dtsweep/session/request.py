@@ -1,9 +1,8 @@
 """Nodes that are asked for before a session starts on them: a placement group that nobody uses.
 
 What Train asks of an autoscaler by itself starts with its processes, ends in an error that does not
-say what was missing, and is asked again. Asked for here, nodes can come while the world before is
-still measured, the wait has a deadline and is known in seconds, and nothing is asked for any more
-once it is given up.
+say what was missing, and is asked again. Asked for here, the wait has a deadline and is known in
+seconds, and nothing is asked for any more once it is given up.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from ray.util.placement_group import (
 
 from dtsweep.session.node_choice import NODE_ID, SessionNodes
 from dtsweep.session.node_watch import NodeWatch
-from dtsweep.session.nodes import NODE_ANSWERS_S
 from dtsweep.session.orphans import remove_orphans
 from dtsweep.session.session import SessionError
 from dtsweep.session.session_settings import Settings
@@ -140,7 +138,7 @@ def _name() -> str:
 
 
 class NodeRequests:
-    """Request of a slot to an autoscaler: nodes of this session, and those the next one lacks."""
+    """Requests of a slot to an autoscaler: the nodes of each session."""
 
     def __init__(self, settings: Settings, nodes: NodeWatch, *, say: Callable[[str], None]) -> None:
         """Ask for nothing yet, and where nodes stay never.
@@ -153,25 +151,9 @@ class NodeRequests:
         self._settings = settings
         self._nodes = nodes
         self._say = say
-        self._next: World | None = None
-        self._has_launched = False
-        """True if a session holds its nodes."""
-        self._ahead: NodeRequest | None = None
         self._kept_alive: PlacementGroup | None = None
         self._wait: tuple[float, float] | None = None
         """From when until when nodes were waited for last, by the monotonic clock."""
-
-    async def ask_ahead(self, world: World | None) -> None:
-        """Request what the next session will lack, once this one has its nodes.
-
-        A request before that would take them away.
-
-        Args:
-            world: the next session's; None to ask for nothing any more.
-        """
-        self._withdraw_ahead()
-        self._next = world
-        await self._ask()
 
     async def come(self, world: World, places: Mapping[str, int] | None) -> SessionNodes:
         """Have all nodes of a session come that is about to start.
@@ -189,7 +171,7 @@ class NodeRequests:
         if not self._settings.is_autoscaled:
             chosen = await self._nodes.choose(world, within_s=self._settings.node_timeout_s)
             return SessionNodes(without=chosen.without)
-        self.withdraw()
+        self.let_go()
         began = time.monotonic()
         try:
             return await self._come_in_any_case(world)
@@ -218,11 +200,6 @@ class NodeRequests:
             request.withdraw()
         return SessionNodes(without=chosen.without)
 
-    async def launched(self) -> None:
-        """Note that a session holds its nodes."""
-        self._has_launched = True
-        await self._ask()
-
     def waited_s(self, *, since: float) -> float | None:
         """Time for which nodes were waited for, in seconds.
 
@@ -236,37 +213,11 @@ class NodeRequests:
             return None
         return max(0.0, wait[1] - max(wait[0], since))
 
-    def withdraw(self) -> None:
-        """Ask for nothing ahead before the next session has its nodes, and keep nothing."""
-        self._has_launched = False
-        self.let_go()
-        self._withdraw_ahead()
-
     def let_go(self) -> None:
         """Keep no nodes for a session any more that has them, or does not come up."""
         if self._kept_alive is not None:
             remove_placement_group(self._kept_alive)
             self._kept_alive = None
-
-    def _withdraw_ahead(self) -> None:
-        if self._ahead is not None:
-            self._ahead.withdraw()
-            self._ahead = None
-
-    async def _ask(self) -> None:
-        """Ask ahead; what can't be asked now is asked once the session starts."""
-        world = self._next
-        if world is None or not self._has_launched:
-            return
-        try:
-            chosen = await self._nodes.choose(world, within_s=NODE_ANSWERS_S)
-        except SessionError:
-            return
-        # Another world may have been named meanwhile, or this one's session be about to start.
-        if chosen.lacking and self._ahead is None and self._has_launched and self._next == world:
-            self._ahead = NodeRequest(
-                world, self._settings, workers=chosen.lacking, without=chosen.without
-            )
 
 
 def withdraw_all(slot: str) -> None:

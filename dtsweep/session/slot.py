@@ -73,10 +73,6 @@ class Slot:
         if not self._attempts:
             self._launch(group, world, places)
 
-    async def ask_ahead(self, world: World | None) -> None:
-        """Ask for the nodes that the next session, of this world, will lack; None asks for none."""
-        await self._requests.ask_ahead(world)
-
     async def run(self, task: Task, places: Places | None = None) -> None:
         """Run one attempt in the session that fits it; `collect` returns the result.
 
@@ -163,7 +159,7 @@ class Slot:
 
         Returns the logs that became known.
         """
-        self._requests.withdraw()
+        self._requests.let_go()
         session = self._open_session
         if session is not None and self._settings.is_private:
             self._logs |= await session.leave()
@@ -315,7 +311,6 @@ class Slot:
             await session.start(nodes)
         finally:
             self._requests.let_go()
-        await self._requests.launched()
 
     async def _stays(self, session: Session, task: Task) -> bool:
         """True if the nodes of a session stay until a task has surely ended."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from dtsweep.errors import SweepError, quoted
+from dtsweep.errors import SweepError
 from dtsweep.sweep.goal import Goal
 
 RATES = ("samples_per_s", "tokens_per_s")
@@ -26,13 +24,6 @@ class Search:
     max_points: int | None = None
     """Points that are searched, at most; None: all of them."""
 
-    searcher: Callable[[], Any] | None = None
-    """Function that makes a searcher of Ray Tune, which chooses the points instead of the model.
-
-    Such as `lambda: OptunaSearch(space, metric="samples_per_s", mode="max", seed=0)`. It needs a
-    seed, so that a run that goes on chooses the same points, and `max_points`.
-    """
-
     def __post_init__(self) -> None:
         """Refuse numbers that can't be meant."""
         most = self.max_points
@@ -40,14 +31,6 @@ class Search:
             raise SweepError(
                 f"max_points={most!r} must be a whole number from 1", word="max_points"
             )
-        if self.searcher is not None and not callable(self.searcher):
-            raise SweepError(
-                f"searcher={quoted(self.searcher)} must be a function that makes one: "
-                "lambda: OptunaSearch(…)",
-                word="searcher",
-            )
-        if self.searcher is not None and most is None:
-            raise SweepError("a searcher of your own says no end: add max_points", word="searcher")
 
     def check(self, goal: Goal | None) -> None:
         """Refuse a goal whose objective does not follow from the step time.
@@ -56,8 +39,6 @@ class Search:
             SweepError: it names the objective, and those that a search knows.
         """
         known = (*RATES, *TIMES, *PER_SAMPLE)
-        if self.searcher is not None:
-            return
         objective = goal and (goal.maximize or goal.minimize)
         if objective is not None and objective not in known:
             raise SweepError(

@@ -93,19 +93,6 @@ def test_a_session_is_a_world_between_two_canaries_the_largest_world_first() -> 
     assert worlds(work_off(queue_of())) == [*one, *other]
 
 
-def test_the_next_world_is_known_while_the_last_trial_of_the_present_one_and_its_canary_run() -> (
-    None
-):
-    queue = queue_of()
-    known = []
-    while not queue.is_empty:
-        trial, task = take(queue)
-        following = queue.next_world(0)
-        known.append(following and following.workers)
-        queue.ended(0, trial, task, "ok", session_has_ended=False)
-    assert known == [None, None, None, 1, 1, *[None] * 5]
-
-
 def test_a_session_of_several_worlds_has_the_canary_of_the_largest() -> None:
     trials = [*[(2, "trial")] * 3, *[(1, "trial")] * 3]
     assert worlds(work_off(queue_of(is_nested=True))) == [(2, "canary"), *trials, (2, "canary")]

@@ -59,24 +59,6 @@ def test_where_nodes_can_be_added_they_are_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "placement", "struck", "lacking"),
-    [
-        # Of b nothing counts, since it leaves; a and c have room for one worker each.
-        (2, "pack", "", 0),
-        (3, "pack", "", 1),
-        (2, "pack", "a", 1),
-        (3, "strict_spread", "a", 2),
-        (2, "strict_pack", "", 2),
-    ],
-)
-def test_nodes_that_leave_or_are_struck_are_not_there_for_the_next_world(
-    workers: int, placement: str, struck: str, lacking: int
-) -> None:
-    choice = choice_of([A, LEAVING, C], workers, struck=struck, placement=placement, grows=True)
-    assert (choice.lacking, choice.misfit) == (lacking, None)
-
-
-@pytest.mark.parametrize(
     ("workers", "placement", "left_out"),
     [(2, "pack", ["a"]), (3, "pack", []), (2, "strict_spread", ["a"]), (3, "strict_spread", [])],
 )
