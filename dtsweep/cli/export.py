@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,16 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dtsweep.cli.options import tell, telling_warnings
-from dtsweep.errors import (
-    StorageError,
-    SweepError,
-    error_line,
-)
+from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.secret import without_credentials
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from dtsweep.results.store import Results
     from dtsweep.trackers.exported import Export
 
@@ -49,80 +42,56 @@ def export(results: str, to: str, out: str | None, with_hosts: bool) -> None:
     A tracker gets each trial once, however often this is called.
     """
     from dtsweep.analysis.load import load
-    from dtsweep.results.store import Results
+    from dtsweep.results.store import Results, frame_of
     from dtsweep.secret import shared_trials
     from dtsweep.trackers.exported import export_of, texts_without_homes
-    from dtsweep.trackers.to_files import trials_json
+    from dtsweep.trackers.to_files import steps_csv, trials_csv, trials_json
 
-    if to in TRACKERS:
-        _check(to, out)
+    if out is None and to in ("wandb", "tensorboard"):
+        raise SweepError(f"{to} needs a place: add --out FOLDER")
     store = Results(results)
     with telling_warnings():
         frame = load(store)
     if not with_hosts:
         frame = texts_without_homes(shared_trials(frame))
+    steps = frame_of(store.table("steps", attempts=frame["attempt_id"].tolist()))
     if to == "csv":
-        _export_csv(frame, _steps(store, frame), out)
+        _put(out, trials_csv(frame))
+        if out is not None:
+            _put(str(Path(out).with_suffix(".steps.csv")), steps_csv(frame, steps))
         return
+    if to in TRACKERS:
+        frame = frame[frame["status"] != "skipped"]
+    exported = export_of(frame, steps, sweep=_sweep_name(store))
     if to == "json":
-        _put(out, trials_json(export_of(frame, _steps(store, frame), sweep=_sweep_name(store))))
-        return
-    run = frame[frame["status"] != "skipped"]
-    said = send_trials(export_of(run, _steps(store, run), sweep=_sweep_name(store)), to, out)
-    if skipped := len(frame) - len(run):
-        said += f"; {skipped} skipped left out"
-    tell(said)
+        _put(out, trials_json(exported))
+    else:
+        tell(send_trials(exported, to, out))
 
 
 def send_trials(export: Export, to: str, out: str | None) -> str:
     """Send the trials that a tracker does not have; return what was done, in words.
 
     Raises:
+        SweepError: its client is not installed.
         StorageError: the tracker fails; trials before that are sent.
     """
     place = without_credentials(f"{to}:{out or ''}")
     sent = 0
     try:
-        tracker: Any = getattr(import_module(f"dtsweep.trackers.to_{to}"), TRACKERS[to])(
-            export, out
-        )
+        module = import_module(f"dtsweep.trackers.to_{to}")
+        tracker: Any = getattr(module, TRACKERS[to])(export, out)
         for trial in export.trials:
             if trial.key not in tracker.sent:
                 tracker.send(trial)
                 sent += 1
+    except ImportError as error:
+        raise SweepError(
+            f"{to} needs its client ({error_line(error)}): pip install 'dtsweep[trackers]'"
+        ) from error
     except Exception as error:  # clients raise whatever their libraries do
         raise StorageError(f"{place} can't be used: {error_line(error)}") from error
     return f"sent {sent} of {len(export.trials)} trials to {to}: {tracker.place}"
-
-
-def _check(to: str, out: str | None) -> None:
-    """Refuse a folder that is missing, and a client that is not installed.
-
-    Raises:
-        SweepError: the tracker can't be used.
-    """
-    if out is None and to != "mlflow":
-        raise SweepError(f"{to} needs a place: add --out FOLDER")
-    if importlib.util.find_spec(to) is None:
-        raise SweepError(
-            f"{to} needs its client, which is not installed: pip install 'dtsweep[trackers]'"
-        )
-
-
-def _export_csv(frame: pd.DataFrame, steps: pd.DataFrame, out: str | None) -> None:
-    from dtsweep.trackers.to_files import columns_csv, steps_csv, trials_csv
-
-    _put(out, trials_csv(frame))
-    if out is not None:
-        stem = str(Path(out).with_suffix(""))
-        _put(f"{stem}.columns.csv", columns_csv(frame))
-        _put(f"{stem}.steps.csv", steps_csv(frame, steps))
-
-
-def _steps(store: Results, frame: pd.DataFrame) -> pd.DataFrame:
-    from dtsweep.results.store import frame_of
-
-    return frame_of(store.table("steps", attempts=frame["attempt_id"].tolist()))
 
 
 def _sweep_name(store: Results) -> str:

@@ -7,5 +7,5 @@ Readers; each file imports its client in functions alone. In reading order:
     run_folder      a folder for each trial, which is there whole or not at all
     to_mlflow       MLflow: an experiment for the sweep, a run for each trial
     to_wandb        Weights & Biases: an offline run for each trial
-    to_tensorboard  TensorBoard: a run for each trial, with the HParams tab
+    to_tensorboard  TensorBoard: a run for each trial, with its parameters
 """

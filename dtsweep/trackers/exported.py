@@ -6,14 +6,16 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dtsweep.analysis.launches import setting_columns
 from dtsweep.errors import shortened
 from dtsweep.escape import changed_texts
-from dtsweep.results.schema import FLOAT, INT, TEXT, TRIALS, Column
+from dtsweep.results.schema import TRIALS
 from dtsweep.secret import without_homes
 
 if TYPE_CHECKING:
@@ -31,21 +33,8 @@ CHOSEN = (
 )
 """Parameters that are not settings of a point, or follow from them."""
 
-KEYS = ("trial_id", "attempt_id", "status", "reason", "attempt", "row_number", "role")
+LEFT_OUT = ("attempt", "row_number", "role")
 """Columns that are neither parameters, metrics nor tags."""
-
-_COLUMNS = {column.name: column for column in TRIALS}
-
-
-class Step(NamedTuple):
-    """A step of a trial, over all its workers."""
-
-    number: int
-    at_s: float
-    """Start, in seconds from the start of the trial's first step."""
-
-    values: Mapping[str, float]
-    """Series that the step is part of, each with its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +49,6 @@ class ExportedTrial:
     """Its settings that vary, in words."""
 
     status: str
-    reason: str | None
     started_s: float
     """Unix time of its start; that of the export where it is unknown."""
 
@@ -74,7 +62,7 @@ class ExportedTrial:
     """Measured numbers by column. What is unknown is left out."""
 
     tags: Mapping[str, str]
-    """All other columns, as text."""
+    """All other columns, as text; with the ids, the status and its reason."""
 
     steps: pd.DataFrame | None = None
     """Rows of `steps_of`; None where no step was timed."""
@@ -84,20 +72,21 @@ class ExportedTrial:
         """Name of the attempt in folders, without a hyphen."""
         return as_folder_name(self.attempt_id).replace("-", "_")
 
-    def history(self) -> Iterator[Step]:
-        """Yield its steps, of a long trial `MOST_STEPS` that are equally far apart."""
+    def history(self) -> Iterator[tuple[int, float, dict[str, float]]]:
+        """Yield its steps, of a long trial `MOST_STEPS` that are equally far apart.
+
+        Each has its number, its start as Unix time, and its values by the name of the series.
+        """
         if self.steps is None:
             return
-        rows = self.steps
-        if len(rows) > MOST_STEPS:
-            last = len(rows) - 1
-            rows = rows.iloc[[round(n * last / (MOST_STEPS - 1)) for n in range(MOST_STEPS)]]
-        for row in rows_of(rows):
+        count = min(len(self.steps), MOST_STEPS)
+        chosen = np.linspace(0, len(self.steps) - 1, count).round()
+        for row in rows_of(self.steps.iloc[chosen.astype(int)]):
             series = "steps/warmup_step_s" if row["warmup"] else "steps/step_s"
             values = {series: row["step_s"]}
             if "loss" in row:
                 values["steps/loss"] = row["loss"]
-            yield Step(row["step"], row["at_s"], values)
+            yield row["step"], self.started_s + row["at_s"], values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,27 +97,8 @@ class Export:
     """Name of the sweep."""
 
     trials: Sequence[ExportedTrial]
-    columns: Mapping[str, Column] = field(repr=False)
-    """Columns of their parameters, metrics and tags, with units."""
-
-    @property
-    def metric_names(self) -> list[str]:
-        """Names of the metrics that any trial has, in the order of the columns."""
-        return self._used(*(trial.metrics for trial in self.trials))
-
-    @property
-    def parameter_names(self) -> list[str]:
-        """Names of the parameters that any trial has, in the order of the columns."""
-        return self._used(*(trial.parameters for trial in self.trials))
-
-    def units(self) -> dict[str, str]:
-        """Units of the parameters and metrics, by name; of those that have one."""
-        names = [*self.parameter_names, *self.metric_names]
-        return {name: self.columns[name].unit for name in names if self.columns[name].unit}
-
-    def _used(self, *values: Mapping[str, Any]) -> list[str]:
-        used = set().union(*values)
-        return [name for name in self.columns if name in used]
+    units: Mapping[str, str]
+    """Units of the parameters and metrics that have one, by name."""
 
 
 def export_of(frame: pd.DataFrame, steps: pd.DataFrame, *, sweep: str) -> Export:
@@ -139,15 +109,14 @@ def export_of(frame: pd.DataFrame, steps: pd.DataFrame, *, sweep: str) -> Export
         steps: rows of the steps of these trials.
         sweep: name of the sweep.
     """
-    columns = columns_of(frame)
     of_trials = dict(iter(steps_of(steps).groupby("attempt_id")))
     point_settings = setting_columns(frame)
     named_by = [name for name in point_settings if frame[name].nunique(dropna=False) > 1]
     settings = [*point_settings, *(name for name in CHOSEN if name in frame)]
-    numbers = {name for name, column in columns.items() if column.type in (INT, FLOAT)}
+    numbers = set(frame.select_dtypes("number"))
     trials = []
     for row in rows_of(frame):
-        others = [name for name in row if name not in settings and name not in KEYS]
+        others = [name for name in row if name not in settings and name not in LEFT_OUT]
         started_s = row.get("started_at", datetime.now(UTC)).timestamp()
         parts = [row.get(name, 0.0) for name in ("startup_s", "trial_s", "overhead_s")]
         trial = ExportedTrial(
@@ -155,27 +124,16 @@ def export_of(frame: pd.DataFrame, steps: pd.DataFrame, *, sweep: str) -> Export
             attempt_id=row["attempt_id"],
             name=_name(row, named_by),
             status=row["status"],
-            reason=row.get("reason"),
             started_s=started_s,
             ended_s=started_s + sum(parts),
-            parameters={name: _parameter(row[name]) for name in settings if name in row},
+            parameters={name: row[name] for name in settings if name in row},
             metrics={name: row[name] for name in others if name in numbers},
             tags={name: as_text(row[name]) for name in others if name not in numbers},
             steps=of_trials.get(row["attempt_id"]),
         )
         trials.append(trial)
-    return Export(sweep=sweep, trials=trials, columns=columns)
-
-
-def columns_of(frame: pd.DataFrame) -> dict[str, Column]:
-    """Declare the columns of a frame of trials; those of the workload have no unit."""
-    kinds: Mapping[str, Any] = {"i": INT, "f": FLOAT}
-    columns = {}
-    for name in frame.columns:
-        kind = kinds.get(frame[name].dtype.kind, TEXT)
-        meaning = f"field {name.removeprefix('workload_')} of the workload"
-        columns[name] = _COLUMNS.get(name) or Column(name, kind, "", meaning)
-    return columns
+    units = {column.name: column.unit for column in TRIALS if column.unit and column.name in frame}
+    return Export(sweep=sweep, trials=trials, units=units)
 
 
 def steps_of(steps: pd.DataFrame) -> pd.DataFrame:
@@ -256,9 +214,3 @@ def _name(row: Mapping[str, Any], named_by: Collection[str]) -> str:
     if row.get("repeat", 1) > 1:
         settings.append(f"repeat={row['repeat']}")
     return shortened(" ".join(settings) or row["trial_id"], MOST_NAME)
-
-
-def _parameter(value: Any) -> Any:
-    if isinstance(value, bool | int | float):
-        return value
-    return as_text(value)

@@ -16,8 +16,7 @@ class RunFolders:
 
     def __init__(self, folder: Path) -> None:
         """List the attempts that have a folder."""
-        self.folder = folder
-        self.place = str(folder)
+        self.place = folder
         self.sent = {entry.name.rpartition("-")[2] for entry in folder.glob("*-*")}
 
     @contextmanager
@@ -26,12 +25,12 @@ class RunFolders:
 
         An interrupted export leaves no part of a trial behind that would count as sent.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        draft = Path(mkdtemp(prefix=".dtsweep_", dir=self.folder))
+        self.place.mkdir(parents=True, exist_ok=True)
+        draft = Path(mkdtemp(prefix=".dtsweep_", dir=self.place))
         try:
             yield draft
             draft.chmod(0o755)
-            draft.rename(self.folder / f"{as_folder_name(name)}-{trial.key}")
+            draft.rename(self.place / f"{as_folder_name(name)}-{trial.key}")
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         self.sent.add(trial.key)

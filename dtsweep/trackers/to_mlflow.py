@@ -7,16 +7,13 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.errors import (
-    printable,
-    shortened,
-)
+from dtsweep.errors import printable, shortened
 from dtsweep.results.statuses import CUT
 from dtsweep.secret import without_credentials
 from dtsweep.trackers.exported import Export, ExportedTrial
 
 if TYPE_CHECKING:
-    from mlflow.entities import Metric, Run
+    from mlflow.entities import Metric
 
 ATTEMPT = "dtsweep.attempt_id"
 """Tag by which a run is found again."""
@@ -52,19 +49,16 @@ class MlflowRuns:
             os.environ.setdefault(name, value)
         import mlflow
 
-        uri = out or mlflow.get_tracking_uri()
-        self.place = without_credentials(uri)
+        if out:
+            mlflow.set_tracking_uri(out)
+        self.place = without_credentials(mlflow.get_tracking_uri())
         self.sent: set[str] = set()
-        self._client = mlflow.MlflowClient(tracking_uri=uri)
-        experiment = self._client.get_experiment_by_name(export.sweep)
-        if experiment is None:
-            self._experiment = self._client.create_experiment(export.sweep)
-        else:
-            self._experiment = experiment.experiment_id
-        units = json.dumps(export.units())
+        self._client = mlflow.MlflowClient()
+        self._experiment = mlflow.set_experiment(export.sweep).experiment_id
+        units = json.dumps(export.units)
         self._client.set_experiment_tag(self._experiment, "dtsweep.units", units)
         exported = {trial.attempt_id: trial.key for trial in export.trials}
-        for run in self._runs():
+        for run in mlflow.search_runs([self._experiment], output_format="list"):
             attempt = run.data.tags.get(ATTEMPT)
             if attempt not in exported:
                 continue
@@ -80,7 +74,7 @@ class MlflowRuns:
         run = self._client.create_run(
             self._experiment,
             start_time=round(trial.started_s * 1000),
-            tags=_tags(trial),
+            tags={f"dtsweep.{name}": _text(value) for name, value in trial.tags.items()},
             run_name=trial.name,
         )
         run_id = run.info.run_id
@@ -90,21 +84,13 @@ class MlflowRuns:
         for batch in _in_batches(_metrics(trial), METRICS_AT_ONCE):
             self._client.log_batch(run_id, metrics=batch)
         # Last: a run that still runs is incomplete.
-        status = "FINISHED" if trial.status == "ok" else "FAILED"
-        if trial.status in CUT:
+        status = "FAILED"
+        if trial.status == "ok":
+            status = "FINISHED"
+        elif trial.status in CUT:
             status = "KILLED"
         self._client.set_terminated(run_id, status, round(trial.ended_s * 1000))
         self.sent.add(trial.key)
-
-    def _runs(self) -> Iterator[Run]:
-        """Yield all runs of the experiment, page by page."""
-        token = None
-        while True:
-            page = self._client.search_runs([self._experiment], max_results=1000, page_token=token)
-            yield from page
-            token = page.token
-            if not token:
-                return
 
 
 def _metrics(trial: ExportedTrial) -> list[Metric]:
@@ -112,16 +98,10 @@ def _metrics(trial: ExportedTrial) -> list[Metric]:
 
     ended_ms = round(trial.ended_s * 1000)
     metrics = [Metric(name, value, ended_ms, 0) for name, value in trial.metrics.items()]
-    for step in trial.history():
-        at_ms = round((trial.started_s + step.at_s) * 1000)
-        metrics += [Metric(name, value, at_ms, step.number) for name, value in step.values.items()]
+    for number, at_s, values in trial.history():
+        at_ms = round(at_s * 1000)
+        metrics += [Metric(name, value, at_ms, number) for name, value in values.items()]
     return metrics
-
-
-def _tags(trial: ExportedTrial) -> dict[str, str]:
-    names = ("attempt_id", "trial_id", "status", "reason")
-    tags = {**trial.tags, **{name: getattr(trial, name) for name in names}}
-    return {f"dtsweep.{name}": _text(value) for name, value in tags.items() if value}
 
 
 def _text(value: str) -> str:

@@ -26,47 +26,36 @@ class WandbRuns(RunFolders):
         """
         super().__init__(Path(out).expanduser() / "wandb")
         self._sweep = export.sweep
-        self._units = export.units()
+        self._units = export.units
 
     def send(self, trial: ExportedTrial) -> None:
         """Write the offline run of a trial."""
         started = datetime.fromtimestamp(trial.started_s, UTC).strftime("%Y%m%d_%H%M%S")
         with self.written_whole(trial, f"offline-run-{started}") as draft:
-            written = self._write(trial, draft)
-            for file in written.glob("*.wandb"):
+            self._write(trial, draft)
+            for file in draft.glob("wandb/*/*.wandb"):
                 file.rename(draft / file.name)
             # Logs of the client, which name folders and hosts.
             shutil.rmtree(draft / "wandb")
 
-    def _write(self, trial: ExportedTrial, draft: Path) -> Path:
-        """Have the client write a run; return its folder."""
+    def _write(self, trial: ExportedTrial, draft: Path) -> None:
+        """Have the client write a run."""
         import wandb
 
-        known = {
-            "trial_id": trial.trial_id,
-            "attempt_id": trial.attempt_id,
-            "status": trial.status,
-            "reason": trial.reason,
-            "units": self._units,
-            **trial.tags,
-        }
         run = wandb.init(
             project=as_folder_name(self._sweep),
             group=self._sweep,
             id=trial.key,
             name=trial.name,
-            config={**trial.parameters, "dtsweep": known},
+            config={**trial.parameters, "dtsweep": {**trial.tags, "units": self._units}},
             tags=["dtsweep", trial.status],
-            notes=trial.reason,
             reinit="create_new",
             settings=_settings(draft),
         )
-        for step in trial.history():
-            run.log(dict(step.values), step=step.number)
+        for number, _, values in trial.history():
+            run.log(values, step=number)
         run.summary.update({"status": trial.status, **trial.metrics})
-        folder = Path(run.dir).parent
         run.finish(exit_code=int(trial.status != "ok"))
-        return folder
 
 
 def _settings(folder: Path) -> Settings:

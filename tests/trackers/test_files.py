@@ -57,14 +57,6 @@ def test_duckdb_finds_the_types_by_itself(csv: Path) -> None:
     )
 
 
-def test_the_units_lie_in_a_file_next_to_it(csv: Path) -> None:
-    columns = pd.read_csv(csv.with_suffix(".columns.csv")).set_index("column")
-    assert columns.index.tolist() == pd.read_csv(csv, nrows=0).columns.tolist()
-    assert columns["type"]["latency_s"] == "double"
-    assert columns["unit"]["latency_s"] == "s"
-    assert columns["meaning"]["workload_width"] == "field width of the workload"
-
-
 def test_the_steps_lie_in_a_file_next_to_it(csv: Path) -> None:
     steps = pd.read_csv(csv.with_suffix(".steps.csv"))
     first = steps[steps["trial_id"] == "trial1"]
