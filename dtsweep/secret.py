@@ -101,8 +101,15 @@ ORDINARY = frozenset(
 LEFT_OUT = "left out (--with-hosts keeps it)"
 
 PRIVATE_COLUMNS = (
-    *("reason", "gradients_reason", "unchecked_reason", "loop_reason", "samples_reason"),
-    *("log", "command", "imported_from", "sources"),
+    "reason",
+    "gradients_reason",
+    "unchecked_reason",
+    "loop_reason",
+    "samples_reason",
+    "log",
+    "command",
+    "imported_from",
+    "sources",
 )
 """Columns of trials that may name hosts, users and folders: pages and exports have none of them."""
 

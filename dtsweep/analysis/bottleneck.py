@@ -38,8 +38,14 @@ _COLUMNS = (
         "second",
         "second_share",
     ),
-    *("next_axes", "input_share", "exchange_share", "waiting_share", "work_share"),
-    *("compute_share", "memory_share", "launch_share"),
+    "next_axes",
+    "input_share",
+    "exchange_share",
+    "waiting_share",
+    "work_share",
+    "compute_share",
+    "memory_share",
+    "launch_share",
 )
 
 Row = dict[str, Any]

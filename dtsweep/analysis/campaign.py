@@ -14,7 +14,11 @@ from dtsweep.results.statuses import CUT, FINE
 from dtsweep.results.store import Results
 
 STARTING, RUNNING, ENDING, ENDED, KILLED, UNKNOWN = (
-    *("starting", "running", "ending", "ended", "killed"),
+    "starting",
+    "running",
+    "ending",
+    "ended",
+    "killed",
     "unknown",
 )
 """States of a campaign.

@@ -72,8 +72,14 @@ AGREEMENT_LEVEL = 0.3
 _OF_A_STEP = ("comm_share", "exchange_share", "wait_share", "data_share")
 _WITH_ERRORS = (*ASKED, *_OF_A_STEP)
 _SHARES = (
-    *("mfu", "hfu", *_OF_A_STEP, "compute_share", "memory_share", "launch_share"),
-    *("device_idle_low", "device_idle_high"),
+    "mfu",
+    "hfu",
+    *_OF_A_STEP,
+    "compute_share",
+    "memory_share",
+    "launch_share",
+    "device_idle_low",
+    "device_idle_high",
 )
 _USED = (
     "energy_j_per_sample",

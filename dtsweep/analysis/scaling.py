@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 _OF_A_SIZE = {
-    *("workers", "hosts", "point_id", "launches"),
+    "workers",
+    "hosts",
+    "point_id",
+    "launches",
     *(f"samples_per_s{end}" for end in ENDS),
 }
 """Columns of one size that a group does not share; by kind, the columns in which sizes differ."""
@@ -217,8 +220,13 @@ _TYPES: dict[str, Any] = {
     "verdict_reason": object,
 }
 _COLUMNS = (
-    *("pays_to", "pays_to_low", "pays_to_high", "pays_at_least", "next_size"),
-    *("verdict", "verdict_reason"),
+    "pays_to",
+    "pays_to_low",
+    "pays_to_high",
+    "pays_at_least",
+    "next_size",
+    "verdict",
+    "verdict_reason",
 )
 
 

@@ -124,8 +124,10 @@ def declared(function: Callable[[Settings], Value], settings: Settings, *, unkno
 
 
 WITHOUT_EFFECT = (
-    *("learning_rate", "synchronous_steps"),
-    *("outer_learning_rate", "outer_momentum"),
+    "learning_rate",
+    "synchronous_steps",
+    "outer_learning_rate",
+    "outer_momentum",
 )
 """Settings that the step time doesn't depend on."""
 

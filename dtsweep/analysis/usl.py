@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 _NUMBERS = ("contention", "coherency", "peak", "pays_to")
 _NAMES = [
     *(f"{name}{end}" for name in _NUMBERS for end in ("", "_low", "_high")),
-    *("peak_extrapolates", "pays_to_extrapolates"),
-    *("residual", "errors", "contradicted", "reason", "sizes_needed"),
+    "peak_extrapolates",
+    "pays_to_extrapolates",
+    "residual",
+    "errors",
+    "contradicted",
+    "reason",
+    "sizes_needed",
 ]
 
 SIZES_NEEDED = 4

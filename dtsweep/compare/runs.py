@@ -26,8 +26,18 @@ Machines = Sequence[Mapping[str, Any]]
 
 SOFTWARE = (
     *(f"{name}_version" for name in ("dtsweep", "torch", "ray", "python", "numpy")),
-    *("packages", "torch_commit", "blas", "onednn", "parallel", "cuda", "cudnn", "nccl", "driver"),
-    *("system", "image_digest", "environment"),
+    "packages",
+    "torch_commit",
+    "blas",
+    "onednn",
+    "parallel",
+    "cuda",
+    "cudnn",
+    "nccl",
+    "driver",
+    "system",
+    "image_digest",
+    "environment",
 )
 """Keys of a rank's `machine` that can change on one and the same machine.
 

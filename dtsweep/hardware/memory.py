@@ -93,10 +93,14 @@ def oom_status(error: BaseException) -> str | None:
     # Libraries that take memory for themselves (cuBLAS, cuDNN, NCCL) have words of their own for
     # it.
     full = (
-        *("CUDA out of memory", "'out of memory'", "_STATUS_ALLOC_FAILED"),
+        "CUDA out of memory",
+        "'out of memory'",
+        "_STATUS_ALLOC_FAILED",
         # Of a call that is checked, of expandable segments, and of NCCL.
-        *("CUDA error: out of memory", "CUDA driver error: out of memory"),
-        *("Failed to CUDA malloc", "Failed to CUDA calloc"),
+        "CUDA error: out of memory",
+        "CUDA driver error: out of memory",
+        "Failed to CUDA malloc",
+        "Failed to CUDA calloc",
     )
     if isinstance(error, torch.OutOfMemoryError) or any(words in text for words in full):
         return "oom_device"

@@ -11,7 +11,16 @@ from dtsweep.secret import hidden
 
 FAMILIES = (
     # What exchanges.
-    *("NCCL_", "RCCL_", "GLOO_", "UCC_", "UCX_", "FI_", "IBV_", "MLX5_", "RDMAV_", "SHARP_"),
+    "NCCL_",
+    "RCCL_",
+    "GLOO_",
+    "UCC_",
+    "UCX_",
+    "FI_",
+    "IBV_",
+    "MLX5_",
+    "RDMAV_",
+    "SHARP_",
     # torch and what it compiles with.
     *(
         "TORCH_",
@@ -23,9 +32,21 @@ FAMILIES = (
         "AOTINDUCTOR_",
         "TORCHDYNAMO_",
     ),
-    *("FUNCTORCH_", "TRITON_", "CUTE_DSL_", "FLASH_ATTENTION_", "XFORMERS_", "NVTE_"),
+    "FUNCTORCH_",
+    "TRITON_",
+    "CUTE_DSL_",
+    "FLASH_ATTENTION_",
+    "XFORMERS_",
+    "NVTE_",
     # Devices and their maths.
-    *("CUDA_", "CUBLAS_", "CUBLASLT_", "CUDNN_", "CUFFT_", "CUSOLVER_", "CUTLASS_", "CUPTI_"),
+    "CUDA_",
+    "CUBLAS_",
+    "CUBLASLT_",
+    "CUDNN_",
+    "CUFFT_",
+    "CUSOLVER_",
+    "CUTLASS_",
+    "CUPTI_",
     *(
         "HIP_",
         "HSA_",
@@ -52,7 +73,9 @@ FAMILIES = (
         "BLIS_",
         "ARM_COMPUTE_",
     ),
-    *("MALLOC_", "TCMALLOC_", "MIMALLOC_"),
+    "MALLOC_",
+    "TCMALLOC_",
+    "MIMALLOC_",
 )
 """Variables with these beginnings change what libraries do."""
 

@@ -87,9 +87,17 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
     hosts = dict(zip(nodes, ranks, strict=True)).values()
     row: Row = dict.fromkeys(
         (
-            *("device_utilization", "power_w", "energy_j", "energy_j_per_sample"),
-            *("cpu_energy_j", "cpu_energy_j_per_sample", "host_cpu_share", "network_bytes_per_s"),
-            *("device_idle_low", "device_idle_high", "nccl_s"),
+            "device_utilization",
+            "power_w",
+            "energy_j",
+            "energy_j_per_sample",
+            "cpu_energy_j",
+            "cpu_energy_j_per_sample",
+            "host_cpu_share",
+            "network_bytes_per_s",
+            "device_idle_low",
+            "device_idle_high",
+            "nccl_s",
         )
     )
     for name in ("device_idle_low", "device_idle_high", "nccl_s"):

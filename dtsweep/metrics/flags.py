@@ -25,8 +25,16 @@ LEFT_OUT = 0.25
 """Share of a window's time from which on a row is flagged if it is left out as warm-up."""
 
 JUDGED = (
-    *("imprecise", "few_steps", "drift", "unstable", "stalled", "slow_start"),
-    *("spiky", "bimodal", "autocorrelated", "input_bound"),
+    "imprecise",
+    "few_steps",
+    "drift",
+    "unstable",
+    "stalled",
+    "slow_start",
+    "spiky",
+    "bimodal",
+    "autocorrelated",
+    "input_bound",
 )
 """Flags that are found here; ranks and the driver notice the others."""
 

@@ -13,8 +13,16 @@ from dtsweep.sweep.modes import latency_column, period_of
 from dtsweep.sweep.point import Point
 
 SET_BY_WORKLOADS = (
-    *("micro_batch", "accumulation", "global_batch", "samples_per_update"),
-    *("optimizer", "learning_rate", "precision", "overlap", "clip_norm", "compression"),
+    "micro_batch",
+    "accumulation",
+    "global_batch",
+    "samples_per_update",
+    "optimizer",
+    "learning_rate",
+    "precision",
+    "overlap",
+    "clip_norm",
+    "compression",
 )
 """Columns of a point that say nothing about a training loop of the user, unless they are axes."""
 

@@ -55,7 +55,12 @@ JUDGED_COLUMNS = (
         "measured_steps",
         "window_s",
     ),
-    *("step_max_s", "mfu", "hfu", "peak_flops_per_s", "peak_source", "devices"),
+    "step_max_s",
+    "mfu",
+    "hfu",
+    "peak_flops_per_s",
+    "peak_source",
+    "devices",
 )
 """Columns of `trials` that `contradictions` reads."""
 

@@ -35,10 +35,23 @@ _SIDEWAYS = 0.02
 
 _SIZES = {"worker": "workers", "node": "hosts"}
 _COLUMNS = (
-    *("group", "kind", *POINT, "workers", "micro_batch", "accumulation", "global_batch"),
-    *("samples_per_s", "samples_per_s_low", "samples_per_s_high", "caution"),
-    *("speed_up", "speed_up_low", "speed_up_high"),
-    *("efficiency", "efficiency_low", "efficiency_high"),
+    "group",
+    "kind",
+    *POINT,
+    "workers",
+    "micro_batch",
+    "accumulation",
+    "global_batch",
+    "samples_per_s",
+    "samples_per_s_low",
+    "samples_per_s_high",
+    "caution",
+    "speed_up",
+    "speed_up_low",
+    "speed_up_high",
+    "efficiency",
+    "efficiency_low",
+    "efficiency_high",
 )
 _HOVER = (
     "%{text}<br>%{customdata[0]}, speed-up %{y:.3g}, efficiency %{customdata[1]}<extra></extra>"

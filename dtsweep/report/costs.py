@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from dtsweep.analysis import Study
 
 _READ = (
-    *("status", "node_types", "usd_per_hour", "cost_usd"),
-    *("startup_s", "nodes_wait_s", "trial_s"),
+    "status",
+    "node_types",
+    "usd_per_hour",
+    "cost_usd",
+    "startup_s",
+    "nodes_wait_s",
+    "trial_s",
 )
 
 

@@ -21,7 +21,13 @@ from dtsweep.results.store import Results
 from dtsweep.sweep.point import AXES, is_left_out
 
 _CHOOSING = (
-    *("attempt_id", "trial_id", "harness", "role", "status", "workload_digest", "sources"),
+    "attempt_id",
+    "trial_id",
+    "harness",
+    "role",
+    "status",
+    "workload_digest",
+    "sources",
     "environment",
 )
 """Columns by which the attempt is chosen that stands for a trial."""

@@ -108,8 +108,13 @@ ABOVE_LINEAR = "above_linear"
 """Caution, not a flag: a speed-up that is more than the number of workers explains."""
 
 CAUTIONS = (
-    *("implausible", "same_batches", ABOVE_LINEAR),
-    *("drift", "unstable", "stalled", "slow_start"),
+    "implausible",
+    "same_batches",
+    ABOVE_LINEAR,
+    "drift",
+    "unstable",
+    "stalled",
+    "slow_start",
 )
 """Flags of numbers that can't be true, and of a window unlike the rest of the job.
 

@@ -48,7 +48,13 @@ SCATTERED_FROM = 64
 """Commits after which their files are merged: so many are left after a kill."""
 
 _READ_TO_CHOOSE = [
-    *("attempt_id", "trial_id", "harness", "role", "status", "workload_digest", "sources"),
+    "attempt_id",
+    "trial_id",
+    "harness",
+    "role",
+    "status",
+    "workload_digest",
+    "sources",
     "environment",
 ]
 

@@ -161,8 +161,13 @@ READ_BY_OWN_LOOPS = frozenset({"workers", "placement"})
 """Fields of a point that have an effect on each training loop of the user."""
 
 READABLE_BY_OWN_LOOPS = (
-    *("micro_batch", "accumulation", "global_batch"),
-    *("optimizer", "learning_rate", "precision", "clip_norm"),
+    "micro_batch",
+    "accumulation",
+    "global_batch",
+    "optimizer",
+    "learning_rate",
+    "precision",
+    "clip_norm",
 )
 """Fields that a function may read, and that an argument of a script may take."""
 

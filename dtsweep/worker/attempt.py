@@ -44,9 +44,15 @@ from dtsweep.worker.reference import tolerance_of
 from dtsweep.worker.script import ScriptExitError
 
 LOST_PEER = (
-    *("Connection closed by peer", "Connection reset by peer", "Broken pipe"),
-    *("Application timeout caused pair closure", "Socket closed", "Socket unexpectedly closed"),
-    *("ncclRemoteError", "remote process exited", "Connection closed by remote peer"),
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Application timeout caused pair closure",
+    "Socket closed",
+    "Socket unexpectedly closed",
+    "ncclRemoteError",
+    "remote process exited",
+    "Connection closed by remote peer",
 )
 """Messages of gloo and NCCL when a peer has ended or stalls."""
 

@@ -162,8 +162,10 @@ class FsdpSilence:
 
 def _settings_of(group: Any) -> dict[str, Any]:
     names = (
-        *("reduce_grads", "all_reduce_grads"),
-        *("reshard_after_backward", "post_forward_mesh_info"),
+        "reduce_grads",
+        "all_reduce_grads",
+        "reshard_after_backward",
+        "post_forward_mesh_info",
     )
     return {name: getattr(group, name) for name in names}
 

@@ -44,8 +44,13 @@ OTHERS_END_S = 120.0
 
 OVER_TIME = frozenset(
     {
-        *("process_cpus", "host_cpu_share", "network_sent_bytes", "network_received_bytes"),
-        *("cpu_energy_j", "energy_j", "power_w"),
+        "process_cpus",
+        "host_cpu_share",
+        "network_sent_bytes",
+        "network_received_bytes",
+        "cpu_energy_j",
+        "energy_j",
+        "power_w",
     }
 )
 """Columns of telemetry that are sums or means over a time."""

@@ -13,8 +13,16 @@ from dtsweep.errors import in_user_code
 
 WATCHED = frozenset(
     {
-        *("torch", "torchvision", "transformers", "accelerate", "peft", "diffusers", "timm"),
-        *("lightning", "lightning_fabric", "pytorch_lightning"),
+        "torch",
+        "torchvision",
+        "transformers",
+        "accelerate",
+        "peft",
+        "diffusers",
+        "timm",
+        "lightning",
+        "lightning_fabric",
+        "pytorch_lightning",
     }
 )
 """Packages whose functions and classes are compared before and after a trial."""
