@@ -204,10 +204,10 @@ def without_homes(text: str) -> str:
 def shared_trials(trials: pd.DataFrame) -> pd.DataFrame:
     """Trials for pages and exports: without `PRIVATE_COLUMNS`, and the hosts of stragglers.
 
-    Reasons of skipped trials stay: they are made of settings.
+    Reasons of skipped trials and of those cut by a budget stay: they name neither.
     """
     changed: dict[str, Any] = {name: None for name in PRIVATE_COLUMNS if name in trials}
-    is_private = trials["reason"].notna() & (trials["status"] != "skipped")
+    is_private = trials["reason"].notna() & ~trials["status"].isin(["skipped", "budget"])
     changed["reason"] = trials["reason"].mask(is_private, LEFT_OUT)
     if trials["straggler"].notna().any():
         changed["straggler"] = trials["straggler"].str.extract(r"^(rank \d+)")[0]

@@ -49,8 +49,9 @@ def test_a_remark_gives_its_code_its_severity_its_numbers_and_its_text() -> None
         ("bounds", {"counts": {"input": 2}}, "Points on frontiers by what limits them: input (2)."),
         (
             "windows",
-            {"steps": [20, 1000], "seconds": [2.0, 2.0]},
-            "Each trial was timed for 20 to 1,000 steps (2 s). ± is half of a 95 % interval.",
+            {"steps": [20, 1000], "seconds": [1.0693, 2.0]},
+            "Each trial was timed for 20 to 1,000 steps (1.07 to 2 s). "
+            "± is half of a 95 % interval.",
         ),
         (
             "flags",
