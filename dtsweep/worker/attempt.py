@@ -40,7 +40,6 @@ from dtsweep.worker.no_steps import NoStepsError
 from dtsweep.worker.own_loop import LoopTooShortError
 from dtsweep.worker.own_trial import measure_own
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.reference import tolerance_of
 from dtsweep.worker.script import ScriptExitError
 
 LOST_PEER = (
@@ -290,7 +289,8 @@ def _tells_of_a_lost_peer(error: BaseException) -> bool:
 
 OTHER_GRADIENT = (
     "gradient_error {error:.2g} is above {most:g}: the exchanged gradient is not one worker's with "
-    "the same samples; does loss depend on the rank, or do hooks exchange or scale gradients?"
+    "the same samples; does loss depend on the rank or on numbers that nobody seeds, or do hooks "
+    "exchange or scale gradients?"
 )
 """Reason where `Measure(check=True)` found another gradient."""
 
@@ -345,7 +345,7 @@ def _other_training(measured: Measured, point: Point) -> tuple[str, str | None] 
         if error is not None:
             detail = f"; gradient_error {error:.2g}"
         return "wrong_gradient", f"{measured.gradients_reason}{detail}{hint}"
-    most = tolerance_of(point)
+    most = _tolerance_of(point)
     if error is not None and error > most and point.semantics == "exact":
         return "wrong_gradient", f"{OTHER_GRADIENT.format(error=error, most=most)}{hint}"
     if measured.parameters_agree is False:
@@ -353,3 +353,11 @@ def _other_training(measured: Measured, point: Point) -> tuple[str, str | None] 
     if measured.traffic_reason is not None:
         return "wrong_traffic", measured.traffic_reason
     return None
+
+
+def _tolerance_of(point: Point) -> float:
+    """Largest `gradient_error` of an exact point: its precision's, or the workload's own."""
+    own_mode = point.own_mode
+    if own_mode is not None and own_mode.gradient_tolerance is not None:
+        return own_mode.gradient_tolerance
+    return PRECISIONS[point.precision].gradient_tolerance

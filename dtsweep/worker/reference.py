@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import bdb
 import copy
 import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
@@ -17,11 +16,9 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dtsweep.errors import error_line
-from dtsweep.hardware.memory import release_memory, restart_peak
+from dtsweep.hardware.memory import peak_bytes, release_memory, reserved_peak_bytes, restart_peak
 from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.point import Point
-from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sync.mode import Job, SyncMode
 from dtsweep.sync.passes import batches_of_steps, is_ignored, loss_in_precision
 from dtsweep.sync.weights import weight_of
@@ -42,10 +39,6 @@ class GradientCheck:
 
     Of a divided model all ranks gather their parts; else no collective is in it. Where it gives up,
     the trial goes on without. As a context it stands around the first steps.
-
-    It gives up where it can't say: a batch's loss needs other workers (SyncBatchNorm), two passes
-    from the same random states differ, a copy of the model is not the model, parameters are divided
-    by the workload's own code, or it takes too long.
     """
 
     def __init__(
@@ -66,22 +59,19 @@ class GradientCheck:
         self.expected: dict[str, torch.Tensor] = {}
         self._mode = mode
         self._model = model
-        self._squared_errors: dict[str, float] = {}
-        self._squared_norm = 0.0
+        self._errors: dict[str, float] = {}
+        self._norms: list[float] = []
         self._job = job
-        self._calls_again = False
+        self._peak_before = peak_bytes(job.device)
+        self._reserved_before = reserved_peak_bytes(job.device)
         if job.rank:
             return
         try:
             with random_states_kept(job.device):
-                gradients, self._calls_again = gradient_of_one_worker(
-                    job, model, seeds=seeds, limit_s=limit_s
-                )
+                gradients = gradient_of_one_worker(job, model, seeds=seeds, limit_s=limit_s)
             # By name: a mode may put shards in the place of the parameters.
             names = (name for name, _ in model.named_parameters())
             self.expected = dict(zip(names, gradients, strict=True))
-        except bdb.BdbQuit:
-            raise
         except Exception as error:  # noqa: BLE001  # users' code, called in another way than they know
             self._give_up(error_line(error))
         finally:
@@ -99,38 +89,29 @@ class GradientCheck:
         restart_peak(self._job.device)
         if kind or self.flags or self._job.rank:
             return
-        difference = math.sqrt(sum(self._squared_errors.values()))
-        norm = math.sqrt(self._squared_norm)
-        if not self._squared_errors:
-            self._give_up("no step came to its update, or no parameter is compared")
-        elif not math.isfinite(difference + norm):
-            self._give_up("gradients are not finite")
-        elif not difference and not norm:
-            self._give_up("gradients are zero")
-        elif difference > tolerance_of(self._job.point) * norm and self._sends_buffers():
-            self._give_up("DDP sends buffers of the model before each of its several calls")
-        else:
-            # One worker's may be zero: then as a share of the exchanged one's.
-            self.error = difference / norm if norm else 1.0
-            message = f"gradient_error {self.error:.2g}"
-            if difference > 0:
-                worst = max(self._squared_errors, key=self._squared_errors.__getitem__)
-                message += f", most of it in {worst}"
-            _say(message)
-
-    def _sends_buffers(self) -> bool:
-        """True if passes can be unlike one worker's: DDP sends buffers, other modes none."""
-        info = self._job.point.mode
-        has_buffers = any(True for _ in self._model.buffers())
-        return self._calls_again and has_buffers and bool(info.can_leave_out) and not info.shards
+        difference = math.hypot(*self._errors.values())
+        norm = math.hypot(*self._norms)
+        if not 0 < difference + norm < math.inf:
+            self._give_up("gradients are zero or not finite, or no parameter is compared")
+            return
+        # One worker's may be zero: then as a share of the exchanged one's.
+        self.error = difference / norm if norm else 1.0
+        worst = max(self._errors, key=self._errors.__getitem__)
+        message = f"gradient_error {self.error:.2g}, most of it in {worst}"
+        print(message, file=sys.stderr)  # noqa: T201  # the rank's log
 
     def added_to(self, measured: Measured) -> Measured:
-        """Measurements, with the results of this check."""
+        """Measurements, with the results of this check, and the peaks of memory before it."""
+        reserved = measured.memory_reserved_peak_bytes
+        if reserved is not None and self._reserved_before is not None:
+            reserved = max(reserved, self._reserved_before)
         return replace(
             measured,
             gradient_error=self.error,
             flags=[*measured.flags, *self.flags],
             unchecked_reason=self.unchecked_reason,
+            memory_peak_bytes=max(measured.memory_peak_bytes, self._peak_before),
+            memory_reserved_peak_bytes=reserved,
         )
 
     def _look(self) -> None:
@@ -142,92 +123,73 @@ class GradientCheck:
             # Of a divided model on all ranks in one order, also when rank 0 has given up: the
             # others would wait for it.
             gradient = gradient_of(parameter)
-            expected = self.expected.pop(name, None)
-            if expected is not None and not is_ignored(parameter):
-                self._compare(name, gradient, expected)
+            expected = self.expected.get(name)
+            # Other shapes: divided by the workload's or the mode's own code, which alone knows how.
+            if expected is None or gradient.shape != expected.shape:
+                continue
+            del self.expected[name]
+            if not is_ignored(parameter):
+                expected = expected.to(gradient.device)
+                sums = sums_and_norms([gradient - expected, expected], counts=[0, 0])
+                self._errors[name] = float(sums[0, 1])
+                self._norms.append(float(sums[1, 1]))
         if self.expected:
-            name, *others = self.expected
-            more = f" and {len(others)} others" if others else ""
-            self._give_up(f"the trained model has no parameter of the name {name}{more}")
-
-    def _compare(self, name: str, gradient: torch.Tensor, expected: torch.Tensor) -> None:
-        if gradient.shape != expected.shape:
-            # Divided by the workload's or the mode's own code, which alone knows how.
-            shapes = f"{tuple(gradient.shape)}, not {tuple(expected.shape)}"
-            self._give_up(f"the gradient of {name} has the shape {shapes}")
-            return
-        self._squared_errors[name], squared_norm = squares(gradient, expected)
-        self._squared_norm += squared_norm
+            name = next(iter(self.expected))
+            self._give_up(f"the trained model has no parameter {name} of the same shape")
 
     def _give_up(self, why: str) -> None:
         self.expected.clear()
         self.flags = ["unchecked"]
         self.unchecked_reason = why
-        _say(f"the gradient of the first step is not checked: {self.unchecked_reason}")
+        print(f"the first step's gradient is not checked: {why}", file=sys.stderr)  # noqa: T201
 
 
 def gradient_of_one_worker(
     job: Job, model: nn.Module, *, seeds: Sequence[int], limit_s: float
-) -> tuple[list[torch.Tensor], bool]:
-    """Run the first step's passes of all ranks one after another, each on a new copy of the model.
+) -> list[torch.Tensor]:
+    """Compute the gradient of the mean over all ranks' passes of the first step, in main memory.
 
-    Args:
-        job: the trial.
-        model: freshly built.
-        seeds: (workers,) what each rank draws from.
-        limit_s: what it may take; more than a rank's passes are begun only where all seem to fit.
-
-    Returns:
-        Of each parameter the gradient of the mean over all passes, in main memory; zeros where it
-        has none. And whether the model is called several times in a pass.
+    Ranks run one after another, each on a new copy of the model; none begins after `limit_s`.
 
     Raises:
-        UncheckedError: one of the reasons of `GradientCheck`.
+        UncheckedError: it takes too long, the loss needs other workers, or the model has no copy.
     """
     # Zeros that take no memory.
     total = [torch.zeros(()).expand(parameter.shape) for parameter in model.parameters()]
-    total_weight, calls_again = 0.0, False
+    total_weight = 0.0
+    end_s = time.perf_counter() + limit_s
     for number, seed in enumerate(seeds):
-        began = time.perf_counter()
-        gradients, weight, calls = _passes_of_group(job, model, data_rank=number, seed=seed)
-        needed_s = (time.perf_counter() - began) * len(seeds)
-        if number == 0 and len(seeds) > 1 and needed_s > limit_s:
-            words = f"one worker's passes for all {len(seeds)} would take {needed_s:.3g} s"
-            raise UncheckedError(f"{words} of the {limit_s:.3g} s that they may")
-        if number == 0:
-            _refuse_unrepeatable(job, model, gradients, seed=seed)
+        if time.perf_counter() > end_s:
+            raise UncheckedError(f"one worker's passes for all take more than {limit_s:.3g} s")
+        gradients, weight = _passes_of_group(job, model, data_rank=number, seed=seed)
         total = [sums + gradient.cpu() for sums, gradient in zip(total, gradients, strict=True)]
         total_weight += weight
-        calls_again |= calls > job.point.accumulation
     # Not the loss: in bf16 every gradient would be rounded for it.
-    return [gradient / total_weight for gradient in total], calls_again
+    return [gradient / total_weight for gradient in total]
 
 
 def _passes_of_group(
     job: Job, model: nn.Module, *, data_rank: int, seed: int
-) -> tuple[list[torch.Tensor], float, int]:
-    """Run the first step's passes of a data-parallel group on a copy of the model.
-
-    Returns:
-        Gradients summed over the passes, weighted; the sum of the weights; and calls of the model.
-    """
+) -> tuple[list[torch.Tensor], float]:
+    """Sum the weighted gradients of a data-parallel group's first step, and the weights."""
     replica = copy.deepcopy(model)
     for original, copied in zip(model.parameters(), replica.parameters(), strict=True):
         # `deepcopy` leaves the hooks of parameters out.
         copied._backward_hooks = original._backward_hooks
     wrapper = _Wrapper(replica)
-    point = replace(job.point, workload=_twin(job.point.workload))
-    loss, weight = loss_in_precision(point, job.device), weight_of(point.workload)
+    # With all that it keeps: `copy` goes by `__getstate__`.
+    workload = object.__new__(type(job.point.workload))
+    vars(workload).update(vars(job.point.workload))
+    point = replace(job.point, workload=workload)
+    loss, weight = loss_in_precision(point, job.device), weight_of(workload)
     job_of_group = replace(job, point=point, rank=data_rank * point.grid.model)
     total_weight = 0.0
     set_seed(seed)
     try:
         with _Alone():  # type: ignore[no-untyped-call]  # torch's own
-            batches: Iterable[Any] = next(batches_of_steps(job_of_group))
-            if weight:
-                # As `passes` loads them, so that the same random numbers are drawn.
-                batches = list(batches)
-            for batch in batches:
+            batches = next(batches_of_steps(job_of_group))
+            # With weights `passes` loads all of them first, which draws random numbers.
+            for batch in list(batches) if weight else batches:
                 counts = float(weight(batch)) if weight else 1 / job_of_group.divisor
                 (loss(wrapper, batch) * counts).backward()
                 total_weight += counts
@@ -236,37 +198,12 @@ def _passes_of_group(
         model.zero_grad()
     if strays:
         raise UncheckedError("a copy of the model does not hold all of it: a function has the rest")
-    return [_dense(parameter) for parameter in replica.parameters()], total_weight, wrapper.calls
-
-
-def _refuse_unrepeatable(
-    job: Job, model: nn.Module, gradients: Sequence[torch.Tensor], *, seed: int
-) -> None:
-    """Run rank 0's passes again, from the same random states: they must have the same gradient."""
-    again, _, _ = _passes_of_group(job, model, data_rank=0, seed=seed)
-    pairs = [squares(one, other) for one, other in zip(again, gradients, strict=True)]
-    squared_error, squared_norm = map(sum, zip(*pairs, strict=True))
-    if squared_error > (tolerance_of(job.point) / 10) ** 2 * squared_norm:
-        apart = math.sqrt(squared_error / squared_norm) if squared_norm else math.inf
-        raise UncheckedError(
-            f"two passes of one worker from the same random states have gradients {apart:.2g} apart"
-        )
-
-
-def tolerance_of(point: Point) -> float:
-    """Largest `gradient_error` of an exact point: its precision's, or the workload's own."""
-    own_mode = point.own_mode
-    if own_mode is not None and own_mode.gradient_tolerance is not None:
-        return own_mode.gradient_tolerance
-    return PRECISIONS[point.precision].gradient_tolerance
-
-
-def squares(gradient: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
-    """Return squared norms of a gradient's error and of the expected one, in double precision."""
-    expected = expected.to(gradient.device)
-    norms = sums_and_norms([gradient - expected, expected], counts=[0, 0])[:, 1]
-    squared_error, squared_norm = norms.square().tolist()
-    return squared_error, squared_norm
+    sends_buffers = bool(point.mode.can_leave_out) and not point.mode.shards
+    buffers = zip(model.buffers(), replica.buffers(), strict=True)
+    is_changed = any(not torch.equal(before, after) for before, after in buffers)
+    if sends_buffers and is_changed and wrapper.calls > point.accumulation:
+        raise UncheckedError("DDP sends buffers of the model before each of its several calls")
+    return [_dense(parameter) for parameter in replica.parameters()], total_weight
 
 
 class _Wrapper(nn.Module):
@@ -293,15 +230,6 @@ class _Alone(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _twin(workload: Any) -> Any:
-    """Another workload with all that this one keeps; `copy` goes by `__getstate__`."""
-    twin = object.__new__(type(workload))
-    values = {field.name: getattr(workload, field.name) for field in fields(workload)}
-    for name, value in (values | getattr(workload, "__dict__", {})).items():
-        object.__setattr__(twin, name, value)
-    return twin
-
-
 def _dense(parameter: nn.Parameter) -> torch.Tensor:
     """The gradient of a parameter, dense; zeros that take no memory where it has none."""
     if parameter.grad is None:
@@ -313,14 +241,9 @@ def _gathered(parameter: nn.Parameter) -> torch.Tensor:
     """The gradient of a parameter in shards; called on all ranks."""
     if not isinstance(parameter, DTensor):
         return _dense(parameter)
-    if parameter.grad is None:
-        shard: Any = torch.zeros_like(parameter)
-    else:
-        shard = parameter.grad
+    shard: Any = parameter.grad
+    if shard is None:
+        shard = torch.zeros_like(parameter)
     # A shard that is kept in main memory can't be exchanged there.
     gradient: torch.Tensor = shard.detach().to(shard.device_mesh.device_type).full_tensor()
     return gradient
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr)  # noqa: T201  # the rank's log

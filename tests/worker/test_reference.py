@@ -44,8 +44,6 @@ SHORT = Measure(
     half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=4, max_seconds=0.5
 )
 FEATURES = 8
-NOISE = random.Random(1)
-"""A generator that nobody seeds."""
 CPU = torch.device("cpu")
 
 
@@ -110,8 +108,6 @@ class Net:
             raise TypeError("this is no DistributedDataParallel")
         if self.kind == "out of memory" and not hasattr(model, "device_ids"):
             torch.empty(2**60)
-        if self.kind == "noise":
-            return answer.mean() * NOISE.random()
         return answer.sum() if self.kind == "sum" else answer.mean()
 
     @property
@@ -557,7 +553,6 @@ def job_of(workload: Any, **fields: Any) -> Job:
             "protocol",
         ),
         ("closure", "not checked: a copy of the model does not hold all of it"),
-        ("noise", "not checked: two passes of one worker from the same random states have"),
         ("raises elsewhere", "TypeError: this is no DistributedDataParallel"),
         ("exchanges", "not checked: the workload exchanges with the other workers by itself"),
     ],
@@ -580,7 +575,7 @@ def test_passes_one_after_another_give_the_gradient_of_one_large_batch(
 ) -> None:
     job = job_of(Net(), workers=workers, accumulation=accumulation)
     model = Net().build()
-    found, _ = gradient_of_one_worker(job, model, seeds=range(workers), limit_s=60)
+    found = gradient_of_one_worker(job, model, seeds=range(workers), limit_s=60)
     assert [parameter.grad for parameter in model.parameters()] == [None] * len(found)
     model(rows_of(range(job.point.global_batch))).square().mean().backward()
     expected = [parameter.grad for parameter in model.parameters()]
@@ -591,11 +586,8 @@ def test_passes_one_after_another_give_the_gradient_of_one_large_batch(
     )
 
 
-def test_a_reference_that_takes_too_long_is_given_up_after_one_rank() -> None:
-    with pytest.raises(
-        UncheckedError,
-        match=r"one worker's passes for all 4 would take .* s of the 0 s that they may",
-    ):
+def test_a_reference_that_takes_too_long_is_given_up() -> None:
+    with pytest.raises(UncheckedError, match=r"one worker's passes for all take more than 0 s"):
         gradient_of_one_worker(job_of(Net(), workers=4), Net().build(), seeds=range(4), limit_s=0)
 
 
@@ -673,3 +665,14 @@ def test_memory_that_the_check_needs_is_in_no_peak() -> None:
         assert peak_bytes(CPU) < before + 100e6
     assert check.expected == {}
     assert peak_bytes(CPU) < before + 32e6
+
+
+def test_a_peak_of_memory_from_before_the_check_counts() -> None:
+    model = Net().build()
+    usual: dict[str, Any] = {"stop_reason": "precise", "skipped_steps": 0, "window_steps": 1}
+    measured = Measured(steps={}, window_s=1.0, memory_peak_bytes=1, **usual)
+    before = peak_bytes(CPU)
+    torch.ones(2**26)
+    check = check_of(Net(), model)
+    assert check.added_to(measured).memory_peak_bytes > before + 100e6
+    assert peak_bytes(CPU) < before + 100e6
