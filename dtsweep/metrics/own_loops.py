@@ -136,7 +136,8 @@ def broken_promise(point: Point, driven: Iterable[str], samples: int | None) -> 
     'the loop loads 16 samples per worker and step; micro_batch=8 and accumulation=1 promise 8'
     """
     axes = [name for name in ("micro_batch", "accumulation") if name in driven]
-    promised, may_be_multiple = point.samples_per_worker_step, False
+    promised = point.micro_batch * point.accumulation
+    may_be_multiple = False
     if "global_batch" in driven:
         axes = ["global_batch"]
     elif len(axes) == 1:

@@ -192,7 +192,7 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured], rate: float) -> 
     ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
     began = max(start[0] for start in starts)
     ended = min(end[-1] for end in ends)
-    samples = [samples_of(point, rank, measured) for rank, measured in enumerate(ranks)]
+    samples = [samples_of(point, measured) for measured in ranks]
     # In steps of mean size; those whose gradients were dropped count nothing.
     sizes = [
         number / float(np.mean(samples)) * measured.is_used()
@@ -281,7 +281,7 @@ def _cpu_flops(point: Point, rank: int, ranks: Sequence[Measured], facts: RankFa
         return None
     best = max(rank.matmul_flops_per_s or 0.0 for rank in ranks) / facts.threads
     limit = max(limit, OVER_MATMUL * best)
-    done = flops_per_sample * samples_of(point, rank, measured) * measured.steps_with_samples
+    done = flops_per_sample * samples_of(point, measured) * measured.steps_with_samples
     if not done > limit * (used_s + CPU_CLOCK_S):
         return None
     return (

@@ -345,8 +345,9 @@ def trained_in_window(ranks: Sequence[Measured]) -> dict[int, Measured]:
     return {number: rank for number, rank in trained.items() if len(rank.of_part("step_s"))}
 
 
-def samples_of(point: Point, rank: int, measured: Measured) -> float:
+def samples_of(point: Point, measured: Measured) -> float:
     """Samples per step that count as a worker's: its part of its group's, as they were dealt."""
-    if measured.samples_per_pass is None:
-        return point.samples_of(rank)
-    return measured.samples_per_pass * point.accumulation / point.grid.model
+    per_pass = measured.samples_per_pass
+    if per_pass is None:
+        per_pass = point.micro_batch
+    return per_pass * point.accumulation / point.grid.model

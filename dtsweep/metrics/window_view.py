@@ -237,7 +237,7 @@ def _asynchronous_rate(
     spans, common = _spans(ranks)
     began, ended = common
     counts = np.array([np.diff(span.steps_until(common))[0] for span in spans])
-    samples = np.array([samples_of(point, rank, measured) for rank, measured in enumerate(ranks)])
+    samples = np.array([samples_of(point, measured) for measured in ranks])
     rate = float(samples @ [np.diff(span.used_until(common))[0] for span in spans])
     rate /= ended - began
     edges = np.linspace(began, ended, max(1, int(counts.min()) // point.period) + 1)

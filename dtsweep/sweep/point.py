@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
 
@@ -16,7 +16,7 @@ from dtsweep.sweep.compressions import (
     compressions_reading,
     reads_of,
 )
-from dtsweep.sweep.mode_info import SEMANTICS, Fields, Grid, ModeInfo, OwnMode
+from dtsweep.sweep.mode_info import SEMANTICS, Grid, ModeInfo, OwnMode
 from dtsweep.sweep.modes import (
     AS_WRITTEN,
     MODE_FIELDS,
@@ -321,7 +321,7 @@ class Point:
         >>> Point(workers=4).grid
         Grid(data=4, model=1)
         """
-        return self.mode.grid(self._fields())
+        return self.mode.grid(vars(self))
 
     @property
     def data_parallel(self) -> int:
@@ -342,7 +342,7 @@ class Point:
         info = self.mode
         if info.participants is None:
             return self.data_parallel
-        return info.participants(self._fields())
+        return info.participants(vars(self))
 
     @property
     def draws_participants(self) -> bool:
@@ -363,33 +363,6 @@ class Point:
         return self.micro_batch * self.participants
 
     @property
-    def shares(self) -> Sequence[int]:
-        """(data_parallel,) samples per pass of each data-parallel group, if it trains.
-
-        >>> Point(workers=2, micro_batch=8).shares
-        [8, 8]
-        """
-        return [self.micro_batch] * self.grid.data
-
-    @property
-    def samples_per_worker_step(self) -> int:
-        """Samples per step of a data-parallel group of `micro_batch` samples per pass.
-
-        >>> Point(micro_batch=8, accumulation=2).samples_per_worker_step
-        16
-        """
-        return self.micro_batch * self.accumulation
-
-    def samples_of(self, rank: int) -> float:
-        """Samples that count as a worker's in a step in which it trains: its part of its group's.
-
-        >>> Point(workers=4, micro_batch=8, accumulation=2).samples_of(3)
-        16.0
-        """
-        sharing = self.grid.model
-        return self.shares[rank // sharing] * self.accumulation / sharing
-
-    @property
     def global_batch(self) -> int:
         """Samples per step, over all data-parallel groups that train in it.
 
@@ -407,11 +380,12 @@ class Point:
         >>> Point(workers=4, micro_batch=8, sync="parameter_server").samples_per_update
         8
         """
+        group_samples = self.micro_batch * self.accumulation
         steps = self.mode.steps_per_update
         if steps is not None:
-            return steps(self._fields()) * self.samples_per_worker_step
+            return steps(vars(self)) * group_samples
         if self.is_asynchronous:
-            return self.samples_per_worker_step
+            return group_samples
         return self.global_batch
 
     @property
@@ -422,7 +396,7 @@ class Point:
         'stale'
         """
         parts = [
-            self.mode.semantics(self._fields()),
+            self.mode.semantics(vars(self)),
             "exact" if self.compression is None else "lossy",
         ]
         return max(parts, key=SEMANTICS.index)
@@ -439,7 +413,7 @@ class Point:
     @property
     def is_asynchronous(self) -> bool:
         """True if a step is one worker's own: it does not wait for a step of every other worker."""
-        return self.mode.is_asynchronous(self._fields())
+        return self.mode.is_asynchronous(vars(self))
 
     @property
     def is_joint(self) -> bool:
@@ -466,30 +440,12 @@ class Point:
         >>> Point(sync="local_sgd", synchronous_steps=20).first_steps
         20
         """
-        return self.mode.first_steps(self._fields())
-
-    @property
-    def changes_one_worker(self) -> bool:
-        """True if one worker, too, trains differently from plain PyTorch.
-
-        >>> Point(sync="diloco").changes_one_worker, Point(sync="local_sgd").changes_one_worker
-        (True, False)
-        """
-        return self.mode.changes_one_worker(self._fields())
-
-    @property
-    def renews_optimizer(self) -> bool:
-        """True if the optimizer has no state after a sync period.
-
-        >>> Point(sync="local_sgd", local_momentum="reset").renews_optimizer
-        True
-        """
-        return self.mode.renews_optimizer(self._fields())
+        return self.mode.first_steps(vars(self))
 
     @property
     def servers(self) -> int:
         """Server processes that its ranks need in addition."""
-        return self.mode.servers(self._fields())
+        return self.mode.servers(vars(self))
 
     @property
     def world(self) -> World:
@@ -570,11 +526,6 @@ class Point:
         values = vars(self)
         return {name: values[name] for name in AXES}
 
-    def _fields(self) -> Fields:
-        """Axes of the point and its workload by name, as declarations of modes read them."""
-        values = vars(self)
-        return {name: values[name] for name in _FIELDS}
-
     def with_workload(self, values: Mapping[str, Scalar]) -> Point:
         """Copy of the point with these fields of its workload replaced."""
         if not values:
@@ -616,8 +567,6 @@ _AXIS_FIELDS = [item for item in fields(Point) if "axis" in item.metadata]
 
 AXES: Mapping[str, Axis] = {item.name: _with_readers(item) for item in _AXIS_FIELDS}
 """The fields of a point that can be axes, as they are declared."""
-
-_FIELDS = (*AXES, "workload")
 
 CHOSEN_FIELDS = (*MODE_FIELDS, *COMPRESSION_FIELDS)
 """The fields that only some modes or compressions read."""

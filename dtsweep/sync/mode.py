@@ -68,7 +68,7 @@ class Job:
     def __post_init__(self) -> None:
         """Begin with the shares of the point."""
         if not self.shares:
-            self.shares.extend(self.point.shares)
+            self.shares.extend([self.point.micro_batch] * self.point.grid.data)
 
     # Cached, because steps read it.
     @functools.cached_property

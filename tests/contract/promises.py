@@ -65,7 +65,8 @@ class Trained:
     @property
     def changes_one_worker(self) -> bool:
         """True if one worker, too, trains differently from plain PyTorch."""
-        return self.point(1).changes_one_worker
+        point = self.point(1)
+        return point.mode.changes_one_worker(vars(point))
 
     @property
     def cases(self) -> list[str]:

@@ -107,7 +107,7 @@ def plain(point: Point, steps: int) -> Weights:
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     for step, batch in enumerate(whole_batches(point, steps)):
         since = step - point.first_steps
-        if point.renews_optimizer and since > 0 and since % point.period == 0:
+        if point.mode.renews_optimizer(vars(point)) and since > 0 and since % point.period == 0:
             optimizer.state.clear()
         optimizer.zero_grad()
         Regression().loss(model, batch).backward()

@@ -251,8 +251,8 @@ def test_a_workers_samples_are_those_that_it_was_dealt() -> None:
     point = Point(workers=2, micro_batch=4, accumulation=2, balance="static")
     _, results = marked([outcome(STEADY, samples_per_pass=6), outcome(STEADY)])
     samples = [
-        samples_of(point, rank, result.measured)
-        for rank, result in results.items()
+        samples_of(point, result.measured)
+        for result in results.values()
         if result.measured is not None
     ]
     # Of a loop of the user nothing is dealt.

@@ -145,7 +145,7 @@ def test_the_gradient_of_one_worker_weighs_unequal_shares(is_weighted: bool) -> 
     job = job_of(("ddp", 2, is_weighted), 0)
     workload = job.point.workload
     model = workload.build()
-    found, _ = gradient_of_one_worker(job, model, seeds=range(WORKERS), limit_s=60)
+    found = gradient_of_one_worker(job, model, seeds=range(WORKERS), limit_s=60)
     workload.loss(model, workload.batch(range(job.point.global_batch), CPU)).backward()
     for gradient, parameter in zip(found, model.parameters(), strict=True):
         assert parameter.grad is not None
