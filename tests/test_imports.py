@@ -24,7 +24,7 @@ PACKAGE = ROOT / "dtsweep"
 OWNERS = {
     "ray": "session driver doctor sync.parameter_server sync.chain",
     "torch": "worker measure hardware compression sync session doctor workloads",
-    "pyarrow": "results foreign_tables",
+    "pyarrow": "results",
     "pandas": "results inference analysis trackers report plots page notebook compare "
     "foreign_tables",
     "scipy": "measure inference model search analysis compare",

@@ -1,10 +1,9 @@
 """Other people's tables of measurements, as rows of results.
 
-Readers; imports Arrow and pandas in functions alone. `maps/` has the ready maps, in TOML. In
-reading order:
+Readers; imports pandas in functions alone. In reading order:
 
-    table        frames of CSV, Parquet and JSON files, and of experiments of Ray Tune
-    map_file     reads a map: the expression or constant that each column of results comes from
+    table        frames of CSV and JSON files
+    map_file     reads and drafts maps: what each column of results comes from
     translate    rows of a table, in the columns of results
     identify     names of points, trials and attempts, and which of them are new
     import_rows  reads tables, translates their rows, and stores what is new

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from dtsweep.provenance.sources import changes_of_row
-from dtsweep.results.schema import IMPORTED
 from dtsweep.results.statuses import FINAL
 
 
@@ -17,7 +16,7 @@ def current_attempts(
 
     An `ok` attempt of an earlier source of the workload gives way to a final failure of a later
     source: the trial can't be measured any more. A superseded attempt gives way to any later one
-    with another source or environment. Of an imported row the newest import stands.
+    with another source or environment.
 
     Args:
         rows: attempts with `attempt_id`, `trial_id`, `harness`, `role`, `status`,
@@ -41,7 +40,7 @@ def current_attempts(
 def _gives_way(
     before: Mapping[str, Any], row: Mapping[str, Any], superseded: Collection[str]
 ) -> bool:
-    if before["status"] != "ok" or row["status"] == "ok" or row["harness"] == IMPORTED:
+    if before["status"] != "ok" or row["status"] == "ok":
         return True
     if before["attempt_id"] in superseded and before["environment"] != row["environment"]:
         return True

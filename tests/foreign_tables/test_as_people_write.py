@@ -95,12 +95,12 @@ def test_bytes_of_a_memory_in_gib_are_whole(tmp_path: Path) -> None:
 
 
 def test_a_draft_of_a_map_is_made_from_the_header(tmp_path: Path, forked_command: Command) -> None:
-    (tmp_path / "runs.csv").write_text("num_gpus,batch_size,step_ms,strategy\n4,8,100,FULL\n")
+    (tmp_path / "runs.csv").write_text("workers,global_batch,step_mean_s,strategy\n4,8,0.1,FULL\n")
     done = forked_command("import", "runs.csv", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     (tmp_path / "map.toml").write_text(done.stdout)
     command = ["import", "runs.csv", "--map", "map.toml", "--results", "results"]
     assert forked_command(*command, folder=tmp_path).returncode == 0
     (trial,) = dtsweep.load(tmp_path / "results").to_dict("records")
-    assert (trial["workers"], trial["micro_batch"], trial["step_mean_s"]) == (4, 8, 0.1)
+    assert (trial["workers"], trial["step_mean_s"], trial["samples_per_s"]) == (4, 0.1, 80)
     assert trial["workload_strategy"] == "FULL"

@@ -6,9 +6,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
-from dtsweep.foreign_tables.map_file import READY
 from tests.conftest import Command
 from tests.pages import ROOT
 
@@ -32,8 +29,3 @@ def test_the_example_prints_what_the_page_shows(tmp_path: Path, forked_command: 
     assert "Not used: 1 imported row with numbers that can't all be true. runs.csv:6:" in text
     for phrase in ("canar", "window", "--goal", "torchrun"):
         assert phrase not in text.lower()
-
-
-@pytest.mark.parametrize("name", [file.stem for file in READY.iterdir()])
-def test_every_ready_map_is_listed(name: str) -> None:
-    assert f"| `{name}` |" in PAGE

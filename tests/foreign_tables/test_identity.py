@@ -1,4 +1,4 @@
-"""Rows are points, repeats and corrections by their settings, values and tables."""
+"""Rows are points and repeats by their settings and values, whatever their tables are called."""
 
 from __future__ import annotations
 
@@ -9,36 +9,28 @@ import pandas as pd
 import pytest
 
 import dtsweep
-from dtsweep.errors import SweepError
 from dtsweep.foreign_tables import Imported, import_tables
 from dtsweep.foreign_tables.map_file import read_map
-from tests.foreign_tables.maps import write_map
+from tests.foreign_tables.maps import columns_of, write_map
 
-MAP = """
-[columns]
-workers = "gpus"
-micro_batch = "batch"
-step_mean_s = "step_s"
-samples_per_s = ["rate"]
-tokens_per_sample = ["seq"]
-backend = ["backend"]
-model_parallel = ["tensor"]
-hfu = ["hfu"]
-repeat = ["repeat"]
-[settings]
-lr = ["lr"]
-commit = ["commit"]
-[constants]
-accumulation = 1
-sync = "ddp"
-source = "lab"
-"""
+COLUMNS = {
+    "workers": "gpus",
+    "micro_batch": "batch",
+    "step_mean_s": "step_s",
+    "samples_per_s": "rate",
+    "backend": "backend",
+    "model_parallel": "tensor",
+}
+SETTINGS = {"lr": "lr", "commit": "commit"}
+CONSTANTS = ["accumulation=1", "sync=ddp", "source=lab"]
 
 
 def stored(folder: Path, text: str, *, name: str = "runs.csv") -> tuple[Imported, pd.DataFrame]:
     """Import a table; lines are separated by spaces."""
     (folder / name).write_text("\n".join(text.split()) + "\n")
-    table_map = read_map(str(write_map(folder, MAP)))
+    header = text.split(maxsplit=1)[0].split(",")
+    parts = f"[columns]\n{columns_of(COLUMNS, header)}\n[settings]\n{columns_of(SETTINGS, header)}"
+    table_map = read_map(str(write_map(folder, parts)), CONSTANTS)
     done = import_tables([folder / name], table_map, results=folder / "results")
     return done, dtsweep.load(folder / "results")
 
@@ -50,7 +42,6 @@ def steps(frame: pd.DataFrame) -> list[Any]:
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("seq", ("512", "2048")),
         ("backend", ("nccl", "gloo")),
         ("tensor", ("1", "2")),
         ("commit", ("12e9999", "77e4321")),
@@ -67,11 +58,6 @@ def test_rows_that_differ_in_a_setting_are_two_points(
     assert frame["repeat"].tolist() == [1, 1]
 
 
-def test_a_sample_s_length_is_a_setting_that_labels_show(tmp_path: Path) -> None:
-    _, frame = stored(tmp_path, "gpus,batch,step_s,seq 2,8,0.1,512 2,8,0.1,2048")
-    assert frame["workload_tokens_per_sample"].tolist() == [512, 2048]
-
-
 def test_whole_numbers_are_equal_however_they_are_written(tmp_path: Path) -> None:
     done, frame = stored(tmp_path, "gpus,batch,step_s,lr 2,8,0.1,1 2,8,0.11,1.0 2,8,0.12,2.5")
     assert done.points == 2
@@ -81,50 +67,22 @@ def test_whole_numbers_are_equal_however_they_are_written(tmp_path: Path) -> Non
 def test_tables_of_other_names_are_added_and_renamed_ones_are_not(tmp_path: Path) -> None:
     stored(tmp_path, "gpus,batch,step_s 2,8,0.1 2,8,0.11", name="one.csv")
     done, frame = stored(tmp_path, "gpus,batch,step_s 2,8,0.2 2,8,0.3", name="two.csv")
-    assert (done.added, done.replaced) == (2, 0)
+    assert done.added == 2
     assert steps(frame) == [0.1, 0.11, 0.2, 0.3]
     assert sorted(frame["repeat"]) == [1, 2, 3, 4]
     done, _ = stored(tmp_path, "gpus,batch,step_s 2,8,0.3 2,8,0.2", name="three.csv")
     assert done.added == 0
 
 
-def test_a_changed_row_without_a_repeat_is_a_further_one(tmp_path: Path) -> None:
+def test_a_changed_row_is_a_further_repeat(tmp_path: Path) -> None:
     stored(tmp_path, "gpus,batch,step_s 2,8,0.1 2,8,0.2")
     done, frame = stored(tmp_path, "gpus,batch,step_s 2,8,0.3 2,8,0.1")
-    assert (done.added, done.replaced) == (1, 0)
+    assert done.added == 1
     assert steps(frame) == [0.1, 0.2, 0.3]
+    assert sorted(frame["repeat"]) == [1, 2, 3]
 
 
 def test_equal_rows_of_one_table_are_all_kept(tmp_path: Path) -> None:
     table = "gpus,batch,step_s 2,8,0.1 2,8,0.1"
     assert stored(tmp_path, table)[0].added == 2
     assert stored(tmp_path, table)[0].added == 0
-
-
-def test_a_row_with_a_number_corrects_the_repeat_of_that_number(tmp_path: Path) -> None:
-    stored(tmp_path, "gpus,batch,step_s,repeat 2,8,0.1,1 2,8,0.2,2", name="one.csv")
-    done, frame = stored(tmp_path, "gpus,batch,step_s,repeat 2,8,0.5,2", name="two.csv")
-    assert (done.added, done.replaced) == (1, 1)
-    assert steps(frame) == [0.1, 0.5]
-
-
-@pytest.mark.parametrize("name", ["one.csv", "runs.csv"])
-def test_numbered_and_other_rows_of_a_place_have_repeats_of_their_own(
-    name: str, tmp_path: Path
-) -> None:
-    stored(tmp_path, "gpus,batch,step_s,repeat 2,8,0.1,2 2,8,0.2, 2,8,0.3,", name=name)
-    done, frame = stored(tmp_path, "gpus,batch,step_s,repeat 2,8,0.1,2 2,8,0.2, 2,8,0.3, 2,8,1,")
-    assert (done.added, done.replaced) == (1, 0)
-    assert sorted(frame["repeat"]) == [2, 3, 4, 5]
-
-
-def test_a_correction_that_is_flagged_takes_the_place_of_the_row(tmp_path: Path) -> None:
-    stored(tmp_path, "gpus,batch,step_s,rate,repeat 2,8,0.1,160,1")
-    done, frame = stored(tmp_path, "gpus,batch,step_s,rate,repeat 2,8,0.1,999,1")
-    assert (done.added, done.replaced) == (1, 1)
-    assert frame[["status", "samples_per_s"]].to_numpy().tolist() == [["skipped", 999]]
-
-
-def test_a_repeat_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match=r"one repeat, of runs.csv:2, runs.csv:3; map the column"):
-        stored(tmp_path, "gpus,batch,step_s,repeat 2,8,0.1,1 2,8,0.2,1")

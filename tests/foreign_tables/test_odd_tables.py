@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import dtsweep
 from dtsweep.errors import SweepError
 from dtsweep.foreign_tables import import_tables
 from dtsweep.foreign_tables.map_file import read_map
-from tests.foreign_tables.maps import write_map
+from tests.foreign_tables.maps import MAP, columns_of, write_map
 
-MAP = """
-[columns]
-workers = "gpus"
-micro_batch = "batch"
-step_mean_s = ["step_s"]
-step_p50_s = ["p50"]
-samples_per_s = ["rate"]
-tokens_per_sample = ["seq"]
-mfu = ["mfu"]
-memory_peak_bytes = ["memory"]
-global_batch = ["global"]
-loss_last = ["loss"]
-[settings]
-lr = ["lr"]
-[constants]
-accumulation = 1
-sync = "ddp"
-"""
+COLUMNS = {
+    "workers": "gpus",
+    "micro_batch": "batch",
+    "step_mean_s": "step_s",
+    "step_p50_s": "p50",
+    "samples_per_s": "rate",
+    "mfu": "mfu",
+    "memory_peak_bytes": "memory",
+    "global_batch": "global",
+    "loss_last": "loss",
+}
+CONSTANTS = ["accumulation=1", "sync=ddp"]
 ROW = {"gpus": 2, "batch": 8, "step_s": 0.1}
 
 
-def stored(folder: Path, row: dict[str, Any], text: str = MAP) -> pd.DataFrame:
+def stored(folder: Path, row: dict[str, Any], *, setting: str = "lr") -> pd.DataFrame:
     """Results of a table of one row."""
     (folder / "runs.jsonl").write_text(json.dumps(row) + "\n")
-    table_map = read_map(str(write_map(folder, text)))
+    settings = columns_of({setting: "lr"}, row)
+    parts = f"[columns]\n{columns_of(COLUMNS, row)}\n[settings]\n{settings}\n"
+    table_map = read_map(str(write_map(folder, parts)), CONSTANTS)
     import_tables([folder / "runs.jsonl"], table_map, results=folder / "results")
     return dtsweep.load(folder / "results")
 
@@ -75,7 +67,6 @@ def test_an_honest_row_is_not_flagged(row: dict[str, Any], tmp_path: Path) -> No
             "global_batch is 64, and workers × micro_batch × accumulation 16",
         ),
         ({**ROW, "mfu": -0.1}, "mfu is -0.1"),
-        ({**ROW, "seq": -512}, "workload_tokens_per_sample is -512"),
     ],
 )
 def test_a_contradiction_is_flagged(row: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -109,23 +100,11 @@ def test_a_setting_of_any_value_is_stored(value: Any, text: str, tmp_path: Path)
     assert stored(tmp_path, {**ROW, "lr": value})["workload_lr"].tolist() == [text]
 
 
-def test_times_and_decimals_of_parquet_are_read(tmp_path: Path) -> None:
-    day = datetime.datetime(2026, 1, 2, 3, 4)
-    row = {**ROW, "step_s": decimal.Decimal("0.1"), "lr": day, "list": [day]}
-    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "runs.parquet")
-    table_map = read_map(str(write_map(tmp_path, MAP)))
-    import_tables([tmp_path / "runs.parquet"], table_map, results=tmp_path / "results")
-    (trial,) = dtsweep.load(tmp_path / "results").to_dict("records")
-    assert trial["step_mean_s"] == pytest.approx(0.1)
-    assert trial["workload_lr"] == "2026-01-02 03:04:00"
-
-
 def test_a_setting_whose_name_is_no_column_s_is_refused_before_anything_is_stored(
     tmp_path: Path,
 ) -> None:
-    text = MAP.replace("lr =", '"our\\nrate" =')
     with pytest.raises(SweepError, match="can't be the name of a column of results"):
-        stored(tmp_path, {**ROW, "lr": 1}, text)
+        stored(tmp_path, {**ROW, "lr": 1}, setting='"our\\nrate"')
     assert not (tmp_path / "results").exists()
 
 
@@ -136,27 +115,19 @@ def test_a_setting_without_values_has_no_type(values: tuple[Any, Any], tmp_path:
     assert frame["workload_lr"].isna().sum() == 1
 
 
-def test_a_row_that_is_to_be_skipped_may_have_any_cells(tmp_path: Path) -> None:
-    text = f"{MAP}[status]\ncolumn = 'state'\nskip = ['failed']\n"
-    table_map = read_map(str(write_map(tmp_path, text)))
-    (tmp_path / "runs.csv").write_text("gpus,batch,step_s,state\n2,8,OOM,failed\n")
-    done = import_tables([tmp_path / "runs.csv"], table_map, results=tmp_path / "results")
-    assert dict(done.skipped) == {"its status is to be skipped": ["runs.csv:2"]}
-
-
 def test_a_name_that_python_would_change_is_found(tmp_path: Path) -> None:
-    text = MAP.replace('["step_s"]', '"step_µs / 1000000"')
-    frame = stored(tmp_path, {"gpus": 2, "batch": 8, "step_µs": 200_000}, text)
-    assert frame["step_mean_s"].tolist() == [0.2]
+    (tmp_path / "runs.csv").write_text("gpus,batch,step_µs\n2,8,200000\n")
+    text = MAP.replace("step_ms / 1000", "step_µs / 1000000").replace('precision = "precision"', "")
+    table_map = read_map(str(write_map(tmp_path, text)))
+    import_tables([tmp_path / "runs.csv"], table_map, results=tmp_path / "results")
+    assert dtsweep.load(tmp_path / "results")["step_mean_s"].tolist() == [0.2]
 
 
-def test_a_small_table_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
-    many = pa.array(["x" * 1_000_000]).take(pa.array([0] * 300))
-    pq.write_table(pa.table({"note": many}), tmp_path / "bomb.parquet", compression="zstd")
-    assert (tmp_path / "bomb.parquet").stat().st_size < 300_000
-    table_map = read_map(str(write_map(tmp_path, MAP)))
-    with pytest.raises(SweepError, match="more than 64 MiB; split it"):
-        import_tables([tmp_path / "bomb.parquet"], table_map, results=tmp_path / "r")
+def test_the_semantics_of_an_unknown_mode_are_unknown(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("gpus,batch,step_ms,precision\n1,8,90,x\n2,8,100,x\n")
+    table_map = read_map(str(write_map(tmp_path, MAP.replace("ddp", "horovod"))))
+    import_tables([tmp_path / "runs.csv"], table_map, results=tmp_path / "results")
+    assert dtsweep.load(tmp_path / "results")["semantics"].tolist() == ["exact", "unknown"]
 
 
 @pytest.mark.parametrize("row", [{**ROW, "rate": float("inf")}, {**ROW, "step_s": 1e-310}])
