@@ -92,8 +92,9 @@ def plan_html(plan: Plan) -> str:
         lines.append(f"{low} to {high}, with {count_of(plan.session_starts, 'session')} to start")
     lines += [f"Skipped {count}: {reason}" for reason, count in reasons(plan).most_common()]
     trials = [*plan.to_run, *plan.done]
+    numbers = [str(number) for number in range(1, len(plan.to_run) + 1)]
     columns = {
-        "#": [str(number) for number in range(1, len(plan.to_run) + 1)] + [""] * len(plan.done),
+        "#": numbers + [""] * len(plan.done),
         "repeat": [str(trial.repeat) for trial in trials],
         "point": [short_name(trial.point, plan.axes) for trial in trials],
         "state": [trial.why for trial in trials],

@@ -109,7 +109,8 @@ def tables_that_fit(
         else:
             parts.append({header: column})
     in_order = {header: columns[header] for header in columns if header in parts[0]}
-    return [{**narrow, **in_order, **last}, *({**keys, **part, **last} for part in parts[1:])]
+    first_table = {**narrow, **in_order, **last}
+    return [first_table, *({**keys, **part, **last} for part in parts[1:])]
 
 
 def _fits(columns: Mapping[str, Sequence[str]], *, console: Console) -> bool:

@@ -147,7 +147,8 @@ def _rows_of(
     of_pair = trials[trials["point_id"].isin([a, b])]
     is_adjacent = any("adjacent_launches" in flags for flags in of_pair["flags"].dropna())
     pair = of_pair.groupby(list(POINT), dropna=False, sort=False)[["caution"]].first()
-    pair = pair.astype(object).where(pair.notna(), None).reset_index().astype({"env_id": object})
+    pair = pair.astype(object).where(pair.notna(), None)
+    pair = pair.reset_index().astype({"env_id": object})
     pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
     rows_a, rows_b = (pair[pair["point_id"] == point].to_dict("records") for point in (a, b))
     rows = [

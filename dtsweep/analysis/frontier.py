@@ -238,7 +238,8 @@ def hypervolume(
     for _, environment_points in judged.groupby("env_id", dropna=False, sort=False):
         costs = costs_of(environment_points, objectives)
         size = np.ptp(costs, axis=0)
-        scaled = ((costs - costs.min(axis=0)) / np.where(size > 0, size, 1.0))[:, size > 0]
+        varies = size > 0
+        scaled = (costs - costs.min(axis=0))[:, varies] / size[varies]
         numbered = environment_points.reset_index(drop=True)
         for _, group in numbered.groupby(keys, dropna=False, sort=False):
             worst = np.ones(scaled.shape[1])

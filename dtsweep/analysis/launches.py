@@ -261,7 +261,8 @@ def _intervals(
         # On the scale of the half-widths, on which no end of a rate or a time is below 0.
         ends = ends.where(ends > 0).apply(np.log)
     mean, half, beyond = ends["mean"], rows["half"], rows["beyond"]
-    below, above = mean - ends["low"], ends["high"] - mean
+    below = mean - ends["low"]
+    above = ends["high"] - mean
     if not relative:
         # Student's t of two or three launches would say less of a share than one launch does.
         half = half.mask(rows["agrees"] == 1, np.fmin(half, np.maximum(below, above)))
@@ -270,7 +271,8 @@ def _intervals(
     high = (mean + np.hypot(above, beyond)).mask(several, mean + half)
     if relative:
         is_own = ~several & ~(beyond > 0)
-        low, high = np.exp(low).mask(is_own, rows["low"]), np.exp(high).mask(is_own, rows["high"])
+        low = np.exp(low).mask(is_own, rows["low"])
+        high = np.exp(high).mask(is_own, rows["high"])
     kinds = (
         several.map({True: "launches", False: "launch"})
         .mask(rows["pooled"] == 1, "pooled")

@@ -68,7 +68,8 @@ class Study:
         """Rows of `over_launches`."""
         points = points_of(self.trials)
         doubted = far_above_linear(points)[list(POINT)].assign(doubt=ABOVE_LINEAR)
-        doubts = points[list(POINT)].merge(doubted, how="left", on=list(POINT))["doubt"].fillna("")
+        doubts = points[list(POINT)].merge(doubted, how="left", on=list(POINT))["doubt"]
+        doubts = doubts.fillna("")
         cautions = [joined_cautions(pair) for pair in zip(points["caution"], doubts, strict=True)]
         return points.assign(caution=cautions)
 

@@ -154,7 +154,8 @@ def _fitted(sizes: Numbers, logs: Numbers, covariance: Numbers) -> _Fit:
     if not is_known:
         covariance = np.eye(len(logs)) + 1.0
     # No difference counts as known beyond rounding.
-    covariance = covariance + np.eye(len(logs)) * max(covariance.max() * 1e-6, _LEAST**2)
+    rounding = max(covariance.max() * 1e-6, _LEAST**2)
+    covariance = covariance + np.eye(len(logs)) * rounding
     best, spread = curve_fit(
         curve,
         sizes[1:],
@@ -178,7 +179,8 @@ def _fitted(sizes: Numbers, logs: Numbers, covariance: Numbers) -> _Fit:
     nearest = np.where(best < 1e-4, 0.0, best)
     if distance_of(nearest) <= distance_of(best):
         best = nearest
-    distance, free = distance_of(best), len(logs) - len(best)
+    distance = distance_of(best)
+    free = len(logs) - len(best)
     contradicted = None
     if is_known:
         # A half-width is taken as 1.96 standard errors, which few launches make too short.
@@ -186,9 +188,10 @@ def _fitted(sizes: Numbers, logs: Numbers, covariance: Numbers) -> _Fit:
     limit, errors = 1.0, "launches"
     if contradicted is not False:
         limit, errors = float(students_t(free)) ** 2 * distance / free, "residuals"
+    misses = curve(sizes[1:], *best) - logs
     return _Fit(
         edge=_edge(best, spread * limit),
-        residual=float(np.sqrt(((curve(sizes[1:], *best) - logs) ** 2).sum() / free)),
+        residual=float(np.sqrt((misses**2).sum() / free)),
         errors=errors,
         contradicted=contradicted,
     )

@@ -51,8 +51,10 @@ class _Quantized(Compression):
             scale = scales[blocks].copy_(largest_of(rows).float() / (self.zero - 1.1))
             # A block of zeros, or of numbers too small to divide by, comes out as zeros.
             inverse = scale.reciprocal().nan_to_num_(nan=0.0, posinf=0.0)
-            scaled = (rows.float() * inverse[:, None]).add_(self._noise(rows), alpha=2.0**-16)
-            codes[cut].view(rows.shape).copy_(scaled.add_(ROUNDER + self.zero).view(torch.int32))
+            scaled = rows.float() * inverse[:, None]
+            scaled.add_(self._noise(rows), alpha=2.0**-16)
+            rounded = scaled.add_(ROUNDER + self.zero)
+            codes[cut].view(rows.shape).copy_(rounded.view(torch.int32))
         return torch.cat([scales.view(torch.uint8), self._pack(codes)])
 
     def add_to(self, values: Tensor, payload: Tensor, scale: float = 1.0) -> None:

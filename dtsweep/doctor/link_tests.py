@@ -203,14 +203,19 @@ def groups_of(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, ...]]:
     """
     if kind == "GPU":
         each = [(node,) * gpus_of(node) for node in nodes if gpus_of(node)]
-        groups = [group for group in each if len(group) > 1]
+        on_gpus = [group for group in each if len(group) > 1]
         if len(each) > 1:
-            groups.append(tuple(node for group in each for node in group))
-        return groups
+            on_gpus.append(tuple(node for group in each for node in group))
+        return on_gpus
     rooms = [(node, node.resources.get("CPU", 0)) for node in nodes]
-    inside = [(node, node) for node, room in rooms if room >= 2]
+    groups: list[tuple[Node, ...]] = []
+    roomy = [node for node, room in rooms if room >= 2]
+    if roomy:
+        groups.append((roomy[0], roomy[0]))
     able = [node for node, room in rooms if room >= 1]
-    return [*inside[:1], *([(able[0], able[1])] if len(able) > 1 else [])]
+    if len(able) > 1:
+        groups.append((able[0], able[1]))
+    return groups
 
 
 def measure_links(

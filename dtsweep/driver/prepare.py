@@ -151,7 +151,12 @@ def _largest_first(
     worlds = [group[0].point.world for group in groups]
     least = cache(partial(cluster.least_nodes, per_worker=resources_of_worker(sweep)))
     first = {world: index for index, world in reversed([*enumerate(worlds)])}
-    return sorted(groups, key=lambda g: (-least(w := g[0].point.world), -w.workers, first[w]))
+
+    def order(group: Sequence[Trial]) -> tuple[float, int, int]:
+        world = group[0].point.world
+        return -least(world), -world.workers, first[world]
+
+    return sorted(groups, key=order)
 
 
 def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:

@@ -441,10 +441,12 @@ class Queue:
             self._watch(queue)
 
     def _wants_profile(self, point: Point) -> bool:
-        can_follow = point.mode.can_restart
-        return self._is_profiled and can_follow and self._profiles[point.world] < PROFILE_TRIES
+        if not self._is_profiled or not point.mode.can_restart:
+            return False
+        return self._profiles[point.world] < PROFILE_TRIES
 
 
 def _largest(group: Iterable[tuple[Trial, int]]) -> World:
     """The world with most workers."""
-    return max((trial.point.world for trial, _ in group), key=lambda world: world.workers)
+    worlds = [trial.point.world for trial, _ in group]
+    return max(worlds, key=lambda world: world.workers)

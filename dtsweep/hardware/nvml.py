@@ -335,7 +335,10 @@ def topology(*, nvml: Any = pynvml) -> list[list[str]] | None:
     gpus = all_gpus(nvml=nvml)
     if gpus is None:
         return None
-    return [[gpu.link(peer) for peer in gpus[i + 1 :]] for i, gpu in enumerate(gpus[:-1])] or None
+    links = []
+    for index, gpu in enumerate(gpus[:-1]):
+        links.append([gpu.link(peer) for peer in gpus[index + 1 :]])
+    return links or None
 
 
 def limit_names(bits: int) -> list[str]:

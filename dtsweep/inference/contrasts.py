@@ -157,10 +157,12 @@ def _unpaired_contrasts(
     """Estimate and its `half_width_of`, from all launches of both points as independent."""
     counts = launches.counts
     variances = launches.residual_ss / (counts - 1) / counts
-    parts = np.add.outer(*((variances**2 / (counts - 1))[points] for points in (first, second)))
+    shares = variances**2 / (counts - 1)
+    parts = np.add.outer(shares[first], shares[second])
     sums = np.add.outer(variances[first], variances[second])
     fewest = np.minimum.outer(counts[first], counts[second])
-    degrees = np.where(fewest > 1, np.add.outer(counts[first], counts[second]) - 2, 0)
+    both = np.add.outer(counts[first], counts[second])
+    degrees = np.where(fewest > 1, both - 2, 0)
     welch_degrees = np.where(parts > 0, sums**2 / parts, degrees)
 
     def total(variances: Numbers) -> Numbers:

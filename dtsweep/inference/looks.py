@@ -66,5 +66,6 @@ def _crossing(bound: float, last: int) -> float:
 
 
 def _normal(values: Numbers, variance: float) -> Numbers:
-    density: Numbers = np.exp(-(values**2) / (2 * variance)) / (2 * np.pi * variance) ** 0.5
+    heights = np.exp(-(values**2) / (2 * variance))
+    density: Numbers = heights / (2 * np.pi * variance) ** 0.5
     return density

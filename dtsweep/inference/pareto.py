@@ -73,7 +73,8 @@ def knee_of(costs: Costs) -> int | None:
     best = costs.min(axis=0)
     worst = costs.max(axis=0)
     varies = worst > best
-    sums = ((costs[:, varies] - best[varies]) / (worst - best)[varies]).sum(axis=1)
+    above_best = costs[:, varies] - best[varies]
+    sums = (above_best / (worst - best)[varies]).sum(axis=1)
     row = int(sums.argmin())
     # The ends of two objectives have the sum 1, as has all that lies on the line between them.
     ends = sums[(costs[:, varies] == best[varies]).any(axis=1)]

@@ -252,7 +252,8 @@ def _answer(candidates: Candidates, leader: int, *, contenders: Rows, is_equal: 
 def _cheapest(points: Rows, prices: Numbers, *, means: Numbers) -> int:
     """Point of the least prices; if several have them, the one of the least mean cost."""
     # The last key counts most.
-    return int(points[np.lexsort((means[points], *prices[points].T[::-1]))[0]])
+    keys = (means[points], *prices[points].T[::-1])
+    return int(points[np.lexsort(keys)[0]])
 
 
 def _leader(

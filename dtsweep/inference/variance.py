@@ -268,6 +268,7 @@ def _two_way_residual_ss(means: Numbers, variances: Numbers) -> tuple[Numbers, N
         if np.abs(launch_effects).max() < 1e-9:
             break
     leverage = weights / weights.sum(axis=0)
-    degrees = np.where(is_measured, 1 - leverage, 0.0).sum(axis=1) * (1 - 1 / counts[:, 0])
+    degrees = np.where(is_measured, 1 - leverage, 0.0).sum(axis=1)
+    degrees = degrees * (1 - 1 / counts[:, 0])
     # A point so quiet that it alone sets the launch effects has almost none.
     return (residuals**2).sum(axis=1), np.maximum(degrees, 1e-6)

@@ -126,7 +126,8 @@ def update_operations(
     one, two = (_second_step(make, count, device) for count in (1, 2))
     tensors = np.array([noted.numels.count(_EDGE**2) for noted in one.noted], dtype=float)
     moved: Numbers = np.outer(np.array(sizes, dtype=float), 4 * tensors).ravel()
-    return moved, len(one.noted) + (len(sizes) - 1) * (len(two.noted) - len(one.noted))
+    of_each_more = len(two.noted) - len(one.noted)
+    return moved, len(one.noted) + (len(sizes) - 1) * of_each_more
 
 
 def _second_step(

@@ -281,7 +281,9 @@ def is_bimodal(series: Series) -> bool:
     best = int(np.argmin(variance_below * cuts + variance_above * (n - cuts)))
     spread = math.sqrt(max(0.0, float(variance_below[best] + variance_above[best])))
     gap = float(above[best] - below[best])
-    return gap * math.sqrt(2) > (4 + 30 / n) * spread and gap > LEAST_GAP * float(np.median(series))
+    if gap <= LEAST_GAP * float(np.median(series)):
+        return False
+    return gap * math.sqrt(2) > (4 + 30 / n) * spread
 
 
 def step_times_together(
@@ -304,9 +306,11 @@ def step_times_together(
         times: the steps' own lengths, of the same shape.
         period: steps after which ranks wait for each other; an unfinished period is left out.
     """
-    ends = np.max(np.stack(starts) + np.stack(times), axis=0)[period - 1 :: period]
+    latest = np.max(np.stack(starts) + np.stack(times), axis=0)
+    ends = latest[period - 1 :: period]
+    begin = max(rank[0] for rank in starts)
     # Equal steps must come out equal: sums of seconds round far below a picosecond.
-    steps: Series = np.round(np.diff(ends, prepend=max(rank[0] for rank in starts)) / period, 12)
+    steps: Series = np.round(np.diff(ends, prepend=begin) / period, 12)
     return steps
 
 

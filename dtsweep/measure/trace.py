@@ -153,9 +153,8 @@ def _kernels(events: Iterable[Event], window: tuple[int, int]) -> Iterator[Kerne
 
 
 def _of(kernels: Iterable[Kernel], kind: str) -> Intervals:
-    return np.array([(k.start, k.end) for k in kernels if k.kind == kind], dtype=np.int64).reshape(
-        -1, 2
-    )
+    ends = [(kernel.start, kernel.end) for kernel in kernels if kernel.kind == kind]
+    return np.array(ends, dtype=np.int64).reshape(-1, 2)
 
 
 def _largest(kernels: Iterable[Kernel], *, steps: int) -> list[dict[str, Any]]:

@@ -87,7 +87,8 @@ def block_steps(
             that.
     """
     fitting = int((limit_s / step_s - 1 - LEAD * (PAIRS + 1)) / (2 * PAIRS))
-    steps = min(max(least, math.ceil(min(BLOCK_S, window_s / (2 * PAIRS)) / step_s)), fitting)
+    block_s = min(BLOCK_S, window_s / (2 * PAIRS))
+    steps = min(max(least, math.ceil(block_s / step_s)), fitting)
     if steps > 0:
         return steps
     return None
@@ -188,7 +189,8 @@ def share_of(part: Series, total: Series) -> Share:
     correlation = 0.0
     if units >= CORRELATED_FROM:
         correlation = autocorrelation(deviations)
-    error = float(deviations.std(ddof=1) / total.mean()) * math.sqrt((1 + 2 * correlation) / units)
+    spread = float(deviations.std(ddof=1) / total.mean())
+    error = spread * math.sqrt((1 + 2 * correlation) / units)
     return Share(value=value, error=error, units=units)
 
 

@@ -241,19 +241,20 @@ def step_columns(results: ResultsByRank) -> dict[str, NDArray[Any]] | None:
     }
     if not measured:
         return None
+    lengths = [len(steps["step"]) for steps in measured.values()]
     names = {name for columns in measured.values() for name in columns}
-    table = {
-        name: np.concatenate(
-            [steps.get(name, np.full(len(steps["step"]), np.nan)) for steps in measured.values()]
+    table = {}
+    for name in names:
+        columns = [steps.get(name) for steps in measured.values()]
+        table[name] = np.concatenate(
+            [
+                np.full(length, np.nan) if column is None else column
+                for column, length in zip(columns, lengths, strict=True)
+            ]
         )
-        for name in names
-    }
     # A loss that is not a number was measured as such; elsewhere such a value means that nothing
     # was measured.
-    has_loss = np.repeat(
-        ["loss" in steps for steps in measured.values()],
-        [len(steps["step"]) for steps in measured.values()],
-    )
+    has_loss = np.repeat(["loss" in steps for steps in measured.values()], lengths)
     has_loss &= np.isin(table["part"], ("warmup", "window"))
     if "trains" in table:
         has_loss &= table.pop("trains")
@@ -263,7 +264,7 @@ def step_columns(results: ResultsByRank) -> dict[str, NDArray[Any]] | None:
             table[name] = np.ma.masked_array(
                 values, mask=unknown[name] if name in unknown else np.isnan(values)
             )
-    table["rank"] = np.repeat(list(measured), [len(steps["step"]) for steps in measured.values()])
+    table["rank"] = np.repeat(list(measured), lengths)
     return table
 
 

@@ -161,4 +161,5 @@ def _half_width(series: Series, correlated: float) -> float:
     if correlated == 1.0:
         return half_s
     units = max(2.0, len(series) / max(correlated, correlated_steps(series)))
-    return max(half_s, float(students_t(units - 1)) * float(series.std(ddof=1)) / math.sqrt(units))
+    error_s = float(series.std(ddof=1)) / math.sqrt(units)
+    return max(half_s, float(students_t(units - 1)) * error_s)

@@ -100,7 +100,8 @@ def pass_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
     sharpness = 1 + np.minimum(values["floor_sharpness"], SHARPEST)
     alone = values["pass_overhead"] + _power_sum(values["pass_floor"], growing, sharpness)
     setups = terms.setups
-    times: Numbers = alone * (1 + values["contention"] * (setups.per_node - 1)) * setups.slowness
+    contention = 1 + values["contention"] * (setups.per_node - 1)
+    times: Numbers = alone * contention * setups.slowness
     return times
 
 
@@ -109,7 +110,8 @@ def exchange_times(values: dict[str, Numbers], setups: Setups) -> Numbers:
     has_servers = setups.servers > 0
     # a ring over all workers sends 2 (K − 1) / K times the bytes through each node's link
     across = np.where(setups.nodes > 1, 2 * (setups.workers - 1) / setups.workers, 0.0)
-    across = across * (1 + values["node_contention"] * (setups.per_node - 1)) * setups.payload
+    contention = 1 + values["node_contention"] * (setups.per_node - 1)
+    across = across * contention * setups.payload
     within = 2 * (setups.per_node - 1) / setups.per_node * setups.payload
     neighbours = setups.per_node - 1
     # each server takes the payloads of all workers one after another
@@ -145,7 +147,8 @@ def log_times(
     values = {prior.name: np.exp(logs[..., index, None]) for index, prior in enumerate(PRIORS)}
     one_pass = pass_times(values, terms) * np.exp(log_compute)
     exchange = exchange_times(values, terms.setups) * np.exp(log_exchange)
-    waits = np.where(terms.setups.is_asynchronous, 0.0, np.sqrt(2 * np.log(terms.setups.workers)))
+    setups = terms.setups
+    waits = np.where(setups.is_asynchronous, 0.0, np.sqrt(2 * np.log(setups.workers)))
     slowest = one_pass * (1 + values["stragglers"] * waits)
     overlap = 1 + np.minimum(values["overlap"], SHARPEST)
     exchanging = _power_sum(slowest, exchange, overlap)

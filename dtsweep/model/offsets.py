@@ -48,7 +48,8 @@ def offsets_of(setups: Setups) -> tuple[Offset, ...]:
 
 def _number_offset(name: str, numbers: Numbers) -> Offset:
     if np.min(numbers) > 0:
-        return Offset(setting=name, value=None, typical=float(np.exp(np.mean(np.log(numbers)))))
+        typical = float(np.exp(np.mean(np.log(numbers))))
+        return Offset(setting=name, value=None, typical=typical)
     spread = float(np.std(numbers))
     return Offset(setting=name, value=None, typical=spread, is_logarithmic=False)
 

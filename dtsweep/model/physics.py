@@ -163,8 +163,10 @@ def fit_formula(frame: Frame, setups: Setups, observed: Observed) -> Numbers:
 
     def jacobian(logs: Numbers) -> Numbers:
         misfit = (choose(*frame.formula(logs, terms), observed) - observed.log_s) / scale
-        slope = choose(*frame.slopes(logs, terms), observed)[:, :-2] / scale[:, None]
-        return np.vstack([_soften(misfit)[1][:, None] * slope, np.diag(1 / frame.deviations)])
+        slope = choose(*frame.slopes(logs, terms), observed)[:, :-2]
+        slope = slope / scale[:, None]
+        softened = _soften(misfit)[1]
+        return np.vstack([softened[:, None] * slope, np.diag(1 / frame.deviations)])
 
     names = [prior.name for prior in PRIORS]
     fits = []

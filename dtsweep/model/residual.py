@@ -215,7 +215,8 @@ def fit_strengths(shared: Shared, deviations: Numbers) -> Strengths:
     names = (*SMOOTH, *SEPARATE)
     priors = [STRENGTH_PRIORS[name] for name in names]
     means, spreads = np.array([*[LENGTH_PRIOR] * axes, *priors]).T
-    largest = np.log([*[np.inf] * axes, *(LARGEST.get(name, np.inf) for name in names)])
+    limits = [LARGEST.get(name, np.inf) for name in names]
+    largest = np.log([*[np.inf] * axes, *limits])
     ends = np.array([means - 4 * spreads, np.minimum(means + 4 * spreads, largest)])
     free = np.concatenate([varies, axes + np.arange(len(priors))])
 
@@ -241,10 +242,9 @@ def fit_strengths(shared: Shared, deviations: Numbers) -> Strengths:
 
 def _strengths(logs: Numbers) -> Strengths:
     names = (*SMOOTH, *SEPARATE)
-    values = np.exp(logs[-len(names) :])
-    return Strengths(
-        lengths=np.exp(logs[: -len(names)]), of=dict(zip(names, values.tolist(), strict=True))
-    )
+    lengths = np.exp(logs[: -len(names)])
+    values = np.exp(logs[-len(names) :]).tolist()
+    return Strengths(lengths=lengths, of=dict(zip(names, values, strict=True)))
 
 
 def _misfit(logs: Numbers, shared: Shared, deviations: Numbers) -> tuple[float, Numbers]:

@@ -75,7 +75,8 @@ class MeasuredPeaks:
             peaks = self._peaks.get(family, {})
             largest = max(peaks, default=0)
             # A full point that needs no more than one that fitted ran out by chance.
-            full = min((one for one in self._full.get(family, ()) if one > largest), default=size)
+            larger = [full for full in self._full.get(family, ()) if full > largest]
+            full = min(larger, default=size)
             if full < size:
                 reasons[trial.trial_id] = (
                     f"micro_batch={full} ran out of memory; --try-all measures it"

@@ -94,8 +94,10 @@ def chances_of(sweep: Sweep, pool: SearchPool, rows: Rows, chosen: Collection[st
     the goal does not allow.
     """
     ended = ended_in(rows)
-    ok, ends = np.ones(len(pool.points)), np.ones(len(pool.points))
-    axes = np.stack([numbered(values) for values in zip(*map(_axes_of, pool.points), strict=True)])
+    ok = np.ones(len(pool.points))
+    ends = np.ones(len(pool.points))
+    columns = zip(*map(_axes_of, pool.points), strict=True)
+    axes = np.stack([numbered(values) for values in columns])
     for name, row in ended.items():
         weights = LIKENESS ** (axes != axes[:, [pool.names[name]]]).sum(axis=0)
         ends += weights

@@ -255,7 +255,10 @@ def ratio_to_step(
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(values) - expected
     is_known = np.isfinite(logs)
-    ratios = np.full(len(pool.points), np.median(logs[is_known]) if is_known.any() else 0.0)
+    typical = 0.0
+    if is_known.any():
+        typical = np.median(logs[is_known])
+    ratios = np.full(len(pool.points), typical)
     modes = np.array([point.sync for point in pool.points])
     for mode in np.unique(modes[pool.rows[is_known]]):
         of_mode = is_known & (modes[pool.rows] == mode)

@@ -65,7 +65,9 @@ def _peak(point: PlotPoint) -> float:
 
 def _about_equal(points: Sequence[PlotPoint]) -> str:
     """Say that memory hardly differs, where that is so of several points, sorted by it."""
-    if len(points) < 2 or _peak(points[0]) > _peak(points[-1]) * (1 + _EQUAL):
+    if len(points) < 2:
+        return ""
+    if _peak(points[0]) > _peak(points[-1]) * (1 + _EQUAL):
         return ""
     return f"all points are within {in_percent(_EQUAL)} of each other"
 
@@ -73,7 +75,8 @@ def _about_equal(points: Sequence[PlotPoint]) -> str:
 def _free(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, float]:
     """Least free memory of a device before the trials of each point, by key."""
     least = ranks.groupby("attempt_id")["device_free_bytes"].min().astype("float64")
-    rows = trials[[*POINT]].assign(free=trials["attempt_id"].map(least)).dropna(subset=["free"])
+    rows = trials[[*POINT]].assign(free=trials["attempt_id"].map(least))
+    rows = rows.dropna(subset=["free"])
     by_point = rows.groupby([*POINT], dropna=False)["free"].min().reset_index()
     return {point_key(row): float(row["free"]) for row in by_point.to_dict("records")}
 

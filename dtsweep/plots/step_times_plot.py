@@ -72,7 +72,8 @@ def series_in(rows: pd.DataFrame, *, most: int = MOST_STEPS) -> dict[str, StepSe
     """
     rows = rows[rows["part"].isin(_BEFORE_THE_END)]
     rows = rows.dropna(subset=["step", "start_s", "step_s"])
-    rows = rows[np.isfinite(rows[["start_s", "step_s"]].to_numpy()).all(axis=1)]
+    times = rows[["start_s", "step_s"]].to_numpy()
+    rows = rows[np.isfinite(times).all(axis=1)]
     rows = rows.assign(end_s=rows["start_s"] + rows["step_s"])
     by_step = rows.groupby(["attempt_id", "step"], observed=True)
     steps = by_step.agg(

@@ -260,7 +260,8 @@ def _leading(points: pd.DataFrame) -> pd.DataFrame:
         "samples_per_s", ascending=False, kind="stable"
     )
     first = ranked.index[ranked["on_frontier"]][:1]
-    return ranked.loc[[*first, *ranked.index.difference(first, sort=False)]].head(2 * len(first))
+    others = ranked.index.difference(first, sort=False)
+    return ranked.loc[[*first, *others]].head(2 * len(first))
 
 
 def _difference(study: Study, leading: pd.DataFrame) -> pd.DataFrame:

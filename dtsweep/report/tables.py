@@ -252,7 +252,9 @@ def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict
         scaling: the section.
         groups: those of its groups that are shown.
     """
-    steps = [(group.iloc[0], row) for group in groups for _, row in group.iloc[1:].iterrows()]
+    steps = []
+    for group in groups:
+        steps += [(group.iloc[0], row) for _, row in group.iloc[1:].iterrows()]
     size = _SIZE_COLUMNS[scaling.per]
     return {
         "sync": [label for group in groups for label in scaling.labels[group.index[1:]]],

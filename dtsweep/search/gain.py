@@ -204,5 +204,8 @@ def most_of(chances: Numbers) -> int:
     from scipy.special import pdtrik
 
     together = int((chances >= 0.05).sum())
-    apart = int(np.ceil(pdtrik(0.95, float(chances.sum())))) if chances.sum() > 0 else 0
+    expected = float(chances.sum())
+    apart = 0
+    if expected > 0:
+        apart = int(np.ceil(pdtrik(0.95, expected)))
     return max(together, min(apart, int((chances > 0).sum())))

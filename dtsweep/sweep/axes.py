@@ -151,7 +151,9 @@ def _split(values: str) -> list[str]:
 
 def _unquoted(text: str) -> str:
     """Leave out the quotes around a whole value."""
-    if len(text) > 1 and text[0] in "\"'" and text.find(text[0], 1) == len(text) - 1:
+    if len(text) < 2 or text[0] not in "\"'":
+        return text
+    if text.find(text[0], 1) == len(text) - 1:
         return text[1:-1]
     return text
 
