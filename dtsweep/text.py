@@ -254,7 +254,8 @@ def format_ends(value: float, low: float, high: float) -> str:
 def is_lopsided(value: float, low: float, high: float) -> bool:
     """True if `±` would hide where an interval lies; False where there is none."""
     down, up = value - low, high - value
-    return max(down, up) > LOPSIDED * min(down, up) and (high - low) / 2 > WIDE * abs(value)
+    is_wide = (high - low) / 2 > WIDE * abs(value)
+    return is_wide and max(down, up) > LOPSIDED * min(down, up)
 
 
 def ends_of(rows: Any, name: str) -> tuple[Any, Any]:
@@ -276,7 +277,10 @@ def _decimals(value: float, digits: int) -> int:
 def _unit_of(rate: float) -> tuple[float, str]:
     """The size and letter of the unit in which a number per second is short."""
     units = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
-    return next(((size, letter) for size, letter in units if rate >= max(size, 1e5)), (1.0, ""))
+    for size, letter in units:
+        if rate >= max(size, 1e5):
+            return size, letter
+    return 1.0, ""
 
 
 def _in_unit(value: float, low: float, high: float, *, unit: tuple[float, str]) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.pages import ROOT
 
-MOST_CORE_LINES = 70_400
+MOST_CORE_LINES = 70_000
 """Of the package: who adds a room takes one away."""
 
 MOST_LINES = 65
@@ -23,7 +23,7 @@ MOST_CONDITIONALS = 2
 CONDITIONALS_PER_1000 = 12
 """Conditional expressions per 1,000 lines that are not blank."""
 
-TOKENS_PER_LINE = 8.5
+TOKENS_PER_LINE = 8.39
 """Tokens per line of code, without comments and docstrings."""
 
 NO_TOKENS = {

@@ -205,7 +205,9 @@ def speed_up_covariance(contrasts: Contrasts) -> Numbers:
         is_of_pair = np.eye(len(tested))[first] + np.eye(len(tested))[second]
         variances = nnls(is_of_pair, squares / unit)[0] * unit
         covariance[np.ix_(tested, tested)] = np.diag(variances) + variances[0]
-    covariance[0] = covariance[:, 0] = np.where(np.isnan(np.diag(covariance)), np.nan, 0.0)
+    of_base = np.where(np.isnan(np.diag(covariance)), np.nan, 0.0)
+    covariance[0] = of_base
+    covariance[:, 0] = of_base
     covariance[0, 0] = 0.0
     return covariance
 

@@ -192,7 +192,7 @@ def _tests_of(
     import pandas as pd
 
     columns = [*_PAIR, "launch", "caution", of, f"{of}_error"]
-    sides = [run[columns].assign(side=side) for side, run in (("base", base), ("new", new))]
+    sides = [base[columns].assign(side="base"), new[columns].assign(side="new")]
     cautions = [
         side.groupby(list(_PAIR), dropna=False)["caution"].first().reset_index() for side in sides
     ]

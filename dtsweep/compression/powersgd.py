@@ -45,7 +45,8 @@ class PowerSgd(Compression):
             else:
                 group.residual = group.residual.add_(matrices)
             thin.append(torch.bmm(group.residual, group.q))
-        return torch.cat([values[self._places], *(p.view(-1) for p in thin)]) / self._layout.ranks
+        flat = [p.view(-1) for p in thin]
+        return torch.cat([values[self._places], *flat]) / self._layout.ranks
 
     def proceed(self, payload: Tensor) -> Tensor | None:
         """Make the second payload from the P's, made orthonormal: Q = transposed M P."""
@@ -92,7 +93,8 @@ class PowerSgd(Compression):
         uncompressed, *thin = payload.split([len(self._places), *sizes])
         values.index_add_(0, self._places, uncompressed, alpha=scale)
         for group, p, q in zip(self._groups, thin[::2], thin[1::2], strict=True):
-            product = torch.bmm(p.view(group.p.shape), q.view(group.q.shape).transpose(1, 2))
+            columns = q.view(group.q.shape).transpose(1, 2)
+            product = torch.bmm(p.view(group.p.shape), columns)
             torch._foreach_add_(group.views(values), list(product.unbind()), alpha=scale)
 
 

@@ -25,7 +25,8 @@ def in_chunks(values: Tensor) -> list[slice]:
         step = CHUNK
     else:
         step = max(len(values), 1)
-    return [slice(begin, min(begin + step, len(values))) for begin in range(0, len(values), step)]
+    size = len(values)
+    return [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
 
 def in_rows(values: Tensor) -> list[tuple[slice, slice, Tensor]]:

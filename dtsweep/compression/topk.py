@@ -60,7 +60,8 @@ class TopK(ErrorFeedback):
             # to be put in order.
             sample = values[:: numel // SAMPLE].abs()
             rank = len(sample) * count / numel
-            limit = sample.topk(math.ceil(rank + 4 * math.sqrt(rank) + 4)).values.min()
+            count = math.ceil(rank + 4 * math.sqrt(rank) + 4)
+            limit = sample.topk(count).values.min()
             positions = [
                 (values[cut].abs() < limit).logical_not_().nonzero()[:, 0] + cut.start
                 for cut in in_chunks(values)

@@ -74,7 +74,10 @@ def cpu_energy_j(
     """
     if first is None or last is None or first.keys() != last.keys():
         return None
-    return sum((now - first[name][0]) % wraps_at for name, (now, wraps_at) in last.items()) / 1e6
+    total = 0
+    for name, (now, wraps_at) in last.items():
+        total += (now - first[name][0]) % wraps_at
+    return total / 1e6
 
 
 MOST_IN_USE = 0.25

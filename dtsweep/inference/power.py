@@ -232,7 +232,8 @@ def noncentrality(degrees: Any, *, level: float = 0.05) -> Numbers:
     free = np.minimum(np.asarray(degrees, dtype=np.float64), _MANY_DEGREES)
     # Below one SciPy takes seconds for it.
     free = np.where(free >= 1, free, np.nan)
-    return np.asarray(nctdtrinc(free, 1 - POWER, stdtrit(free, 1 - level / 2)), dtype=np.float64)
+    critical = stdtrit(free, 1 - level / 2)
+    return np.asarray(nctdtrinc(free, 1 - POWER, critical), dtype=np.float64)
 
 
 def untested_because(counts: Sequence[int]) -> Reason:

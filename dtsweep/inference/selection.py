@@ -292,7 +292,8 @@ def _more_launches(
     estimate, drift = differences.estimate[chosen], differences.drift[chosen]
     error = differences.error[chosen]
     # Of positive part, as James and Stein (1961) have it.
-    shrunk = estimate * np.maximum(0.0, 1 - (error / np.where(estimate, estimate, np.inf)) ** 2)
+    relative = error / np.where(estimate, estimate, np.inf)
+    shrunk = estimate * np.maximum(0.0, 1 - relative**2)
     further = np.arange(MOST_LAUNCHES + 1)[:, None]
     errors = error * (launches / (launches + further)) ** 0.5
     # Each launch adds a degree of freedom, at least.

@@ -202,5 +202,6 @@ def _half_width(*series: Series) -> float:
     count = min(map(len, series))
     if count < 2:
         return math.inf
-    error = math.hypot(*(one.std(ddof=1) / math.sqrt(len(one)) for one in series))
+    errors = [one.std(ddof=1) / math.sqrt(len(one)) for one in series]
+    error = math.hypot(*errors)
     return float(students_t(count - 1)) * error

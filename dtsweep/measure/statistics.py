@@ -322,7 +322,8 @@ def steps_in(ends: Series, seconds: Any) -> Any:
     >>> float(steps_in(np.array([1.0, 2.0, 4.0]), 3.0))
     2.5
     """
-    return np.interp(seconds, np.concatenate([[0.0], ends]), np.arange(len(ends) + 1))
+    edges = np.concatenate([[0.0], ends])
+    return np.interp(seconds, edges, np.arange(len(edges)))
 
 
 def students_t(degrees: Any, *, level: float = 0.05) -> Any:

@@ -236,7 +236,8 @@ def drift(series: Series) -> tuple[float, float]:
     """
     size = math.ceil(len(series) / BATCHES)
     batches = len(series) // size
-    medians = np.median(series[len(series) - batches * size :].reshape(batches, size), axis=1)
+    last = series[len(series) - batches * size :]
+    medians = np.median(last.reshape(batches, size), axis=1)
     first, second = np.triu_indices(batches, 1)
     slope = np.median((medians[second] - medians[first]) / (second - first))
     residuals = medians - slope * np.arange(batches)
@@ -260,5 +261,6 @@ def _local_medians(series: Series) -> Series:
     """Running median of each step and the five before and after it; the ends are mirrored."""
     if len(series) < 11:
         return np.full(len(series), np.median(series))
-    medians: Series = np.median(sliding_window_view(np.pad(series, 5, mode="reflect"), 11), axis=1)
+    padded = np.pad(series, 5, mode="reflect")
+    medians: Series = np.median(sliding_window_view(padded, 11), axis=1)
     return medians

@@ -139,7 +139,8 @@ def is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:
     if len(blocks) < FEWEST_BLOCKS or row["half_width"] is None:
         return False
     mean_s = row["step_mean_s"]
-    half_s = students_t(len(blocks) - 1) * blocks.std(ddof=1) / math.sqrt(len(blocks))
+    error_s = blocks.std(ddof=1) / math.sqrt(len(blocks))
+    half_s = students_t(len(blocks) - 1) * error_s
     return bool(abs(blocks.mean() - mean_s) > half_s + row["half_width"] * mean_s)
 
 

@@ -199,8 +199,10 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured], rate: float) -> 
         for number, measured in zip(samples, ranks, strict=True)
     ]
     spans = list(zip(sizes, starts, ends, strict=True))
-    inside = sum(np.sum(size * ((start >= began) & (end <= ended))) for size, start, end in spans)
-    touching = sum(np.sum(size * ((end > began) & (start < ended))) for size, start, end in spans)
+    inside = touching = 0.0
+    for size, start, end in spans:
+        inside += np.sum(size * ((start >= began) & (end <= ended)))
+        touching += np.sum(size * ((end > began) & (start < ended)))
     done = rate * (ended - began) / float(np.mean(samples))
     if not done < inside * (1 - ROUNDING) and not done > touching * (1 + ROUNDING):
         return None

@@ -79,9 +79,11 @@ def planned_cost(sweep: Sweep, plan: Plan, nodes: Nodes) -> PlannedCost | None:
     factor = plan.duration.high_s / middle_s
     peak = Range(max(p.low for _, p in priced), max(p.high for _, p in priced))
     staying = nodes.staying_usd_per_hour * middle_s
-    low = (sum(s * p.low for s, p in priced) + staying) / factor + nodes.idle_s * peak.low
+    working_low = sum(s * p.low for s, p in priced) + staying
+    low = working_low / factor + nodes.idle_s * peak.low
     middle = sum(s * p.middle for s, p in priced) + staying + nodes.idle_s * peak.middle
-    high = (sum(s * p.high for s, p in priced) + staying) * factor + nodes.idle_s * peak.high
+    working_high = sum(s * p.high for s, p in priced) + staying
+    high = working_high * factor + nodes.idle_s * peak.high
     return PlannedCost(
         low_usd=low / 3600,
         middle_usd=middle / 3600,

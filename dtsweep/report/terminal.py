@@ -379,7 +379,8 @@ def _print_unmeasured(rows: pd.DataFrame, *, console: Console, show_all: bool) -
             shortened(reason, SHOWN) if pd.notna(reason) else "no reason stored",
             f"log: {one_line(log)}" if pd.notna(log) else "",
         ]
-        table.add_row(str(count), plain(one_line(status)), plain("\n".join(filter(None, lines))))
+        text = "\n".join(filter(None, lines))
+        table.add_row(str(count), plain(one_line(status)), plain(text))
     console.print(table)
     if hidden := len(rows) - len(listed):
         say(console, f"{count_of(hidden, 'more reason')}: --all shows them")

@@ -628,4 +628,5 @@ def _in_order(trials: Any) -> list[int]:
     """
     numbers = trials["row_number"].to_pylist()
     starts = trials["started_at"].cast(pa.int64()).to_pylist()
-    return sorted(range(len(starts)), key=lambda index: (numbers[index] or 0, starts[index] or 0))
+    keys = [(number or 0, start or 0) for number, start in zip(numbers, starts, strict=True)]
+    return sorted(range(len(starts)), key=keys.__getitem__)

@@ -53,7 +53,8 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
         local.append(seen[node])
         seen[node] += 1
     if placement.endswith("spread"):
-        wanted = sorted(range(len(nodes)), key=lambda rank: (local[rank], order[nodes[rank]]))
+        places = [(local[rank], order[node]) for rank, node in enumerate(nodes)]
+        wanted = sorted(range(len(nodes)), key=places.__getitem__)
     else:
         wanted = sorted(
             range(len(nodes)),

@@ -314,7 +314,8 @@ def _with_workload(point: Point, values: Mapping[str, Scalar]) -> Point:
     try:
         return point.with_workload(changes)
     except Exception as error:  # the user's own __post_init__ may raise anything
-        word = next((axis for axis, name in axes.items() if name in str(error)), next(iter(axes)))
+        named = [axis for axis, name in axes.items() if name in str(error)]
+        word = next(iter([*named, *axes]))
         settings = " ".join(f"{axis}={values[axis]}" for axis in axes)
         raise SweepError(
             f"{type(point.workload).__name__} refuses {settings}: {error}", word=word

@@ -58,9 +58,9 @@ class Ring(AfterBackwardMode):
 
     def _pass_on(self, sent: Tensor, received: Tensor) -> None:
         """Send to the next rank while receiving from the previous one, except empty shares."""
-        self._exchange(
-            sent, received, to=(self.rank + 1) % self.ranks, source=(self.rank - 1) % self.ranks
-        )
+        following = (self.rank + 1) % self.ranks
+        previous = (self.rank - 1) % self.ranks
+        self._exchange(sent, received, to=following, source=previous)
 
     def _exchange(self, sent: Tensor, received: Tensor, *, to: int, source: int) -> None:
         send = []

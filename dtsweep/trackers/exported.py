@@ -28,8 +28,15 @@ MOST_STEPS = 1000
 """Steps of a trial that a tracker gets; of more, as many that are equally far apart."""
 
 CHOSEN = (
-    *("repeat", "seed", "fresh", "data_parallel", "model_parallel", "global_batch"),
-    *("samples_per_update", "cpus_per_worker", "gpus_per_worker"),
+    "repeat",
+    "seed",
+    "fresh",
+    "data_parallel",
+    "model_parallel",
+    "global_batch",
+    "samples_per_update",
+    "cpus_per_worker",
+    "gpus_per_worker",
 )
 """Parameters that are not settings of a point, or follow from them."""
 

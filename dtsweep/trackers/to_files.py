@@ -42,7 +42,8 @@ def trials_json(export: Export) -> str:
 def _json_values(trial: ExportedTrial) -> dict[str, Any]:
     steps = [] if trial.steps is None else rows_of(trial.steps)
     names = ("step", "warmup", "step_s", "loss")
-    return {**vars(trial), "steps": {name: [step.get(name) for step in steps] for name in names}}
+    columns = {name: [step.get(name) for step in steps] for name in names}
+    return {**vars(trial), "steps": columns}
 
 
 def _written(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

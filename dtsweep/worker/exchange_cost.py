@@ -281,7 +281,8 @@ def _run_round(loop: Loop, number: int, steps: int, *, store: Store, step_s: flo
         except StepError:
             del loop.segments[before:]
             raise
-        means += loop.segments[-1].times["step_s"].reshape(-1, steps).mean(axis=1).tolist()
+        times = loop.segments[-1].times["step_s"].reshape(-1, steps)
+        means += times.mean(axis=1).tolist()
     return means
 
 

@@ -232,7 +232,8 @@ def _numbers(losses: Sequence[Loss]) -> NDArray[np.float64]:
     numbers = np.full(len(losses), np.nan)
     on_device = {at: loss for at, loss in enumerate(losses) if isinstance(loss, torch.Tensor)}
     if on_device:
-        numbers[[*on_device]] = torch.stack([*on_device.values()]).double().cpu().numpy()
+        fetched = torch.stack([*on_device.values()]).double().cpu()
+        numbers[[*on_device]] = fetched.numpy()
     on_host = {at: loss for at, loss in enumerate(losses) if isinstance(loss, float | int)}
     numbers[[*on_host]] = [*on_host.values()]
     return numbers

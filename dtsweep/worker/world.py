@@ -215,7 +215,8 @@ def torchrun_variables(store: Store | None, *, rank: int, workers: int) -> dict[
     Rank 0 says in the store, which has keys of this call alone, where it will listen.
     """
     local = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(workers), "NODE_RANK": "0"}
-    if (os.environ.get("RANK"), os.environ.get("WORLD_SIZE")) == (str(rank), str(workers)):
+    named = (os.environ.get("RANK"), os.environ.get("WORLD_SIZE"))
+    if named == (str(rank), str(workers)):
         # This process was started as that rank, maybe on one of several nodes.
         local |= {name: os.environ[name] for name in local if name in os.environ}
         local["NODE_RANK"] = os.environ.get("GROUP_RANK", local["NODE_RANK"])
