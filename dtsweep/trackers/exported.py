@@ -43,6 +43,9 @@ CHOSEN = (
 LEFT_OUT = ("attempt", "row_number", "role")
 """Columns that are neither parameters, metrics nor tags."""
 
+UNITS: Mapping[str, str] = {column.name: column.unit for column in TRIALS if column.unit}
+"""Units of the parameters and metrics that have one, by name."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedTrial:
@@ -104,8 +107,6 @@ class Export:
     """Name of the sweep."""
 
     trials: Sequence[ExportedTrial]
-    units: Mapping[str, str]
-    """Units of the parameters and metrics that have one, by name."""
 
 
 def export_of(frame: pd.DataFrame, steps: pd.DataFrame, *, sweep: str) -> Export:
@@ -139,8 +140,7 @@ def export_of(frame: pd.DataFrame, steps: pd.DataFrame, *, sweep: str) -> Export
             steps=of_trials.get(row["attempt_id"]),
         )
         trials.append(trial)
-    units = {column.name: column.unit for column in TRIALS if column.unit and column.name in frame}
-    return Export(sweep=sweep, trials=trials, units=units)
+    return Export(sweep=sweep, trials=trials)
 
 
 def steps_of(steps: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.escape import csv_text
-from dtsweep.trackers.exported import Export, ExportedTrial, as_text, rows_of, steps_of
+from dtsweep.trackers.exported import UNITS, Export, ExportedTrial, as_text, rows_of, steps_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +33,7 @@ def trials_json(export: Export) -> str:
     """Write all trials as a JSON document; what is unknown is left out."""
     document = {
         "sweep": export.sweep,
-        "units": export.units,
+        "units": UNITS,
         "trials": [_json_values(trial) for trial in export.trials],
     }
     return json.dumps(document, allow_nan=False) + "\n"

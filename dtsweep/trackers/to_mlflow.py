@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.errors import printable, shortened
 from dtsweep.results.statuses import CUT
 from dtsweep.secret import without_credentials
-from dtsweep.trackers.exported import Export, ExportedTrial
+from dtsweep.trackers.exported import UNITS, Export, ExportedTrial
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
@@ -55,8 +55,7 @@ class MlflowRuns:
         self.sent: set[str] = set()
         self._client = mlflow.MlflowClient()
         self._experiment = mlflow.set_experiment(export.sweep).experiment_id
-        units = json.dumps(export.units)
-        self._client.set_experiment_tag(self._experiment, "dtsweep.units", units)
+        self._client.set_experiment_tag(self._experiment, "dtsweep.units", json.dumps(UNITS))
         exported = {trial.attempt_id: trial.key for trial in export.trials}
         for run in mlflow.search_runs([self._experiment], output_format="list"):
             attempt = run.data.tags.get(ATTEMPT)

@@ -5,13 +5,9 @@ from __future__ import annotations
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from dtsweep.trackers.exported import Export, ExportedTrial, as_folder_name
+from dtsweep.trackers.exported import UNITS, Export, ExportedTrial, as_folder_name
 from dtsweep.trackers.run_folder import RunFolders
-
-if TYPE_CHECKING:
-    from wandb import Settings
 
 
 class WandbRuns(RunFolders):
@@ -21,12 +17,11 @@ class WandbRuns(RunFolders):
         """List the runs that are there.
 
         Args:
-            export: names the project and the group, and has the units.
+            export: names the project and the group.
             out: folder; the runs lie in its folder `wandb`.
         """
         super().__init__(Path(out).expanduser() / "wandb")
         self._sweep = export.sweep
-        self._units = export.units
 
     def send(self, trial: ExportedTrial) -> None:
         """Write the offline run of a trial."""
@@ -39,40 +34,34 @@ class WandbRuns(RunFolders):
             shutil.rmtree(draft / "wandb")
 
     def _write(self, trial: ExportedTrial, draft: Path) -> None:
-        """Have the client write a run."""
+        """Have the client write a run, offline, with nothing of this machine and its user."""
         import wandb
 
+        settings = wandb.Settings(
+            mode="offline",
+            root_dir=str(draft),
+            console="off",
+            silent=True,
+            disable_code=True,
+            disable_git=True,
+            host="",
+            username="",
+            x_disable_machine_info=True,
+            x_disable_meta=True,
+            x_disable_stats=True,
+            x_save_requirements=False,
+        )
         run = wandb.init(
             project=as_folder_name(self._sweep),
             group=self._sweep,
             id=trial.key,
             name=trial.name,
-            config={**trial.parameters, "dtsweep": {**trial.tags, "units": self._units}},
+            config={**trial.parameters, "dtsweep": {**trial.tags, "units": UNITS}},
             tags=["dtsweep", trial.status],
             reinit="create_new",
-            settings=_settings(draft),
+            settings=settings,
         )
         for number, _, values in trial.history():
             run.log(values, step=number)
         run.summary.update({"status": trial.status, **trial.metrics})
         run.finish(exit_code=int(trial.status != "ok"))
-
-
-def _settings(folder: Path) -> Settings:
-    """Settings of the client: offline, silent, and nothing of this machine and its user."""
-    import wandb
-
-    return wandb.Settings(
-        mode="offline",
-        root_dir=str(folder),
-        console="off",
-        silent=True,
-        disable_code=True,
-        disable_git=True,
-        host="",
-        username="",
-        x_disable_machine_info=True,
-        x_disable_meta=True,
-        x_disable_stats=True,
-        x_save_requirements=False,
-    )
