@@ -60,8 +60,8 @@ class TopK(ErrorFeedback):
             # to be put in order.
             sample = values[:: numel // SAMPLE].abs()
             rank = len(sample) * count / numel
-            count = math.ceil(rank + 4 * math.sqrt(rank) + 4)
-            limit = sample.topk(count).values.min()
+            of_sample = math.ceil(rank + 4 * math.sqrt(rank) + 4)
+            limit = sample.topk(of_sample).values.min()
             positions = [
                 (values[cut].abs() < limit).logical_not_().nonzero()[:, 0] + cut.start
                 for cut in in_chunks(values)
