@@ -100,17 +100,8 @@ ORDINARY = frozenset(
 
 LEFT_OUT = "left out (--with-hosts keeps it)"
 
-PRIVATE_COLUMNS = (
-    "reason",
-    "gradients_reason",
-    "unchecked_reason",
-    "loop_reason",
-    "samples_reason",
-    "log",
-    "command",
-    "imported_from",
-    "sources",
-)
+_REASONS = ("reason", "gradients_reason", "unchecked_reason", "loop_reason", "samples_reason")
+PRIVATE_COLUMNS = (*_REASONS, "log", "command", "imported_from", "sources")
 """Columns of trials that may name hosts, users and folders: pages and exports have none of them."""
 
 _HOME = re.compile(
@@ -202,10 +193,7 @@ def without_homes(text: str) -> str:
 
 
 def shared_trials(trials: pd.DataFrame) -> pd.DataFrame:
-    """Trials for pages and exports: without `PRIVATE_COLUMNS`, and the hosts of stragglers.
-
-    Reasons of skipped trials and of those cut by a budget stay: they name neither.
-    """
+    """Trials without `PRIVATE_COLUMNS` and hosts; reasons of skipped and cut trials name nobody."""
     changed: dict[str, Any] = {name: None for name in PRIVATE_COLUMNS if name in trials}
     is_private = trials["reason"].notna() & ~trials["status"].isin(["skipped", "budget"])
     changed["reason"] = trials["reason"].mask(is_private, LEFT_OUT)
