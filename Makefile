@@ -4,7 +4,7 @@
 SUPPORTED = import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c '$(SUPPORTED)' 2>/dev/null && { echo $$python; break; }; done),$(error \
-	dtsweep needs Python 3.11 to 3.13 with venv (Debian, Ubuntu: apt install python3-venv; beside an older python3: apt install python3.11-venv)))
+	dtsweep needs Python 3.11 to 3.13 with venv (Debian, Ubuntu: apt install python3-venv; next to an older python3: apt install python3.11-venv)))
 
 # Tests on real data look in a folder beside the clone, and are skipped, saying so, where there is none.
 DATA := $(patsubst %/step_series,%,$(abspath $(firstword $(wildcard ../*/data/step_series))))

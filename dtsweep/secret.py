@@ -195,8 +195,8 @@ def without_homes(text: str) -> str:
 def shared_trials(trials: pd.DataFrame) -> pd.DataFrame:
     """Trials without `PRIVATE_COLUMNS` and hosts; reasons of skipped and cut trials name nobody."""
     changed: dict[str, Any] = {name: None for name in PRIVATE_COLUMNS if name in trials}
-    is_private = trials["reason"].notna() & ~trials["status"].isin(["skipped", "budget"])
-    changed["reason"] = trials["reason"].mask(is_private, LEFT_OUT)
+    is_own = trials["status"].isin(["skipped", "budget", "cancelled"])
+    changed["reason"] = trials["reason"].mask(trials["reason"].notna() & ~is_own, LEFT_OUT)
     if trials["straggler"].notna().any():
         changed["straggler"] = trials["straggler"].str.extract(r"^(rank \d+)")[0]
     return trials.assign(**changed)

@@ -229,7 +229,7 @@ def _waiting(row: Row) -> Part:
         return Part("wait", "waiting", None, 0.0, 1.0)
     share, low, high = (row[f"wait_share{end}"] for end in ("", "_low", "_high"))
     if row["straggler"] is None:
-        return Part.of("wait", "waiting for whichever worker is slowest", share, low, high)
+        return Part.of("wait", "waiting for the slowest worker", share, low, high)
     factor = row["workers"] / (row["workers"] - 1)
     low, high = (None if end is None else end * factor for end in (low, high))
     return Part.of("straggler", f"waiting for {row['straggler']}", share * factor, low, high)

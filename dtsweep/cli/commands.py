@@ -51,7 +51,7 @@ def cli() -> None:
     """Measure the latency/throughput frontier of a distributed training job.
 
     `dtsweep SWEEP.py` runs a sweep; running it again resumes it. `dtsweep script train.py --axis
-    workers=1,2` needs no sweep file.
+    workers=1,2` writes the sweep file.
     """
 
 

@@ -81,7 +81,7 @@ def _space_problems(row: Row) -> list[str]:
         problems.append(
             f"{in_gib(row['free_memory_bytes'])} of memory are free, and a run takes "
             f"{in_gib(OWN_PROCESSES_BYTES)} here "
-            "beside its ranks; end what else runs here, or give this node more"
+            "next to its ranks; end what else runs here, or give this node more"
         )
     return problems
 

@@ -42,13 +42,7 @@ def environment_of(row: Mapping[str, Any], source: str) -> str:
 def new_trials(
     rows: Iterable[Mapping[str, Any]], stored: Iterable[Mapping[str, Any]], *, source: str
 ) -> list[dict[str, Any]]:
-    """Select the rows that are not stored yet, with their points, repeats, trials and attempts.
-
-    Args:
-        rows: columns of results without nulls.
-        stored: rows that were imported, with `trial_id`, `point_id`, `env_id` and `hosts`.
-        source: of the rows.
-    """
+    """Select the rows that are not `stored` yet, with points, repeats, trials and attempts."""
     known = {one["trial_id"] for one in stored}
     repeats = Counter((one["point_id"], one["env_id"], one["hosts"]) for one in stored)
     equal: Counter[str] = Counter()

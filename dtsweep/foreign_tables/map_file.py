@@ -14,11 +14,12 @@ from dtsweep.sweep.point import AXES
 TIMES = ("step_mean_s", "step_p50_s", "step_p90_s", "step_p95_s", "step_p99_s", "step_max_s")
 RATES = ("samples_per_s", "tokens_per_s")
 SHARES = ("comm_share", "mfu", "hfu", "device_utilization")
+COUNTS = ("hosts", "global_batch", "data_parallel", "model_parallel")
 
 ALLOWED = (
     *(name for name in AXES if name not in ("overlap", "offload")),
-    *(*TIMES, *RATES, *SHARES, "hosts", "devices", "workload", "semantics", "backend"),
-    *("global_batch", "data_parallel", "model_parallel", "cpus_per_worker", "gpus_per_worker"),
+    *(*TIMES, *RATES, *SHARES, *COUNTS, "devices", "workload", "semantics", "backend"),
+    *("cpus_per_worker", "gpus_per_worker"),
     *("parameters", "flops_per_sample", "pass_s", "exchange_isolated_s", "memory_peak_bytes"),
     *("bytes_sent_per_step", "power_w", "energy_j_per_sample", "usd_per_hour", "loss_last"),
 )
@@ -67,7 +68,7 @@ def read_map(file: str, constants: Iterable[str] = ()) -> Map:
     for key in content:
         if key not in _PARTS or not isinstance(content[key], dict):
             hint = did_you_mean(key, _PARTS)
-            raise SweepError(f"{file}: {key} is no table of a map, as [columns]; {hint}")
+            raise SweepError(f"{file}: {key} is not a table of a map, such as [columns]; {hint}")
     parts = {key: {**content.get(key, {})} for key in _PARTS}
     for constant in constants:
         name, _, value = constant.partition("=")
@@ -92,7 +93,9 @@ def draft(columns: Iterable[str]) -> str:
     for column in columns:
         part = "columns" if column in ALLOWED else "settings"
         parts[part].append(f"{json.dumps(column)} = {json.dumps(column)}")
-    lines = ['# Draft. Move to [columns] what is no setting: workers = "gpus"; see docs/import.md.']
+    lines = [
+        '# Draft. Move what is not a setting to [columns]: workers = "gpus"; see docs/import.md.'
+    ]
     for title, mapped in parts.items():
         lines += [f"[{title}]", *mapped]
     return "\n".join(lines)

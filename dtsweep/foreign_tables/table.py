@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,16 +23,14 @@ _MOST_BYTES = 1 << 26
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 """Texts that are a number. float() would take 1_0 and the digits of other scripts."""
 
+_GROUPED = r"[+-]?[0-9]{1,3}(?:\.[0-9]{3})+"
+
 _UNKNOWN = ("", "NA", "N/A", "NaT", "null", "None")
 _NOT_FINITE = ("nan", "NaN", "inf", "Infinity", "-inf", "-Infinity")
 
 
 def read_table(table: Path, reading: Mapping[str, str]) -> pd.DataFrame:
-    """Read a file.
-
-    Args:
-        table: its ending says how it is read.
-        reading: `[read]` of the map.
+    """Read a file by its ending and `[read]` of the map.
 
     Returns:
         Cells as text, null where they are unknown or a row has no such column.
@@ -48,8 +47,10 @@ def read_table(table: Path, reading: Mapping[str, str]) -> pd.DataFrame:
         if frame.empty:
             raise ValueError("it has no rows")
     except (OddFileError, OSError, LookupError, RecursionError, ValueError) as error:
-        hint = "[read] of the map may give `sep` and `encoding`"
-        raise SweepError(f"table {str(table)!r} can't be read: {error}; {hint}") from error
+        hint = ""
+        if reader is _csv and isinstance(error, ValueError):
+            hint = "; [read] of the map may give `sep` and `encoding`"
+        raise SweepError(f"table {str(table)!r} can't be read: {error}{hint}") from error
     frame.index = frame.index.map(lambda number: f"{table.name}:{number}")
     texts = frame.map(lambda cell: str(cell).strip()).astype("str")
     return texts.mask(texts.isin([*_UNKNOWN, *_NOT_FINITE]))
@@ -73,8 +74,8 @@ def _csv(data: bytes, reading: Mapping[str, str]) -> pd.DataFrame:
     )
     cells.index += 1
     rows = cells.iloc[1:].dropna(how="all")
-    rows.columns = pd.Index(cells.iloc[0].astype("str"))
-    if len(rows.columns) == 1 and ";" in rows.columns[0]:
+    rows.columns = pd.Index(cells.iloc[0].astype("str").str.strip())
+    if len(rows.columns) == 1 and re.search(r"[;\t|]", rows.columns[0]):
         raise ValueError(f"it has one column, {rows.columns[0]!r}")
     if not rows.columns.is_unique:
         raise ValueError(f"two columns of {', '.join(rows.columns)} have one name")
@@ -89,6 +90,8 @@ def _plain_numbers(cells: pd.Series, reading: Mapping[str, str]) -> pd.Series:
     plain = cells.str.strip()
     if "thousands" in reading:
         plain = plain.str.replace(reading["thousands"], "", regex=False)
+    elif reading.get("decimal", ".") != "." and plain.str.fullmatch(_GROUPED).any():
+        raise ValueError(f"{cells.name} may have points between thousands; give `thousands`")
     plain = plain.str.replace(reading.get("decimal", "."), ".", regex=False)
     return plain.where(plain.str.fullmatch(NUMBER), cells)
 

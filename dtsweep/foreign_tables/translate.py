@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
-from dtsweep.foreign_tables.map_file import RATES, SHARES, TIMES, Map
+from dtsweep.foreign_tables.map_file import COUNTS, RATES, SHARES, TIMES, Map
 from dtsweep.foreign_tables.table import NUMBER
 from dtsweep.metrics.plausible import contradictions
 from dtsweep.results.schema import FLOAT, TEXT, TRIALS
@@ -33,11 +33,7 @@ _ARITHMETIC = re.compile(r"[-+*/().\s0-9eE_]+")
 
 
 def translated(frame: pd.DataFrame, table_map: Map) -> pd.DataFrame:
-    """Translate the rows of a table.
-
-    Args:
-        frame: as `read_table` gives it.
-        table_map: which columns give which of results.
+    """Translate the rows of `read_table` by a map.
 
     Returns:
         Columns of results; settings of the table's own are texts.
@@ -158,6 +154,8 @@ def _out_of_range(row: Mapping[str, Any]) -> Iterable[str]:
             is_wrong = value <= 0
         elif name in AXES and AXES[name].least is not None:
             is_wrong = value < AXES[name].least
+        elif name in COUNTS:
+            is_wrong = value < 1
         elif name == "semantics":
             is_wrong = value not in SEMANTICS
         if is_wrong:
@@ -167,7 +165,7 @@ def _out_of_range(row: Mapping[str, Any]) -> Iterable[str]:
 def _derive(row: dict[str, Any]) -> Iterable[str]:
     """Add numbers that follow from those of a row, or say that a product is another one."""
     if "micro_batch" in row and "accumulation" in row and row["semantics"] != "stale":
-        groups = row.get("data_parallel", row["workers"] // row.get("model_parallel", 1))
+        groups = row.get("data_parallel") or row["workers"] // row.get("model_parallel", 1)
         product = groups * row["micro_batch"] * row["accumulation"]
         if row.setdefault("global_batch", product) != product:
             yield (

@@ -62,7 +62,7 @@ class Frontier:
     named if all points share one.
     """
     semantics: str
-    """Meaning of an update, one of `dtsweep.sweep.modes.SEMANTICS`."""
+    """Meaning of an update, one of `dtsweep.sweep.mode_info.SEMANTICS`."""
     update_kind: str
     """Kind of its updates within the semantics; empty where there is one alone."""
     update: str

@@ -39,7 +39,7 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         "longer_windows": "Longer windows (`Measure(half_width=…)`) would help.",
         "quieter": "First use a quieter machine (drift: {drift:up}).",
         "longer_limit": (
-            "First allow longer windows, `Measure({setting}=…)` ({imprecise} of {trials:# trial} "
+            "Allow longer windows first, `Measure({setting}=…)` ({imprecise} of {trials:# trial} "
             "are imprecise)."
         ),
         "more_launches": "At least {count:# more launch} of each would be needed.",
@@ -165,7 +165,7 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         "may_be_better_loud": (
             "{point} may be better: its launches differ too much to say by how much{condition}."
         ),
-        "others_may_be_better": "{points:list} may be better, too.",
+        "others_may_be_better": "{points:names} may be better, too.",
         "launches_limit": "Launches limit the answer: longer windows would not help.",
         "windows_limit": (
             "Windows of {window_s:.2g} s are known to {within:limit}, which limits the answer; "
@@ -214,8 +214,9 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         ),
         "noise": (
             "Noise{where}: samples/s of one point differ by {sigma:share1} between launches "
-            "(standard deviation, {low:share1} to {high:share1}). Launches of each point that "
-            "show a difference of 2, 5 and 10 %: {launches:list}."
+            "(standard deviation, {low:share1} to {high:share1}). To show a difference of "
+            "2 %, each point needs {launches[0]} launches; of 5 %, {launches[1]}; of 10 %, "
+            "{launches[2]}."
         ),
         "windows": (
             "Each trial was timed for {steps:span} steps ({seconds:span} s). ± is half of a 95 % "
@@ -236,10 +237,10 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         "knee_unknown": "{group}: unknown: {reason}.",
         "knees_unknown": "{count:# group} of several sizes: unknown: {reason}.",
         "law": (
-            "  Universal Scalability Law: {facts:all}; misses the measured by {residual:share1}."
+            "Universal Scalability Law: {facts:all}; misses the measured by {residual:share1}."
         ),
         "law_contradicted": (
-            "  Universal Scalability Law: {facts:all}; misses the measured by {residual:share1}, "
+            "Universal Scalability Law: {facts:all}; misses the measured by {residual:share1}, "
             "more than launches differ."
         ),
         "few_sizes": "The Universal Scalability Law is fitted to four sizes or more.",

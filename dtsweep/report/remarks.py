@@ -102,6 +102,7 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "share": in_percent,
     "share1": lambda share: in_percent(share, digits=1),
     "list": lambda names: listed(names, most=_NAMED),
+    "names": lambda names: listed(names, most=_NAMED, last=" and "),
     "and": " and ".join,
     "or": " or ".join,
     "all": "; ".join,

@@ -390,7 +390,7 @@ class Point:
 
     @property
     def semantics(self) -> str:
-        """Semantics of this point's update: one of `dtsweep.sweep.modes.SEMANTICS`.
+        """Semantics of this point's update: one of `dtsweep.sweep.mode_info.SEMANTICS`.
 
         >>> Point(sync="parameter_server").semantics
         'stale'

@@ -42,7 +42,7 @@ def check_batch(job: Job, *, seed: int) -> list[str]:
     check_samples(job, first)
     if job.point.balance:
         _check_other_size(job)
-    # Not both at once: a workload may fill the same memory anew.
+    # Not both at once: a workload may fill the same memory again.
     digest = digest_of(first)
     del first
     set_seed(seed)
@@ -146,7 +146,7 @@ def check_late_batch(loop: Loop) -> tuple[tuple[str, str] | None, bool]:
     try:
         check_samples(loop.job, next(loop.next_batches()))
     except bdb.BdbQuit:
-        raise  # whoever leaves the debugger ends the run
+        raise  # leaving the debugger ends the run
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's own code may raise anything
         print_traceback(error)
         fault = oom_status(error) or "user_error", f"{error_line(error)} (after the window)"

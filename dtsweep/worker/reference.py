@@ -97,8 +97,7 @@ class GradientCheck:
         # One worker's may be zero: then as a share of the exchanged one's.
         self.error = difference / norm if norm else 1.0
         worst = max(self._errors, key=self._errors.__getitem__)
-        message = f"gradient_error {self.error:.2g}, most of it in {worst}"
-        print(message, file=sys.stderr)  # noqa: T201  # the rank's log
+        print(f"gradient_error {self.error:.2g}, most of it in {worst}", file=sys.stderr)  # noqa: T201  # the log
 
     def added_to(self, measured: Measured) -> Measured:
         """Measurements, with the results of this check, and the peaks of memory before it."""
@@ -129,8 +128,8 @@ class GradientCheck:
                 continue
             del self.expected[name]
             if not is_ignored(parameter):
-                expected = expected.to(gradient.device)
-                sums = sums_and_norms([gradient - expected, expected], counts=[0, 0])
+                # In main memory: the device may have no room.
+                sums = sums_and_norms([gradient.cpu() - expected, expected], counts=[0, 0])
                 self._errors[name] = float(sums[0, 1])
                 self._norms.append(float(sums[1, 1]))
         if self.expected:
@@ -178,8 +177,10 @@ def _passes_of_group(
         copied._backward_hooks = original._backward_hooks
     wrapper = _Wrapper(replica)
     # With all that it keeps: `copy` goes by `__getstate__`.
-    workload = object.__new__(type(job.point.workload))
-    vars(workload).update(vars(job.point.workload))
+    original = job.point.workload
+    workload = object.__new__(type(original))
+    for name in getattr(original, "__dict__", original.__dataclass_fields__):
+        object.__setattr__(workload, name, getattr(original, name))
     point = replace(job.point, workload=workload)
     loss, weight = loss_in_precision(point, job.device), weight_of(workload)
     job_of_group = replace(job, point=point, rank=data_rank * point.grid.model)

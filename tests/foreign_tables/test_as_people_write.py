@@ -51,6 +51,13 @@ def test_a_spreadsheets_table_is_read_by_the_map(tmp_path: Path) -> None:
     assert frame["workload_size"].tolist() == ["mittel"]
 
 
+def test_points_between_thousands_are_not_taken_for_decimal_ones(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("GPUs;batch;rate\n4;8;1.120\n")
+    with pytest.raises(SweepError, match=r"rate may have points .*; give `thousands`"):
+        stored(tmp_path, table, MAP + '[read]\nsep = ";"\ndecimal = ","\n')
+
+
 def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     table.write_bytes("GPUs,batch,rate\n4,8,100\n".encode("utf-8-sig"))

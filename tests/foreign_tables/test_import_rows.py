@@ -90,11 +90,15 @@ step_mean_s = "step_s"
 samples_per_s = "rate"
 mfu = "mfu"
 semantics = "updates"
+model_parallel = "parts"
 [constants]
 accumulation = 1
 sync = "ddp"
 """
-FINE = {"gpus": 2, "batch": 8, "step_s": 0.1, "rate": 160, "mfu": 0.4, "updates": "exact"}
+FINE = {
+    **{"gpus": 2, "batch": 8, "step_s": 0.1, "rate": 160, "mfu": 0.4, "updates": "exact"},
+    "parts": 1,
+}
 
 
 @pytest.mark.parametrize(
@@ -105,6 +109,7 @@ FINE = {"gpus": 2, "batch": 8, "step_s": 0.1, "rate": 160, "mfu": 0.4, "updates"
         ({"step_s": -0.1}, "step_mean_s is -0.1"),
         ({"step_s": 0}, "step_mean_s is 0.0"),
         ({"gpus": 0}, "workers is 0"),
+        ({"parts": 0}, "model_parallel is 0"),
         ({"updates": "exakt"}, "semantics is exakt"),
     ],
 )

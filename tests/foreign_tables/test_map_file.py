@@ -22,7 +22,7 @@ TABLE = "gpus,batch,step_ms,precision\n1,8,100,bf16\n"
     ("text", "said"),
     [
         ("[columns", "can't be read: "),
-        ("[column]\nworkers = 1", "column is no table of a map"),
+        ("[column]\nworkers = 1", "column is not a table of a map"),
         ("[columns]\nworker = 'gpus'", "a table can't give it; did you mean 'workers'?"),
         (MAP.replace("step_ms / 1000", "step_ms ^ 2"), "is neither a column nor arithmetic"),
         (MAP.replace("step_ms / 1000", "step_ms /"), "is neither a column nor arithmetic"),
@@ -34,7 +34,7 @@ TABLE = "gpus,batch,step_ms,precision\n1,8,100,bf16\n"
         ),
         (MAP.replace('"ddp"', '["ddp"]'), "[constants] sync must be a text or a number"),
         (MAP + "[read]\nseparator = ';'\n", "[read] separator: a table can't give it"),
-        ("columns = 'gpus'", "columns is no table of a map"),
+        ("columns = 'gpus'", "columns is not a table of a map"),
     ],
 )
 def test_a_mistake_in_a_map_is_one_line(text: str, said: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def test_a_ladder_is_said_in_a_line_for_the_measured_and_one_for_the_law() -> No
         lines[0]
         == "ddp, weak scaling, 4 × 1 per worker: the step from 8 workers to 16 doesn't pay."
     )
-    assert lines[1].startswith("  Universal Scalability Law: contention 0.03")
+    assert lines[1].startswith("Universal Scalability Law: contention 0.03")
     assert "highest at 22 (22 to 22); beyond 8 (8 to 8) one more worker doesn't pay" in lines[1]
     assert len(lines) == 2
 

@@ -569,6 +569,29 @@ def test_the_log_says_why_it_can_not_be_checked(
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    """A workload without a dictionary of its fields."""
+
+    width: int = FEATURES
+
+    def build(self) -> nn.Module:
+        return nn.Linear(self.width, 1)
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return rows_of(samples).to(device)
+
+    def loss(self, model: Any, batch: Tensor) -> Tensor:
+        answer: Tensor = model(batch).square().mean()
+        return answer
+
+
+@pytest.mark.usefixtures("_world_of_one")
+def test_a_workload_with_slots_is_checked() -> None:
+    check = check_of(Slotted(), Slotted().build())
+    assert (check.flags, len(check.expected)) == ([], 2)
+
+
 @pytest.mark.parametrize(("workers", "accumulation"), [(1, 1), (1, 3), (3, 1), (2, 3)])
 def test_passes_one_after_another_give_the_gradient_of_one_large_batch(
     workers: int, accumulation: int
