@@ -47,7 +47,7 @@ def test_healthy_hosts_have_no_problems() -> None:
         ),
         (
             {"has_driver": True, "free_memory_bytes": GIB},
-            "1.0 GiB of memory are free, .* 1.5 GiB here beside",
+            "1.0 GiB of memory are free, .* 1.5 GiB here next to",
         ),
         (
             {"gloo_address": "127.0.1.1"},
