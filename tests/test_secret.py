@@ -19,6 +19,7 @@ from dtsweep.metrics.rows import point_row
 from dtsweep.plan.plan import outdated
 from dtsweep.results.schema import TRIALS
 from dtsweep.secret import (
+    LEFT_OUT,
     hidden,
     is_looked_for,
     is_secret,
@@ -425,6 +426,12 @@ def test_trials_are_shared_without_texts_that_may_name_a_host() -> None:
     assert shared["straggler"].tolist()[0] == "rank 3"
     assert "node-7" not in shared.to_csv()
     assert list(shared.columns) == list(rows.columns)
+
+
+def test_reasons_that_name_nobody_are_shared() -> None:
+    statuses = ["skipped", "budget", "cancelled", "rank_died"]
+    rows = trials(*({"status": status, "reason": "so it is"} for status in statuses))
+    assert shared_trials(rows)["reason"].tolist() == [*["so it is"] * 3, LEFT_OUT]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 26
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 """Texts that are a number. float() would take 1_0 and the digits of other scripts."""
 
-_GROUPED = r"[+-]?[0-9]{1,3}(?:\.[0-9]{3})+"
+_GROUPED = r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+"
 
 _UNKNOWN = ("", "NA", "N/A", "NaT", "null", "None")
 _NOT_FINITE = ("nan", "NaN", "inf", "Infinity", "-inf", "-Infinity")
@@ -48,8 +48,8 @@ def read_table(table: Path, reading: Mapping[str, str]) -> pd.DataFrame:
             raise ValueError("it has no rows")
     except (OddFileError, OSError, LookupError, RecursionError, ValueError) as error:
         hint = ""
-        if reader is _csv and isinstance(error, ValueError):
-            hint = "; [read] of the map may give `sep` and `encoding`"
+        if isinstance(error, ValueError | LookupError):
+            hint = "; [read] of the map may give `sep`, `encoding` and `thousands`"
         raise SweepError(f"table {str(table)!r} can't be read: {error}{hint}") from error
     frame.index = frame.index.map(lambda number: f"{table.name}:{number}")
     texts = frame.map(lambda cell: str(cell).strip()).astype("str")
@@ -75,7 +75,7 @@ def _csv(data: bytes, reading: Mapping[str, str]) -> pd.DataFrame:
     cells.index += 1
     rows = cells.iloc[1:].dropna(how="all")
     rows.columns = pd.Index(cells.iloc[0].astype("str").str.strip())
-    if len(rows.columns) == 1 and re.search(r"[;\t|]", rows.columns[0]):
+    if len(rows.columns) == 1 and re.search(r"[;,\t|]", rows.columns[0]):
         raise ValueError(f"it has one column, {rows.columns[0]!r}")
     if not rows.columns.is_unique:
         raise ValueError(f"two columns of {', '.join(rows.columns)} have one name")
@@ -91,7 +91,7 @@ def _plain_numbers(cells: pd.Series, reading: Mapping[str, str]) -> pd.Series:
     if "thousands" in reading:
         plain = plain.str.replace(reading["thousands"], "", regex=False)
     elif reading.get("decimal", ".") != "." and plain.str.fullmatch(_GROUPED).any():
-        raise ValueError(f"{cells.name} may have points between thousands; give `thousands`")
+        raise ValueError(f"{cells.name} may have points between thousands")
     plain = plain.str.replace(reading.get("decimal", "."), ".", regex=False)
     return plain.where(plain.str.fullmatch(NUMBER), cells)
 

@@ -166,6 +166,9 @@ def _derive(row: dict[str, Any]) -> Iterable[str]:
     """Add numbers that follow from those of a row, or say that a product is another one."""
     if "micro_batch" in row and "accumulation" in row and row["semantics"] != "stale":
         groups = row.get("data_parallel") or row["workers"] // row.get("model_parallel", 1)
+        if not groups:
+            yield f"model_parallel is {row['model_parallel']}, of {row['workers']} workers"
+            return
         product = groups * row["micro_batch"] * row["accumulation"]
         if row.setdefault("global_batch", product) != product:
             yield (

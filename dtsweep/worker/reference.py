@@ -7,7 +7,8 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -37,8 +38,7 @@ class UncheckedError(RuntimeError):
 class GradientCheck:
     """Compares the first gradient that a trial exchanges with one worker's; on rank 0.
 
-    Of a divided model all ranks gather their parts; else no collective is in it. Where it gives up,
-    the trial goes on without. As a context it stands around the first steps.
+    Of a divided model all ranks gather their parts. Where it gives up, the trial goes on without.
     """
 
     def __init__(
@@ -70,8 +70,7 @@ class GradientCheck:
             with random_states_kept(job.device):
                 gradients = gradient_of_one_worker(job, model, seeds=seeds, limit_s=limit_s)
             # By name: a mode may put shards in the place of the parameters.
-            names = (name for name, _ in model.named_parameters())
-            self.expected = dict(zip(names, gradients, strict=True))
+            self.expected = dict(zip(dict(model.named_parameters()), gradients, strict=True))
         except Exception as error:  # noqa: BLE001  # users' code, called in another way than they know
             self._give_up(error_line(error))
         finally:
@@ -179,7 +178,8 @@ def _passes_of_group(
     # With all that it keeps: `copy` goes by `__getstate__`.
     original = job.point.workload
     workload = object.__new__(type(original))
-    for name in getattr(original, "__dict__", original.__dataclass_fields__):
+    names = {field.name for field in fields(original)} | {*getattr(original, "__dict__", ())}
+    for name in filter(partial(hasattr, original), names):
         object.__setattr__(workload, name, getattr(original, name))
     point = replace(job.point, workload=workload)
     loss, weight = loss_in_precision(point, job.device), weight_of(workload)

@@ -43,7 +43,7 @@ def test_thousands_are_read_by_the_map_and_the_refusal_names_them(tmp_path: Path
 def test_a_spreadsheets_table_is_read_by_the_map(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     table.write_bytes("GPUs;batch;rate;Größe\n4;8;1.120,5;mittel\n".encode("cp1252"))
-    with pytest.raises(SweepError, match=r"can't be read: .*\[read\] .*`sep` and `encoding`"):
+    with pytest.raises(SweepError, match=r"can't be read: .*\[read\] .*`sep`, `encoding`"):
         stored(tmp_path, table)
     read = '[settings]\nsize = "Größe"\n[read]\nsep = ";"\ndecimal = ","\nthousands = "."\n'
     frame = stored(tmp_path, table, f'{MAP}{read}encoding = "cp1252"\n')
@@ -54,8 +54,11 @@ def test_a_spreadsheets_table_is_read_by_the_map(tmp_path: Path) -> None:
 def test_points_between_thousands_are_not_taken_for_decimal_ones(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     table.write_text("GPUs;batch;rate\n4;8;1.120\n")
-    with pytest.raises(SweepError, match=r"rate may have points .*; give `thousands`"):
+    with pytest.raises(SweepError, match=r"rate may have points between thousands; .*`thousands`"):
         stored(tmp_path, table, MAP + '[read]\nsep = ";"\ndecimal = ","\n')
+    table.write_text("GPUs;batch;rate\n4;8;0.125\n")
+    frame = stored(tmp_path, table, MAP + '[read]\nsep = ";"\ndecimal = ","\n')
+    assert frame["samples_per_s"].tolist() == [0.125]
 
 
 def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ FINE = {
         ({"step_s": 0}, "step_mean_s is 0.0"),
         ({"gpus": 0}, "workers is 0"),
         ({"parts": 0}, "model_parallel is 0"),
+        ({"parts": 4}, "model_parallel is 4, of 2 workers"),
         ({"updates": "exakt"}, "semantics is exakt"),
     ],
 )

@@ -7,9 +7,9 @@ import functools
 import random
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -571,9 +571,11 @@ def test_the_log_says_why_it_can_not_be_checked(
 
 @dataclass(frozen=True, slots=True)
 class Slotted:
-    """A workload without a dictionary of its fields."""
+    """A workload without a dictionary of its fields, one of which is not set."""
 
     width: int = FEATURES
+    name: ClassVar[str] = "slotted"
+    kept: int = field(init=False)
 
     def build(self) -> nn.Module:
         return nn.Linear(self.width, 1)
