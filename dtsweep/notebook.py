@@ -104,7 +104,7 @@ def plan_html(plan: Plan) -> str:
 
 def frontier_html(frontier: Frontier) -> str:
     """Show the points of a frontier."""
-    from dtsweep.report.labels import trial_label
+    from dtsweep.report.labels import trial_labels
     from dtsweep.report.tables import (
         amount_columns,
         caution_columns,
@@ -118,7 +118,7 @@ def frontier_html(frontier: Frontier) -> str:
         return _block([*lines, frontier.empty_because], {})
     varying = _varying([frontier.points])
     columns = {
-        "point": [trial_label(row, varying) for _, row in rows.iterrows()],
+        "point": trial_labels(rows, varying),
         **measured_columns(rows, varying=varying),
         **amount_columns(rows),
         **standing_columns(rows),

@@ -171,8 +171,11 @@ def _fitted(sizes: Numbers, logs: Numbers, covariance: Numbers) -> _Fit:
     )
     weights = np.linalg.inv(covariance)
 
+    def misses_of(at: Numbers) -> Numbers:
+        return curve(sizes[1:], *at) - logs
+
     def distance_of(at: Numbers) -> float:
-        misses = curve(sizes[1:], *at) - logs
+        misses = misses_of(at)
         return float(misses @ weights @ misses)
 
     # A search nears a bound for ever.
@@ -188,10 +191,9 @@ def _fitted(sizes: Numbers, logs: Numbers, covariance: Numbers) -> _Fit:
     limit, errors = 1.0, "launches"
     if contradicted is not False:
         limit, errors = float(students_t(free)) ** 2 * distance / free, "residuals"
-    misses = curve(sizes[1:], *best) - logs
     return _Fit(
         edge=_edge(best, spread * limit),
-        residual=float(np.sqrt((misses**2).sum() / free)),
+        residual=float(np.sqrt((misses_of(best) ** 2).sum() / free)),
         errors=errors,
         contradicted=contradicted,
     )

@@ -104,7 +104,7 @@ def _converted(cells: pd.Series, name: str) -> pd.Series:
         return cells
     numbers = _numbers(cells)
     if name == "memory_peak_bytes":
-        # Of a memory in GiB with a fraction, bytes are no whole number; none is unknown.
+        # A memory in GiB with a fraction is not a whole number of bytes; 0 bytes are unknown.
         numbers = numbers.round().where(numbers != 0)
     if _TYPES[name] == FLOAT:
         return numbers.where(numbers.abs() < math.inf)

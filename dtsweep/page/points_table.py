@@ -17,7 +17,7 @@ from dtsweep.report.labels import (
     model_columns,
     model_label,
     point_key,
-    trial_label,
+    trial_labels,
     update_labels,
 )
 from dtsweep.report.tables import (
@@ -91,7 +91,7 @@ def table_of(content: Content) -> dict[str, Any]:
     return {
         "columns": [_column(header, column, rows) for header, column in cells.items()],
         "ids": [point_key(row) for row in rows.to_dict("records")],
-        "labels": [trial_label(row, content.varying) for _, row in rows.iterrows()],
+        "labels": trial_labels(rows, content.varying),
         "filters": [*_filters(rows, content.varying, products=products)],
     }
 

@@ -156,7 +156,7 @@ def shell_command(row: pd.Series[Any]) -> str | None:
 
 
 def _variables(row: pd.Series[Any]) -> dict[str, str]:
-    """Variables of the point, and the threads of a worker, of which `torchrun` takes one."""
+    """Variables of the point, and the threads of a worker: `torchrun` alone would take one."""
     variables = variables_of(row, is_secret=False)
     if is_known(row, "cpus_per_worker"):
         variables = {"OMP_NUM_THREADS": f"{row['cpus_per_worker']:.0f}", **variables}

@@ -8,6 +8,18 @@ from typing import Any
 from dtsweep.provenance.sources import changes_of_row
 from dtsweep.results.statuses import FINAL
 
+CHOOSING = (
+    "attempt_id",
+    "trial_id",
+    "harness",
+    "role",
+    "status",
+    "workload_digest",
+    "sources",
+    "environment",
+)
+"""Columns by which the attempt is chosen that stands for a trial."""
+
 
 def current_attempts(
     rows: Iterable[Mapping[str, Any]], *, superseded: Collection[str] = ()
@@ -19,8 +31,7 @@ def current_attempts(
     with another source or environment.
 
     Args:
-        rows: attempts with `attempt_id`, `trial_id`, `harness`, `role`, `status`,
-            `workload_digest`, `sources` and `environment`, the oldest first.
+        rows: attempts with the columns `CHOOSING`, the oldest first.
         superseded: `attempt_id` of the superseded attempts.
 
     Returns:

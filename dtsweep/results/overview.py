@@ -15,22 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dtsweep.errors import LABEL_SHOWN, one_line, shortened
-from dtsweep.results.current_attempt import current_attempts
+from dtsweep.results.current_attempt import CHOOSING, current_attempts
 from dtsweep.results.statuses import CUT, FINE
 from dtsweep.results.store import Results
 from dtsweep.sweep.point import AXES, is_left_out
-
-_CHOOSING = (
-    "attempt_id",
-    "trial_id",
-    "harness",
-    "role",
-    "status",
-    "workload_digest",
-    "sources",
-    "environment",
-)
-"""Columns by which the attempt is chosen that stands for a trial."""
 
 _SHOWN = ("reason", "repeat", "latency_s", "samples_per_s", "cost_usd")
 """Further columns of an attempt that are shown, as far as the results have them."""
@@ -90,9 +78,9 @@ def overview_of(store: Results, *, last: int = 5) -> Overview:
         store: the results.
         last: most attempts to list.
     """
-    table = store.trials({*_CHOOSING, *_SHOWN, "workload", *AXES})
+    table = store.trials({*CHOOSING, *_SHOWN, "workload", *AXES})
     table = table.filter(pc.fill_null(pc.not_equal(table["role"], "canary"), fill_value=True))
-    rows = table.select(_CHOOSING).to_pylist()
+    rows = table.select(CHOOSING).to_pylist()
     current = sorted(current_attempts(rows).values())
     statuses = Counter(rows[index]["status"] for index in current)
     failed: dict[str, int] = {}
@@ -124,7 +112,7 @@ def _attempts(table: Any, indices: Sequence[int]) -> dict[int, AttemptRow]:
     variables = _differing_variables(table)
     taken = table.take(pa.array(indices, pa.int64()))
     shown = [name for name in _SHOWN if name in table.column_names]
-    wanted = list(dict.fromkeys([*_CHOOSING, *shown, *AXES, *settings]))
+    wanted = list(dict.fromkeys([*CHOOSING, *shown, *AXES, *settings]))
     rows = taken.select(wanted).to_pylist()
     starts = taken["started_at"].cast(pa.int64()).to_pylist()
     return {

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from dtsweep.errors import StorageError, SweepError, one_line
 from dtsweep.results import run_record
-from dtsweep.results.current_attempt import current_attempts
+from dtsweep.results.current_attempt import CHOOSING, current_attempts
 from dtsweep.results.lease import LiveRun, holder, leased
 from dtsweep.results.local_files import OddFileError
 from dtsweep.results.merge import batches, merge_files, merged
@@ -46,17 +46,6 @@ T = TypeVar("T")
 
 SCATTERED_FROM = 64
 """Commits after which their files are merged: so many are left after a kill."""
-
-_READ_TO_CHOOSE = [
-    "attempt_id",
-    "trial_id",
-    "harness",
-    "role",
-    "status",
-    "workload_digest",
-    "sources",
-    "environment",
-]
 
 ORDER = ["row_number", "started_at"]
 """Columns by which rows are ordered from the oldest: clocks of machines differ, numbers don't."""
@@ -524,7 +513,7 @@ def trials_of(
         canaries: add every canary.
         superseded: `attempt_id` of attempts that are left out.
     """
-    rows = attempts.select(_READ_TO_CHOOSE).to_pylist()
+    rows = attempts.select(CHOOSING).to_pylist()
     chosen = list(current_attempts(rows, superseded=superseded).values())
     if canaries:
         chosen += [index for index, row in enumerate(rows) if row["role"] == "canary"]

@@ -50,21 +50,16 @@ class NodeWatch:
             return True
         return all(leaving.get(node_id, math.inf) > until for node_id in node_ids)
 
-    async def choose(self, world: World, *, within_s: float) -> NodeChoice:
+    async def choose(self, world: World) -> NodeChoice:
         """Choose the nodes that a session of this world must not use, and note the new ones.
-
-        Args:
-            world: how many workers, and how they are placed.
-            within_s: how long Ray's head has to say which nodes there are.
 
         Raises:
             SessionError: the others can't hold it, and none will come; or the head does not answer.
         """
         if self._settings.is_private:
             return NodeChoice(leaving=[], failing=[])
-        chosen = self._chosen(
-            await self._nodes_now(within_s), world, grows=self._settings.is_autoscaled
-        )
+        nodes = await self._nodes_now(self._settings.node_timeout_s)
+        chosen = self._chosen(nodes, world, grows=self._settings.is_autoscaled)
         self.notes.add(chosen.leaving, LEAVES)
         self.notes.add(chosen.failing, FAILS)
         if chosen.misfit is not None:

@@ -41,24 +41,21 @@ class NodesRefusedError(SessionError):
 class NodeRequest:
     """Room for workers, asked for and not used; `withdraw` gives it back."""
 
-    def __init__(
-        self, world: World, settings: Settings, *, workers: int, without: Sequence[str]
-    ) -> None:
+    def __init__(self, world: World, settings: Settings, *, without: Sequence[str]) -> None:
         """Make the request.
 
         Args:
             world: whose placement is asked for.
             settings: resources of a worker.
-            workers: how many of the world's workers need room that is not there.
             without: ids of nodes that don't count.
         """
         per_worker = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
         bundle = {kind: count for kind, count in per_worker.items() if count}
         self._group = placement_group(
-            [bundle] * workers,
+            [bundle] * world.workers,
             strategy=world.placement.upper(),
             name=_name(),
-            bundle_label_selector=SessionNodes(without=without).selectors(workers),
+            bundle_label_selector=SessionNodes(without=without).selectors(world.workers),
         )
         self._world = world
         self._settings = settings
@@ -169,7 +166,7 @@ class NodeRequests:
             await self._nodes.check(places)
             return SessionNodes(places=places)
         if not self._settings.is_autoscaled:
-            chosen = await self._nodes.choose(world, within_s=self._settings.node_timeout_s)
+            chosen = await self._nodes.choose(world)
             return SessionNodes(without=chosen.without)
         self.let_go()
         began = time.monotonic()
@@ -189,8 +186,8 @@ class NodeRequests:
         return await self._come(world, is_patient=True)
 
     async def _come(self, world: World, *, is_patient: bool) -> SessionNodes:
-        chosen = await self._nodes.choose(world, within_s=self._settings.node_timeout_s)
-        request = NodeRequest(world, self._settings, workers=world.workers, without=chosen.without)
+        chosen = await self._nodes.choose(world)
+        request = NodeRequest(world, self._settings, without=chosen.without)
         try:
             await request.met(is_patient=is_patient or not chosen.failing, say=self._say)
             self._kept_alive = request.keep_alive()

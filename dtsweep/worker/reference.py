@@ -96,7 +96,7 @@ class GradientCheck:
         # One worker's may be zero: then as a share of the exchanged one's.
         self.error = difference / norm if norm else 1.0
         worst = max(self._errors, key=self._errors.__getitem__)
-        print(f"gradient_error {self.error:.2g}, most of it in {worst}", file=sys.stderr)  # noqa: T201  # the log
+        print(f"gradient_error {self.error:.2g}, most of it in {worst}", file=sys.stderr)  # noqa: T201
 
     def added_to(self, measured: Measured) -> Measured:
         """Measurements, with the results of this check, and the peaks of memory before it."""

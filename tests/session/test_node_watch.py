@@ -20,8 +20,8 @@ from tests.session.test_slot import settings
 def test_a_head_that_answers_with_an_error_ends_no_session_and_fails_a_start_that_is_tried_again(
     tmp_path: Path,
 ) -> None:
-    watch = NodeWatch(replace(settings(tmp_path), is_private=False))
+    watch = NodeWatch(replace(settings(tmp_path), is_private=False, node_timeout_s=1.0))
     assert asyncio.run(watch.stay(["a node"], until=0.0))
     with pytest.raises(SessionError, match="did not say in 1 s which nodes there are") as caught:
-        asyncio.run(watch.choose(World(workers=1, placement="pack", environment=()), within_s=1.0))
+        asyncio.run(watch.choose(World(workers=1, placement="pack", environment=())))
     assert (caught.value.status, caught.value.hopeless_for) == ("collateral", None)
