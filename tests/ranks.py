@@ -12,8 +12,8 @@ import runpy
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,6 +47,18 @@ def join(rank: int, *, workers: int, port: int) -> None:
         world_size=workers,
         timeout=timedelta(seconds=60),
     )
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Be the only rank of a world, in this process."""
+    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        forget_groups()
+        distributed.destroy_process_group()
 
 
 def leave() -> None:
