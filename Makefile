@@ -12,26 +12,19 @@ ifneq ($(DATA),)
 export DTSWEEP_TEST_DATA ?= $(DATA)
 endif
 
-# What kills, freezes and takes away real processes and nodes: slow, and of interest where those are handled.
-FAULTS = $(patsubst %,tests/driver/test_%.py,autoscaled_sweeps autoscaler cluster_gone driver_killed hosts kills struck)
-FAULTS_0 = $(patsubst %,tests/driver/test_%.py,autoscaled_sweeps hosts)
-FAULTS_1 = $(patsubst %,tests/driver/test_%.py,autoscaler struck)
-FAULTS_2 = $(filter-out $(FAULTS_0) $(FAULTS_1),$(FAULTS))
-FAULTS_RUN = $(if $(THIRD),$(FAULTS_$(THIRD)),$(FAULTS))
+# The few tests on Ray that `make test` runs; each command there is one that a user types.
+ON_RAY = tests/test_on_ray.py
 
-# Thirds of the other tests on Ray, of about equal time with those of the faults; the last one has all that is new.
-RAY_0 = $(patsubst %,tests/driver/test_%.py,cluster connect nested share_nodes visit written_cluster)
-RAY_1 = $(patsubst %,tests/driver/test_%.py,campaign_storage faults start_is_cut)
-RAY_2 = $(addprefix --ignore=,$(RAY_0) $(RAY_1))
-RAY_RUN = $(if $(THIRD),$(RAY_$(THIRD))) $(addprefix --ignore=,$(FAULTS))
+# Files of one third of the tests that `make test` leaves out; without THIRD, all of them.
+RUN_THIRD = $(if $(THIRD),--third $(THIRD))
 
 # Python of the targets for GPUs; another one brings its own torch, built for the driver's CUDA, and the other packages.
 PYTHON_GPU ?= .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-fast test-ray test-faults test-gpu gpu-checklist gpu-checklist-node check lint format \
-	docs notebook bench clean
-.NOTPARALLEL: # not two installers in one .venv, and no tests beside each other but those that test-fast puts there
+.PHONY: help setup sweep check test test-rest test-all test-gpu gpu-checklist gpu-checklist-node format docs notebook \
+	bench clean
+.NOTPARALLEL: # not two installers in one .venv, and no tests next to each other but those that pytest puts there
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -50,23 +43,20 @@ setup: .venv/dev.stamp ## Make .venv with what the checks and tests need, at the
 sweep: .venv/run.stamp ## Run the first sweep (sweeps/batchsize.py) and print its frontier; installs only what that needs
 	.venv/bin/python -m dtsweep sweeps/batchsize.py
 
-check: lint test-fast ## Format, lint, types and the fast tests
-
-lint: setup ## Format, lint and types
+check: setup ## Format, lint and types
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 
-test: test-fast test-ray ## Run all tests but those of test-faults and those that need a GPU
+test: setup ## Run the tests to run before each commit: all quick ones, and a few on Ray (12 minutes)
+	.venv/bin/python -m pytest -n 2 --dist loadfile -m 'not ray and not gpu and not slow' --durations=10
+	.venv/bin/python -m pytest $(ON_RAY) --durations=10
 
-test-fast: setup ## Run the tests that start no Ray, on two cores
-	.venv/bin/python -m pytest -n 2 --dist loadfile -m 'not ray and not gpu' --durations=10
+test-rest: setup ## Run the tests that `make test` leaves out, but those that need a GPU; THIRD=0, 1 or 2 runs a part of them
+	.venv/bin/python -m pytest -n 2 --dist loadfile -m 'slow and not ray and not gpu' --durations=10 $(RUN_THIRD)
+	.venv/bin/python -m pytest -m ray --ignore $(ON_RAY) --durations=10 $(RUN_THIRD)
 
-test-ray: setup ## Run the tests that start a private Ray, one after the other; THIRD=0, 1 or 2 runs a part of them
-	.venv/bin/python -m pytest -m ray --durations=10 $(RAY_RUN)
-
-test-faults: setup ## Run the tests that kill, freeze and take away processes and nodes of real Rays; THIRD=0, 1 or 2 runs a part of them
-	.venv/bin/python -m pytest -m ray --durations=10 $(FAULTS_RUN)
+test-all: test test-rest ## Run all tests but those that need a GPU (over an hour)
 
 # Packages of another Python are its own affair.
 ifeq ($(PYTHON_GPU),.venv/bin/python)

@@ -20,6 +20,23 @@ settings.load_profile("dtsweep")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what runs a part of the tests, for machines that have no time for all."""
+    parser.addoption("--third", type=int, choices=(0, 1, 2), help="run a third of the files")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the files of one third, of those whose marks are asked for."""
+    third = config.getoption("third")
+    if third is None:
+        return
+    files = sorted({item.path for item in items})
+    chosen = {*files[third::3]}
+    config.hook.pytest_deselected(items=[item for item in items if item.path not in chosen])
+    items[:] = [item for item in items if item.path in chosen]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Give torch one thread in each of several processes of tests: more wait for each other."""
     if hasattr(config, "workerinput"):

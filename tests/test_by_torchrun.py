@@ -17,56 +17,42 @@ from torch import distributed
 from benchmarks.by_torchrun import _places, main
 from dtsweep.hardware.gpu_place import shared_gpu
 from dtsweep.results.schema import TRIALS
+from tests.linear import CLASS
 from tests.ranks import free_ports, spawn, torchrun_variables
 from tests.stand_in_nvml import GPU, StandInNvml, install_nvml, show_a_gpu
 
 ROOT = Path(__file__).parents[1]
 
-OWN_WORKLOAD = '''
-"""Does a point without Ray give the row of a trial?"""
-
-from dataclasses import dataclass
-
-import torch
-from torch import distributed, nn
-
-from dtsweep import Measure, Sweep
+SWEEP = f"""{CLASS}
+from torch import distributed
 
 
 @dataclass(frozen=True)
-class Line:
-    width: int = 4
-    kind: str = "plain"
+class Fails(Linear):
     fails_on: int = -1
-
-    def build(self):
-        return nn.Linear(self.width, 1)
-
-    def batch(self, samples, device):
-        return torch.ones(len(samples), self.width, device=device)
 
     def loss(self, model, batch):
         if distributed.get_rank() == self.fails_on:
             raise ValueError("not on this rank")
-        return model(batch).square().mean()
+        return super().loss(model, batch)
 
 
 sweep = Sweep(
-    workload=Line(),
-    axes={
+    workload=Fails(),
+    axes={{
         "workers": [1, 2],
         "sync": ["ddp", "local_sgd", "parameter_server"],
         "workload.fails_on": [-1],
-    },
+    }},
     measure=Measure(half_width=None, min_steps=128, min_seconds=0.1),
 )
-'''
+"""
 
 
 @pytest.fixture
 def sweep_file(tmp_path: Path) -> Path:
     path = tmp_path / "line.py"
-    path.write_text(OWN_WORKLOAD)
+    path.write_text(SWEEP)
     return path
 
 
@@ -109,11 +95,14 @@ def printed(folder: Path, *arguments: str | Path) -> dict[str, Any]:
 
 
 def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> None:
-    row = printed(sweep_file.parent, sweep_file, "workers=2", "sync=local_sgd")
+    # In a file as well: other output, as NCCL's with NCCL_DEBUG=INFO, can't come between there.
+    file = sweep_file.parent / "row.json"
+    row = printed(sweep_file.parent, sweep_file, "workers=2", "--row", file, "sync=local_sgd")
+    assert json.loads(file.read_text()) == row
     columns = {column.name for column in TRIALS}
     assert {name for name in row if name not in columns} == {
-        "workload_width",
-        "workload_kind",
+        "workload_inputs",
+        "workload_outputs",
         "workload_fails_on",
     }
     assert (row["status"], row["reason"], row["workers"], row["sync_period"]) == ("ok", None, 2, 8)
@@ -126,30 +115,11 @@ def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> N
     assert row["mfu"] > 0
     assert row["samples_per_s"] > 0
     assert row["implausible"] is None
+    assert (row["backend"], row["harness"]) == ("gloo", "torchrun")
     assert row["question"] is None
 
 
-def test_the_row_is_written_to_a_file_as_well(sweep_file: Path, tmp_path: Path) -> None:
-    # Other output, as NCCL's with NCCL_DEBUG=INFO, can't come between.
-    file = tmp_path / "row.json"
-    row = printed(tmp_path, sweep_file, "workers=2", "--row", file, "sync=ddp")
-    assert json.loads(file.read_text()) == row
-    assert row["status"] == "ok"
-
-
-def test_flops_that_no_core_can_do_are_named_in_the_row(sweep_file: Path) -> None:
-    sweep_file.write_text(
-        OWN_WORKLOAD.replace(
-            "    width: int = 4\n", "    width: int = 4\n    flops_per_sample = 1e12\n"
-        )
-    )
-    row = printed(sweep_file.parent, sweep_file, "workers=2", "sync=ddp")
-    assert "implausible" in row["flags"]
-    assert row["implausible"].startswith("rank 0 and 1 more: ")
-    assert row["implausible"].endswith("is flops_per_sample 1e+12 right?")
-    assert (row["backend"], row["harness"]) == ("gloo", "torchrun")
-
-
+@pytest.mark.slow
 def test_a_rank_that_fails_under_torchrun_ends_the_run_with_its_row(sweep_file: Path) -> None:
     file = sweep_file.parent / "row.json"
     done = torchrun(sweep_file, "workers=2", "sync=ddp", "workload.fails_on=1", f"--row={file}")
@@ -157,7 +127,7 @@ def test_a_rank_that_fails_under_torchrun_ends_the_run_with_its_row(sweep_file: 
     (line,) = done.stdout.splitlines()
     row = json.loads(line)
     assert json.loads(file.read_text()) == row
-    reason = "rank 1: ValueError: not on this rank (line.py:26)"
+    reason = "rank 1: ValueError: not on this rank (line.py:29)"
     assert (row["status"], row["reason"]) == ("user_error", reason)
     assert row["harness"] == "torchrun"
     assert "samples_per_s" not in row
@@ -194,6 +164,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_training_script_under_torchrun_has_a_group_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     sweep_file = tmp_path / "sweep.py"
@@ -207,18 +178,15 @@ def test_a_training_script_under_torchrun_has_a_group_of_its_own(tmp_path: Path)
     assert (json.loads(line)["status"], json.loads(line)["reason"]) == ("user_error", reason)
 
 
+@pytest.mark.slow
 def test_libraries_see_the_variables_of_a_point_when_they_are_loaded(sweep_file: Path) -> None:
+    openmp = "\nOPENMP = ctypes.CDLL(next(Path(torch.__file__).parent.glob('lib/libgomp*')))\n"
     sweep_file.write_text(
-        OWN_WORKLOAD.replace(
-            "return model(batch).square().mean()",
+        "import ctypes\nfrom pathlib import Path\n"
+        + SWEEP.replace("\n@dataclass", f"{openmp}\n@dataclass", 1).replace(
+            "return super().loss(model, batch)",
             "return model(batch).sum() * 0 + float(OPENMP.omp_get_dynamic())",
         )
-        .replace(
-            "\n@dataclass",
-            "\nOPENMP = ctypes.CDLL(next(Path(torch.__file__).parent.glob('lib/libgomp*')))\n"
-            "\n@dataclass",
-        )
-        .replace("import torch\n", "import ctypes\nfrom pathlib import Path\n\nimport torch\n")
     )
     for value, seen in (("true", 1), ("false", 0)):
         done = torchrun(sweep_file, "workers=2", "sync=ddp", f"env.OMP_DYNAMIC={value}")
@@ -229,22 +197,23 @@ def test_libraries_see_the_variables_of_a_point_when_they_are_loaded(sweep_file:
 
 @pytest.mark.parametrize(("gpus", "is_hidden"), [(0, 1), (None, 0)])
 def test_ranks_that_use_no_gpu_see_none(sweep_file: Path, gpus: int | None, is_hidden: int) -> None:
+    text = SWEEP.replace(
+        "return super().loss(model, batch)",
+        "return model(batch).sum() * 0 + int(os.environ.get('CUDA_VISIBLE_DEVICES') == '')",
+    )
+    resources = f"resources=Resources(gpus_per_worker={gpus}),"
     sweep_file.write_text(
-        OWN_WORKLOAD.replace(
-            "return model(batch).square().mean()",
-            "return model(batch).sum() * 0 + int(os.environ.get('CUDA_VISIBLE_DEVICES') == '')",
-        )
-        .replace("import torch\n", "import os\n\nimport torch\n")
-        .replace("import Measure, Sweep", "import Measure, Resources, Sweep")
-        .replace("sweep = Sweep(", f"sweep = Sweep(resources=Resources(gpus_per_worker={gpus}),")
+        "import os\n" + text.replace("sweep = Sweep(", f"sweep = Sweep({resources}")
     )
     row = printed(sweep_file.parent, sweep_file, "workers=2", "sync=ddp")
     assert (row["status"], row["loss_last"]) == ("ok", is_hidden)
 
 
+@pytest.mark.slow
 def test_a_value_that_changes_with_each_reading_of_the_file_is_refused(sweep_file: Path) -> None:
     sweep_file.write_text(
-        OWN_WORKLOAD.replace("from torch import", "import os\nfrom torch import").replace(
+        "import os\n"
+        + SWEEP.replace(
             '"workload.fails_on": [-1],', '"env.NCCL_DEBUG_SUBSYS": [os.urandom(8).hex()],'
         )
     )

@@ -112,6 +112,7 @@ def test_every_rule_that_ends_a_window_is_listed() -> None:
     assert named == limits | shown | {"ended"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
 def test_the_programs_in_plain_pytorch_train(mode: str, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "decide.md").read_text("utf-8")

@@ -15,6 +15,8 @@ import dtsweep
 from tests.pages import ROOT
 from tests.report.test_notebook import ROWS, stored
 
+pytestmark = pytest.mark.slow
+
 PAYLOAD = "<script>alert(1)</script>"
 
 SWEEP = """

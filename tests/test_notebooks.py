@@ -51,12 +51,14 @@ def ran(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield book
 
 
+@pytest.mark.slow
 def test_a_notebook_runs_on_its_sample_without_warnings(ran: Any) -> None:
     outputs = [output for cell in ran.cells for output in cell.get("outputs", ())]
     assert [output for output in outputs if output.get("name") == "stderr"] == []
     assert any("application/vnd.plotly.v1+json" in output.get("data", {}) for output in outputs)
 
 
+@pytest.mark.slow
 def test_a_notebook_ends_with_a_decision(ran: Any) -> None:
     headings = [cell.source for cell in ran.cells if cell.cell_type == "markdown"]
     assert headings[-1].startswith("## The decision")

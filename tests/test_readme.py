@@ -88,6 +88,7 @@ def test_every_command_is_run_or_named_as_not_run() -> None:
     } == {*commands()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", READS)
 def test_what_reads_results_prints_something(
     line: str, study: Path, dtsweep_command: Command, forked_command: Command
@@ -103,6 +104,7 @@ def test_what_reads_results_prints_something(
     assert done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", PAGE_FILES)
 def test_a_page_that_is_shown_is_written(line: str, study: Path, forked_command: Command) -> None:
     words = shlex.split(line)
@@ -134,6 +136,7 @@ def test_a_script_that_is_shown_has_a_sweep_file(
     assert (tmp_path / "sweep.py").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_the_runs_of_the_readme_end_with_a_frontier(
     study: Path, dtsweep_command: Command, ray_address: str

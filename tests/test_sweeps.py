@@ -78,23 +78,6 @@ def test_accumulation_keeps_the_global_batch() -> None:
     assert len({candidate.point.accumulation for candidate in points}) > 2
 
 
-def test_sharding_has_the_stages_of_zero_at_two_sizes() -> None:
-    _, points = possible("sharding.py")
-    assert {candidate.point.sync for candidate in points} == {"ddp", "zero1", "fsdp_grad", "fsdp"}
-    assert len({candidate.point.workload for candidate in points}) == 2
-    assert {candidate.point.optimizer for candidate in points} == {"adamw"}
-
-
-def test_memory_has_each_saving_where_it_can_be() -> None:
-    _, points = possible("memory.py")
-    settings = {(p.point.sync, p.point.shard_precision, p.point.checkpointing) for p in points}
-    assert settings == {
-        (sync, gathered, again)
-        for sync, gathered in (("ddp", None), ("fsdp", None), ("fsdp", "bf16"))
-        for again in (None, "blocks")
-    }
-
-
 def test_sync_modes_has_all_modes_and_goes_from_exact_to_unbounded() -> None:
     _, points = possible("sync_modes.py")
     # Workers that share memory need another placement.
