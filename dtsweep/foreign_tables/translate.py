@@ -164,17 +164,17 @@ def _out_of_range(row: Mapping[str, Any]) -> Iterable[str]:
 
 def _derive(row: dict[str, Any]) -> Iterable[str]:
     """Add numbers that follow from those of a row, or say that a product is another one."""
+    given = [name for name in ("data_parallel", "model_parallel") if name in row]
+    parts = math.prod(row[name] for name in given)
+    if row["workers"] % parts or (len(given) == 2 and row["workers"] != parts):
+        yield f"{' × '.join(given)} is {parts}, of {row['workers']} workers"
+        return
     if "micro_batch" in row and "accumulation" in row and row["semantics"] != "stale":
-        groups = row.get("data_parallel") or row["workers"] // row.get("model_parallel", 1)
-        if not groups:
-            yield f"model_parallel is {row['model_parallel']}, of {row['workers']} workers"
-            return
+        groups = row.get("data_parallel", row["workers"] // parts)
         product = groups * row["micro_batch"] * row["accumulation"]
-        if row.setdefault("global_batch", product) != product:
-            yield (
-                f"global_batch is {row['global_batch']}, and workers × micro_batch × accumulation "
-                f"{product}"
-            )
+        batch = row.setdefault("global_batch", product)
+        if batch != product:
+            yield f"global_batch is {batch}, and groups × micro_batch × accumulation {product}"
     batch = row.get("global_batch")
     step_s = row.get("step_mean_s", row.get("step_p50_s"))
     if batch and step_s:

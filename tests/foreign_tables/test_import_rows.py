@@ -90,6 +90,7 @@ step_mean_s = "step_s"
 samples_per_s = "rate"
 mfu = "mfu"
 semantics = "updates"
+data_parallel = "groups"
 model_parallel = "parts"
 [constants]
 accumulation = 1
@@ -97,7 +98,7 @@ sync = "ddp"
 """
 FINE = {
     **{"gpus": 2, "batch": 8, "step_s": 0.1, "rate": 160, "mfu": 0.4, "updates": "exact"},
-    "parts": 1,
+    **{"groups": 2, "parts": 1},
 }
 
 
@@ -110,7 +111,12 @@ FINE = {
         ({"step_s": 0}, "step_mean_s is 0.0"),
         ({"gpus": 0}, "workers is 0"),
         ({"parts": 0}, "model_parallel is 0"),
-        ({"parts": 4}, "model_parallel is 4, of 2 workers"),
+        ({"groups": "", "parts": 4}, "model_parallel is 4, of 2 workers"),
+        ({"groups": "", "gpus": 8, "parts": 3}, "model_parallel is 3, of 8 workers"),
+        ({"groups": 8, "parts": "", "rate": ""}, "data_parallel is 8, of 2 workers"),
+        ({"gpus": 8}, "data_parallel × model_parallel is 2, of 8 workers"),
+        ({"parts": 2}, "data_parallel × model_parallel is 4, of 2 workers"),
+        ({"groups": 8, "updates": "stale"}, "data_parallel × model_parallel is 8, of 2 workers"),
         ({"updates": "exakt"}, "semantics is exakt"),
     ],
 )

@@ -64,7 +64,7 @@ def test_an_honest_row_is_not_flagged(row: dict[str, Any], tmp_path: Path) -> No
     [
         (
             {**ROW, "global": 64},
-            "global_batch is 64, and workers × micro_batch × accumulation 16",
+            "global_batch is 64, and groups × micro_batch × accumulation 16",
         ),
         ({**ROW, "mfu": -0.1}, "mfu is -0.1"),
     ],
