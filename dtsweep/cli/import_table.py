@@ -29,10 +29,7 @@ from dtsweep.text import count_of
     help="A column that the tables lack, as workload=bert; source=NAME names where they are from.",
 )
 def import_table(
-    tables: Sequence[str],
-    map_file: str | None,
-    results: str | None,
-    settings: Sequence[str],
+    tables: Sequence[str], map_file: str | None, results: str | None, settings: Sequence[str]
 ) -> None:
     """Import tables of measurements: CSV or JSON.
 

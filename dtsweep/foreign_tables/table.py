@@ -23,8 +23,6 @@ _MOST_BYTES = 1 << 26
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 """Texts that are a number. float() would take 1_0 and the digits of other scripts."""
 
-_GROUPED = r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+"
-
 _UNKNOWN = ("", "NA", "N/A", "NaT", "null", "None")
 _NOT_FINITE = ("nan", "NaN", "inf", "Infinity", "-inf", "-Infinity")
 
@@ -38,6 +36,8 @@ def read_table(table: Path, reading: Mapping[str, str]) -> pd.DataFrame:
     Raises:
         SweepError: it can't be read, is too large, or has no rows.
     """
+    from pandas.errors import ParserError
+
     readers = {".csv": _csv, ".json": _json, ".jsonl": _json, ".ndjson": _json}
     reader = readers.get(table.suffix.lower())
     try:
@@ -48,8 +48,8 @@ def read_table(table: Path, reading: Mapping[str, str]) -> pd.DataFrame:
             raise ValueError("it has no rows")
     except (OddFileError, OSError, LookupError, RecursionError, ValueError) as error:
         hint = ""
-        if isinstance(error, ValueError | LookupError):
-            hint = "; [read] of the map may give `sep`, `encoding` and `thousands`"
+        if isinstance(error, ParserError | UnicodeError):
+            hint = "; [read] of the map may give `sep` and `encoding`"
         raise SweepError(f"table {str(table)!r} can't be read: {error}{hint}") from error
     frame.index = frame.index.map(lambda number: f"{table.name}:{number}")
     texts = frame.map(lambda cell: str(cell).strip()).astype("str")
@@ -69,14 +69,13 @@ def _csv(data: bytes, reading: Mapping[str, str]) -> pd.DataFrame:
         sep=reading.get("sep", ","),
         encoding=reading.get("encoding", "utf-8-sig"),
         engine="python",
-        on_bad_lines="error",
         nrows=MOST_ROWS + 2,
     )
     cells.index += 1
     rows = cells.iloc[1:].dropna(how="all")
     rows.columns = pd.Index(cells.iloc[0].astype("str").str.strip())
     if len(rows.columns) == 1 and re.search(r"[;,\t|]", rows.columns[0]):
-        raise ValueError(f"it has one column, {rows.columns[0]!r}")
+        raise pd.errors.ParserError(f"it has one column, {rows.columns[0]!r}")
     if not rows.columns.is_unique:
         raise ValueError(f"two columns of {', '.join(rows.columns)} have one name")
     short = rows.index[rows.isna().any(axis=1)]
@@ -88,11 +87,15 @@ def _csv(data: bytes, reading: Mapping[str, str]) -> pd.DataFrame:
 def _plain_numbers(cells: pd.Series, reading: Mapping[str, str]) -> pd.Series:
     """Numbers of a column as Python writes them, and all other texts as they are."""
     plain = cells.str.strip()
+    decimal, thousands = reading.get("decimal", "."), reading.get("thousands", ".")
+    groups = rf"[+-]?[1-9][0-9]{{0,2}}(?:{re.escape(thousands)}[0-9]{{3}})+"
+    is_grouped = plain.str.fullmatch(rf"{groups}(?:{re.escape(decimal)}[0-9]+)?")
     if "thousands" in reading:
-        plain = plain.str.replace(reading["thousands"], "", regex=False)
-    elif reading.get("decimal", ".") != "." and plain.str.fullmatch(_GROUPED).any():
-        raise ValueError(f"{cells.name} may have points between thousands")
-    plain = plain.str.replace(reading.get("decimal", "."), ".", regex=False)
+        plain = plain.mask(is_grouped, plain.str.replace(thousands, "", regex=False))
+    elif decimal != "." and is_grouped.any():
+        ways = 'give `thousands = "."`, or leave `decimal` out'
+        raise ValueError(f"{cells.name} may have points between thousands: {ways}")
+    plain = plain.str.replace(decimal, ".", regex=False)
     return plain.where(plain.str.fullmatch(NUMBER), cells)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -43,22 +44,63 @@ def test_thousands_are_read_by_the_map_and_the_refusal_names_them(tmp_path: Path
 def test_a_spreadsheets_table_is_read_by_the_map(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     table.write_bytes("GPUs;batch;rate;Größe\n4;8;1.120,5;mittel\n".encode("cp1252"))
-    with pytest.raises(SweepError, match=r"can't be read: .*\[read\] .*`sep`, `encoding`"):
+    with pytest.raises(SweepError, match=r"can't be read: .*decode.*; \[read\] .* `encoding`$"):
         stored(tmp_path, table)
+    with pytest.raises(SweepError, match=r"Expected 1 fields in line 2, saw 2; \[read\] .*`sep`"):
+        stored(tmp_path, table, MAP + '[read]\nencoding = "cp1252"\n')
     read = '[settings]\nsize = "Größe"\n[read]\nsep = ";"\ndecimal = ","\nthousands = "."\n'
     frame = stored(tmp_path, table, f'{MAP}{read}encoding = "cp1252"\n')
     assert frame["samples_per_s"].tolist() == [1120.5]
     assert frame["workload_size"].tolist() == ["mittel"]
 
 
+def test_another_separator_is_hinted_at_where_it_gives_one_column(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("GPUs;batch;rate\n4;8;100\n")
+    with pytest.raises(SweepError, match=r"one column, 'GPUs;batch;rate'; \[read\] .* `sep`"):
+        stored(tmp_path, table)
+
+
 def test_points_between_thousands_are_not_taken_for_decimal_ones(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     table.write_text("GPUs;batch;rate\n4;8;1.120\n")
-    with pytest.raises(SweepError, match=r"rate may have points between thousands; .*`thousands`"):
-        stored(tmp_path, table, MAP + '[read]\nsep = ";"\ndecimal = ","\n')
-    table.write_text("GPUs;batch;rate\n4;8;0.125\n")
-    frame = stored(tmp_path, table, MAP + '[read]\nsep = ";"\ndecimal = ","\n')
-    assert frame["samples_per_s"].tolist() == [0.125]
+    read = f'{MAP}[read]\nsep = ";"\n'
+    with pytest.raises(
+        SweepError, match=r'thousands: give `thousands = "\."`, or leave `decimal` out$'
+    ):
+        stored(tmp_path, table, f'{read}decimal = ","\n')
+    frame = stored(tmp_path, table, read)
+    assert frame["samples_per_s"].tolist() == [1.12]
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("0.125", 0.125), ("12.5", 12.5), ("1.120", 1120), ("-1.120.500,25", -1120500.25)],
+)
+def test_only_groups_of_three_digits_are_thousands(text: str, rate: float, tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text(f"GPUs;batch;rate\n4;8;{text}\n")
+    read = '[read]\nsep = ";"\ndecimal = ","\nthousands = "."\n'
+    frame = stored(tmp_path, table, MAP + read)
+    assert frame["samples_per_s"].tolist() == [rate]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("runs.parquet", "", "its ending is none of .csv, .json, .jsonl, .ndjson"),
+        ("runs.csv", "GPUs,batch,rate\n", "it has no rows"),
+        ("runs.csv", "GPUs,rate,rate\n1,2,3\n", "two columns of GPUs, rate, rate have one name"),
+        ("runs.jsonl", "[1]\n", 'a row is not an object such as {"a": 1}'),
+        ("runs.jsonl", '{"a":\n', "Expecting value: line 1 column 6 (char 5)"),
+    ],
+)
+def test_what_no_option_mends_is_refused_without_a_hint(
+    name: str, text: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SweepError, match=re.escape(words) + "$"):
+        stored(tmp_path, tmp_path / name)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
@@ -92,7 +134,7 @@ def test_a_text_is_a_setting(name: str, tmp_path: Path) -> None:
 def test_a_row_longer_than_the_header_is_refused_with_both_numbers(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     table.write_text("GPUs,batch,rate\n4,8,100\n4,8,100,1\n")
-    with pytest.raises(SweepError, match=r"runs.csv.* Expected 3 fields in line 3, saw 4"):
+    with pytest.raises(SweepError, match=r"runs.csv.* Expected 3 fields in line 3, saw 4; .*`sep`"):
         stored(tmp_path, table)
 
 
