@@ -7,8 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
@@ -175,12 +174,15 @@ def _passes_of_group(
         # `deepcopy` leaves the hooks of parameters out.
         copied._backward_hooks = original._backward_hooks
     wrapper = _Wrapper(replica)
-    # With all that it keeps: `copy` goes by `__getstate__`.
+    # With all that it keeps, also in slots: `copy` goes by the class's own `__getstate__`.
     original = job.point.workload
     workload = object.__new__(type(original))
-    names = {field.name for field in fields(original)} | {*getattr(original, "__dict__", ())}
-    for name in filter(partial(hasattr, original), names):
-        object.__setattr__(workload, name, getattr(original, name))
+    state: Any = object.__getstate__(original)
+    if not isinstance(state, tuple):
+        state = (state,)
+    for values in filter(None, state):
+        for name, value in values.items():
+            object.__setattr__(workload, name, value)
     point = replace(job.point, workload=workload)
     loss, weight = loss_in_precision(point, job.device), weight_of(workload)
     job_of_group = replace(job, point=point, rank=data_rank * point.grid.model)

@@ -569,13 +569,23 @@ def test_the_log_says_why_it_can_not_be_checked(
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+class Kept:
+    """A base with a slot that is no field."""
+
+    __slots__ = ("factor",)
+    factor: float
+
+
 @dataclass(frozen=True, slots=True)
-class Slotted:
+class Slotted(Kept):
     """A workload without a dictionary of its fields, one of which is not set."""
 
     width: int = FEATURES
     name: ClassVar[str] = "slotted"
     kept: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "factor", 2.0)
 
     def build(self) -> nn.Module:
         return nn.Linear(self.width, 1)
@@ -584,7 +594,7 @@ class Slotted:
         return rows_of(samples).to(device)
 
     def loss(self, model: Any, batch: Tensor) -> Tensor:
-        answer: Tensor = model(batch).square().mean()
+        answer: Tensor = model(batch).square().mean() * self.factor
         return answer
 
 
