@@ -193,7 +193,11 @@ def without_homes(text: str) -> str:
 
 
 def shared_trials(trials: pd.DataFrame) -> pd.DataFrame:
-    """Trials without `PRIVATE_COLUMNS` and hosts, but with reasons that dtsweep alone has made."""
+    """Trials without `PRIVATE_COLUMNS` and hosts.
+
+    Reasons of `skipped`, `budget` and `cancelled` stay: dtsweep's own, and what the sweep's `skip`
+    returned.
+    """
     changed: dict[str, Any] = {name: None for name in PRIVATE_COLUMNS if name in trials}
     is_own = trials["status"].isin(["skipped", "budget", "cancelled"])
     changed["reason"] = trials["reason"].mask(trials["reason"].notna() & ~is_own, LEFT_OUT)

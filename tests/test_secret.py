@@ -367,7 +367,7 @@ def test_trials_are_shared_without_texts_that_may_name_a_host() -> None:
     assert list(shared.columns) == list(rows.columns)
 
 
-def test_reasons_that_name_nobody_are_shared() -> None:
+def test_reasons_of_dtsweep_and_of_skip_are_shared() -> None:
     statuses = ["skipped", "budget", "cancelled", "rank_died"]
     rows = trials(*({"status": status, "reason": "so it is"} for status in statuses))
     assert shared_trials(rows)["reason"].tolist() == [*["so it is"] * 3, LEFT_OUT]
