@@ -18,7 +18,7 @@ CHOOSING = (
     "sources",
     "environment",
 )
-"""Columns by which the attempt is chosen that stands for a trial."""
+"""Columns that decide which attempt stands for a trial."""
 
 
 def current_attempts(
