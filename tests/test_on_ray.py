@@ -69,7 +69,7 @@ def test_a_killed_run_goes_on_from_s3_and_ends_with_the_launches_that_its_goal_a
 ) -> None:
     # Points that are nearly equal: one launch of each decides nothing.
     text = sweep_text(
-        {"micro_batch": [7, 8], "workers": [2], "sync": ["allreduce", "local"]},
+        {"micro_batch": [7, 8], "workers": [2], "sync": ["ddp", "local_sgd"]},
         measure=SHORT,
         more='goal="throughput", max_launches=2, indifference=0.001',
     )
@@ -95,7 +95,7 @@ def test_a_killed_run_goes_on_from_s3_and_ends_with_the_launches_that_its_goal_a
     assert len(again) >= 2
     assert set(again["session"]).isdisjoint(trials[trials["repeat"] == 1]["session"])
     assert told.returncode == 0, told.stderr
-    assert place.split("?")[0] in told.stdout
+    assert f"{len(trials)} trials: {len(trials)} ok" in told.stdout
 
 
 SEARCH = f"""{CLASS}
@@ -135,7 +135,7 @@ def test_workers_and_a_batch_of_a_script_are_swept_without_a_sweep_file(
     (tmp_path / "train.py").write_text(TRAIN)
     done = dtsweep_command(
         *("script", "train.py", "--axis", "workers=2", "--axis", "micro_batch=4,8"),
-        *("--name", "micro_batch=batch-size", "--max-launches", "2"),
+        *("--name", "micro_batch=batch-size", "--measure", "repeats=1"),
         *("--measure", "half_width=none", "--measure", "min_seconds=0.1"),
         *("--address", cluster.address),
         folder=tmp_path,
@@ -186,7 +186,7 @@ sweep = Sweep(
 def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
     cluster: Any, tmp_path: Path
 ) -> None:
-    spare = cluster.add_node(num_cpus=2)
+    cluster.add_node(num_cpus=2)
     (tmp_path / "sweep.py").write_text(LOST.replace("FOLDER", str(tmp_path)))
     run = started(tmp_path, ["--address", cluster.address, "--results", "r"])
     marks = [tmp_path / "0", tmp_path / "1"]
@@ -200,7 +200,5 @@ def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
     cluster.remove_node(lost, allow_graceful=False)
     _, talk = run.communicate(timeout=EVENT_S)
     attempts = pd.read_parquet(tmp_path / "r" / "trials").sort_values("attempt")
-    print(talk)
     assert attempts["status"].tolist() == ["node_lost", "ok"], talk
     assert run.returncode == 0, talk
-    assert spare is not None
