@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,17 +48,8 @@ class Regression:
         return wrong.square().mean()
 
 
-def point_of(
-    mode: str, *, workers: int, case: str = "plain", fields: Mapping[str, Any] | None = None
-) -> Point:
-    """Point of a case: one of `training.CASES`.
-
-    Args:
-        mode: value of `sync`.
-        workers: training processes.
-        case: with `accumulation` a step has three passes.
-        fields: more fields of the point.
-    """
+def point_of(mode: str, *, workers: int, case: str = "plain") -> Point:
+    """Point of a mode in a case of `training`: with `accumulation` a step has three passes."""
     reads = mode_of(mode).reads
     values: dict[str, Any] = {"sync_period": PERIOD, "node_size": max(1, workers // 2)}
     values = {name: value for name, value in values.items() if name in reads}
@@ -71,7 +61,7 @@ def point_of(
         optimizer="momentum",
         learning_rate=LEARNING_RATE,
         workload=Regression(),
-        **{**values, **(fields or {})},
+        **values,
     )
 
 
@@ -92,56 +82,34 @@ def weights(model: nn.Module) -> Weights:
     return nn.utils.parameters_to_vector(whole).detach().numpy().copy()
 
 
-def whole_batches(point: Point, steps: int) -> Iterator[Tensor]:
-    """Yield the samples of each step of all workers together."""
-    size = point.global_batch
-    return (Regression().batch(range(step * size, (step + 1) * size), CPU) for step in range(steps))
-
-
 def plain(point: Point, steps: int) -> Weights:
     """Train in one process with the whole batch, the way a textbook does.
 
     The optimizer is new after each sync period if the mode declares that.
     """
-    model = model_of(0)
+    model, size = model_of(0), point.global_batch
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    for step, batch in enumerate(whole_batches(point, steps)):
+    for step in range(steps):
         since = step - point.first_steps
         if point.mode.renews_optimizer(vars(point)) and since > 0 and since % point.period == 0:
             optimizer.state.clear()
         optimizer.zero_grad()
+        batch = Regression().batch(range(step * size, (step + 1) * size), CPU)
         Regression().loss(model, batch).backward()
-        _clip(model, point)
         optimizer.step()
     return weights(model)
 
 
-def _clip(model: nn.Module, point: Point) -> None:
-    """Clip gradients as PyTorch does, where the point says so."""
-    if point.clip_norm is not None:
-        nn.utils.clip_grad_norm_(model.parameters(), point.clip_norm)
-
-
-def replicas(point: Point, steps: int, *, period: int | None) -> list[Weights]:
-    """Train a model per worker on its share; every `period` steps all take the mean of all."""
-    ranks = range(point.workers)
-    models = [model_of(0) for _ in ranks]
-    batches = [batches_of_steps(job_of(point, rank)) for rank in ranks]
-    optimizers = [
-        torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM) for model in models
-    ]
-    for step in range(1, steps + 1):
-        for model, optimizer, steps_of_rank in zip(models, optimizers, batches, strict=True):
-            optimizer.zero_grad()
-            for batch in next(steps_of_rank):
-                Regression().loss(model, batch).backward()
-            _clip(model, point)
-            optimizer.step()
-        if period and step % period == 0:
-            mean = torch.from_numpy(np.mean([weights(model) for model in models], axis=0))
-            for model in models:
-                nn.utils.vector_to_parameters(mean.clone(), model.parameters())
-    return [weights(model) for model in models]
+def alone(point: Point, rank: int) -> Weights:
+    """Train a worker on its own share in all steps, without the others."""
+    model, batches = model_of(0), batches_of_steps(job_of(point, rank))
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        for batch in next(batches):
+            Regression().loss(model, batch).backward()
+        optimizer.step()
+    return weights(model)
 
 
 def same(one: Weights, other: Weights) -> bool:

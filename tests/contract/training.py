@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import multiprocessing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
-from torch import distributed
-from torch.multiprocessing.spawn import start_processes
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from dtsweep.measure.clock import CpuClock, Times
+from dtsweep.measure.clock import Times
 from dtsweep.sweep.modes import mode_of
-from dtsweep.sync.groups import forget_groups, messages, position
-from dtsweep.sync.mode import Loss, SyncMode, load_mode
-from dtsweep.sync.passes import batches_of_steps, make_optimizer
-from tests.contract import wrong
-from tests.contract.regression import (
-    PERIOD,
-    STEPS,
-    Weights,
-    job_of,
-    model_of,
-    point_of,
-    weights,
-)
+from dtsweep.sync.groups import messages, position
+from dtsweep.sync.mode import Loss, SyncMode
+from tests.contract.loop import Loop
+from tests.contract.regression import PERIOD, STEPS, Weights, job_of, model_of, point_of, weights
 
 RUNS: Mapping[str, Sequence[int]] = {
     "plain": (STEPS,),
@@ -45,9 +29,6 @@ RUNS: Mapping[str, Sequence[int]] = {
 """Steps of each run of a case; what is under way ends after each."""
 
 CASES = tuple(RUNS)
-
-LONGEST = timedelta(seconds=120)
-"""A mode whose ranks wait for each other in vain fails instead of hanging."""
 
 BACK = 3
 """Steps with the exchange after those without it; DDP rebuilds its buckets after the first."""
@@ -120,47 +101,38 @@ def _updates_counted() -> Iterator[list[None]]:
         hook.remove()
 
 
-def train(mode: str, case: str, *, rank: int, workers: int, fields: Mapping[str, Any]) -> Outcome:
-    """Train on one rank as the common loop does.
-
-    Each rank builds another model, which the mode must make equal.
-    """
-    point = point_of(mode, workers=workers, case=case, fields=fields)
-    job = job_of(point, rank)
-    clock, model = CpuClock(), model_of(rank)
-    sync = load_mode(mode)(job)
-    steps = batches_of_steps(job, lambda: sync.slot)
-    sync.prepare(model, functools.partial(make_optimizer, point=point))
+def train(mode: str, case: str, *, rank: int, workers: int) -> Outcome:
+    """Train on one rank; each builds another model, which the mode must make equal."""
+    point = point_of(mode, workers=workers, case=case)
     without = point.mode.can_leave_out if case == "no_exchange" else ()
-    losses, updates, counts = [], [], [begun()]
+    loop = Loop(job_of(point, rank), model_of(rank))
+    sync, losses, updates, counts = loop.mode, list[Loss](), list[int](), [begun()]
     looks: list[None] = []
     sync.before_update = lambda: looks.append(None)
     with _updates_counted() as calls:
-        clock.start()
         for run in RUNS[case]:
             sync.begin_period(0)
             for _ in range(run):
-                losses.append(sync.step(next(steps), clock, without=without))
-                clock.end_step()
+                losses += loop.run(1, without=without)
                 counts.append(begun())
             sync.drain()
             updates.append(len(calls))
-        clock.stop()
+        loop.clock.stop()
     seen = len(looks)
-    counters, trained, back = dict(sync.counters()), weights(model), [begun()]
+    counters, trained, back = dict(sync.counters()), weights(loop.model), [begun()]
     for _ in range(BACK if case == "no_exchange" else 0):
-        sync.step(next(steps), clock)
+        loop.run(1)
         back.append(begun())
     if point.mode.can_restart:
         sync.drain()
     alone = None
     if point.mode.can_exchange_alone:
-        alone = exchange_alone(sync, model)
+        alone = exchange_alone(sync, loop.model)
     sync.close()
     return Outcome(
         weights=trained,
         losses=losses,
-        times=clock.times(),
+        times=loop.clock.times(),
         counters=counters,
         exchanges=np.diff(counts).tolist(),
         exchanges_back=np.diff(back).tolist(),
@@ -180,53 +152,10 @@ def exchange_alone(sync: SyncMode, model: torch.nn.Module) -> Alone:
     return Alone(shared_by=shared_by, exchanges=begun() - before, weights=weights(model))
 
 
-def train_all(
-    rank: int, workers: int, folder: Path, modes: Sequence[str], fields: Mapping[str, Any]
-) -> None:
-    """Train modes in all their cases on one rank, and leave the outcomes in a folder.
-
-    Args:
-        rank: of this process.
-        workers: processes of the world.
-        folder: where ranks meet.
-        modes: to train.
-        fields: more fields of all points.
-    """
-    wrong.declare(pytest.MonkeyPatch())
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers, timeout=LONGEST
-    )
-    outcomes = {
-        (mode, case): train(mode, case, rank=rank, workers=workers, fields=fields)
+def train_all(rank: int, workers: int, modes: Sequence[str]) -> OfRank:
+    """Train modes in all their cases on one rank."""
+    return {
+        (mode, case): train(mode, case, rank=rank, workers=workers)
         for mode in modes
         for case in cases_of(mode)
     }
-    torch.save(outcomes, folder / f"{rank}.pt")
-    distributed.barrier()
-    forget_groups()
-    distributed.destroy_process_group()
-
-
-def outcomes_in(folder: Path, workers: int) -> list[OfRank]:
-    """Outcomes of all ranks, which `train_all` has left."""
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(workers)]
-
-
-def train_in_processes(
-    mode: str, workers: int, folder: Path, fields: Mapping[str, Any]
-) -> list[OfRank]:
-    """Train a mode on ranks that are forked from a server, which imports torch once.
-
-    Raises:
-        ProcessRaisedException: a rank failed; it has the traceback.
-        ProcessExitedException: a rank died.
-    """
-    multiprocessing.set_forkserver_preload([__name__])
-    start_processes(
-        train_all,
-        args=(workers, folder, [mode], fields),
-        nprocs=workers,
-        start_method="forkserver",
-    )
-    return outcomes_in(folder, workers)

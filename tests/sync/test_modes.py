@@ -10,78 +10,49 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import distributed
 
-from dtsweep.sweep.mode_info import SEMANTICS, Grid, ModeInfo
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
-from dtsweep.sync.mode import Job, load_mode
-from dtsweep.sync.passes import batches_of_steps, make_optimizer
-from tests.contract.promises import (
-    FARTHEST,
-    PROMISES,
-    WORLDS,
-    Promise,
-    Trained,
-    it_can_be_closed_before_it_was_prepared,
-    it_refuses_an_exchange_alone_that_it_does_not_declare,
-    it_refuses_to_leave_out_what_it_does_not_declare,
-)
-from tests.contract.regression import (
-    CPU,
-    PERIOD,
-    STEPS,
-    distance,
-    job_of,
-    model_of,
-    plain,
-    point_of,
-    replicas,
-    same,
-    weights,
-)
-from tests.contract.training import RUNS, OfRank, outcomes_in, train_all
-from tests.ranks import spawn
+from dtsweep.sync.mode import Job
+from dtsweep.sync.passes import batches_of_steps
+from tests.contract import promises
+from tests.contract.promises import PROMISES, WORLDS, Promise, Trained
+from tests.contract.regression import CPU, STEPS, alone, distance, plain, point_of, same
+from tests.contract.training import OfRank, Outcome, train_all
+from tests.ranks import results_of
 
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
 WITHOUT_RANKS: tuple[Promise, ...] = (
-    it_can_be_closed_before_it_was_prepared,
-    it_refuses_to_leave_out_what_it_does_not_declare,
-    it_refuses_an_exchange_alone_that_it_does_not_declare,
+    promises.it_can_be_closed_before_it_was_prepared,
+    promises.it_refuses_to_leave_out_what_it_does_not_declare,
+    promises.it_refuses_an_exchange_alone_that_it_does_not_declare,
 )
 """Promises that need no trained mode."""
 
-TrainedBy = Callable[[int], Sequence[OfRank]]
 
-
-@pytest.fixture(scope="module")
-def trained_by(tmp_path_factory: pytest.TempPathFactory) -> TrainedBy:
-    """From a number of workers to what each of its ranks has trained."""
-
-    @functools.cache
-    def trained(workers: int) -> list[OfRank]:
-        folder = tmp_path_factory.mktemp(f"workers{workers}")
-        spawn(train_all, args=(workers, folder, WITHOUT_RAY, {}), nprocs=workers)
-        return outcomes_in(folder, workers)
-
-    return trained
-
-
-def trained_with(mode: str, trained_by: TrainedBy) -> Trained:
-    return Trained(mode=mode, fields={}, by_workers=trained_by)
+@functools.cache
+def trained(workers: int) -> Sequence[OfRank]:
+    return results_of(train_all, workers, WITHOUT_RAY, workers=workers)
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 @pytest.mark.parametrize("mode", WITHOUT_RAY)
-def test_a_mode_keeps_its_promise(trained_by: TrainedBy, mode: str, promise: Promise) -> None:
-    assert list(promise(trained_with(mode, trained_by))) == []
+def test_a_mode_keeps_its_promise(mode: str, promise: Promise) -> None:
+    assert list(promise(Trained(mode=mode, by_workers=trained, worlds=(1, 2)))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", WITHOUT_RAY)
+def test_a_mode_keeps_its_promises_with_four_workers(mode: str) -> None:
+    of = Trained(mode=mode, by_workers=trained, worlds=(4,))
+    assert {promise: lines for promise in PROMISES if (lines := list(promise(of)))} == {}
 
 
 @pytest.mark.parametrize("promise", WITHOUT_RANKS, ids=lambda promise: promise.__name__)
@@ -89,84 +60,111 @@ def test_a_mode_keeps_its_promise(trained_by: TrainedBy, mode: str, promise: Pro
 def test_a_mode_that_needs_ray_keeps_the_promises_without_ranks(
     mode: str, promise: Promise
 ) -> None:
-    def nothing(_: int) -> Sequence[OfRank]:
-        raise NotImplementedError
+    assert list(promise(Trained(mode=mode, by_workers=lambda _: []))) == []
 
-    assert list(promise(trained_with(mode, nothing))) == []
+
+def moved(of: Outcome) -> dict[str, Any]:
+    return {"weights": of.weights + 1e-6}
+
+
+BREACHES: Mapping[Promise, tuple[str, str, Callable[[Outcome], dict[str, Any]]]] = {
+    promises.trains_like_plain_pytorch_with_one_worker: ("ddp", "plain", moved),
+    promises.trains_as_near_to_the_whole_batch_as_its_semantics_say: ("ddp", "plain", moved),
+    promises.workers_agree_as_it_declares: ("local_sgd", "plain", moved),
+    promises.every_worker_trains_alone_without_the_exchange: ("ddp", "no_exchange", moved),
+    promises.every_worker_updates_its_share_without_the_exchange: ("zero1", "no_exchange", moved),
+    promises.its_exchange_is_left_out_or_marked: ("ring", "plain", lambda _: {"times": {}}),
+    promises.an_exchange_alone_is_one_of_a_step_or_a_period: (
+        "local_sgd",
+        "plain",
+        lambda of: {"alone": replace(promises.alone_of(of), exchanges=0)},
+    ),
+    promises.an_exchange_alone_leaves_an_exact_model_as_it_was: ("ddp", "plain", moved),
+    promises.accumulation_adds_exchanges_only_where_each_pass_has_them: (
+        "ddp",
+        "accumulation",
+        lambda of: {"exchanges": [2 * count for count in of.exchanges]},
+    ),
+    promises.without_the_exchange_there_is_none_and_then_it_is_as_before: (
+        "ddp",
+        "no_exchange",
+        lambda of: {"exchanges": of.exchanges_back},
+    ),
+    promises.ranks_begin_as_many_collectives: (
+        "ddp",
+        "plain",
+        lambda of: {"position": of.position + 1},
+    ),
+    promises.groups_train_as_it_declares: (
+        "federated",
+        "plain",
+        lambda of: {"losses": [None if loss else 1.0 for loss in of.losses]},
+    ),
+    promises.a_step_returns_its_part_of_the_mean_loss: (
+        "ddp",
+        "accumulation",
+        lambda of: {"losses": of.losses[1:]},
+    ),
+    promises.the_phases_that_it_marks_make_up_its_steps: (
+        "ddp",
+        "accumulation",
+        lambda of: {"times": {**of.times, "step_s": 2 * of.times["step_s"]}},
+    ),
+    promises.it_counts_nothing_but_what_the_loop_knows: (
+        "ddp",
+        "plain",
+        lambda _: {"counters": {"waits": 1}},
+    ),
+    promises.a_run_of_steps_ends_all_its_updates: (
+        "ddp",
+        "plain",
+        lambda of: {"updates": [of.updates[0] - 1]},
+    ),
+    promises.its_gradients_can_be_seen_before_each_update: (
+        "ddp",
+        "plain",
+        lambda of: {"looks": of.looks - 1},
+    ),
+}
+"""By promise a mode, a case, and what breaks it on rank 0."""
+
+
+@pytest.mark.parametrize("promise", BREACHES, ids=lambda promise: promise.__name__)
+def test_a_promise_that_one_rank_breaks_is_missed(promise: Promise) -> None:
+    mode, case, broken = BREACHES[promise]
+
+    def by_workers(workers: int) -> list[OfRank]:
+        first, *others = trained(workers)
+        outcome = first[mode, case]
+        return [{**first, (mode, case): replace(outcome, **broken(outcome))}, *others]
+
+    assert list(promise(Trained(mode=mode, by_workers=by_workers, worlds=(1, 2))))
+
+
+def test_groups_of_a_local_mode_that_do_not_part_are_missed() -> None:
+    part = promises.workers_of_a_local_mode_part_between_exchanges
+    for mode, pairs in (("local_sgd", 1 + 6), ("federated", 1 + 5)):
+
+        def alike(workers: int) -> Sequence[OfRank]:
+            return [*trained(1)] * workers
+
+        # Two of four are drawn in federated averaging: those that are not stay the same.
+        assert len(list(part(Trained(mode=mode, by_workers=alike)))) == pairs
 
 
 def test_the_comparison_tells_one_training_from_another() -> None:
     point = point_of("ddp", workers=2)
     assert not same(plain(point, STEPS), plain(point, STEPS - 1))
-    assert not same(*replicas(point, STEPS, period=None))
+    assert not same(alone(point, 0), alone(point, 1))
     assert 0.1 < distance(plain(point, STEPS - 1), plain(point, STEPS)) < 0.5
 
 
-def test_every_mode_states_a_bound_that_is_tested_here() -> None:
-    assert set(FARTHEST) == set(SEMANTICS) - {"not_exchanged", "unknown"}
-    assert {point_of(name, workers=2).semantics for name in MODES} <= set(FARTHEST)
-
-
-@pytest.mark.parametrize("workers", WORLDS[1:])
-@pytest.mark.parametrize("case", ["plain", "between"])
-def test_local_sgd_is_the_mean_of_replicas_trained_alone(
-    trained_by: TrainedBy, case: str, workers: int
-) -> None:
-    expected = replicas(point_of("local_sgd", workers=workers), sum(RUNS[case]), period=PERIOD)
-    for rank, alone in zip(trained_by(workers), expected, strict=True):
-        assert same(rank["local_sgd", case].weights, alone)
-
-
-def test_local_sgd_averages_without_a_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wait(*_: Any) -> None:
-        raise AssertionError("the host waits for the device")
-
-    # As on a machine with a GPU, whether or not ranks use it.
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(torch.accelerator, "synchronize", wait)
-    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        model = model_of(0)
-        before = weights(model)
-        job = job_of(point_of("local_sgd", workers=1), 0)
-        sync = load_mode("local_sgd")(job)
-        sync.prepare(model, functools.partial(make_optimizer, point=job.point))
-        assert sync.exchange_alone() == PERIOD
-        assert same(weights(model), before)
-    finally:
-        distributed.destroy_process_group()
-
-
-def test_an_exchange_by_itself_averages_what_local_sgd_has(trained_by: TrainedBy) -> None:
-    ranks = trained_by(2)
-    outcomes = [rank["local_sgd", "between"] for rank in ranks]
+def test_an_exchange_by_itself_averages_what_local_sgd_has() -> None:
+    outcomes = [rank["local_sgd", "between"] for rank in trained(2)]
     mean = np.mean([outcome.weights for outcome in outcomes], axis=0)
     assert not same(outcomes[0].weights, mean)
     for outcome in outcomes:
-        assert outcome.alone is not None
-        assert same(outcome.alone.weights, mean)
-
-
-def test_what_an_entry_leaves_out_has_its_default() -> None:
-    info = ModeInfo(
-        implementation="dtsweep.sync.ddp:Ddp",
-        semantics=lambda _: "exact",
-        reads={"sync_period": 8, "shards": 1},
-    )
-    assert info.servers({"shards": 2}) == 0
-    assert (info.needs_ray, info.can_leave_out, info.can_exchange_alone) == (False, (), False)
-    assert (info.agree, info.grid({"workers": 4})) == ("nothing", Grid(data=4))
-    assert info.can_restart
-
-
-def test_the_parameter_server_alone_has_servers_and_ends_with_its_window() -> None:
-    assert Point(sync="parameter_server", shards=3).servers == 3
-    assert (Point(sync="ddp").servers, Point(sync="local_sgd").servers) == (0, 0)
-    can_restart = {
-        name: MODES[name].can_restart for name in ("ddp", "local_sgd", "parameter_server")
-    }
-    assert can_restart == {"ddp": True, "local_sgd": True, "parameter_server": False}
+        assert same(promises.alone_of(outcome).weights, mean)
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
