@@ -21,6 +21,7 @@ SLOWER = {
 }
 """Most steps of a compression, relative to the exact mean, with the settings of `convex`."""
 
+pytestmark = pytest.mark.slow
 exact = functools.cache(lambda: steps_to_optimum(None))
 
 

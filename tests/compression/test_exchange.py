@@ -18,7 +18,7 @@ from dtsweep.sweep.compressions import CODINGS, COMPRESSIONS
 from dtsweep.sweep.point import Point
 from tests.contract.simulated import Simulated, on_ranks
 
-RANKS = (1, 2, 3, 5)
+RANKS = (1, 2, 5)
 LENGTHS = (1, 2, 4, BLOCK + 1, 4 * BLOCK)
 CODED = [name for name, info in COMPRESSIONS.items() if info.can_be_coded]
 WHOLE: dict[str, dict[str, Any]] = {
@@ -89,94 +89,97 @@ def test_the_mean_is_near_and_the_same_to_the_last_bit_on_all(name: str, ranks: 
 @pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize("name", CODED)
 def test_coded_payloads_are_read_as_uncoded_ones_are(name: str, coding: str, ranks: int) -> None:
-    plain = averaged(name, ranks=ranks, lengths=LENGTHS, steps=3)
-    coded = averaged(name, ranks=ranks, lengths=LENGTHS, steps=3, compression_coding=coding)
+    plain = averaged(name, ranks=ranks, lengths=LENGTHS, steps=2)
+    coded = averaged(name, ranks=ranks, lengths=LENGTHS, steps=2, compression_coding=coding)
     for one, other in zip(plain, coded, strict=True):
         for before, after in zip(one, other, strict=True):
             assert all(map(torch.equal, before, after))
 
 
-@pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("name", ["topk", "sign", "randomk", "powersgd"])
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("topk", 1),
+        ("sign", 2),
+        ("randomk", 2),
+        ("powersgd", 2),
+        *(
+            pytest.param(name, 5, marks=pytest.mark.slow)
+            for name in ("topk", "sign", "randomk", "powersgd")
+        ),
+    ],
+)
 def test_over_time_all_that_was_given_arrives(name: str, ranks: int) -> None:
-    numel, steps = 3 * BLOCK, 400
+    numel, steps = 2 * BLOCK, 400
+    fields: dict[str, Any] = {"compression_ratio": 0.1} if name in ("topk", "randomk") else {}
+    given = [values_of(rank, numel) for rank in range(ranks)]
 
-    def work(worker: Simulated) -> float:
-        fields: dict[str, Any] = {"compression_ratio": 0.1} if "k" in name else {}
-        point = Point(workers=ranks, compression=name, **fields)
-        given, total = torch.zeros(numel), torch.zeros(numel)
-        mean = mean_for(point, given, worker, shapes=[torch.Size([numel // 24, 24])])
+    def work(worker: Simulated) -> Tensor:
+        point, total = Point(workers=ranks, compression=name, **fields), torch.zeros(numel)
+        mean = mean_for(point, total, worker, shapes=[torch.Size([numel // 16, 16])])
         for _ in range(steps):
-            tensor = values_of(worker.rank, numel)
+            tensor = given[worker.rank].clone()
             mean.begin(tensor, unmarked)
             mean.finish(tensor, unmarked)
             total += tensor
-        exact = torch.stack([values_of(rank, numel) for rank in range(ranks)]).mean(dim=0)
-        return float((total / steps - exact).norm() / exact.norm())
+        return total / steps
 
-    assert max(on_ranks(ranks, work)) < 0.1
+    exact = torch.stack(given).mean(dim=0)
+    for found in on_ranks(ranks, work):
+        assert (found - exact).norm() < 0.1 * exact.norm()
+
+
+def watched(mean: Mean, worker: Simulated, numel: int) -> list[int]:
+    """Exchange values that are watched, and hold the difference against the exact mean's.
+
+    Returns:
+        Bytes of the all-reduces, which only watching has here.
+    """
+    mean.is_watched = True
+    tensor = values_of(worker.rank, numel)
+    mean.begin(tensor, unmarked)
+    mean.finish(tensor, unmarked)
+    exact = (values_of(0, numel).double() + values_of(1, numel)) / 2
+    assert mean.squared_norm == pytest.approx(float(exact.square().sum()))
+    assert mean.squared_error == pytest.approx(float((tensor - exact).square().sum()))
+    return [count for kind, count in worker.sent if kind == "all_reduce"]
 
 
 def test_what_is_watched_is_held_against_the_exact_mean_once() -> None:
-    def work(worker: Simulated) -> tuple[float, float, list[str]]:
+    def work(worker: Simulated) -> tuple[list[int], list[str]]:
         mean = mean_for(Point(workers=2, compression="int4"), torch.empty(BLOCK), worker)
-        mean.is_watched = True
-        for step in range(2):
-            tensor = values_of(worker.rank, BLOCK, step)
-            mean.begin(tensor, unmarked)
-            mean.finish(tensor, unmarked)
-            if step == 0:
-                exact = (values_of(0, BLOCK) + values_of(1, BLOCK)) / 2
-                assert mean.squared_norm == pytest.approx(float(exact.square().sum()))
-                assert mean.squared_error == pytest.approx(float((tensor - exact).square().sum()))
-        return mean.squared_error, mean.squared_norm, [kind for kind, _ in worker.sent]
+        sent = watched(mean, worker, BLOCK)
+        tensor = values_of(worker.rank, BLOCK, 1)
+        mean.begin(tensor, unmarked)
+        mean.finish(tensor, unmarked)
+        return sent, [kind for kind, _ in worker.sent]
 
-    for apart, norm, sent in on_ranks(2, work):
-        assert 0 < apart < norm
-        assert sent == ["all_to_all", "all_gather", "all_reduce", "all_to_all", "all_gather"]
+    kinds = ["all_to_all", "all_gather", "all_reduce", "all_to_all", "all_gather"]
+    assert on_ranks(2, work) == [([8 * BLOCK], kinds)] * 2
 
 
 def test_watching_has_few_values_in_double_precision_at_a_time() -> None:
     numel = 2 * WATCHED + 3
 
-    def work(worker: Simulated) -> tuple[float, float, list[int]]:
-        mean = mean_for(Point(workers=2, compression="bf16"), torch.empty(numel), worker)
-        mean.is_watched = True
-        tensor = values_of(worker.rank, numel)
-        mean.begin(tensor, unmarked)
-        mean.finish(tensor, unmarked)
-        exact = (values_of(0, numel).double() + values_of(1, numel)) / 2
-        assert mean.squared_norm == pytest.approx(float(exact.square().sum()))
-        return (
-            mean.squared_error,
-            float((tensor - exact).square().sum()),
-            [nbytes for _, nbytes in worker.sent[1:]],
-        )
+    def work(worker: Simulated) -> list[int]:
+        mean = mean_for(Point(workers=2, compression="topk"), torch.empty(numel), worker)
+        return watched(mean, worker, numel)
 
-    for apart, expected, sent in on_ranks(2, work):
-        assert apart == pytest.approx(expected)
-        assert sent == [8 * WATCHED, 8 * WATCHED, 24]
+    assert on_ranks(2, work) == [[8 * WATCHED, 8 * WATCHED, 24]] * 2
 
 
 def test_phases_are_told_in_the_order_in_which_they_end() -> None:
-    def work(worker: Simulated) -> dict[str, list[str]]:
-        told = {}
+    def work(worker: Simulated) -> list[list[str]]:
+        told = []
         for name in ("bf16", "topk", "int8", "powersgd"):
-            said: list[str] = []
-            mean = mean_for(
-                Point(workers=2, compression=name),
-                torch.empty(2500),
-                worker,
-                shapes=[torch.Size([50, 50])],
-            )
+            point, said = Point(workers=2, compression=name), list[str]()
             tensor = values_of(worker.rank, 2500)
+            mean = mean_for(point, tensor, worker, shapes=[torch.Size([50, 50])])
             mean.begin(tensor, said.append)
             mean.finish(tensor, said.append)
-            told[name] = said
+            told.append(said)
         return told
 
-    for told in on_ranks(2, work):
-        assert told["bf16"] == told["topk"] == ["compress", "sync", "compress"]
-        assert (
-            told["int8"] == told["powersgd"] == ["compress", "sync", "compress", "sync", "compress"]
-        )
+    once = ["compress", "sync", "compress"]
+    twice = [*once, "sync", "compress"]
+    assert on_ranks(2, work) == [[once, once, twice, twice]] * 2

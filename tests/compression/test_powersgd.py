@@ -69,7 +69,8 @@ def by_torch(rank: int, folder: Path) -> None:
         if step >= EXACT:
             means.append([parameter.grad.clone() for parameter in model.weights])
             numbers = state.total_numel_after_compression - before
-    torch.save((means, numbers), folder / f"{rank}.pt")
+    if rank == 0:
+        torch.save((means, numbers), folder / "0.pt")
     distributed.barrier()
     # The hook leaves a thread of gloo in its callbacks now and then, which aborts a process that
     # ends in order.
@@ -93,16 +94,13 @@ def ours(worker: Simulated) -> tuple[list[list[Tensor]], int]:
 def far(means: list[list[Tensor]], *, from_step: int) -> Tensor:
     """Difference of the sum since a step to the exact sum, as a share of it, for each parameter."""
     exact = [
-        [
-            torch.stack(both).mean(dim=0)
-            for both in zip(*(gradients(rank, step) for rank in range(RANKS)), strict=True)
-        ]
-        for step in range(STEPS)
+        [torch.stack(both).mean(dim=0) for both in zip(*of_ranks, strict=True)]
+        for of_ranks in ([gradients(rank, step) for rank in range(RANKS)] for step in range(STEPS))
     ]
-    sums = [
+    sums = (
         [torch.stack(steps).sum(dim=0) for steps in zip(*each[from_step:], strict=True)]
         for each in (means, exact)
-    ]
+    )
     return torch.stack(
         [(got - given).norm() / given.norm() for got, given in zip(*sums, strict=True)]
     )
