@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,58 +16,17 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor
 
-from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.point import Point
 from dtsweep.sync import block_order
-from dtsweep.sync.mode import Job, load_mode
-from dtsweep.sync.passes import batches_of_steps, make_optimizer
-from tests.ranks import free_ports, spawn
+from dtsweep.sync.mode import Job
+from tests.contract.loop import Loop
+from tests.ranks import free_ports, join, results_of, spawn
 
 RANKS, STEPS = 2, 4
 WIDTH = 8
-LONGEST = timedelta(seconds=60)
 
 Result = str | list[Tensor]
 """Message of the refusal, or the parameters after training."""
-
-
-class Complex(nn.Module):
-    """Complex matrices, large enough for a low rank, and a real one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.turn = nn.Parameter(torch.randn(24, WIDTH, dtype=torch.complex64))
-        self.scale = nn.Parameter(torch.randn(24))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = (x.to(torch.complex64) @ self.turn.T).abs() * self.scale
-        return out
-
-
-class Frozen(nn.Module):
-    """A frozen integer parameter and a frozen bf16 one before trained ones of fp32."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.codes = nn.Parameter(torch.arange(WIDTH), requires_grad=False)
-        self.shift = nn.Parameter(torch.ones(WIDTH, dtype=torch.bfloat16), requires_grad=False)
-        self.layer = nn.Linear(WIDTH, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layer(x[:, self.codes] + self.shift.float())
-        return out
-
-
-class Mixed(nn.Module):
-    """Trained parameters of two types."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(WIDTH, 4), nn.Linear(4, 4, dtype=torch.bfloat16)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.second(self.first(x).bfloat16()).float()
-        return out
 
 
 def transposed() -> nn.Module:
@@ -78,26 +36,74 @@ def transposed() -> nn.Module:
     return nn.Sequential(layer, nn.Tanh(), nn.Linear(6, 2))
 
 
-class Empty(nn.Module):
-    def __init__(self) -> None:
+class Applied(nn.Module):
+    """A module by functions: one makes its parts, the other is its forward pass."""
+
+    def __init__(self, forward: Callable[[Any, Tensor], Tensor], **parts: Any) -> None:
         super().__init__()
-        self.layer, self.rest = nn.Linear(WIDTH, 2), nn.Parameter(torch.empty(0))
+        for name, part in parts.items():
+            setattr(self, name, part)
+        self._forward = forward
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layer(x) + self.rest.sum()
-        return out
+        return self._forward(self, x)
 
 
-class Looked(nn.Module):
-    """An embedding that is looked up; `options` make its gradients or its forward special."""
+def empty() -> nn.Module:
+    rest = nn.Parameter(torch.empty(0))
+    return Applied(lambda of, x: of.layer(x) + of.rest.sum(), layer=nn.Linear(WIDTH, 2), rest=rest)
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        self.table, self.head = nn.Embedding(9, WIDTH, **options), nn.Linear(WIDTH, 2)
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.head(self.table((x[:, 0].abs() * 100).long() % 9))
-        return out
+def unused() -> nn.Module:
+    layers = {name: nn.Linear(WIDTH, 2) for name in ("used", "unused")}
+    return Applied(lambda of, x: of.used(x), **layers)
+
+
+def expanded() -> nn.Module:
+    model = Applied(lambda of, x: of.layer(x) + of.places[0], layer=nn.Linear(WIDTH, 2))
+    model.register_buffer("places", torch.arange(2.0).expand(3, 2))
+    return model
+
+
+def mixed() -> nn.Module:
+    """Trained parameters of two types."""
+    return Applied(
+        lambda of, x: of.second(of.first(x).bfloat16()).float(),
+        first=nn.Linear(WIDTH, 4),
+        second=nn.Linear(4, 4, dtype=torch.bfloat16),
+    )
+
+
+def complex_one() -> nn.Module:
+    """Complex matrices, large enough for a low rank, and a real one."""
+    return Applied(
+        lambda of, x: (x.to(torch.complex64) @ of.turn.T).abs() * of.scale,
+        turn=nn.Parameter(torch.randn(24, WIDTH, dtype=torch.complex64)),
+        scale=nn.Parameter(torch.randn(24)),
+    )
+
+
+def frozen() -> nn.Module:
+    """A frozen integer parameter and a frozen bf16 one before trained ones of fp32."""
+    shift = torch.ones(WIDTH, dtype=torch.bfloat16)
+    return Applied(
+        lambda of, x: of.layer(x[:, of.codes] + of.shift.float()),
+        codes=nn.Parameter(torch.arange(WIDTH), requires_grad=False),
+        shift=nn.Parameter(shift, requires_grad=False),
+        layer=nn.Linear(WIDTH, 4),
+    )
+
+
+def places(x: Tensor) -> Tensor:
+    return (x[:, 0].abs() * 100).long() % 9
+
+
+def looked_up(**options: Any) -> nn.Module:
+    """An embedding that is looked up; options make its gradients or its forward special."""
+    table = nn.Embedding(9, WIDTH, **options)
+    return Applied(
+        lambda of, x: of.head(of.table(places(x))), table=table, head=nn.Linear(WIDTH, 2)
+    )
 
 
 def hooked(method: str) -> nn.Module:
@@ -107,16 +113,9 @@ def hooked(method: str) -> nn.Module:
     return model
 
 
-class Table(nn.Module):
+def sparse_table() -> nn.Module:
     """An embedding alone, whose gradients are sparse."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(9, WIDTH, sparse=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.table((x[:, 0].abs() * 100).long() % 9)
-        return out
+    return Applied(lambda of, x: of.table(places(x)), table=nn.Embedding(9, WIDTH, sparse=True))
 
 
 class Answer:
@@ -173,41 +172,12 @@ def in_turns(passes: int, _: int) -> Sequence[int]:
     return (0, 1, 2) if passes % 2 == 0 else (2, 1, 0)
 
 
-def other_order(_: int, rank: int) -> Sequence[int]:
-    return (1, 0, 2) if rank else (0, 1, 2)
-
-
-def other_choice(_: int, rank: int) -> Sequence[int]:
-    return (0, 2) if rank else (0, 1)
-
-
-def one_less(_: int, rank: int) -> Sequence[int]:
-    return (0, 1) if rank else (0, 1, 2)
+def by_rank(*orders: Sequence[int]) -> Callable[[int, int], Sequence[int]]:
+    return lambda _, rank: orders[rank]
 
 
 def later(passes: int, rank: int) -> Sequence[int]:
-    return other_order(passes, rank if passes == STEPS - 1 else 0)
-
-
-class Unused(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.used, self.unused = nn.Linear(WIDTH, 2), nn.Linear(WIDTH, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.used(x)
-        return out
-
-
-class Expanded(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(WIDTH, 2)
-        self.register_buffer("places", torch.arange(2.0).expand(3, 2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layer(x) + self.get_buffer("places")[0]
-        return out
+    return (1, 0, 2) if rank and passes == STEPS - 1 else (0, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -234,7 +204,7 @@ class BySparseAdam(Workload):
         return torch.optim.SparseAdam(list(parameters), lr=learning_rate)
 
 
-TABLE = BySparseAdam(Table)
+TABLE = BySparseAdam(sparse_table)
 SPARSE: dict[str, dict[str, Any]] = {
     "ddp": {},
     "local_sgd": {"sync_period": 2, "local_momentum": "reset"},
@@ -245,13 +215,13 @@ SPARSE: dict[str, dict[str, Any]] = {
 """Modes that leave sparse gradients as they are, with fields of the point."""
 
 SAME = {
-    "zero1 with frozen parameters of other types": ("zero1", Frozen, {}),
+    "zero1 with frozen parameters of other types": ("zero1", frozen, {}),
     "fsdp with a transposed parameter": ("fsdp", transposed, {}),
     "fsdp_grad with objects between blocks": ("fsdp_grad", Answering, {}),
     "fsdp with blocks in turns": ("fsdp", functools.partial(Stack, in_turns), {}),
     "powersgd of complex parameters": (
         "ddp",
-        Complex,
+        complex_one,
         {"compression": "powersgd", "compression_rank": 8},
     ),
 }
@@ -260,12 +230,12 @@ SAME = {
 REFUSED: dict[str, tuple[Any, ...]] = {
     "clip_norm can't clip sparse gradients": (
         "ddp",
-        functools.partial(Looked, sparse=True),
+        functools.partial(looked_up, sparse=True),
         {"clip_norm": 1.0},
     ),
-    "zero1 needs trained parameters of one type": ("zero1", Mixed),
-    "the parameter rest has no elements": ("fsdp", Empty),
-    "scale (torch.float32) are in one FSDP block": ("fsdp", Complex),
+    "zero1 needs trained parameters of one type": ("zero1", mixed),
+    "the parameter rest has no elements": ("fsdp", empty),
+    "scale (torch.float32) are in one FSDP block": ("fsdp", complex_one),
     "0.weight has a hook on its gradient": (
         "fsdp",
         functools.partial(hooked, "register_hook"),
@@ -274,30 +244,37 @@ REFUSED: dict[str, tuple[Any, ...]] = {
         "fsdp_grad",
         functools.partial(hooked, "register_post_accumulate_grad_hook"),
     ),
-    "table has sparse gradients": ("fsdp", functools.partial(Looked, sparse=True)),
-    "table rewrites its parameters in forward": ("fsdp", functools.partial(Looked, max_norm=1.0)),
+    "table has sparse gradients": ("fsdp", functools.partial(looked_up, sparse=True)),
+    "table rewrites its parameters in forward": (
+        "fsdp",
+        functools.partial(looked_up, max_norm=1.0),
+    ),
     "use sync=fsdp_grad": ("fsdp", Answering),
     "after the rest of the model on rank 0 layers.0, on rank 1 layers.1": (
         "fsdp",
-        functools.partial(Stack, other_order),
+        functools.partial(Stack, by_rank((0, 1, 2), (1, 0, 2))),
     ),
     "after layers.0 on rank 0 layers.1, on rank 1 layers.2": (
         "fsdp_grad",
-        functools.partial(Stack, other_choice),
+        functools.partial(Stack, by_rank((0, 1), (0, 2))),
     ),
     "after layers.1 on rank 0 layers.2, on rank 1 the end of loss": (
         "fsdp",
-        functools.partial(Stack, one_less),
+        functools.partial(Stack, by_rank((0, 1, 2), (0, 1))),
     ),
-    "ddp_options = {'find_unused_parameters': True}": ("ddp", Unused),
-    "SparseAdam takes sparse gradients alone, and ring makes": ("ring", Table, {"workload": TABLE}),
+    "ddp_options = {'find_unused_parameters': True}": ("ddp", unused),
+    "SparseAdam takes sparse gradients alone, and ring makes": (
+        "ring",
+        sparse_table,
+        {"workload": TABLE},
+    ),
     "local_momentum=average or synchronous_steps makes them dense; use Adam": (
         "local_sgd",
-        Table,
+        sparse_table,
         {"workload": TABLE, "synchronous_steps": 2},
     ),
-    "the buffer places share memory": ("ddp", Expanded),
-    "elements of the buffer places": ("ring", Expanded),
+    "the buffer places share memory": ("ddp", expanded),
+    "elements of the buffer places": ("ring", expanded),
 }
 """Words of a refusal: the mode and the model that are refused, and fields of the point."""
 
@@ -314,28 +291,20 @@ def trained(rank: int, mode_name: str, make: Callable[[], nn.Module], **fields: 
     )
     job = Job(point=point, rank=rank, device=torch.device("cpu"), loss=point.workload.loss)
     torch.manual_seed(0)
-    model, clock = make(), CpuClock()
-    mode, steps = load_mode(mode_name)(job), batches_of_steps(job)
+    model = make()
     try:
-        mode.prepare(model, functools.partial(make_optimizer, point=point))
-        clock.start()
-        for _ in range(STEPS):
-            mode.step(next(steps), clock)
+        loop = Loop(job, model)
+        loop.run(STEPS)
     except (ValueError, RuntimeError) as error:
         return str(error)
-    finally:
-        mode.close()
+    loop.mode.close()
     return [
         (p.full_tensor() if isinstance(p, DTensor) else p).detach().clone()
         for p in model.parameters()
     ]
 
 
-def on_rank(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS, timeout=LONGEST
-    )
+def on_rank(rank: int) -> dict[str, Any]:
     results: dict[str, Any] = {
         name: (trained(rank, mode, make, **fields), trained(rank, "ddp", make))
         for name, (mode, make, fields) in SAME.items()
@@ -344,29 +313,20 @@ def on_rank(rank: int, folder: Path) -> None:
         fields = rest[0] if rest else {}
         results[words] = trained(rank, mode, make, **fields)
     for mode, fields in SPARSE.items():
-        results[f"sparse {mode}"] = trained(rank, mode, Table, workload=TABLE, **fields)
-    torch.save(results, folder / f"{rank}.pt")
+        results[f"sparse {mode}"] = trained(rank, mode, sparse_table, workload=TABLE, **fields)
+    return results
 
 
 def on_rank_until_a_block(rank: int, folder: Path, port: int) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo",
-        init_method=f"tcp://127.0.0.1:{port}",
-        rank=rank,
-        world_size=RANKS,
-        timeout=LONGEST,
-    )
+    join(rank, workers=RANKS, port=port)
     block_order.PATIENCE_S = 1.0
     (folder / f"{rank}.txt").write_text(str(trained(rank, "fsdp", functools.partial(Stack, later))))
 
 
 @pytest.fixture(scope="module")
-def of_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def of_ranks() -> list[dict[str, Any]]:
     """Results of every case, by rank."""
-    folder = tmp_path_factory.mktemp("awkward")
-    spawn(on_rank, args=(folder,), nprocs=RANKS)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(RANKS)]
+    return results_of(on_rank, workers=RANKS)
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -389,7 +349,7 @@ def test_an_optimizer_of_sparse_gradients_trains_where_they_stay_sparse(
     of_ranks: list[dict[str, Any]], mode: str
 ) -> None:
     torch.manual_seed(0)
-    start = Table().table.weight.detach()
+    start: Tensor = sparse_table().table.weight.detach()
     for results in of_ranks:
         found = results[f"sparse {mode}"]
         assert not isinstance(found, str), found

@@ -7,28 +7,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor
 
-from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sync import weights
-from dtsweep.sync.groups import forget_groups
-from dtsweep.sync.mode import Job, load_mode
-from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.sync.mode import Job
 from dtsweep.sync.weights import PassFactors
+from tests.contract.loop import Loop
+from tests.contract.regression import CPU, Regression, job_of
 from tests.host_waits import HostWaits, waits_of
-from tests.ranks import spawn
+from tests.ranks import results_of
 
-CPU = torch.device("cpu")
 RANKS, STEPS = 2, 4
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
 CASES: Mapping[str, Mapping[str, Any]] = {
@@ -38,22 +34,11 @@ CASES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Weighted:
-    """A small network whose batches have weights in main memory."""
-
-    def build(self) -> nn.Module:
-        return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
-
-    def batch(self, samples: range, device: torch.device) -> Tensor:
-        return torch.ones(len(samples), 3, device=device)
+class Weighted(Regression):
+    """Batches have weights in main memory."""
 
     def weight(self, batch: Tensor) -> float:
         return float(len(batch))
-
-    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
-        value: Tensor = model(batch).square().mean()
-        return value
 
 
 @pytest.mark.parametrize("value", [3, 3.0, np.array([3.0]), np.float32(3), torch.tensor([3])])
@@ -85,43 +70,25 @@ POINTS = dict(points())
 
 def waits_of_steps(point: Point, rank: int) -> dict[str, int]:
     """Waits in the last two steps: the others make what all use again."""
-    job = Job(point=point, rank=rank, device=CPU, loss=loss_in_precision(point, CPU))
-    model, clock, batches = point.workload.build(), CpuClock(), batches_of_steps(job)
-    mode = load_mode(point.sync)(job)
-    mode.prepare(model, functools.partial(make_optimizer, point=point))
-    clock.start()
-    for _ in range(STEPS - 2):
-        mode.step(next(batches), clock)
+    loop = Loop(job_of(point, rank), point.workload.build())
+    loop.run(STEPS - 2)
     with HostWaits() as waits, pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.accelerator, "is_available", lambda: True)
         patch.setattr(
             torch.accelerator, "synchronize", lambda *_: waits.counts.update(["synchronize"])
         )
-        for _ in range(2):
-            mode.step(next(batches), clock)
-    mode.close()
+        loop.run(2)
+    loop.mode.close()
     return dict(waits.counts)
 
 
-def count_all(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS
-    )
-    torch.save(
-        {words: waits_of_steps(point, rank) for words, point in POINTS.items()},
-        folder / f"{rank}.pt",
-    )
-    distributed.barrier()
-    forget_groups()
-    distributed.destroy_process_group()
+def count_all(rank: int) -> dict[str, dict[str, int]]:
+    return {words: waits_of_steps(point, rank) for words, point in POINTS.items()}
 
 
 @pytest.fixture(scope="module")
-def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, int]]]:
-    folder = tmp_path_factory.mktemp("waits")
-    spawn(count_all, args=(folder,), nprocs=RANKS)
-    return [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
+def by_rank() -> list[dict[str, dict[str, int]]]:
+    return results_of(count_all, workers=RANKS)
 
 
 def test_weights_that_are_numbers_go_to_the_device_without_a_wait() -> None:

@@ -1,41 +1,35 @@
 """Modes with own steps of each worker equal their papers' updates by hand, in one process.
 
 By hand is: one vector of parameters for each worker, the optimizers' formulas, and the mean of a
-period as the paper has it. One spawn per number of workers trains all cases on gloo, in float64.
+period as the paper has it. One spawn trains all cases on gloo, in float64.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
-from dtsweep.measure.clock import CpuClock
 from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.point import Point
-from dtsweep.sync.groups import forget_groups
-from dtsweep.sync.mode import load_mode
-from dtsweep.sync.passes import batches_of_steps, make_optimizer
-from tests.contract.regression import Regression, job_of, model_of
-from tests.ranks import spawn
+from dtsweep.sync.passes import batches_of_steps
+from tests.contract.loop import Loop
+from tests.contract.regression import Regression, Weights, job_of, model_of, weights
+from tests.ranks import results_of
 
-WORLDS = (2, 4)
+WORKERS = 4
 PERIOD, PERIODS = 3, 3
 LEARNING_RATE = 0.05
 TOLERANCE = 1e-12
 """Largest distance of weights, as a share of the way that training went."""
 TOP = 0.3
 """Share of the values that `topk` sends."""
-
-Weights = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -79,9 +73,9 @@ class Case:
         words = [self.mode, self.optimizer, *(f"{k}={v}" for k, v in self.fields.items())]
         return " ".join([*words, type(self.workload).__name__])
 
-    def point(self, workers: int) -> Point:
+    def point(self) -> Point:
         return Point(
-            workers=workers,
+            workers=WORKERS,
             micro_batch=2,
             sync=self.mode,
             sync_period=PERIOD,
@@ -115,25 +109,19 @@ CASES = [
 ]
 
 
-def train(case: Case, *, workers: int, rank: int) -> dict[str, Any]:
+def train(case: Case, *, rank: int) -> dict[str, Any]:
     """Train, exchange twice by itself, and count what the last period and the exchanges send."""
-    point = case.point(workers)
-    job, model = job_of(point, rank), model_of(rank)
-    clock, batches = CpuClock(), batches_of_steps(job_of(point, rank))
-    mode = load_mode(case.mode)(job)
-    mode.prepare(model, functools.partial(make_optimizer, point=point))
-    clock.start()
-    for _ in range(case.steps() - PERIOD):
-        mode.step(next(batches), clock)
+    loop = Loop(job_of(case.point(), rank), model_of(rank))
+    mode = loop.mode
+    loop.run(case.steps() - PERIOD)
     with Counting() as of_period:
-        for _ in range(PERIOD):
-            mode.step(next(batches), clock)
-    trained = _vector(model)
+        loop.run(PERIOD)
+    trained = weights(loop.model)
     with Counting() as alone:
         shared_by = [mode.exchange_alone() for _ in range(2)]
     found = {
         "weights": trained,
-        "after_alone": _vector(model),
+        "after_alone": weights(loop.model),
         "sent": float(of_period.bytes_sent or 0),
         "expected": (mode.expected_bytes() or 0) * PERIOD,
         "alone": [float(alone.bytes_sent or 0) / 2, shared_by],
@@ -142,36 +130,19 @@ def train(case: Case, *, workers: int, rank: int) -> dict[str, Any]:
     return found
 
 
-def _vector(model: nn.Module) -> Weights:
-    return nn.utils.parameters_to_vector(model.parameters()).detach().numpy().copy()
+def train_all(rank: int) -> dict[str, dict[str, Any]]:
+    return {str(case): train(case, rank=rank) for case in CASES}
 
 
-def train_all(rank: int, workers: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers
-    )
-    found = {str(case): train(case, workers=workers, rank=rank) for case in CASES}
-    torch.save(found, folder / f"{rank}.pt")
-    distributed.barrier()
-    forget_groups()
-    distributed.destroy_process_group()
+@functools.cache
+def trained() -> list[dict[str, dict[str, Any]]]:
+    """Results of each rank by case."""
+    return results_of(train_all, workers=WORKERS)
 
 
-TrainedBy = Callable[[int], list[dict[str, dict[str, Any]]]]
-
-
-@pytest.fixture(scope="module")
-def trained_by(tmp_path_factory: pytest.TempPathFactory) -> TrainedBy:
-    """From a number of workers to the results of each rank, by case."""
-
-    @functools.cache
-    def trained(workers: int) -> list[dict[str, dict[str, Any]]]:
-        folder = tmp_path_factory.mktemp(f"workers{workers}")
-        spawn(train_all, args=(workers, folder), nprocs=workers)
-        return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(workers)]
-
-    return trained
+@functools.cache
+def expected_of(index: int) -> Weights:
+    return by_hand(CASES[index])
 
 
 class Optimizer:
@@ -229,22 +200,22 @@ def mean_of(case: Case, changes: list[Weights], residuals: list[Weights]) -> Wei
     return mean
 
 
-def by_hand(case: Case, workers: int) -> Weights:
+def by_hand(case: Case) -> Weights:
     """Weights at the end of the last period, the same of all workers."""
-    ranks, fields = range(workers), case.fields
-    start = _vector(model_of(0))
+    ranks, fields = range(WORKERS), case.fields
+    start = weights(model_of(0))
     own, outer_buffer = [start.copy() for _ in ranks], np.zeros_like(start)
     residuals = [np.zeros_like(start) for _ in ranks]
     name = "adagrad" if isinstance(case.workload, OwnAdagrad) else case.optimizer
     optimizers = [Optimizer(name) for _ in ranks]
-    batches = [batches_of_steps(job_of(case.point(workers), rank)) for rank in ranks]
+    batches = [batches_of_steps(job_of(case.point(), rank)) for rank in ranks]
     first = fields.get("synchronous_steps", 0)
     for step in range(case.steps()):
         found = [gradient(case, own[rank], next(next(batches[rank]))) for rank in ranks]
         gradients = [each for each, _ in found]
         if step < first:
             total = sum(counts for _, counts in found)
-            gradients = [sum(g * counts / total for g, counts in found)] * workers  # type: ignore[list-item]
+            gradients = [sum(g * counts / total for g, counts in found)] * WORKERS  # type: ignore[list-item]
         if "clip_norm" in fields:
             norms = [np.linalg.norm(each) + 1e-6 for each in gradients]
             gradients = [
@@ -280,30 +251,26 @@ def _combine_moments(way: str, optimizers: list[Optimizer]) -> None:
 
 
 def distance(one: Weights, expected: Weights) -> float:
-    way = np.linalg.norm(expected - _vector(model_of(0)))
+    way = np.linalg.norm(expected - weights(model_of(0)))
     return float(np.linalg.norm(one - expected) / way)
 
 
-@pytest.mark.parametrize("workers", WORLDS)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_mode_trains_as_its_paper_says(trained_by: TrainedBy, case: Case, workers: int) -> None:
-    expected = by_hand(case, workers)
-    for rank in trained_by(workers):
-        assert distance(rank[str(case)]["weights"], expected) <= TOLERANCE
+@pytest.mark.parametrize("index", range(len(CASES)), ids=lambda index: str(CASES[index]))
+def test_a_mode_trains_as_its_paper_says(index: int) -> None:
+    for rank in trained():
+        found = rank[str(CASES[index])]["weights"]
+        assert distance(found, expected_of(index)) <= TOLERANCE
 
 
-@pytest.mark.parametrize("workers", WORLDS)
-def test_the_tolerance_tells_the_cases_from_one_another(workers: int) -> None:
-    vectors = [by_hand(case, workers) for case in CASES]
+def test_the_tolerance_tells_the_cases_from_one_another() -> None:
+    vectors = [expected_of(index) for index in range(len(CASES))]
     apart = [distance(one, other) for index, one in enumerate(vectors) for other in vectors[:index]]
     assert min(apart) > 1e-4
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_period_and_an_exchange_alone_send_what_the_formula_says(
-    trained_by: TrainedBy, case: Case
-) -> None:
-    ranks = [rank[str(case)] for rank in trained_by(4)]
+def test_a_period_and_an_exchange_alone_send_what_the_formula_says(case: Case) -> None:
+    ranks = [rank[str(case)] for rank in trained()]
     for found in ranks:
         assert found["alone"] == [found["sent"], [PERIOD, PERIOD]]
         assert np.abs(found["after_alone"] - found["weights"]).max() < 1e-15

@@ -1,59 +1,35 @@
 """Modes of local updates train as their papers say, written out in one process in float64.
 
-The processes are real; one spawn has worlds of 2, 3 and 4 workers, one after another.
+The processes are real.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dtsweep.measure.clock import CpuClock
 from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.point import Point
-from dtsweep.sync.mode import Job, load_mode
-from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
-from tests.ranks import free_ports, join, leave, spawn
+from tests.contract.loop import Loop
+from tests.contract.regression import CPU, Regression, Weights, job_of, model_of, weights
+from tests.ranks import results_of
 
-CPU = torch.device("cpu")
 WORLDS = (2, 3, 4)
 SEED, BATCH, PASSES, PERIODS, RATE, MOMENTUM = 11, 3, 2, 3, 0.1, 0.9
 NEAR = 1e-12
 """Largest distance from what is expected, relative to the way trained."""
 
-Values = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
-class Fit:
-    """A small network, on samples that follow from their numbers."""
-
-    def build(self) -> nn.Module:
-        torch.manual_seed(3)
-        return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)).double()
-
-    def batch(self, samples: range, device: torch.device) -> Tensor:
-        numbers = torch.arange(samples.start, samples.stop, dtype=torch.float64, device=device)
-        return torch.stack([torch.sin(numbers), torch.cos(2 * numbers), numbers % 5 / 5], dim=1)
-
-    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
-        wrong: Tensor = model(batch[:, :2]).squeeze(1) - batch[:, 2]
-        return wrong.square().mean()
-
-
-@dataclass(frozen=True)
-class Weighted(Fit):
-    """The same, where a batch counts by what is in it."""
+class Weighted(Regression):
+    """Batches count by what is in them."""
 
     def weight(self, batch: Tensor) -> Tensor:
         return 1 + 3 * batch[:, 2].sum()
@@ -66,12 +42,6 @@ CASES: dict[str, dict[str, Any]] = {
     "half": {"sync": "federated", "participation": 0.5, "sync_period": 2},
     "few": {"sync": "federated", "participation": 0.01, "sync_period": 1},
     "weighted": {"sync": "federated", "sync_period": 2, "workload": Weighted()},
-    "all, weighted": {
-        "sync": "federated",
-        "participation": 1.0,
-        "sync_period": 2,
-        "workload": Weighted(),
-    },
     "all": {"sync": "federated", "participation": 1.0, "sync_period": 2},
     "periodic averaging": {"sync": "local_sgd", "local_momentum": "reset", "sync_period": 2},
 }
@@ -80,7 +50,7 @@ PAIRS = [(case, workers) for case in OF_PAPERS for workers in WORLDS]
 
 
 def point_of(case: str, workers: int) -> Point:
-    fields = {"workload": Fit(), **CASES[case]}
+    fields = {"workload": Regression(), **CASES[case]}
     return Point(
         workers=workers,
         micro_batch=BATCH,
@@ -91,29 +61,25 @@ def point_of(case: str, workers: int) -> Point:
     )
 
 
-def values_of(model: nn.Module) -> Values:
-    values: Values = nn.utils.parameters_to_vector(model.parameters()).detach().numpy().copy()
-    return values
+def train_all(rank: int, workers: int) -> dict[str, dict[str, Any]]:
+    return {case: train(case, rank=rank, workers=workers) for case in CASES}
 
 
 def train(case: str, *, rank: int, workers: int) -> dict[str, Any]:
     point = point_of(case, workers)
-    job = Job(point=point, rank=rank, device=CPU, loss=loss_in_precision(point, CPU), seed=SEED)
-    mode, model, clock = load_mode(point.sync)(job), point.workload.build(), CpuClock()
-    mode.prepare(model, functools.partial(make_optimizer, point=point))
-    steps = batches_of_steps(job, lambda: mode.slot)
-    clock.start()
+    loop = Loop(replace(job_of(point, rank), seed=SEED), model_of(rank))
+    mode = loop.mode
     mode.begin_period(0)
     trained, sent, counted = [], [], []
     for _ in range(PERIODS):
         with Counting() as counting:
-            losses = [mode.step(next(steps), clock) for _ in range(point.period)]
-        trained.append((values_of(model), losses))
+            losses = loop.run(point.period)
+        trained.append((weights(loop.model), losses))
         sent.append((counting.bytes_sent, counting.messages_sent))
         counted.append(mode.counters())
     for _ in range(math.ceil(math.log2(workers))):
         mode.exchange_alone()
-    expected, alone = mode.expected_bytes(), values_of(model)
+    expected, alone = mode.expected_bytes(), weights(loop.model)
     mode.close()
     return {
         "trained": trained,
@@ -124,35 +90,18 @@ def train(case: str, *, rank: int, workers: int) -> dict[str, Any]:
     }
 
 
-def train_all(rank: int, folder: Path, ports: Sequence[int]) -> None:
-    for workers, port in zip(WORLDS, ports, strict=True):
-        if rank < workers:
-            join(rank, workers=workers, port=port)
-            outcomes = {case: train(case, rank=rank, workers=workers) for case in CASES}
-            torch.save(outcomes, folder / f"{workers} {rank}.pt")
-            leave()
-
-
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    """By a number of workers: the outcomes of all cases, by rank."""
-    folder = tmp_path_factory.mktemp("local")
-    spawn(train_all, args=(folder, free_ports(len(WORLDS))), nprocs=max(WORLDS))
-    return {
-        workers: [
-            torch.load(folder / f"{workers} {rank}.pt", weights_only=False)
-            for rank in range(workers)
-        ]
-        for workers in WORLDS
-    }
+@functools.cache
+def outcomes(workers: int) -> list[dict[str, dict[str, Any]]]:
+    """Outcomes of all cases, by rank."""
+    return results_of(train_all, workers, workers=workers)
 
 
 class Worker:
     """A worker as a textbook writes it: SGD with momentum on weighted passes."""
 
-    def __init__(self, workload: Fit) -> None:
-        self.workload, self.model = workload, workload.build()
-        self.velocity = np.zeros_like(values_of(self.model))
+    def __init__(self, workload: Regression) -> None:
+        self.workload, self.model = workload, model_of(0)
+        self.velocity = np.zeros_like(weights(self.model))
         self.weight = 0.0
 
     def step(self, step: int, *, place: int, places: int) -> None:
@@ -170,14 +119,14 @@ class Worker:
             [p.grad.reshape(-1) for p in self.model.parameters() if p.grad is not None]
         )
         self.velocity = MOMENTUM * self.velocity + gradients.numpy() / total
-        self.set(values_of(self.model) - RATE * self.velocity)
+        self.set(weights(self.model) - RATE * self.velocity)
         self.weight += total
 
-    def set(self, values: Values) -> None:
+    def set(self, values: Weights) -> None:
         nn.utils.vector_to_parameters(torch.from_numpy(values.copy()), self.model.parameters())
 
 
-def mixing_matrix(topology: str, *, workers: int, turn: int) -> Values:
+def mixing_matrix(topology: str, *, workers: int, turn: int) -> Weights:
     """W of x_i <- sum over j of W_ij x_j: symmetric on a ring, one sender on the other graph."""
     mixing = np.zeros((workers, workers))
     for rank in range(workers):
@@ -189,7 +138,7 @@ def mixing_matrix(topology: str, *, workers: int, turn: int) -> Values:
     return mixing
 
 
-def gossip_by_hand(point: Point) -> list[list[Values]]:
+def gossip_by_hand(point: Point) -> list[list[Weights]]:
     """Parameters of each worker after each period: W^t (x - update), the update first."""
     workers = [Worker(point.workload) for _ in range(point.workers)]
     after = []
@@ -199,7 +148,7 @@ def gossip_by_hand(point: Point) -> list[list[Values]]:
                 worker.step(step, place=rank, places=point.workers)
         assert point.topology is not None
         mixing = mixing_matrix(point.topology, workers=point.workers, turn=turn)
-        mixed = mixing @ np.stack([values_of(worker.model) for worker in workers])
+        mixed = mixing @ np.stack([weights(worker.model) for worker in workers])
         for worker, values in zip(workers, mixed, strict=True):
             worker.set(values)
         after.append([*mixed])
@@ -214,9 +163,9 @@ def drawn_in(point: Point, period: int) -> list[int]:
     return sorted(random.choice(point.workers, size=count, replace=False).tolist())
 
 
-def federated_by_hand(point: Point) -> list[list[Values]]:
+def federated_by_hand(point: Point) -> list[list[Weights]]:
     """Parameters of each worker after each period: FedAvg, sum over k of n_k / n w_k."""
-    agreed = values_of(point.workload.build())
+    agreed = weights(model_of(0))
     after = []
     for period in range(PERIODS):
         drawn = drawn_in(point, period)
@@ -225,20 +174,18 @@ def federated_by_hand(point: Point) -> list[list[Values]]:
             worker.set(agreed)
             for step in range(period * point.period, (period + 1) * point.period):
                 worker.step(step, place=place, places=len(drawn))
-        weights = np.array([worker.weight for worker in workers])
-        agreed = weights @ np.stack([values_of(worker.model) for worker in workers]) / weights.sum()
+        counts = np.array([worker.weight for worker in workers])
+        agreed = counts @ np.stack([weights(worker.model) for worker in workers]) / counts.sum()
         after.append([agreed] * point.workers)
     return after
 
 
 @pytest.mark.parametrize(("case", "workers"), PAIRS)
-def test_workers_train_as_the_paper_says(
-    outcomes: dict[int, list[dict[str, Any]]], case: str, workers: int
-) -> None:
+def test_workers_train_as_the_paper_says(case: str, workers: int) -> None:
     point = point_of(case, workers)
     by_hand = {"gossip": gossip_by_hand, "federated": federated_by_hand}[point.sync](point)
-    start = values_of(point.workload.build())
-    for rank, outcome in enumerate(outcomes[workers]):
+    start = weights(model_of(0))
+    for rank, outcome in enumerate(outcomes(workers)):
         for period, (values, losses) in enumerate(outcome[case]["trained"]):
             expected = by_hand[period][rank]
             way = np.linalg.norm(expected - start)
@@ -250,13 +197,13 @@ def test_workers_train_as_the_paper_says(
 
 @pytest.mark.parametrize(("case", "workers"), PAIRS)
 def test_bytes_sent_are_the_formula_and_none_of_a_worker_that_is_not_drawn(
-    outcomes: dict[int, list[dict[str, Any]]], case: str, workers: int
+    case: str, workers: int
 ) -> None:
     point = point_of(case, workers)
-    model_bytes = values_of(point.workload.build()).nbytes
+    model_bytes = weights(model_of(0)).nbytes
     for period in range(PERIODS):
-        sent = [outcome[case]["sent"][period] for outcome in outcomes[workers]]
-        by_formula = [outcome[case]["expected_bytes"] for outcome in outcomes[workers]]
+        sent = [outcome[case]["sent"][period] for outcome in outcomes(workers)]
+        by_formula = [outcome[case]["expected_bytes"] for outcome in outcomes(workers)]
         if point.sync == "gossip":
             sends = 2 if point.topology == "ring" and workers > 2 else 1
             assert sent == [(sends * model_bytes, sends)] * workers
@@ -270,26 +217,22 @@ def test_bytes_sent_are_the_formula_and_none_of_a_worker_that_is_not_drawn(
             total += 8 * len(drawn) * (len(drawn) - 1)
         assert sum(count for count, _ in sent) == total
         assert {rank for rank, count in enumerate(sent) if count != (0, 0)} <= {*drawn}
-        counted = [outcome[case]["counted"][period] for outcome in outcomes[workers]]
+        counted = [outcome[case]["counted"][period] for outcome in outcomes(workers)]
         assert counted == [{"bytes_sent": b, "messages_sent": m} for b, m in sent]
 
 
 @pytest.mark.parametrize("workers", WORLDS)
-def test_federated_averaging_of_all_workers_is_local_sgd_with_new_optimizers(
-    outcomes: dict[int, list[dict[str, Any]]], workers: int
-) -> None:
-    start = values_of(Fit().build())
-    for outcome in outcomes[workers]:
+def test_federated_averaging_of_all_workers_is_local_sgd_with_new_optimizers(workers: int) -> None:
+    start = weights(model_of(0))
+    for outcome in outcomes(workers):
         both = [outcome[case]["trained"] for case in ("all", "periodic averaging")]
         for (values, losses), (others, other_losses) in zip(*both, strict=True):
             assert np.linalg.norm(values - others) < NEAR * np.linalg.norm(others - start)
             assert losses == pytest.approx(other_losses, rel=NEAR)
 
 
-def test_the_one_peer_graph_of_four_workers_has_the_exact_mean_after_two_rounds(
-    outcomes: dict[int, list[dict[str, Any]]],
-) -> None:
-    found = [outcome["exponential"] for outcome in outcomes[4]]
+def test_the_one_peer_graph_of_four_workers_has_the_exact_mean_after_two_rounds() -> None:
+    found = [outcome["exponential"] for outcome in outcomes(4)]
     before = [outcome["trained"][-1][0] for outcome in found]
     assert not np.allclose(before[0], before[1], rtol=0, atol=1e-6)
     for outcome in found:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,16 +18,16 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import distributed, nn
+from torch import nn
 
 from dtsweep.measure.clock import CpuClock
-from dtsweep.metrics.summary import staleness_columns, staleness_counts
 from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job
 from dtsweep.sync.parameter_server import ParameterServer
 from dtsweep.sync.passes import make_optimizer
 from dtsweep.sync.server_shard import Shard
-from tests.sync.test_parameter_server import Server
+from tests.ranks import alone
+from tests.sync.test_parameter_server import Server, run, turns
 
 Vector = NDArray[np.float64]
 
@@ -142,8 +141,6 @@ def replay(of: Point) -> tuple[list[Vector], list[int]]:
 def trained(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Point], Any]]:
     """Real workers and shards in `ORDER`: parameters of each worker, and all staleness."""
     monkeypatch.setattr("ray.get", lambda answers, timeout=None: answers)
-    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
 
     def train(of: Point) -> tuple[list[Vector], list[int]]:
         shards = [Server() for _ in range(of.servers)]
@@ -165,28 +162,27 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Point], Any]]
         vectors = [nn.utils.parameters_to_vector(model.parameters()) for model in models]
         return [vector.detach().numpy() for vector in vectors], late
 
-    yield train
-    distributed.destroy_process_group()
+    with alone():
+        yield train
 
 
-@pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize(
     "fields",
     [
-        {},
-        {"optimizer": "momentum"},
-        {"optimizer": "adam"},
-        {"push_period": 3},
-        {"pull_period": 3},
-        {"push_period": 2, "pull_period": 3, "optimizer": "adam"},
-        {"push_period": 3, "pull_period": 2, "clip_norm": 0.7},
+        {"shards": 1},
+        {"optimizer": "momentum", "shards": 2},
+        {"optimizer": "adam", "shards": 1},
+        {"push_period": 3, "shards": 2},
+        {"pull_period": 3, "shards": 1},
+        {"push_period": 2, "pull_period": 3, "optimizer": "adam", "shards": 2},
+        {"push_period": 3, "pull_period": 2, "clip_norm": 0.7, "shards": 2},
     ],
     ids=str,
 )
 def test_an_asynchronous_server_trains_as_its_papers_write_it(
-    trained: Callable[[Point], Any], fields: dict[str, Any], shards: int
+    trained: Callable[[Point], Any], fields: dict[str, Any]
 ) -> None:
-    of = point(**fields, shards=shards)
+    of = point(**fields)
     expected, expected_late = replay(of)
     found, late = trained(of)
     assert late == expected_late
@@ -221,15 +217,6 @@ class Handle:
         return await getattr(self._shard, name)(*given)
 
 
-async def turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, timeout=20))
-
-
 async def shards_of(of: Point) -> list[Shard]:
     """Two shards, of the weights and of the bias."""
     shards = [Shard(), Shard()]
@@ -254,8 +241,7 @@ class Pushed:
     is_dropped: bool
 
 
-@pytest.mark.parametrize("clip_norm", [None, 0.5])
-@pytest.mark.parametrize("dropped", [1, 2])
+@pytest.mark.parametrize(("dropped", "clip_norm"), [(1, None), (2, 0.5)])
 def test_with_backup_workers_an_update_is_the_mean_of_the_first_gradients_of_its_step(
     dropped: int, clip_norm: float | None
 ) -> None:
@@ -304,7 +290,7 @@ def test_with_backup_workers_an_update_is_the_mean_of_the_first_gradients_of_its
         together = asyncio.Barrier(workers)
         await asyncio.gather(*(work(shards, rank, together) for rank in range(workers)))
 
-    run(test())
+    run(test)
     used: dict[int, list[Pushed]] = {}
     for one in pushes:
         if not one.is_dropped:
@@ -334,71 +320,4 @@ def test_a_dropped_worker_goes_on_at_once_with_the_parameters_that_there_are() -
         assert values is not None
         assert np.abs(values - (ByHand("sgd").x[:3] - RATE * g)).max() <= 1e-15
 
-    run(test())
-
-
-# Staleness against a simulation of the queue
-
-
-def simulated(
-    means: list[float], *, service: float, pushes: int
-) -> tuple[list[int], dict[int, Counter[int]]]:
-    """Simulate workers and one server, which serves pushes one after another.
-
-    Args:
-        means: of a worker's steps, which are exponentially distributed.
-        service: time of the server for a push.
-        pushes: how many are served.
-
-    Returns:
-        Workers in the order in which they are served; by worker how often each staleness came.
-    """
-    random = np.random.default_rng(0)
-    arrivals = [(random.exponential(mean), rank) for rank, mean in enumerate(means)]
-    heapq.heapify(arrivals)
-    served, free_at = list[int](), 0.0
-    counts: dict[int, Counter[int]] = {rank: Counter() for rank in range(len(means))}
-    last = dict.fromkeys(counts, -1)
-    for index in range(pushes):
-        at, rank = heapq.heappop(arrivals)
-        free_at = max(free_at, at) + service
-        counts[rank][sum(other != rank for other in served[last[rank] + 1 :])] += 1
-        last[rank] = index
-        served.append(rank)
-        heapq.heappush(arrivals, (free_at + random.exponential(means[rank]), rank))
-    return served, counts
-
-
-@pytest.mark.parametrize(
-    ("means", "service"), [([1.0] * 4, 0.0), ([1.0] * 4, 0.5), ([1.0, 1.0, 4.0], 0.1)]
-)
-def test_staleness_is_distributed_as_in_a_simulation_of_the_queue(
-    means: list[float], service: float
-) -> None:
-    workers, pushes = len(means), 4000
-    served, expected = simulated(means, service=service, pushes=pushes)
-    late: dict[int, list[int]] = {rank: [] for rank in range(workers)}
-
-    async def test() -> None:
-        of = point(workers=workers)
-        shard = Shard()
-        await shard.reset([torch.zeros(1)], functools.partial(make_optimizer, point=of), of)
-        pulled = [0] * workers
-        for rank in served:
-            _, pulled[rank], updates = await shard.exchange(
-                rank, np.zeros(1, np.float32), pulled[rank]
-            )
-            late[rank].append(updates)
-
-    run(test())
-    for rank, counts in expected.items():
-        histogram = staleness_counts(late[rank])["staleness_counts"]
-        assert histogram == [counts[number] for number in range(max(counts) + 1)]
-    everyone = list(itertools.chain(*late.values()))
-    # Of n workers each push finds n - 1 others' on average, whatever their speeds.
-    assert staleness_columns(everyone)["staleness_mean"] == pytest.approx(workers - 1, abs=0.02)
-    if service == 0:
-        # Without a queue and with steps that have no memory each push is anybody's.
-        shares = staleness_counts(everyone)["staleness_counts"][:6]
-        geometric = [(1 - 1 / workers) ** number / workers for number in range(6)]
-        assert np.array(shares) / pushes == pytest.approx(geometric, abs=0.03)
+    run(test)

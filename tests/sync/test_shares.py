@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.point import Point
-from dtsweep.sync.mode import Job, load_mode
-from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.sync.mode import Job
 from dtsweep.worker.batch_checks import BatchError, check_samples
 from dtsweep.worker.reference import gradient_of_one_worker
-from tests.ranks import free_ports, join, leave, spawn
+from tests.contract import regression
+from tests.contract.loop import Loop
+from tests.contract.regression import CPU, Regression, model_of, weights
+from tests.ranks import results_of
 
-CPU = torch.device("cpu")
 WORKERS, STEPS = 2, 4
 DEALT = (1, 5)
 """Samples of a pass of each worker."""
@@ -36,35 +35,16 @@ CASES = {
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A line through points whose places follow from their numbers."""
-
-    def build(self) -> nn.Module:
-        torch.manual_seed(3)
-        return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)).double()
-
-    def batch(self, samples: range, device: torch.device) -> Tensor:
-        numbers = torch.arange(samples.start, samples.stop, dtype=torch.float64)
-        return torch.stack([torch.sin(numbers), torch.cos(2 * numbers), numbers % 5 / 5], dim=1)
-
-    def errors(self, model: Any, batch: Tensor) -> Tensor:
-        errors: Tensor = (model(batch[:, :2]).squeeze(1) - batch[:, 2]).square()
-        return errors
-
-    def loss(self, model: Any, batch: Tensor) -> Tensor:
-        return self.errors(model, batch).mean()
-
-
-@dataclass(frozen=True)
-class Weighted(Fit):
-    """Points of the line, each by a weight that follows from its number."""
+class Weighted(Regression):
+    """Samples each by a weight that follows from its number."""
 
     def weight(self, batch: Tensor) -> Tensor:
         return (1 + batch[:, 2]).sum()
 
-    def loss(self, model: Any, batch: Tensor) -> Tensor:
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        wrong: Tensor = model(batch[:, :3]).squeeze(1) - batch[:, 3]
         weights = 1 + batch[:, 2]
-        return (weights * self.errors(model, batch)).sum() / weights.sum()
+        return (weights * wrong.square()).sum() / weights.sum()
 
 
 def point_of(case: tuple[str, int, bool]) -> Point:
@@ -75,47 +55,32 @@ def point_of(case: tuple[str, int, bool]) -> Point:
         accumulation=accumulation,
         sync=mode,
         learning_rate=0.1,
-        workload=Weighted() if is_weighted else Fit(),
+        workload=Weighted() if is_weighted else Regression(),
     )
 
 
 def job_of(case: tuple[str, int, bool], rank: int) -> Job:
-    point = point_of(case)
-    job = Job(point=point, rank=rank, device=CPU, loss=loss_in_precision(point, CPU))
+    job = regression.job_of(point_of(case), rank)
     job.deal(DEALT)
     return job
 
 
-def whole(parameters: Any) -> list[Tensor]:
-    parts = (p.full_tensor() if hasattr(p, "full_tensor") else p for p in parameters)
-    return [part.detach().clone() for part in parts]
-
-
-def train_all(rank: int, folder: Path, port: int) -> None:
-    join(rank, workers=WORKERS, port=port)
+def train_all(rank: int) -> dict[str, Any]:
     trained = {}
     for case, name in CASES.items():
         job = job_of(case, rank)
-        mode, model = load_mode(case[0])(job), job.point.workload.build()
-        mode.prepare(model, functools.partial(make_optimizer, point=job.point))
-        clock, steps = CpuClock(), batches_of_steps(job)
-        clock.start()
-        losses = []
-        for step in range(STEPS):
-            if step == BALANCED[0]:
-                job.deal(BALANCED[1])
-            losses.append(mode.step(next(steps), clock))
-        trained[name] = losses, whole(model.parameters())
-        mode.close()
-    torch.save(trained, folder / f"{rank}.pt")
-    leave()
+        loop = Loop(job, model_of(rank))
+        losses = loop.run(BALANCED[0])
+        job.deal(BALANCED[1])
+        losses += loop.run(STEPS - BALANCED[0])
+        trained[name] = losses, weights(loop.model)
+        loop.mode.close()
+    return trained
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("shares")
-    spawn(train_all, args=(folder, *free_ports(1)), nprocs=WORKERS)
-    return [torch.load(folder / f"{rank}.pt") for rank in range(WORKERS)]
+def trained() -> list[dict[str, Any]]:
+    return results_of(train_all, workers=WORKERS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=CASES.get)
@@ -125,7 +90,7 @@ def test_unequal_shares_that_change_train_on_each_sample_alike(
     point = point_of(case)
     assert point.global_batch == sum(DEALT) * case[1]
     workload = point.workload
-    model = workload.build()
+    model = model_of(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(STEPS):
         samples = range(step * point.global_batch, (step + 1) * point.global_batch)
@@ -136,15 +101,14 @@ def test_unequal_shares_that_change_train_on_each_sample_alike(
         loss.backward()
         optimizer.step()
     for rank in trained:
-        for found, expected in zip(rank[CASES[case]][1], model.parameters(), strict=True):
-            assert torch.allclose(found, expected, rtol=0, atol=1e-12)
+        assert np.abs(rank[CASES[case]][1] - weights(model)).max() <= 1e-12
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
 def test_the_gradient_of_one_worker_weighs_unequal_shares(is_weighted: bool) -> None:
     job = job_of(("ddp", 2, is_weighted), 0)
     workload = job.point.workload
-    model = workload.build()
+    model = model_of(0)
     found = gradient_of_one_worker(job, model, seeds=range(WORKERS), limit_s=60)
     workload.loss(model, workload.batch(range(job.point.global_batch), CPU)).backward()
     for gradient, parameter in zip(found, model.parameters(), strict=True):
@@ -155,6 +119,6 @@ def test_the_gradient_of_one_worker_weighs_unequal_shares(is_weighted: bool) -> 
 def test_a_batch_has_as_many_samples_as_the_share_of_its_worker() -> None:
     job = job_of(("ddp", 1, False), 1)
     job = replace(job, point=replace(job.point, balance="static"))
-    check_samples(job, Fit().batch(range(5), CPU))
+    check_samples(job, Regression().batch(range(5), CPU))
     with pytest.raises(BatchError, match="3 samples where balance=static asked for 5"):
-        check_samples(job, Fit().batch(range(3), CPU))
+        check_samples(job, Regression().batch(range(3), CPU))

@@ -6,23 +6,20 @@ parameters are the same ones. Both models have a frozen float and a frozen integ
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from dtsweep.measure.clock import CpuClock
 from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.point import Point
 from dtsweep.sync.buckets import real_view
-from dtsweep.sync.mode import Job, load_mode
-from dtsweep.sync.passes import batches_of_steps, make_optimizer
-from tests.ranks import free_ports, join, leave, spawn
+from dtsweep.sync.mode import Job
+from tests.contract.loop import Loop
+from tests.ranks import results_of
 
 WORKERS, PERIODS = 3, 2
 NUMBERS = 24
@@ -98,16 +95,12 @@ def train(case: str, *, rank: int, is_complex: bool) -> dict[str, Any]:
         **fields,
     )
     job = Job(point=point, rank=rank, device=torch.device("cpu"), loss=workload.loss)
-    mode, model, clock = load_mode(sync)(job), workload.build(), CpuClock()
-    mode.prepare(model, functools.partial(make_optimizer, point=point))
-    steps = batches_of_steps(job, lambda: mode.slot)
-    clock.start()
-    for _ in range(point.first_steps):
-        mode.step(next(steps), clock)
+    loop = Loop(job, workload.build())
+    mode, model = loop.mode, loop.model
+    loop.run(point.first_steps)
     mode.begin_period(0)
     with Counting() as counting:
-        for _ in range(PERIODS * point.period):
-            mode.step(next(steps), clock)
+        loop.run(PERIODS * point.period)
     found = {
         "turn": real_view(model.get_parameter("turn")).clone(),
         "frozen": [model.get_parameter(name).detach().clone() for name in ("shift", "code")],
@@ -118,45 +111,34 @@ def train(case: str, *, rank: int, is_complex: bool) -> dict[str, Any]:
     return found
 
 
-def train_all(rank: int, folder: Path, port: int) -> None:
-    join(rank, workers=WORKERS, port=port)
-    outcomes = {
+def train_all(rank: int) -> dict[tuple[str, bool], dict[str, Any]]:
+    return {
         (case, is_complex): train(case, rank=rank, is_complex=is_complex)
         for case in CASES
         for is_complex in (True, False)
     }
-    torch.save(outcomes, folder / f"{rank}.pt")
-    leave()
 
 
 Outcomes = list[dict[tuple[str, bool], dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def of_ranks(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    folder = tmp_path_factory.mktemp("trained")
-    spawn(train_all, args=(folder, *free_ports(1)), nprocs=WORKERS)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
+def of_ranks() -> Outcomes:
+    return results_of(train_all, workers=WORKERS)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_complex_parameter_trains_as_the_pairs_of_its_numbers(
+def test_a_complex_parameter_trains_as_pairs_and_frozen_ones_stay_bit_for_bit(
     of_ranks: Outcomes, case: str
 ) -> None:
     start = real_view(Turned(is_complex=False).turn)
     for outcomes in of_ranks:
+        shift, code = outcomes[case, True]["frozen"]
+        assert (shift.tolist(), code.tolist()) == ([SHIFT] * 3, [CODE, 1])
         pairs = outcomes[case, False]["turn"]
         way = float((pairs - start).norm())
         assert way > 0.01
         assert float((outcomes[case, True]["turn"] - pairs).norm()) <= 1e-12 * way
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_frozen_parameters_stay_bit_for_bit(of_ranks: Outcomes, case: str) -> None:
-    for outcomes in of_ranks:
-        shift, code = outcomes[case, True]["frozen"]
-        assert shift.tolist() == [SHIFT] * 3
-        assert code.tolist() == [CODE, 1]
 
 
 @pytest.mark.parametrize("case", COPIES)
