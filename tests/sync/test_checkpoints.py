@@ -7,7 +7,6 @@ import ctypes
 import functools
 import gc
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from dtsweep.hardware.memory import peak_bytes, restart_peak
 from dtsweep.sync.checkpoints import checkpoint_blocks
 from dtsweep.workloads import Cifar10Cnn, Gpt
-from tests.ranks import spawn
+from tests.ranks import results_of
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -36,13 +35,10 @@ class Stack:
     depth: int = 3
 
     def build(self) -> nn.Sequential:
+        ends = self.width, self.hidden
         return nn.Sequential(
             *(
-                nn.Sequential(
-                    nn.Linear(self.width, self.hidden),
-                    nn.Tanh(),
-                    nn.Linear(self.hidden, self.width),
-                )
+                nn.Sequential(nn.Linear(*ends), nn.Tanh(), nn.Linear(*ends[::-1]))
                 for _ in range(self.depth)
             )
         )
@@ -127,8 +123,8 @@ def test_a_block_computes_again_all_but_the_layer_whose_output_it_does_not_keep(
     assert calls.count("Tanh") == 2 * workload.depth
 
 
-@pytest.mark.parametrize("workload", [Cifar10Cnn()])
-def test_a_model_without_blocks_of_several_layers_is_refused(workload: Any) -> None:
+def test_a_model_without_blocks_of_several_layers_is_refused() -> None:
+    workload = Cifar10Cnn()
     with pytest.raises(ValueError, match=r"found no block .* give the workload blocks\(model\)"):
         checkpoint_blocks(workload.build(), workload)
 
@@ -153,6 +149,7 @@ def compiled(workload: Any, how: str) -> nn.Module:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["whole", "blocks", "blocks in place"])
 def test_compiled_models_have_checkpoints_too(how: str) -> None:
     workload = Stack()
@@ -163,15 +160,14 @@ def test_compiled_models_have_checkpoints_too(how: str) -> None:
         torch.testing.assert_close(found, wanted)
 
 
-WIDE = Stack(width=256, hidden=1024, depth=8)
+WIDE = Stack(width=128, hidden=512, depth=8)
 SAMPLES = 4096
 INPUT_BYTES = 4 * SAMPLES * WIDE.width
 HIDDEN_BYTES = 4 * SAMPLES * WIDE.hidden
 
 
-def note_peaks(rank: int, folder: Path) -> None:
-    """Note by how much a pass raises the peak, without checkpoints and with them."""
-    torch.set_num_threads(1)
+def note_peaks(_: int) -> dict[bool, int]:
+    """By how much a pass raises the peak, without checkpoints and with them."""
     assert ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 65536)
     raised = {}
     for is_checkpointed in (False, True):
@@ -186,20 +182,11 @@ def note_peaks(rank: int, folder: Path) -> None:
             WIDE.loss(model, batch).backward()
             raised[is_checkpointed] = peak_bytes(CPU) - before
             del batch
-    torch.save(raised, folder / f"{rank}.pt")
+    return raised
 
 
-@pytest.fixture(scope="module")
-def raised(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, int]:
-    folder = tmp_path_factory.mktemp("peaks")
-    spawn(note_peaks, args=(folder,), nprocs=1)
-    peaks: dict[bool, int] = torch.load(folder / "0.pt")
-    return peaks
-
-
-def test_checkpoints_keep_an_input_of_each_block_and_the_activations_of_one(
-    raised: dict[bool, int],
-) -> None:
+def test_checkpoints_keep_an_input_of_each_block_and_the_activations_of_one() -> None:
+    (raised,) = results_of(note_peaks, workers=1)
     # The batch, which the first block gets, was there before. Most is there when backward comes to
     # the last block: its hidden activation, and the gradients before and behind tanh.
     inputs = (WIDE.depth - 1) * INPUT_BYTES

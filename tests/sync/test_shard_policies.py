@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from dtsweep.measure.clock import CpuClock
 from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.point import Point
 from dtsweep.sync.checkpoints import checkpoint_blocks
-from dtsweep.sync.groups import forget_groups
-from dtsweep.sync.mode import Job, load_mode
-from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.sync.mode import Job
+from dtsweep.sync.passes import batches_of_steps, make_optimizer
 from dtsweep.sync.shard_policies import param_groups_of
-from tests.ranks import spawn
+from tests.contract.loop import Loop
+from tests.contract.regression import Weights, job_of, weights
+from tests.ranks import results_of
 
-CPU = torch.device("cpu")
 WIDTH, DEPTH = 16, 4
 STEPS = 3
 BLOCKS_BYTES = 4 * DEPTH * (WIDTH * WIDTH + 2 * WIDTH)
 REST_BYTES = 4 * 2 * (WIDTH * WIDTH + WIDTH)
 """Parameters of the blocks and of the rest, in fp32; they divide by 4."""
 
-Weights = NDArray[np.float64]
 Seen = dict[str, Any]
 
 
@@ -107,93 +102,134 @@ def model_of() -> Any:
     return Net().build()
 
 
-def weights(model: nn.Module) -> Weights:
-    whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
-    return nn.utils.parameters_to_vector(whole).detach().double().numpy()
+def local_bytes(tensors: Iterable[Any]) -> int:
+    """Bytes that this rank has; the counter of steps, a number each, is left out."""
+    local = [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+    return sum(tensor.nbytes for tensor in local if tensor.dim())
 
 
-def local_bytes(model: nn.Module) -> int:
-    """Bytes of the parameters that this rank has."""
-    local = [p.to_local() if isinstance(p, DTensor) else p for p in model.parameters()]
-    return sum(parameter.nbytes for parameter in local)
+def noting(point: Point, rank: int, model: nn.Module, noted: list[int]) -> Job:
+    """A job that notes the bytes of the parameters behind each forward pass."""
+    job = job_of(point, rank)
+
+    def loss(whole: nn.Module, batch: Tensor) -> Tensor:
+        value = job.loss(whole, batch)
+        noted.append(local_bytes(model.parameters()))
+        return value
+
+    return replace(job, loss=loss)
 
 
 def trained(name: str, rank: int) -> Seen:
     """Train as a rank of a variant; note what there is after forward, and what a step sends."""
-    point, model, clock = point_of(name), model_of(), CpuClock()
+    point, model, after_forward = point_of(name), model_of(), list[int]()
     groups = len(distributed_c10d._world.pg_map)
-    after_forward = []
-    plain = loss_in_precision(point, CPU)
-
-    def loss(whole: nn.Module, batch: Tensor) -> Tensor:
-        value = plain(whole, batch)
-        after_forward.append(local_bytes(model))
-        return value
-
-    job = Job(point=point, rank=rank, device=CPU, loss=loss)
-    mode, steps = load_mode(point.sync)(job), batches_of_steps(job)
     if point.checkpointing:
         checkpoint_blocks(model, point.workload)
-    mode.prepare(model, functools.partial(make_optimizer, point=point))
-    clock.start()
-    seen: Seen = {"kept": local_bytes(model)}
-    for _ in range(STEPS - 1):
-        mode.step(next(steps), clock)
+    loop = Loop(noting(point, rank, model, after_forward), model)
+    mode = loop.mode
+    loop.run(STEPS - 1)
     with Counting() as counting:
-        mode.step(next(steps), clock)
-    seen["sent"] = float(counting.bytes_sent or 0)
-    seen |= {
-        "weights": weights(model),
+        loop.run(1)
+    seen: Seen = {
+        "sent": float(counting.bytes_sent or 0),
+        "weights": weights(model).astype(float),
         "after_forward": after_forward[-1],
         "types": set(itertools.chain(*(block.types for block in model[1:-1]))),
         "without_exchange": mode.bytes_without_exchange(),
         "groups": len(distributed_c10d._world.pg_map) - groups,
     }
-    for _ in range(2):
-        mode.step(next(steps), clock, without=("gradients", "parameters"))
+    loop.run(2, without=("gradients", "parameters"))
     seen["left_over"] = [
         parameter.unsharded_accumulated_grad
         for module in mode._sharded  # type: ignore[attr-defined]
         for parameter in module._get_fsdp_state()._fsdp_param_group.fsdp_params
     ]
-    mode.step(next(steps), clock)
-    mode.step(next(steps), clock)
+    loop.run(2)
     seen["after_forward_again"] = after_forward[-1]
     mode.close()
     return seen
 
 
-def train_all(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS
+@dataclass(frozen=True)
+class Equal(Net):
+    """Layers of which each rank can have an equal part."""
+
+    def build(self) -> nn.Sequential:
+        return nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(WORKERS)))
+
+    def blocks(self, model: nn.Sequential) -> list[nn.Module]:
+        return list(model)
+
+
+def kept(mode: str, rank: int) -> Seen:
+    """Shares of the model's bytes that are there when the second update of AdamW begins."""
+    point = Point(
+        workers=WORKERS,
+        micro_batch=1,
+        sync=mode,
+        optimizer="adamw",
+        node_size=2 if mode == "hsdp" else None,
+        workload=Equal(),
     )
-    torch.save({name: trained(name, rank) for name in VARIANTS}, folder / f"{rank}.pt")
-    distributed.barrier()
-    forget_groups()
-    distributed.destroy_process_group()
+    model, after_forward, found = Equal().build(), list[int](), Seen()
+    loop = Loop(noting(point, rank, model, after_forward), model)
+    optimizer = loop.mode._optimizer  # type: ignore[attr-defined]
+
+    def look(*_: Any) -> None:
+        state = getattr(optimizer, "optim", optimizer).state.values()
+        found["parameters"] = local_bytes(model.parameters())
+        found["gradients"] = local_bytes(parameter.grad for parameter in model.parameters())
+        found["state"] = local_bytes(value for values in state for value in values.values())
+
+    loop.run(1)
+    optimizer.register_step_pre_hook(look)
+    loop.run(1)
+    found["after forward"] = after_forward[-1]
+    found["without exchange"] = loop.mode.bytes_without_exchange()
+    loop.mode.close()
+    return {name: count / (4 * WORKERS * WIDTH * WIDTH) for name, count in found.items()}
+
+
+KEPT = ("parameters", "gradients", "state", "after forward", "without exchange")
+MODES = ("ddp", "zero1", "fsdp_grad", "fsdp", "hsdp")
+
+
+def train_all(rank: int) -> dict[str, Seen]:
+    by_variant = {name: trained(name, rank) for name in VARIANTS}
+    return {**by_variant, **{f"kept {mode}": kept(mode, rank) for mode in MODES}}
 
 
 Ranks = list[dict[str, Seen]]
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
-    folder = tmp_path_factory.mktemp("policies")
-    spawn(train_all, args=(folder,), nprocs=WORKERS)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
+def ranks() -> Ranks:
+    return results_of(train_all, workers=WORKERS)
+
+
+@pytest.mark.parametrize(
+    ("mode", "shares"),
+    [
+        ("ddp", (1, 1, 2, 1, 0)),
+        ("zero1", (1, 1, 2 / 4, 1, 0)),
+        # Without the exchange gradients are whole, and parameters where blocks free theirs.
+        ("fsdp_grad", (1 / 4, 1 / 4, 2 / 4, 1, 1)),
+        ("fsdp", (1 / 4, 1 / 4, 2 / 4, 1 / 4, 2)),
+        ("hsdp", (1 / 2, 1 / 2, 2 / 2, 1 / 2, 2)),
+    ],
+)
+def test_a_rank_keeps_its_share_of_parameters_gradients_and_state(
+    ranks: Ranks, mode: str, shares: tuple[float, ...]
+) -> None:
+    expected = dict(zip(KEPT, shares, strict=True))
+    assert [rank[f"kept {mode}"] for rank in ranks] == [expected] * WORKERS
 
 
 def shares(point: Point) -> Iterator[list[Tensor]]:
     """The batches of each step, of all ranks and passes."""
-    jobs = [
-        Job(point=point, rank=rank, device=CPU, loss=point.workload.loss)
-        for rank in range(point.workers)
-    ]
-    return (
-        [batch for own in step for batch in own]
-        for step in zip(*(batches_of_steps(job) for job in jobs), strict=True)
-    )
+    jobs = [batches_of_steps(job_of(point, rank)) for rank in range(point.workers)]
+    return ([batch for own in step for batch in own] for step in zip(*jobs, strict=True))
 
 
 def by_one_process(point: Point, *, casts: bool) -> Weights:
@@ -205,7 +241,7 @@ def by_one_process(point: Point, *, casts: bool) -> Weights:
     """
     model = model_of()
     optimizer = make_optimizer(model.parameters(), point=point)
-    loss = loss_in_precision(point, CPU)
+    loss = job_of(point, 0).loss
     for batches in itertools.islice(shares(point), STEPS):
         for batch in batches:
             rounded = copy.deepcopy(model)
@@ -219,7 +255,7 @@ def by_one_process(point: Point, *, casts: bool) -> Weights:
                 parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
         optimizer.step()
         optimizer.zero_grad()
-    return weights(model)
+    return weights(model).astype(float)
 
 
 def distance(found: Weights, expected: Weights) -> float:
@@ -311,6 +347,8 @@ def sent_by(name: str) -> float:
 def test_a_step_sends_what_the_formulas_say(ranks: Ranks, name: str) -> None:
     for rank in ranks:
         assert rank[name]["sent"] == pytest.approx(sent_by(name), rel=0.001)
+        # Steps without the exchange leave no gradients to later ones.
+        assert set(rank[name]["left_over"]) == {None}
 
 
 @pytest.mark.parametrize(
@@ -320,13 +358,6 @@ def test_a_step_without_the_exchange_needs_whole_gradients_in_fp32_and_gathered_
     ranks: Ranks, name: str, parameters: float
 ) -> None:
     assert {rank[name]["without_exchange"] for rank in ranks} == {(1 + parameters) * WHOLE}
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_steps_without_the_exchange_leave_no_gradients_to_later_ones(
-    ranks: Ranks, name: str
-) -> None:
-    assert {each for rank in ranks for each in rank[name]["left_over"]} == {None}
 
 
 def test_all_blocks_share_the_groups_of_a_node(ranks: Ranks) -> None:
