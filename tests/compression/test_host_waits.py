@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dtsweep.compression.compression import Layout, compression_for
 from dtsweep.compression.exchange import Wait, mean_for, unmarked
 from dtsweep.compression.scale_blocks import BLOCK
 from dtsweep.compression.topk import AT_LEAST
@@ -71,20 +70,6 @@ def exchanged(name: str, **fields: Any) -> Callable[[], None]:
 @pytest.mark.parametrize("name", COMPRESSIONS)
 def test_a_bucket_is_compressed_exchanged_and_read_without_a_wait(name: str) -> None:
     assert waits_of(exchanged(name)) == {}
-
-
-@pytest.mark.parametrize("name", COMPRESSIONS)
-def test_a_payload_of_one_worker_is_made_and_read_without_a_wait(name: str) -> None:
-    layout = Layout(numel=NUMEL, dtype=torch.float32, device=torch.device("meta"), shapes=SHAPES)
-    compression = compression_for(Point(compression=name), layout)
-    values = torch.empty(NUMEL, device="meta")
-
-    def push() -> None:
-        compression.expect()
-        compression.add_to(values, compression.compress_alone(values), 0.5)
-
-    push()
-    assert waits_of(push) == {}
 
 
 def test_coding_copies_payloads_to_main_memory() -> None:

@@ -5,9 +5,9 @@ One spawn of two ranks runs all cases.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,8 +172,9 @@ def in_turns(passes: int, _: int) -> Sequence[int]:
     return (0, 1, 2) if passes % 2 == 0 else (2, 1, 0)
 
 
-def by_rank(*orders: Sequence[int]) -> Callable[[int, int], Sequence[int]]:
-    return lambda _, rank: orders[rank]
+def stack(*orders: Sequence[int]) -> Callable[[], nn.Module]:
+    """The blocks that each rank calls, in its order."""
+    return partial(Stack, lambda _, rank: orders[rank])
 
 
 def later(passes: int, rank: int) -> Sequence[int]:
@@ -218,7 +219,7 @@ SAME = {
     "zero1 with frozen parameters of other types": ("zero1", frozen, {}),
     "fsdp with a transposed parameter": ("fsdp", transposed, {}),
     "fsdp_grad with objects between blocks": ("fsdp_grad", Answering, {}),
-    "fsdp with blocks in turns": ("fsdp", functools.partial(Stack, in_turns), {}),
+    "fsdp with blocks in turns": ("fsdp", partial(Stack, in_turns), {}),
     "powersgd of complex parameters": (
         "ddp",
         complex_one,
@@ -230,37 +231,28 @@ SAME = {
 REFUSED: dict[str, tuple[Any, ...]] = {
     "clip_norm can't clip sparse gradients": (
         "ddp",
-        functools.partial(looked_up, sparse=True),
+        partial(looked_up, sparse=True),
         {"clip_norm": 1.0},
     ),
     "zero1 needs trained parameters of one type": ("zero1", mixed),
     "the parameter rest has no elements": ("fsdp", empty),
     "scale (torch.float32) are in one FSDP block": ("fsdp", complex_one),
-    "0.weight has a hook on its gradient": (
-        "fsdp",
-        functools.partial(hooked, "register_hook"),
-    ),
+    "0.weight has a hook on its gradient": ("fsdp", partial(hooked, "register_hook")),
     "has a hook on its gradient, which FSDP loses": (
         "fsdp_grad",
-        functools.partial(hooked, "register_post_accumulate_grad_hook"),
+        partial(hooked, "register_post_accumulate_grad_hook"),
     ),
-    "table has sparse gradients": ("fsdp", functools.partial(looked_up, sparse=True)),
-    "table rewrites its parameters in forward": (
-        "fsdp",
-        functools.partial(looked_up, max_norm=1.0),
-    ),
+    "table has sparse gradients": ("fsdp", partial(looked_up, sparse=True)),
+    "table rewrites its parameters in forward": ("fsdp", partial(looked_up, max_norm=1.0)),
     "use sync=fsdp_grad": ("fsdp", Answering),
     "after the rest of the model on rank 0 layers.0, on rank 1 layers.1": (
         "fsdp",
-        functools.partial(Stack, by_rank((0, 1, 2), (1, 0, 2))),
+        stack((0, 1, 2), (1, 0, 2)),
     ),
-    "after layers.0 on rank 0 layers.1, on rank 1 layers.2": (
-        "fsdp_grad",
-        functools.partial(Stack, by_rank((0, 1), (0, 2))),
-    ),
+    "after layers.0 on rank 0 layers.1, on rank 1 layers.2": ("fsdp_grad", stack((0, 1), (0, 2))),
     "after layers.1 on rank 0 layers.2, on rank 1 the end of loss": (
         "fsdp",
-        functools.partial(Stack, by_rank((0, 1, 2), (0, 1))),
+        stack((0, 1, 2), (0, 1)),
     ),
     "ddp_options = {'find_unused_parameters': True}": ("ddp", unused),
     "SparseAdam takes sparse gradients alone, and ring makes": (
@@ -320,7 +312,7 @@ def on_rank(rank: int) -> dict[str, Any]:
 def on_rank_until_a_block(rank: int, folder: Path, port: int) -> None:
     join(rank, workers=RANKS, port=port)
     block_order.PATIENCE_S = 1.0
-    (folder / f"{rank}.txt").write_text(str(trained(rank, "fsdp", functools.partial(Stack, later))))
+    (folder / f"{rank}.txt").write_text(str(trained(rank, "fsdp", partial(Stack, later))))
 
 
 @pytest.fixture(scope="module")

@@ -9,28 +9,25 @@ the compression promises.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
-from dtsweep.measure.clock import CpuClock
 from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.compressions import CODINGS, COMPRESSIONS, reads_of
 from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
-from dtsweep.sync.groups import forget_groups, position
-from dtsweep.sync.mode import Job, load_mode
-from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
-from tests.ranks import spawn
+from dtsweep.sync.groups import position
+from tests.contract.loop import Loop
+from tests.contract.regression import job_of
+from tests.ranks import alone, results_of
 
-CPU = torch.device("cpu")
 STEPS = 4
 PERIOD = 2
 WIDTH, SIDE = 70, 9
@@ -58,25 +55,13 @@ class Curve:
     """True if it begins with convolutions whose weights are not contiguous in memory."""
 
     def build(self) -> nn.Module:
+        dtype = getattr(torch, self.dtype)
         if self.is_channels_last:
-            convolutions = [
-                nn.Unflatten(1, (1, 3, 3)),
-                nn.Conv2d(1, 4, 2),
-                nn.Tanh(),
-                nn.Conv2d(4, 6, 2),
-            ]
-            model = nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(6, 1)).to(
-                getattr(torch, self.dtype)
-            )
-            return model.to(memory_format=torch.channels_last)
-        layers = [
-            nn.Linear(SIDE, WIDTH),
-            nn.Tanh(),
-            nn.Linear(WIDTH, WIDTH),
-            nn.Tanh(),
-            nn.Linear(WIDTH, 1),
-        ]
-        return nn.Sequential(*layers).to(getattr(torch, self.dtype))
+            convolutions = [nn.Conv2d(1, 4, 2), nn.Tanh(), nn.Conv2d(4, 6, 2), nn.Flatten()]
+            model = nn.Sequential(nn.Unflatten(1, (1, 3, 3)), *convolutions, nn.Linear(6, 1))
+            return model.to(dtype=dtype, memory_format=torch.channels_last)
+        layers = [nn.Linear(*ends) for ends in ((SIDE, WIDTH), (WIDTH, WIDTH), (WIDTH, 1))]
+        return nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2]).to(dtype)
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
         numbers = torch.arange(samples.start, samples.stop, dtype=torch.float64, device=device)
@@ -100,14 +85,10 @@ class Case:
     is_channels_last: bool = False
 
     def __str__(self) -> str:
-        words = [
-            self.mode,
-            str(self.compression),
-            *(f"{name}={value}" for name, value in self.fields.items()),
-        ]
-        return " ".join(
-            [*words, *self.options, *([self.dtype] if self.dtype != "float32" else [])]
-        ) + (" channels_last" * self.is_channels_last)
+        words = [f"{name}={value}" for name, value in {**self.fields, **self.options}.items()]
+        if self.is_channels_last:
+            words.append("channels_last")
+        return " ".join([self.mode, str(self.compression), self.dtype, *words])
 
     def point(self, workers: int) -> Point:
         reads = MODES[self.mode].reads
@@ -193,87 +174,61 @@ def cases(workers: int) -> list[Case]:
 
 
 ALL = {workers: cases(workers) for workers in (1, 2, 3, 4)}
-WORLDS = tuple(ALL)
-IS_LOSSLESS = [
-    (case, workers)
-    for workers, found in ALL.items()
-    for case in found
-    if case.compression and case.dtype == "float64"
-]
-LOSSY = [
-    (case, workers)
-    for workers, found in ALL.items()
-    for case in found
-    if case.compression and case.dtype == "float32"
-]
+WORLDS = [pytest.param(workers, marks=[pytest.mark.slow] if workers > 2 else []) for workers in ALL]
+
+
+def of_type(dtype: str) -> list[Any]:
+    """Compressed cases by number of workers, of parameters of a type."""
+    return [
+        pytest.param(case, workers, marks=[pytest.mark.slow] if workers > 2 else [])
+        for workers, found in ALL.items()
+        for case in found
+        if case.compression and case.dtype == dtype
+    ]
 
 
 def train(case: Case, *, workers: int, rank: int) -> dict[str, Any]:
     """Train as the common loop does; the last period's exchange is held against the exact one."""
     point = case.point(workers)
-    job = Job(
-        point=point,
-        rank=rank,
-        device=CPU,
-        loss=loss_in_precision(point, CPU),
-        ddp_options=point.workload.ddp_options,
-    )
     torch.manual_seed(rank)
-    model, clock, batches = point.workload.build(), CpuClock(), batches_of_steps(job)
-    mode = load_mode(point.sync)(job)
-    mode.prepare(model, functools.partial(make_optimizer, point=point))
-    clock.start()
-    for step in range(STEPS):
-        if step == STEPS - PERIOD:
-            mode.watch()
-        mode.step(next(batches), clock)
-        clock.end_step()
-    wall_s = clock.stop()
-    weights = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
-    seen, times, alone = mode.seen(), clock.times(), None
+    job = replace(job_of(point, rank), ddp_options=point.workload.ddp_options)
+    loop = Loop(job, point.workload.build())
+    mode = loop.mode
+    loop.run(STEPS - PERIOD)
+    mode.watch()
+    loop.run(PERIOD)
+    loop.clock.stop()
+    found = {
+        "weights": nn.utils.parameters_to_vector(
+            parameter.detach().reshape(-1) for parameter in loop.model.parameters()
+        ),
+        "seen": mode.seen(),
+        "times": loop.clock.times(),
+        "silent": None,
+    }
     if MODES[point.sync].can_leave_out:
         before = position()
-        mode.step(next(batches), clock, without=MODES[point.sync].can_leave_out)
-        alone = position() - before
-        mode.step(next(batches), clock)
+        loop.run(1, without=MODES[point.sync].can_leave_out)
+        found["silent"] = position() - before
+        loop.run(1)
     with Counting() as counting:
         mode.exchange_alone()
         mode.exchange_alone()
-    found = {"weights": weights, "seen": seen, "times": times, "wall_s": wall_s, "silent": alone}
-    found["sent_alone"] = counting.bytes_sent
     mode.close()
-    return {**found, "position": position()}
+    return {**found, "sent_alone": counting.bytes_sent, "position": position()}
 
 
-def train_all(rank: int, workers: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers
-    )
-    torch.save(
-        {str(case): train(case, workers=workers, rank=rank) for case in ALL[workers]},
-        folder / f"{rank}.pt",
-    )
-    distributed.barrier()
-    forget_groups()
-    distributed.destroy_process_group()
+def train_all(rank: int, workers: int) -> dict[str, dict[str, Any]]:
+    return {str(case): train(case, workers=workers, rank=rank) for case in ALL[workers]}
 
 
 Results = dict[str, dict[str, Any]]
-TrainedBy = Callable[[int], list[Results]]
 
 
-@pytest.fixture(scope="module")
-def trained_by(tmp_path_factory: pytest.TempPathFactory) -> TrainedBy:
-    """From a number of workers to what each of its ranks has trained, by case."""
-
-    @functools.cache
-    def trained(workers: int) -> list[Results]:
-        folder = tmp_path_factory.mktemp(f"workers{workers}")
-        spawn(train_all, args=(workers, folder), nprocs=workers)
-        return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(workers)]
-
-    return trained
+@functools.cache
+def trained_by(workers: int) -> list[Results]:
+    """Results of each rank, by case."""
+    return results_of(train_all, workers, workers=workers)
 
 
 def error(ranks: list[Results], case: Case) -> float:
@@ -290,10 +245,8 @@ def test_every_compression_and_every_way_of_every_mode_is_trained_here() -> None
     assert ways == {(mode, way) for mode in CARRYING for way in MODES[mode].carries}
 
 
-@pytest.mark.parametrize(("case", "workers"), IS_LOSSLESS, ids=str)
-def test_what_leaves_nothing_out_changes_nothing(
-    trained_by: TrainedBy, case: Case, workers: int
-) -> None:
+@pytest.mark.parametrize(("case", "workers"), of_type("float64"), ids=str)
+def test_what_leaves_nothing_out_changes_nothing(case: Case, workers: int) -> None:
     ranks = trained_by(workers)
     kept = {name: value for name, value in case.fields.items() if name == "accumulation"}
     plain = Case(
@@ -311,9 +264,7 @@ def test_what_leaves_nothing_out_changes_nothing(
     assert error(ranks, case) < 1e-12
 
 
-def test_weights_that_lie_in_memory_otherwise_than_their_indices_say_train_alike(
-    trained_by: TrainedBy,
-) -> None:
+def test_weights_that_lie_in_memory_otherwise_than_their_indices_say_train_alike() -> None:
     ddp, *others = (
         str(Case(mode=mode, compression=None, dtype="float64", is_channels_last=True))
         for mode in ("ddp", "zero1", "ring")
@@ -323,9 +274,9 @@ def test_weights_that_lie_in_memory_otherwise_than_their_indices_say_train_alike
             assert torch.allclose(rank[other]["weights"], rank[ddp]["weights"], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("case", "workers"), LOSSY, ids=str)
+@pytest.mark.parametrize(("case", "workers"), of_type("float32"), ids=str)
 def test_ranks_get_the_same_bits_as_near_to_the_mean_as_the_compression_is(
-    trained_by: TrainedBy, case: Case, workers: int
+    case: Case, workers: int
 ) -> None:
     ranks = trained_by(workers)
     assert all(
@@ -338,21 +289,13 @@ def test_ranks_get_the_same_bits_as_near_to_the_mean_as_the_compression_is(
 
 
 @pytest.mark.parametrize("workers", WORLDS)
-def test_ranks_stay_in_step_and_steps_without_exchange_exchange_nothing(
-    trained_by: TrainedBy, workers: int
-) -> None:
+def test_ranks_stay_in_step_and_phases_add_up_to_the_step(workers: int) -> None:
     for case in ALL[workers]:
-        assert len({rank[str(case)]["position"] for rank in trained_by(workers)}) == 1
-        assert {rank[str(case)]["silent"] for rank in trained_by(workers)} <= {0, None}
-
-
-@pytest.mark.parametrize("workers", WORLDS)
-def test_phases_add_up_to_the_step_and_only_what_compresses_has_that_phase(
-    trained_by: TrainedBy, workers: int
-) -> None:
-    for case in ALL[workers]:
-        for rank in trained_by(workers):
-            times = rank[str(case)]["times"]
+        ranks = [rank[str(case)] for rank in trained_by(workers)]
+        assert len({rank["position"] for rank in ranks}) == 1
+        # Steps without exchange exchange nothing.
+        assert {rank["silent"] for rank in ranks} <= {0, None}
+        for times in (rank["times"] for rank in ranks):
             phases = [values for name, values in times.items() if name not in ("start_s", "step_s")]
             assert np.allclose(np.sum(phases, axis=0), times["step_s"])
             assert ("compress_s" in times) == (case.compression is not None)
@@ -360,11 +303,11 @@ def test_phases_add_up_to_the_step_and_only_what_compresses_has_that_phase(
                 assert times["compress_s"].sum() > 0
 
 
-def test_an_exchange_alone_codes_what_steps_code_not_zeros(trained_by: TrainedBy) -> None:
+def test_an_exchange_alone_codes_what_steps_code_not_zeros() -> None:
     coded = [
         case
-        for case, workers in LOSSY
-        if workers == 2 and case.fields == {"compression_coding": "zstd"}
+        for case in ALL[2]
+        if case.dtype == "float32" and case.fields == {"compression_coding": "zstd"}
     ]
     assert {case.mode for case in coded} == {
         m for m in CARRYING if "all_to_all" in MODES[m].carries
@@ -375,49 +318,32 @@ def test_an_exchange_alone_codes_what_steps_code_not_zeros(trained_by: TrainedBy
             assert rank[str(case)]["sent_alone"] > 0.4 * rank[str(plain)]["sent_alone"]
 
 
-def train_one_parameter(rank: int, folder: Path) -> None:
+def train_one_parameter(rank: int) -> list[Tensor]:
     """A bucket of which DDP makes a new one of the same parameters after the first exchange."""
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
-    )
-    weights = []
+    trained = []
     for fields in ({}, {"compression": "topk", "compression_ratio": 1.0}):
-        point = Point(workers=2, learning_rate=10.0, workload=Curve(), **fields)
-        job = Job(
-            point=point,
-            rank=rank,
-            device=CPU,
-            loss=lambda model, batch: model(batch).square().mean(),
-        )
+        point = Point(workers=2, micro_batch=4, learning_rate=10.0, workload=Curve(), **fields)
+        job = replace(job_of(point, rank), loss=lambda model, _: drawn_loss(model, rank))
         torch.manual_seed(0)
-        model = nn.Linear(520, 520, bias=False)
-        mode, clock = load_mode("ddp")(job), CpuClock()
-        mode.prepare(model, functools.partial(make_optimizer, point=point))
-        clock.start()
-        for step in range(3):
-            torch.manual_seed(10 * step + rank)
-            mode.step(iter([torch.randn(4, 520)]), clock)
-        weights.append(nn.utils.parameters_to_vector(model.parameters()).detach().clone())
-    assert torch.allclose(*weights, rtol=0, atol=1e-6)
+        loop = Loop(job, nn.Linear(520, 520, bias=False))
+        loop.run(3)
+        trained.append(nn.utils.parameters_to_vector(loop.model.parameters()).detach())
+    return trained
 
 
-def test_a_bucket_that_is_made_anew_of_the_same_parameters_is_averaged(tmp_path: Path) -> None:
-    spawn(train_one_parameter, args=(tmp_path,), nprocs=2)
+def drawn_loss(model: nn.Module, rank: int) -> Tensor:
+    random = torch.Generator().manual_seed(rank)
+    answer: Tensor = model(torch.randn(4, 520, generator=random))
+    return answer.square().mean()
 
 
-def refuse_sparse(rank: int, folder: Path) -> None:
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=1
-    )
+def test_a_bucket_that_is_made_again_of_the_same_parameters_is_averaged() -> None:
+    for plain, compressed in results_of(train_one_parameter, workers=2):
+        assert torch.allclose(plain, compressed, rtol=0, atol=1e-6)
+
+
+def test_sparse_gradients_are_refused_by_name() -> None:
     point = Point(compression="int8", workload=Curve())
-    job = Job(point=point, rank=0, device=CPU, loss=lambda model, _: model(torch.tensor([1])).sum())
-    mode = load_mode("ddp")(job)
-    mode.prepare(nn.Embedding(4, 4, sparse=True), functools.partial(make_optimizer, point=point))
-    clock = CpuClock()
-    clock.start()
-    with pytest.raises(TypeError, match="int8 needs dense gradients"):
-        mode.step(next(batches_of_steps(job)), clock)
-
-
-def test_sparse_gradients_are_refused_by_name(tmp_path: Path) -> None:
-    spawn(refuse_sparse, args=(tmp_path,), nprocs=1)
+    job = replace(job_of(point, 0), loss=lambda model, _: model(torch.tensor([1])).sum())
+    with alone(), pytest.raises(TypeError, match="int8 needs dense gradients"):
+        Loop(job, nn.Embedding(4, 4, sparse=True)).run(1)

@@ -173,13 +173,13 @@ class Optimizer:
         return x * (1 - LEARNING_RATE * 0.01) - LEARNING_RATE * first / (1 - 0.9**self.count) / root
 
 
-def gradient(case: Case, x: Weights, batch: Tensor) -> tuple[Weights, float]:
+def gradient(workload: Any, x: Weights, batch: Tensor) -> tuple[Weights, float]:
     """Gradient of a pass, zeros where it uses no parameter; and what it counts."""
     model = model_of(0)
     nn.utils.vector_to_parameters(torch.from_numpy(x.copy()), model.parameters())
-    case.workload.loss(model, batch).backward()
+    workload.loss(model, batch).backward()
     parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
-    counts = float(case.workload.weight(batch)) if isinstance(case.workload, Weighted) else 1.0
+    counts = float(workload.weight(batch)) if isinstance(workload, Weighted) else 1.0
     return nn.utils.parameters_to_vector(parts).numpy(), counts
 
 
@@ -211,7 +211,7 @@ def by_hand(case: Case) -> Weights:
     batches = [batches_of_steps(job_of(case.point(), rank)) for rank in ranks]
     first = fields.get("synchronous_steps", 0)
     for step in range(case.steps()):
-        found = [gradient(case, own[rank], next(next(batches[rank]))) for rank in ranks]
+        found = [gradient(case.workload, own[rank], next(next(batches[rank]))) for rank in ranks]
         gradients = [each for each, _ in found]
         if step < first:
             total = sum(counts for _, counts in found)

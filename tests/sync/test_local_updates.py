@@ -7,32 +7,23 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor, nn
 
 from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.point import Point
 from tests.contract.loop import Loop
 from tests.contract.regression import CPU, Regression, Weights, job_of, model_of, weights
 from tests.ranks import results_of
+from tests.sync.test_local_steps import LEARNING_RATE, Optimizer, Weighted, gradient
 
 WORLDS = (2, 3, 4)
-SEED, BATCH, PASSES, PERIODS, RATE, MOMENTUM = 11, 3, 2, 3, 0.1, 0.9
+SEED, BATCH, PASSES, PERIODS = 11, 3, 2, 3
 NEAR = 1e-12
 """Largest distance from what is expected, relative to the way trained."""
-
-
-@dataclass(frozen=True)
-class Weighted(Regression):
-    """Batches count by what is in them."""
-
-    def weight(self, batch: Tensor) -> Tensor:
-        return 1 + 3 * batch[:, 2].sum()
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -43,10 +34,8 @@ CASES: dict[str, dict[str, Any]] = {
     "few": {"sync": "federated", "participation": 0.01, "sync_period": 1},
     "weighted": {"sync": "federated", "sync_period": 2, "workload": Weighted()},
     "all": {"sync": "federated", "participation": 1.0, "sync_period": 2},
-    "periodic averaging": {"sync": "local_sgd", "local_momentum": "reset", "sync_period": 2},
 }
-OF_PAPERS = [case for case in CASES if case != "periodic averaging"]
-PAIRS = [(case, workers) for case in OF_PAPERS for workers in WORLDS]
+PAIRS = [(case, workers) for case in CASES for workers in WORLDS]
 
 
 def point_of(case: str, workers: int) -> Point:
@@ -56,7 +45,7 @@ def point_of(case: str, workers: int) -> Point:
         micro_batch=BATCH,
         accumulation=PASSES,
         optimizer="momentum",
-        learning_rate=RATE,
+        learning_rate=LEARNING_RATE,
         **fields,
     )
 
@@ -99,31 +88,20 @@ def outcomes(workers: int) -> list[dict[str, dict[str, Any]]]:
 class Worker:
     """A worker as a textbook writes it: SGD with momentum on weighted passes."""
 
-    def __init__(self, workload: Regression) -> None:
-        self.workload, self.model = workload, model_of(0)
-        self.velocity = np.zeros_like(weights(self.model))
-        self.weight = 0.0
+    def __init__(self, workload: Any) -> None:
+        self.workload, self.values = workload, weights(model_of(0))
+        self.optimizer, self.weight = Optimizer("momentum"), 0.0
 
     def step(self, step: int, *, place: int, places: int) -> None:
         """Take the samples of one of so many places in each pass of a step."""
-        self.model.zero_grad()
-        total = 0.0
+        total, gradients = 0.0, np.zeros_like(self.values)
         for index in range(step * PASSES, (step + 1) * PASSES):
             begin = (index * places + place) * BATCH
             batch = self.workload.batch(range(begin, begin + BATCH), CPU)
-            weigh = getattr(self.workload, "weight", lambda _: 1.0)
-            weight = float(weigh(batch))
-            (weight * self.workload.loss(self.model, batch)).backward()
-            total += weight
-        gradients = torch.cat(
-            [p.grad.reshape(-1) for p in self.model.parameters() if p.grad is not None]
-        )
-        self.velocity = MOMENTUM * self.velocity + gradients.numpy() / total
-        self.set(weights(self.model) - RATE * self.velocity)
+            of_pass, weight = gradient(self.workload, self.values, batch)
+            gradients, total = gradients + weight * of_pass, total + weight
+        self.values = self.optimizer.updated(self.values, gradients / total)
         self.weight += total
-
-    def set(self, values: Weights) -> None:
-        nn.utils.vector_to_parameters(torch.from_numpy(values.copy()), self.model.parameters())
 
 
 def mixing_matrix(topology: str, *, workers: int, turn: int) -> Weights:
@@ -148,9 +126,9 @@ def gossip_by_hand(point: Point) -> list[list[Weights]]:
                 worker.step(step, place=rank, places=point.workers)
         assert point.topology is not None
         mixing = mixing_matrix(point.topology, workers=point.workers, turn=turn)
-        mixed = mixing @ np.stack([weights(worker.model) for worker in workers])
+        mixed = mixing @ np.stack([worker.values for worker in workers])
         for worker, values in zip(workers, mixed, strict=True):
-            worker.set(values)
+            worker.values = values
         after.append([*mixed])
     return after
 
@@ -171,11 +149,11 @@ def federated_by_hand(point: Point) -> list[list[Weights]]:
         drawn = drawn_in(point, period)
         workers = [Worker(point.workload) for _ in drawn]
         for place, worker in enumerate(workers):
-            worker.set(agreed)
+            worker.values = agreed
             for step in range(period * point.period, (period + 1) * point.period):
                 worker.step(step, place=place, places=len(drawn))
         counts = np.array([worker.weight for worker in workers])
-        agreed = counts @ np.stack([weights(worker.model) for worker in workers]) / counts.sum()
+        agreed = counts @ np.stack([worker.values for worker in workers]) / counts.sum()
         after.append([agreed] * point.workers)
     return after
 
@@ -219,16 +197,6 @@ def test_bytes_sent_are_the_formula_and_none_of_a_worker_that_is_not_drawn(
         assert {rank for rank, count in enumerate(sent) if count != (0, 0)} <= {*drawn}
         counted = [outcome[case]["counted"][period] for outcome in outcomes(workers)]
         assert counted == [{"bytes_sent": b, "messages_sent": m} for b, m in sent]
-
-
-@pytest.mark.parametrize("workers", WORLDS)
-def test_federated_averaging_of_all_workers_is_local_sgd_with_new_optimizers(workers: int) -> None:
-    start = weights(model_of(0))
-    for outcome in outcomes(workers):
-        both = [outcome[case]["trained"] for case in ("all", "periodic averaging")]
-        for (values, losses), (others, other_losses) in zip(*both, strict=True):
-            assert np.linalg.norm(values - others) < NEAR * np.linalg.norm(others - start)
-            assert losses == pytest.approx(other_losses, rel=NEAR)
 
 
 def test_the_one_peer_graph_of_four_workers_has_the_exact_mean_after_two_rounds() -> None:

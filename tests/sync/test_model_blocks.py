@@ -38,24 +38,21 @@ def test_stages_of_one_class_are_blocks_and_not_what_is_inside_them() -> None:
     assert blocks_of(None, model) == [model[1], model[2]]
 
 
-class Tied(nn.Module):
-    """An encoder and a decoder of blocks, which share an embedding."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        embedding = nn.Embedding(10, 4)
-        self.encoder, self.decoder = Stack(embedding), Stack(embedding)
-
-
 class Stack(nn.Module):
     def __init__(self, embedding: nn.Embedding) -> None:
         super().__init__()
         self.embedding, self.layers = embedding, nn.ModuleList(Block() for _ in range(2))
 
 
+def tied() -> nn.Sequential:
+    """An encoder and a decoder of blocks, which share an embedding."""
+    embedding = nn.Embedding(10, 4)
+    return nn.Sequential(Stack(embedding), Stack(embedding))
+
+
 def test_blocks_are_looked_for_inside_stacks_that_share_a_parameter() -> None:
-    model = Tied()
-    assert blocks_of(None, model) == [*model.encoder.layers, *model.decoder.layers]
+    model = tied()
+    assert blocks_of(None, model) == [*model[0].layers, *model[1].layers]
 
 
 def test_blocks_that_all_share_a_parameter_leave_none() -> None:
@@ -70,7 +67,7 @@ def test_blocks_that_all_share_a_parameter_leave_none() -> None:
 def test_a_model_that_could_have_blocks_is_known() -> None:
     lists = nn.ModuleList([nn.ModuleList([nn.Linear(2, 2)]), nn.ModuleList([nn.Conv2d(1, 1, 1)])])
     assert not has_repeated_modules(lists)
-    assert has_repeated_modules(Tied())
+    assert has_repeated_modules(tied())
     assert not has_repeated_modules(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Conv2d(1, 1, 1)))
 
 
@@ -86,11 +83,9 @@ def test_what_has_no_parameters_is_no_block_and_a_model_may_have_none() -> None:
 
 
 def test_the_example_models_have_the_blocks_that_a_reader_expects() -> None:
-    found = {
-        workload: described(blocks_of(workload, workload.build()))
-        for workload in (workloads.Gpt(layers=3, width=16), workloads.Cifar10Cnn())
-    }
-    assert list(found.values()) == ["3 Block", "2 Conv2d, 2 Linear"]
+    examples = (workloads.Gpt(layers=3, width=16), workloads.Cifar10Cnn())
+    found = [described(blocks_of(workload, workload.build())) for workload in examples]
+    assert found == ["3 Block", "2 Conv2d, 2 Linear"]
 
 
 def test_a_workload_names_its_own_blocks_and_only_modules_of_its_model() -> None:

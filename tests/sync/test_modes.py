@@ -18,23 +18,18 @@ import numpy as np
 import pytest
 import torch
 
+from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
-from dtsweep.sync.mode import Job
+from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps
 from tests.contract import promises
 from tests.contract.promises import PROMISES, WORLDS, Promise, Trained
-from tests.contract.regression import CPU, STEPS, alone, distance, plain, point_of, same
+from tests.contract.regression import CPU, STEPS, alone, distance, job_of, plain, point_of, same
 from tests.contract.training import OfRank, Outcome, train_all
 from tests.ranks import results_of
 
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
-WITHOUT_RANKS: tuple[Promise, ...] = (
-    promises.it_can_be_closed_before_it_was_prepared,
-    promises.it_refuses_to_leave_out_what_it_does_not_declare,
-    promises.it_refuses_an_exchange_alone_that_it_does_not_declare,
-)
-"""Promises that need no trained mode."""
 
 
 @functools.cache
@@ -55,12 +50,19 @@ def test_a_mode_keeps_its_promises_with_four_workers(mode: str) -> None:
     assert {promise: lines for promise in PROMISES if (lines := list(promise(of)))} == {}
 
 
-@pytest.mark.parametrize("promise", WITHOUT_RANKS, ids=lambda promise: promise.__name__)
-@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if mode.needs_ray])
-def test_a_mode_that_needs_ray_keeps_the_promises_without_ranks(
-    mode: str, promise: Promise
-) -> None:
-    assert list(promise(Trained(mode=mode, by_workers=lambda _: []))) == []
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_refuses_what_it_does_not_declare_and_can_be_closed_at_any_time(mode: str) -> None:
+    job = job_of(point_of(mode, workers=1), 0)
+    sync = load_mode(mode)(job)
+    if not MODES[mode].can_leave_out:
+        # A step with another exchange than asked for would be measured as one without.
+        with pytest.raises(NotImplementedError, match="exchange"):
+            sync.step(next(batches_of_steps(job)), CpuClock(), without={"gradients"})
+    if not MODES[mode].can_exchange_alone:
+        with pytest.raises(NotImplementedError, match="exchange"):
+            sync.exchange_alone()
+    sync.close()
+    sync.close()
 
 
 def moved(of: Outcome) -> dict[str, Any]:

@@ -280,7 +280,6 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[
 
     def train(
         model: nn.Module,
-        loss: Callable[[nn.Module, Any], torch.Tensor],
         *,
         shards: int,
         make: Any,
@@ -291,7 +290,7 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[
             point=point(1, staleness, shards=shards, **fields),
             rank=0,
             device=torch.device("cpu"),
-            loss=loss,
+            loss=lambda model, step: model(step),
             servers=[Server() for _ in range(shards)],
         )
         mode = ParameterServer(job)
@@ -307,14 +306,12 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[
         yield train
 
 
-def plain(
-    model: nn.Module, loss: Callable[[nn.Module, Any], torch.Tensor], *, make: Any
-) -> list[torch.Tensor]:
+def plain(model: nn.Module, *, make: Any) -> list[torch.Tensor]:
     """Train as plain PyTorch does."""
     optimizer = make(model.parameters())
     for step in range(4):
         optimizer.zero_grad()
-        loss(model, step).backward()
+        model(step).backward()
         optimizer.step()
     return [parameter.detach().clone() for parameter in model.parameters()]
 
@@ -348,16 +345,25 @@ class Mixed(nn.Module):
 def test_a_server_trains_each_parameter_as_plain_pytorch_does(
     one_process: Callable[..., list[torch.Tensor]], shards: int
 ) -> None:
-    def loss(model: nn.Module, step: int) -> torch.Tensor:
-        found: torch.Tensor = model(step)
-        return found
-
-    expected = plain(Mixed(), loss, make=by_position)
+    expected = plain(Mixed(), make=by_position)
     start = list(Mixed().parameters())
-    found = one_process(Mixed(), loss, shards=shards, make=by_position)
+    found = one_process(Mixed(), shards=shards, make=by_position)
     for got, wanted, before in zip(found, expected, start, strict=True):
         moved = (wanted - before).abs().max().clamp(min=1e-3) if before.is_floating_point() else 1.0
         assert (got - wanted).abs().max() <= 1e-6 * moved + 1e-7
+
+
+class Line(nn.Module):
+    """One layer, on numbers that grow with the steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, step: int) -> torch.Tensor:
+        answer: torch.Tensor = self.layer(torch.full((1, 3), float(step + 1)))
+        return answer.square().mean()
 
 
 class NoGroups:
@@ -379,46 +385,26 @@ class NoGroups:
 def test_an_optimizer_without_groups_has_one_shard_and_no_more(
     one_process: Callable[..., list[torch.Tensor]],
 ) -> None:
-    def loss(model: nn.Module, step: int) -> torch.Tensor:
-        found: torch.Tensor = model(torch.full((1, 3), float(step))).square().mean()
-        return found
-
-    def model() -> nn.Module:
-        torch.manual_seed(0)
-        return nn.Linear(3, 2)
-
-    expected = plain(model(), loss, make=NoGroups)
-    for got, wanted in zip(
-        one_process(model(), loss, shards=1, make=NoGroups), expected, strict=True
-    ):
-        assert torch.allclose(got, wanted)
+    found = one_process(Line(), shards=1, make=NoGroups)
+    assert all(map(torch.allclose, found, plain(Line(), make=NoGroups)))
     with pytest.raises(ValueError, match=r"NoGroups has no param_groups.*use shards=1"):
-        one_process(model(), loss, shards=2, make=NoGroups)
+        one_process(Line(), shards=2, make=NoGroups)
+
+
+class Clipped(torch.optim.SGD):
+    """Clips by the norm of all gradients."""
+
+    def step(self, closure: Any = None) -> None:
+        nn.utils.clip_grad_norm_(self.param_groups[0]["params"], 0.3)
+        super().step(closure)
 
 
 def test_a_worker_clips_each_push_before_it_is_compressed(
     one_process: Callable[..., list[torch.Tensor]],
 ) -> None:
-    def loss(model: nn.Module, step: int) -> torch.Tensor:
-        found: torch.Tensor = model(torch.full((1, 3), float(step + 1))).square().sum()
-        return found
-
-    def model() -> nn.Module:
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-
-    def clipped(parameters: Any) -> torch.optim.Optimizer:
-        parameters = list(parameters)
-        optimizer = torch.optim.SGD(parameters, lr=0.1)
-        optimizer.register_step_pre_hook(
-            lambda *_: nn.utils.clip_grad_norm_(parameters, 0.3) and None
-        )
-        return optimizer
-
-    expected = plain(model(), loss, make=clipped)
+    expected = plain(Line(), make=functools.partial(Clipped, lr=0.1))
     found = one_process(
-        model(),
-        loss,
+        Line(),
         shards=2,
         make=functools.partial(torch.optim.SGD, lr=0.1),
         staleness=None,
