@@ -5,7 +5,6 @@ One pair of processes does all of it. Nothing of them is inherited from a common
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
 import resource
@@ -23,8 +22,9 @@ from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.point import Point
 from dtsweep.sync.hogwild import Hogwild
-from dtsweep.sync.passes import batches_of_steps, make_optimizer
+from dtsweep.sync.passes import batches_of_steps
 from dtsweep.sync.shared_memory import allocate_shared, map_shared
+from tests.contract.loop import Loop
 from tests.contract.regression import (
     LEARNING_RATE,
     MOMENTUM,
@@ -42,35 +42,29 @@ LATE_STEPS = 3
 SHARED = Path("/dev/shm")
 
 
-def prepared(rank: int) -> Hogwild:
-    point = point_of("hogwild", workers=2)
-    sync = Hogwild(job_of(point, rank))
-    sync.prepare(model_of(rank), functools.partial(make_optimizer, point=point))
-    return sync
+def prepared(rank: int) -> Loop:
+    return Loop(job_of(point_of("hogwild", workers=2), rank), model_of(rank))
 
 
 def by_turns(rank: int) -> dict[str, Any]:
     """Rank 0 has its gradients, rank 1 makes some steps, rank 0 updates; twice."""
-    sync = prepared(rank)
-    steps, clock = batches_of_steps(sync._job), CpuClock()
+    loop = prepared(rank)
 
     def let_the_other_go() -> None:
         for _ in range(2):
             distributed.barrier()
 
-    clock.start()
     for _ in range(2):
         if rank == 0:
-            sync.before_update = let_the_other_go
-            sync.step(next(steps), clock)
+            loop.mode.before_update = let_the_other_go
+            loop.run(1)
         else:
             distributed.barrier()
-            for _ in range(LATE_STEPS):
-                sync.step(next(steps), clock)
+            loop.run(LATE_STEPS)
             distributed.barrier()
     distributed.barrier()
-    sync.drain()
-    return {"weights": weights(sync._model), "staleness": sync.counters()["staleness"]}
+    loop.mode.drain()
+    return {"weights": weights(loop.model), "staleness": loop.mode.counters()["staleness"]}
 
 
 def refused(rank: int) -> str:
@@ -89,11 +83,8 @@ def refused(rank: int) -> str:
 
 def killed(rank: int) -> tuple[str, list[str]]:
     """Train until rank 1 is killed: the error of the other, and what it still has mapped."""
-    sync = prepared(rank)
-    steps, clock = batches_of_steps(sync._job), CpuClock()
-    clock.start()
-    for _ in range(STEPS):
-        sync.step(next(steps), clock)
+    loop = prepared(rank)
+    loop.run(STEPS)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     error = ""
@@ -101,8 +92,8 @@ def killed(rank: int) -> tuple[str, list[str]]:
         distributed.barrier()
     except RuntimeError as raised:
         error = str(raised)
-    sync.close()
-    del sync
+    loop.mode.close()
+    del loop
     mapped = Path("/proc/self/maps").read_text().splitlines()
     return error, [line for line in mapped if "dtsweep-parameters" in line]
 
@@ -138,36 +129,30 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
-def gradients(model: nn.Module, point: Point, batch: Tensor) -> list[Tensor]:
-    loss = point.workload.loss(model, batch)
-    found = torch.autograd.grad(loss, list(model.parameters()))
-    return [gradient / point.workers for gradient in found]
-
-
-@torch.no_grad()
-def descend(model: nn.Module, velocities: list[Tensor], steps: list[Tensor]) -> None:
-    for parameter, velocity, gradient in zip(model.parameters(), velocities, steps, strict=True):
-        velocity.copy_(MOMENTUM * velocity + gradient)
-        parameter.sub_(LEARNING_RATE * velocity)
-
-
 def test_updates_in_a_known_order_are_sgd_with_gradients_of_earlier_weights(
     outcomes: Outcomes,
 ) -> None:
     point, model = point_of("hogwild", workers=2), model_of(0)
     # The state of an optimizer is a worker's own.
-    mine, other = ([torch.zeros_like(p) for p in model.parameters()] for _ in range(2))
-    first, second = (batches_of_steps(job_of(point, rank)) for rank in range(2))
+    optimizers = [
+        torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM) for _ in range(2)
+    ]
+    batches = [batches_of_steps(job_of(point, rank)) for rank in range(2)]
 
-    def batch(steps: Iterator[Iterator[Tensor]]) -> Tensor:
-        (loaded,) = next(steps)
-        return loaded
+    def gradients(rank: int) -> list[Tensor]:
+        loss = point.workload.loss(model, next(next(batches[rank])))
+        return [g / 2 for g in torch.autograd.grad(loss, list(model.parameters()))]
+
+    def update(rank: int, found: list[Tensor]) -> None:
+        for parameter, gradient in zip(model.parameters(), found, strict=True):
+            parameter.grad = gradient
+        optimizers[rank].step()
 
     for _ in range(2):
-        late = gradients(model, point, batch(first))
+        late = gradients(0)
         for _ in range(LATE_STEPS):
-            descend(model, other, gradients(model, point, batch(second)))
-        descend(model, mine, late)
+            update(1, gradients(1))
+        update(0, late)
     way = torch.from_numpy(weights(model) - weights(model_of(0))).norm()
     for of_rank in outcomes:
         apart = torch.from_numpy(of_rank["by_turns"]["weights"] - weights(model)).norm()

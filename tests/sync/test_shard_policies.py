@@ -196,8 +196,11 @@ MODES = ("ddp", "zero1", "fsdp_grad", "fsdp", "hsdp")
 
 
 def train_all(rank: int) -> dict[str, Seen]:
-    by_variant = {name: trained(name, rank) for name in VARIANTS}
-    return {**by_variant, **{f"kept {mode}": kept(mode, rank) for mode in MODES}}
+    return {name: trained(name, rank) for name in VARIANTS}
+
+
+def keep_all(rank: int) -> dict[str, Seen]:
+    return {mode: kept(mode, rank) for mode in MODES}
 
 
 Ranks = list[dict[str, Seen]]
@@ -206,6 +209,11 @@ Ranks = list[dict[str, Seen]]
 @pytest.fixture(scope="module")
 def ranks() -> Ranks:
     return results_of(train_all, workers=WORKERS)
+
+
+@pytest.fixture(scope="module")
+def kept_by_ranks() -> Ranks:
+    return results_of(keep_all, workers=WORKERS)
 
 
 @pytest.mark.parametrize(
@@ -220,10 +228,10 @@ def ranks() -> Ranks:
     ],
 )
 def test_a_rank_keeps_its_share_of_parameters_gradients_and_state(
-    ranks: Ranks, mode: str, shares: tuple[float, ...]
+    kept_by_ranks: Ranks, mode: str, shares: tuple[float, ...]
 ) -> None:
     expected = dict(zip(KEPT, shares, strict=True))
-    assert [rank[f"kept {mode}"] for rank in ranks] == [expected] * WORKERS
+    assert [rank[mode] for rank in kept_by_ranks] == [expected] * WORKERS
 
 
 def shares(point: Point) -> Iterator[list[Tensor]]:
@@ -273,6 +281,7 @@ Weights that differ in their last bit may be rounded to neighbouring numbers in 
 BF16 = [name for name in VARIANTS if "bf16" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variant_trains_as_one_process_does(ranks: Ranks, name: str) -> None:
     expected = by_one_process(point_of(name), casts=name in BF16)
@@ -287,6 +296,7 @@ def test_the_tolerance_tells_rounded_parameters_from_whole_ones() -> None:
     assert distance(whole, rounded) > 2 * TOLERANCE[True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_blocks_compute_in_the_type_in_which_their_parameters_are_gathered(
     ranks: Ranks, name: str
@@ -298,6 +308,7 @@ def test_blocks_compute_in_the_type_in_which_their_parameters_are_gathered(
 WHOLE = BLOCKS_BYTES + REST_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "blocks", "rest"),
     [
@@ -343,6 +354,7 @@ def sent_by(name: str) -> float:
     return 2 * (gathered + rest + reduced)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_step_sends_what_the_formulas_say(ranks: Ranks, name: str) -> None:
     for rank in ranks:
@@ -351,6 +363,7 @@ def test_a_step_sends_what_the_formulas_say(ranks: Ranks, name: str) -> None:
         assert set(rank[name]["left_over"]) == {None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "parameters"), [("fsdp", 1), ("fsdp bf16", 1 / 2), ("fsdp node", 1), ("hsdp never", 0)]
 )
@@ -360,6 +373,7 @@ def test_a_step_without_the_exchange_needs_whole_gradients_in_fp32_and_gathered_
     assert {rank[name]["without_exchange"] for rank in ranks} == {(1 + parameters) * WHOLE}
 
 
+@pytest.mark.slow
 def test_all_blocks_share_the_groups_of_a_node(ranks: Ranks) -> None:
     # One for the nodes, one inside; the mesh of all ranks has the world's.
     assert {rank["fsdp node"]["groups"] for rank in ranks} == {2}
