@@ -321,7 +321,8 @@ def test_an_exchange_alone_codes_what_steps_code_not_zeros() -> None:
 def train_one_parameter(rank: int) -> list[Tensor]:
     """A bucket of which DDP makes a new one of the same parameters after the first exchange."""
     trained = []
-    for fields in ({}, {"compression": "topk", "compression_ratio": 1.0}):
+    topk: dict[str, Any] = {"compression": "topk", "compression_ratio": 1.0}
+    for fields in ({}, topk):
         point = Point(workers=2, micro_batch=4, learning_rate=10.0, workload=Curve(), **fields)
         job = replace(job_of(point, rank), loss=lambda model, _: drawn_loss(model, rank))
         torch.manual_seed(0)

@@ -35,7 +35,11 @@ CASES: dict[str, dict[str, Any]] = {
     "weighted": {"sync": "federated", "sync_period": 2, "workload": Weighted()},
     "all": {"sync": "federated", "participation": 1.0, "sync_period": 2},
 }
-PAIRS = [(case, workers) for case in CASES for workers in WORLDS]
+PAIRS = [
+    pytest.param(case, workers, marks=[pytest.mark.slow] if workers == 4 else [])
+    for case in CASES
+    for workers in WORLDS
+]
 
 
 def point_of(case: str, workers: int) -> Point:
@@ -199,6 +203,7 @@ def test_bytes_sent_are_the_formula_and_none_of_a_worker_that_is_not_drawn(
         assert counted == [{"bytes_sent": b, "messages_sent": m} for b, m in sent]
 
 
+@pytest.mark.slow
 def test_the_one_peer_graph_of_four_workers_has_the_exact_mean_after_two_rounds() -> None:
     found = [outcome["exponential"] for outcome in outcomes(4)]
     before = [outcome["trained"][-1][0] for outcome in found]

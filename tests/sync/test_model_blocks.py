@@ -52,7 +52,7 @@ def tied() -> nn.Sequential:
 
 def test_blocks_are_looked_for_inside_stacks_that_share_a_parameter() -> None:
     model = tied()
-    assert blocks_of(None, model) == [*model[0].layers, *model[1].layers]
+    assert blocks_of(None, model) == [block for stack in model for block in stack.layers]
 
 
 def test_blocks_that_all_share_a_parameter_leave_none() -> None:

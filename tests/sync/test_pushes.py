@@ -61,8 +61,10 @@ def test_the_shard_reads_what_the_worker_takes_for_pushed(
 @pytest.mark.parametrize("compression", [None, *COMPRESSIONS])
 def test_each_worker_s_pushes_are_read_by_themselves(compression: str | None) -> None:
     """One worker pushes twice before the other does: payloads depend on their worker's count."""
-    reads_ratio = "compression_ratio" in reads_of(compression)
-    plan = point(compression, **({"compression_ratio": 0.25} if reads_ratio else {}))
+    fields: dict[str, Any] = {}
+    if "compression_ratio" in reads_of(compression):
+        fields = {"compression_ratio": 0.25}
+    plan = point(compression, **fields)
 
     async def run() -> tuple[Tensor, Tensor]:
         shard = Shard()
