@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -56,71 +55,66 @@ def together(exchange: float, wait: float, half: float = 0.01, **other: Any) -> 
     )
 
 
-def judged(*rows: dict[str, Any], **common: Any) -> pd.Series[Any]:
+def judged_each(*rows: dict[str, Any]) -> list[pd.Series[Any]]:
+    """The points of rows that are one each, in their order."""
+    found = bottleneck(trials(*rows)).set_index("point_id")
+    return [found.loc[f"point{number}"] for number in range(len(rows))]
+
+
+def judged(*rows: dict[str, Any]) -> pd.Series[Any]:
     """The only point of some rows."""
-    (found,) = bottleneck(trials(*rows, **common)).to_dict("records")
-    return pd.Series(found)
-
-
-def test_parts_that_add_up_to_more_than_the_step_name_nothing() -> None:
-    found = judged(together(0.3, 0.3, **known("data_share", 0.6)))
-    assert found["bound"] is None
-    assert found["bound_reason"] == "what was measured of the step adds up to 120 % of it"
+    ((_, found),) = bottleneck(trials(*rows)).iterrows()
+    return found
 
 
 def axes(found: pd.Series[Any]) -> list[str]:
     return [each.axis for each in found["next_axes"]]
 
 
-@pytest.mark.parametrize(
-    ("row", "bound", "reason"),
-    [
-        (together(0.55, 0.02, 0.03), "exchange", "exposed exchange 55 ± 3 % of the step"),
-        (alone(**known("data_share", 0.7)), "input", "loading batches 70 ± 1 % of the step"),
-        (
-            together(0.05, 0.45, straggler="rank 1 on b"),
-            "straggler",
-            "waiting for rank 1 on b 90 ± 2 % of the step",
-        ),
-        (
-            alone(),
-            "compute",
-            "arithmetic at the peak 60 %, moving bytes 10 %, launching operations 2 %",
-        ),
-        (
-            alone(compute_share=0.05, memory_share=0.8),
-            "memory",
-            "device work 98 % of the step: arithmetic at the",
-        ),
-        (
-            alone(compute_share=0.01, launch_share=0.4),
-            "host",
-            "moving bytes 10 %, launching operations 40 %",
-        ),
-        (
-            alone(compute_share=0.4, device_idle_low=0.55, device_idle_high=0.6),
-            "host",
-            "device work 98 % of the step: arithmetic at the peak 40 %, moving bytes 10 %, "
-            "launching operations 2 %, GPU without work 55 to 60 %",
-        ),
-        (
-            alone(launch_share=0.5, device_idle_low=0.0, device_idle_high=0.02),
-            "compute",
-            "launching operations 50 %, GPU without work 0 to 2 %",
-        ),
-        (
-            alone(compute_share=0.05, launch_share=None, device_idle_low=0.3, device_idle_high=0.4),
-            "host",
-            "GPU without work 30 to 40 %",
-        ),
-    ],
-)
-def test_each_bound_is_named_with_its_number(row: dict[str, Any], bound: str, reason: str) -> None:
-    found = judged(row)
-    assert found["bound"] == bound
-    assert reason in found["bound_reason"]
-    assert found["bound_share_low"] <= found["bound_share"] <= found["bound_share_high"]
-    assert 2 <= len(found["next_axes"]) <= 3
+NAMED: list[tuple[dict[str, Any], str, str]] = [
+    (together(0.55, 0.02, 0.03), "exchange", "exposed exchange 55 ± 3 % of the step"),
+    (alone(**known("data_share", 0.7)), "input", "loading batches 70 ± 1 % of the step"),
+    (
+        together(0.05, 0.45, straggler="rank 1 on b"),
+        "straggler",
+        "waiting for rank 1 on b 90 ± 2 % of the step",
+    ),
+    (
+        alone(),
+        "compute",
+        "arithmetic at the peak 60 %, moving bytes 10 %, launching operations 2 %",
+    ),
+    (
+        alone(compute_share=0.05, memory_share=0.8),
+        "memory",
+        "device work 98 % of the step: arithmetic at the",
+    ),
+    (alone(compute_share=0.01, launch_share=0.4), "host", "launching operations 40 %"),
+    (
+        alone(compute_share=0.4, device_idle_low=0.55, device_idle_high=0.6),
+        "host",
+        "launching operations 2 %, GPU without work 55 to 60 %",
+    ),
+    (
+        alone(launch_share=0.5, device_idle_low=0.0, device_idle_high=0.02),
+        "compute",
+        "launching operations 50 %, GPU without work 0 to 2 %",
+    ),
+    (
+        alone(compute_share=0.05, launch_share=None, device_idle_low=0.3, device_idle_high=0.4),
+        "host",
+        "GPU without work 30 to 40 %",
+    ),
+]
+
+
+def test_each_bound_is_named_with_its_number() -> None:
+    points = judged_each(*(row for row, _, _ in NAMED))
+    for found, (_, bound, reason) in zip(points, NAMED, strict=True):
+        assert found["bound"] == bound
+        assert reason in found["bound_reason"]
+        assert found["bound_share_low"] <= found["bound_share"] <= found["bound_share_high"]
+        assert 2 <= len(found["next_axes"]) <= 3
 
 
 def test_parts_that_noise_does_not_tell_apart_have_no_verdict() -> None:
@@ -130,28 +124,6 @@ def test_parts_that_noise_does_not_tell_apart_have_no_verdict() -> None:
     assert found["bound_reason"] == "can't tell exposed exchange 55 ± 8 % from device work 43 ± 8 %"
     assert (found["second"], found["next_axes"]) == ("compute", [])
     assert pd.isna(found["bound_share"])
-
-
-def named_of(launches: int, *, points: int) -> tuple[int, int]:
-    """Points with a bound, and with a wrong one, of points that each session measured.
-
-    Work takes 60 % of each step and the exchange 30 %, known to 16 points by a window.
-    """
-    rng = np.random.default_rng(0)
-    rows = [
-        together(0.30 + noise, 0.05, 1.96 * 0.08, compute_share=0.3)
-        | {"point_id": str(point), "session": str(launch)}
-        for point in range(points)
-        for launch, noise in enumerate(rng.normal(0, 0.08, launches))
-    ]
-    bounds = bottleneck(trials(*rows))["bound"]
-    return int(bounds.notna().sum()), int((bounds.dropna() != "compute").sum())
-
-
-def test_three_launches_name_more_bounds_than_one() -> None:
-    one, three = (named_of(launches, points=60) for launches in (1, 3))
-    assert three[0] > one[0]
-    assert three[1] == 0
 
 
 def test_a_share_of_unknown_noise_must_be_far_ahead() -> None:
@@ -189,30 +161,25 @@ def test_a_straggler_counts_where_most_launches_name_it() -> None:
     assert judged(*rows[1:])["bound"] is None
 
 
-@pytest.mark.parametrize(
-    ("memory", "bound"), [(0.15, "compute"), (0.29, None), (0.45, None), (0.7, "memory")]
-)
-def test_arithmetic_and_memory_are_told_apart_by_a_factor_of_two(
-    memory: float, bound: str | None
-) -> None:
-    found = judged(alone(compute_share=0.3, memory_share=memory))
-    assert found["bound"] == bound
-    if bound is None:
+def test_device_work_has_a_bound_where_one_share_is_twice_each_other_one_and_large() -> None:
+    shares = [(0.3, 0.15), (0.3, 0.29), (0.3, 0.45), (0.3, 0.7), (0.1, 0.03)]
+    compute, near, nearer, memory, small = judged_each(
+        *(alone(compute_share=compute, memory_share=memory) for compute, memory in shares)
+    )
+    assert (compute["bound"], memory["bound"]) == ("compute", "memory")
+    for found in (near, nearer):
+        assert found["bound"] is None
         assert "can't tell which of its parts limits it" in found["bound_reason"]
-
-
-def test_device_work_that_nothing_explains_has_no_bound() -> None:
-    found = judged(alone(compute_share=0.1, memory_share=0.03, launch_share=0.02))
-    assert found["bound"] is None
-    assert "nothing that is known explains it (arithmetic at the peak 10 %" in found["bound_reason"]
+    assert small["bound"] is None
+    assert "nothing that is known explains it (arithmetic at the peak 10 %" in small["bound_reason"]
 
 
 def test_without_counted_operations_the_utilization_stands_for_them() -> None:
     uncounted = {"compute_share": None, "memory_share": None, "launch_share": None}
-    assert judged(alone(**uncounted, mfu=0.6))["bound"] == "compute"
-    assert judged(alone(**uncounted, mfu=0.4, hfu=0.6))["bound"] == "compute"
-    assert judged(alone(**uncounted, mfu=0.4))["bound"] is None
-    assert judged(alone(**uncounted))["bound_reason"].endswith("nothing is known of its operations")
+    utilizations: list[dict[str, float]] = [{"mfu": 0.6}, {"mfu": 0.4, "hfu": 0.6}, {"mfu": 0.4}]
+    points = judged_each(*(alone(**uncounted, **known) for known in [*utilizations, {}]))
+    assert [found["bound"] for found in points] == ["compute", "compute", None, None]
+    assert points[-1]["bound_reason"].endswith("nothing is known of its operations")
 
 
 def test_what_was_not_measured_of_the_exchange_leaves_it_open() -> None:
@@ -254,56 +221,65 @@ def test_pushes_of_an_asynchronous_worker_are_its_exchange() -> None:
 
 
 def test_numbers_that_contradict_each_other_have_no_bound() -> None:
-    assert judged(alone(flags=["implausible"]))["bound"] is None
+    found, flagged = judged_each(
+        together(0.3, 0.3, **known("data_share", 0.6)), alone(flags=["implausible"])
+    )
+    assert found["bound"] is flagged["bound"] is None
+    assert found["bound_reason"] == "what was measured of the step adds up to 120 % of it"
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ({}, ["accumulation", "compression", "bucket_bytes"]),
-        ({"overlap": False}, ["overlap", "accumulation", "compression"]),
-        ({"sync": "local_sgd", "semantics": "local", "sync_period": 8, "overlap": None},
-         ["sync_period", "accumulation", "compression"]),
-        ({"sync": "fsdp", "overlap": None, "semantics": "exact"}, ["micro_batch", "sync"]),
-        ({"compression": "topk", "semantics": "lossy", "compress_s": 0.05},
-         ["compression", "accumulation", "bucket_bytes"]),
-    ],
-)  # fmt: skip
-def test_the_axes_of_an_exchange_fit_its_mode(row: dict[str, Any], expected: list[str]) -> None:
-    found = judged(together(0.6, 0.0, **row))
-    assert axes(found)[: len(expected)] == expected
+LATE = {"straggler": "rank 1 on b", "overlap": None}
+AXES_OF: list[tuple[dict[str, Any], list[str]]] = [
+    (together(0.6, 0.0), ["accumulation", "compression", "bucket_bytes"]),
+    (together(0.6, 0.0, overlap=False), ["overlap", "accumulation", "compression"]),
+    (
+        together(0.6, 0.0, sync="local_sgd", semantics="local", sync_period=8, overlap=None),
+        ["sync_period", "accumulation", "compression"],
+    ),
+    (together(0.6, 0.0, sync="fsdp", overlap=None), ["micro_batch", "sync"]),
+    (
+        together(0.6, 0.0, compression="topk", semantics="lossy", compress_s=0.05),
+        ["compression", "accumulation", "bucket_bytes"],
+    ),
+    (together(0.05, 0.45, **LATE), ["balance", "workers", "sync"]),
+    (together(0.05, 0.45, **LATE, balance="static"), ["workers", "sync"]),
+    (
+        together(0.05, 0.45, **LATE, sync="parameter_server", staleness=0),
+        ["drop_slowest", "workers", "staleness"],
+    ),
+    (
+        together(0.05, 0.45, **LATE, sync="parameter_server", staleness=0, replicas=2),
+        ["workers", "staleness"],
+    ),
+    (
+        together(0.05, 0.45, **LATE, sync="local_sgd", semantics="local", sync_period=8),
+        ["workers", "sync_period"],
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ({}, ["balance", "workers", "sync"]),
-        ({"balance": "static"}, ["workers", "sync"]),
-        ({"sync": "parameter_server", "staleness": 0}, ["drop_slowest", "workers", "staleness"]),
-        (
-            {"sync": "parameter_server", "staleness": 0, "replicas": 2},
-            ["workers", "staleness"],
-        ),
-        ({"sync": "local_sgd", "semantics": "local", "sync_period": 8}, ["workers", "sync_period"]),
-    ],
-)
-def test_the_axes_of_a_straggler_fit_its_mode(row: dict[str, Any], expected: list[str]) -> None:
-    row = {"straggler": "rank 1 on b", "overlap": None, **row}
-    found = judged(together(0.05, 0.45, **row))
-    assert (found["bound"], axes(found)) == ("straggler", expected)
+def test_the_axes_of_an_exchange_and_of_a_straggler_fit_the_mode() -> None:
+    points = judged_each(*(row for row, _ in AXES_OF))
+    for found, (_, expected) in zip(points, AXES_OF, strict=True):
+        assert axes(found) == expected
+    assert [found["bound"] for found in points] == ["exchange"] * 5 + ["straggler"] * 5
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_every_mode_has_axes_for_its_exchange_that_it_reads(mode: str) -> None:
-    own = {name: (value if value is not None else 1) for name, value in MODES[mode].reads.items()}
-    semantics = MODES[mode].semantics(own)
-    found = judged(together(0.6, 0.0, sync=mode, semantics=semantics, **{"overlap": None, **own}))
-    assert found["bound"] == "exchange"
-    assert len(found["next_axes"]) >= 2 - MODES[mode].shares_memory
-    for each in found["next_axes"]:
-        assert each.axis in AXES
-        is_of_modes = any(each.axis in other.reads for other in MODES.values())
-        assert not is_of_modes or each.axis in MODES[mode].reads
+def test_every_mode_has_axes_for_its_exchange_that_it_reads() -> None:
+    rows = []
+    for name, mode in MODES.items():
+        own = {key: (value if value is not None else 1) for key, value in mode.reads.items()}
+        semantics = mode.semantics(own)
+        rows.append(
+            together(0.6, 0.0, **{"sync": name, "semantics": semantics, "overlap": None, **own})
+        )
+    for found, mode in zip(judged_each(*rows), MODES.values(), strict=True):
+        assert found["bound"] == "exchange"
+        assert len(found["next_axes"]) >= 2 - mode.shares_memory
+        for each in found["next_axes"]:
+            assert each.axis in AXES
+            is_of_modes = any(each.axis in other.reads for other in MODES.values())
+            assert not is_of_modes or each.axis in mode.reads
 
 
 def test_a_training_loop_of_the_user_has_no_modes_or_compressions_to_try() -> None:
@@ -325,24 +301,22 @@ def test_an_axis_attacks_no_more_than_its_share_of_the_step() -> None:
 
 def test_cpus_of_one_host_are_offered_neither_bf16_nor_more_workers() -> None:
     shares = {"compute_share": 0.1, "memory_share": 0.9, "optimizer_s": 0.03}
-    assert axes(judged(alone(backend="nccl", **shares))) == [
-        "accumulation",
-        "precision",
-        "workload",
+    places: list[dict[str, Any]] = [{"backend": "nccl"}, {"backend": "gloo"}]
+    places.append({"backend": "gloo", "hosts": 2})
+    offered = [axes(found) for found in judged_each(*(alone(**shares, **at) for at in places))]
+    assert offered == [
+        ["accumulation", "precision", "workload"],
+        ["accumulation", "workload"],
+        ["accumulation", "workload", "workers"],
     ]
-    assert axes(judged(alone(backend="gloo", **shares))) == ["accumulation", "workload"]
-    several = alone(backend="gloo", hosts=2, **shares)
-    assert axes(judged(several)) == ["accumulation", "workload", "workers"]
 
 
 def test_a_point_far_below_the_peak_is_told_to_make_larger_products() -> None:
-    far, near = (judged(alone(compute_share=share, memory_share=0.01)) for share in (0.3, 0.7))
-    assert (
-        NextAxis(
-            "micro_batch", pytest.approx(0.68), "larger products come nearer the device's peak"
-        )
-        in (far["next_axes"])
+    far, near = judged_each(
+        *(alone(compute_share=share, memory_share=0.01) for share in (0.3, 0.7))
     )
+    larger = "larger products come nearer the device's peak"
+    assert NextAxis("micro_batch", pytest.approx(0.68), larger) in far["next_axes"]
     assert "micro_batch" not in axes(near)
 
 
@@ -350,25 +324,19 @@ shares = st.none() | st.floats(0, 1)
 
 
 @given(
-    st.fixed_dictionaries(dict.fromkeys(("exchange", "wait", "data", "comm"), shares)), st.data()
+    st.fixed_dictionaries(
+        {f"{name}_share": shares for name in ("exchange", "wait", "data", "comm", "compute")}
+    ),
+    st.sampled_from(["exact", "stale", "local"]),
+    st.integers(1, 9),
+    st.booleans(),
 )
 def test_the_parts_of_a_step_add_up_to_it(
-    known: dict[str, float | None], data: st.DataObject
+    shares: dict[str, float | None], semantics: str, workers: int, is_late: bool
 ) -> None:
-    row: dict[str, Any] = {
-        f"{name}_share{end}": None for name in known for end in ("_low", "_high")
-    }
-    row |= {f"{name}_share": share for name, share in known.items()}
-    row |= {"compute_share": data.draw(shares), "sync": "ddp", "shards": None}
-    row |= {
-        "semantics": data.draw(st.sampled_from(["exact", "stale", "local"])),
-        "workers": data.draw(st.integers(1, 9)),
-    }
-    row |= {
-        "straggler": data.draw(st.sampled_from([None, "rank 1 on b"]))
-        if row["workers"] > 1
-        else None
-    }
+    row: dict[str, Any] = {f"{name}{end}": None for name in shares for end in ("_low", "_high")}
+    row |= shares | {"sync": "ddp", "shards": None, "semantics": semantics, "workers": workers}
+    row["straggler"] = "rank 1 on b" if is_late and workers > 1 else None
     parts = parts_of(row)
     assert all(part.low <= part.high or part.share is None for part in parts)
     if all(part.share is not None for part in parts):
@@ -390,13 +358,10 @@ def test_of_real_rows_the_parts_add_up_and_are_those_that_were_stored() -> None:
     assert stale.any()
 
 
-def test_no_trials_give_no_rows_and_columns_all_the_same() -> None:
-    found = bottleneck(trials({"status": "oom_device"}))
-    assert len(found) == 0
-    assert {"bound", "bound_reason", "next_axes", *PARTS} <= set(found.columns)
-
-
-def test_a_bound_becomes_json() -> None:
+def test_a_bound_becomes_json_and_no_trials_give_no_rows_but_all_columns() -> None:
     row = json.loads(bottleneck(trials(alone())).to_json(orient="records"))[0]
     assert row["bound"] == "compute"
     assert row["next_axes"][0][0] == "precision"
+    found = bottleneck(trials({"status": "oom_device"}))
+    assert len(found) == 0
+    assert {"bound", "bound_reason", "next_axes", *PARTS} <= set(found.columns)

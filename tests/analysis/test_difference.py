@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from dtsweep.analysis import difference
@@ -91,21 +89,14 @@ def test_points_of_the_same_launches_are_compared_launch_by_launch() -> None:
     )
 
 
-def test_pairs_see_a_difference_that_launches_would_hide() -> None:
+def test_pairs_see_a_difference_in_both_quantities_that_launches_would_hide() -> None:
     paired = trials(*point("a", FAST, sessions="pqrs"), *point("b", SLOW, sessions="pqrs"))
+    assert difference(paired, "a", "b")["of"].tolist() == ["samples_per_s", "latency_s"]
+    # The verdict is on the first point.
+    for pair, verdict in ((("a", "b"), "faster"), (("b", "a"), "slower"), (("a", "a"), "equal")):
+        assert difference(paired, *pair)["verdict"].tolist() == [verdict] * 2
     apart = trials(*point("a", FAST), *point("b", SLOW))
-    assert by_throughput(paired)["verdict"] == "faster"
     assert by_throughput(apart)["verdict"] == "undecided"
-
-
-def test_the_verdict_is_on_the_first_point_in_both_quantities() -> None:
-    frame = trials(*point("a", FAST, sessions="pqrs"), *point("b", SLOW, sessions="pqrs"))
-    assert difference(frame, "a", "b").set_index("of")["verdict"].to_dict() == {
-        "samples_per_s": "faster",
-        "latency_s": "faster",
-    }
-    assert difference(frame, "b", "a")["verdict"].tolist() == ["slower", "slower"]
-    assert difference(frame, "a", "a")["verdict"].tolist() == ["equal"] * 2
 
 
 @pytest.mark.parametrize(
@@ -141,37 +132,37 @@ def test_a_zone_that_is_no_share_is_refused() -> None:
         difference(trials(*point("a", FAST), *point("b", SLOW)), "a", "b", zone=3)
 
 
-@pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("launches", [2, 3, 6])
+TOGETHER, APART = {"together": True}, {"together": False}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("windows", "added"),
-    [(NOISY_AMONG_QUIET, 0.0), (NOISY_AMONG_QUIET, 0.02), (ALIKE, 0.0), ([0.0] * 10, 0.02)],
+    ("windows", "drawn", "least", "most"),
+    [
+        # Equal points: in one sweep of twenty.
+        (NOISY_AMONG_QUIET, {**TOGETHER, "launches": 2, "added": 0.02}, 0, 0.05),
+        (ALIKE, {**APART, "launches": 3}, 0, 0.05),
+        ([0.0] * 10, {**TOGETHER, "launches": 6, "added": 0.02}, 0, 0.05),
+        # Windows that claim less than their error.
+        (NOISY_AMONG_QUIET, {**TOGETHER, "launches": 3, "claimed": 0.7}, 0, 0.08),
+        # Launches that vary eight times as much as those of the others.
+        ([0.005] * 6, {**TOGETHER, "launches": 3, "added": [0.04] * 2 + [0.005] * 4}, 0, 0.08),
+        ([0.005] * 12, {**APART, "launches": 3, "added": [0.04] + [0.005] * 11}, 0, 0.08),
+        # A quiet pair among noisy points.
+        (QUIET_AMONG_NOISY, {**TOGETHER, "launches": 3, "apart": 0.06}, 0.97, 1),
+        (QUIET_AMONG_NOISY, {**APART, "launches": 3, "apart": 0.06}, 0.97, 1),
+        # Two standard deviations of a launch mean apart: 64 % with the points' common spread, 29 %
+        # without; also where launches show that windows claim too much.
+        (ALIKE, {**APART, "launches": 3, "apart": 0.04}, 0.64, 1),
+        (ALIKE, {**TOGETHER, "launches": 3, "apart": 0.04, "claimed": 1.5}, 0.64, 1),
+    ],
 )
-def test_equal_points_are_told_apart_in_one_sweep_of_twenty(
-    windows: list[float], added: float, launches: int, together: bool
+def test_two_points_are_told_apart_as_often_as_they_should_be(
+    windows: list[float], drawn: dict[str, Any], least: float, most: float
 ) -> None:
-    """`benchmarks/same_point.py` has the rates of many sweeps."""
-    drawn = {"added": added, "launches": launches, "together": together, "count": 60}
-    assert significant(windows, **drawn) <= 0.05 + chance(0.05, 60)
-
-
-def test_windows_that_say_too_little_of_their_error_are_not_taken_at_their_word() -> None:
-    assert significant(NOISY_AMONG_QUIET, claimed=0.7, launches=3, together=True) <= 0.13
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_a_quiet_pair_is_told_apart_among_noisy_points(together: bool) -> None:
-    drawn = {"apart": 0.06, "launches": 3, "together": together, "count": 100}
-    assert significant(QUIET_AMONG_NOISY, **drawn) >= 0.9
-
-
-@pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("claimed", [1.0, 1.5])
-def test_pooling_finds_what_a_pair_by_itself_would_not(claimed: float, together: bool) -> None:
-    # Two standard deviations of a launch mean apart: 64 % with the points' common spread, 29 %
-    # without; also where launches show that windows claim too much.
-    drawn = {"apart": 0.04, "launches": 3, "together": together, "count": 120}
-    assert significant(ALIKE, claimed=claimed, **drawn) >= 0.64 - chance(0.64, 120)
+    """`benchmarks/same_point.py` and `benchmarks/answers.py` have the rates of many sweeps."""
+    share = significant(windows, **{"count": 120, **drawn})
+    assert least - chance(least, 120) <= share <= most + chance(most, 120)
 
 
 def test_where_points_are_alike_the_error_is_what_points_and_launches_leave() -> None:
@@ -292,41 +283,21 @@ def test_environments_are_compared_each_for_itself() -> None:
         difference(trials(*here, *there), "a", "c")
 
 
-def test_each_number_of_hosts_is_compared_with_each() -> None:
+def test_each_number_of_hosts_is_compared_with_each_and_an_unknown_one_is_its_own() -> None:
     one = [row for name in "ab" for row in point(name, FAST, hosts=1)]
     two = [row for name in "ab" for row in point(name, [rate / 2 for rate in FAST], hosts=2)]
     found = difference(trials(*one, *two), "a", "b")
     rates = found[found["of"] == "samples_per_s"].set_index(["hosts_a", "hosts_b"])
     assert rates["ratio"].to_dict() == pytest.approx({(1, 1): 1, (1, 2): 2, (2, 1): 0.5, (2, 2): 1})
     assert rates["launches_a"].tolist() == [4] * 4
-
-
-def test_an_unknown_number_of_hosts_is_one_of_its_own() -> None:
-    found = difference(
-        trials(*point("a", FAST, hosts=None), *point("b", SLOW, hosts=None)), "a", "b"
-    )
-    assert found["hosts_a"].isna().all()
-    assert found["launches_a"].tolist() == [4, 4]
-
-
-def test_canaries_and_failed_trials_are_no_launches() -> None:
-    noise = [*point("a", [1.0], role="canary"), *point("a", [1.0], status="nan", trial_id="again")]
-    assert by_throughput(trials(*point("a", FAST), *noise, *point("b", SLOW)))["launches_a"] == 4
+    unknown = difference(trials(*(row | {"hosts": None} for row in one)), "a", "b")
+    assert unknown["hosts_a"].isna().all()
+    assert unknown["launches_a"].tolist() == [4, 4]
 
 
 def test_a_point_that_was_not_measured_is_refused_by_name() -> None:
     with pytest.raises(SweepError, match="no ok trial of point 'c'"):
         difference(trials(*point("a", FAST), *point("b", SLOW)), "a", "c")
-
-
-SMALL = st.fixed_dictionaries(
-    {
-        "points": st.integers(2, 5),
-        "launches": st.integers(1, 4),
-        "together": st.booleans(),
-        "seed": st.integers(0, 1000),
-    }
-)
 
 
 def drawn(points: int, launches: int, together: bool, seed: int) -> pd.DataFrame:
@@ -340,38 +311,37 @@ def drawn(points: int, launches: int, together: bool, seed: int) -> pd.DataFrame
     return frame_of(logs, rng.uniform(0.001, 0.05, points))
 
 
-@given(SMALL)
-@settings(max_examples=12, deadline=None)
-def test_the_other_way_round_is_the_inverse(size: dict[str, Any]) -> None:
-    one, other = (difference(drawn(**size), *pair) for pair in (("0", "1"), ("1", "0")))
+@pytest.mark.parametrize(
+    ("points", "launches", "together", "seed"),
+    [(2, 1, True, 0), (5, 4, True, 1), (3, 2, False, 2), (4, 3, False, 3)],
+)
+def test_the_other_way_round_is_the_inverse_and_the_unit_of_time_changes_nothing(
+    *, points: int, launches: int, together: bool, seed: int
+) -> None:
+    frame = drawn(points, launches, together, seed)
+    scale = {"latency_s": 1e3, "latency_s_error": 1e3, "samples_per_s": 1e-3}
+    scale["samples_per_s_error"] = 1e-3
+    scaled = frame.assign(**{name: frame[name] * factor for name, factor in scale.items()})
+    one, other, same = (
+        difference(table, *pair)
+        for table, pair in ((frame, ("0", "1")), (frame, ("1", "0")), (scaled, ("0", "1")))
+    )
     np.testing.assert_allclose(one["ratio"], 1 / other["ratio"])
     np.testing.assert_allclose(one["ratio_low"], 1 / other["ratio_high"])
     swapped = one["verdict"].replace({"faster": "slower", "slower": "faster"})
     assert swapped.tolist() == other["verdict"].tolist()
-
-
-@given(SMALL, st.floats(1e-3, 1e3))
-@settings(max_examples=12, deadline=None)
-def test_the_unit_of_time_changes_nothing(size: dict[str, Any], factor: float) -> None:
-    frame = drawn(**size)
-    times, rates = ["latency_s", "latency_s_error"], ["samples_per_s", "samples_per_s_error"]
-    one, two = (
-        difference(frame, "0", "1")
-        for frame in (frame, frame.assign(**frame[times] * factor, **frame[rates] / factor))
-    )
     columns = ["ratio", "ratio_low", "ratio_high"]
-    np.testing.assert_allclose(one[columns], two[columns], 1e-6)
-    assert one["verdict"].tolist() == two["verdict"].tolist()
+    np.testing.assert_allclose(one[columns], same[columns], 1e-6)
+    assert one["verdict"].tolist() == same["verdict"].tolist()
 
 
-@given(st.floats(0, 0.03), st.integers(1, 30), st.booleans())
-@settings(max_examples=12, deadline=None)
+@pytest.mark.parametrize(("quiet", "together"), [(1, True), (30, True), (30, False)])
 def test_quiet_points_beside_a_noisy_pair_make_its_difference_no_surer(
-    apart: float, quiet: int, together: bool
+    *, quiet: int, together: bool
 ) -> None:
     # Windows of ±4 % and three launches that bear it out: up to 1.96 · 0.04 · √(2/3) = 6.4 % apart
     # is noise.
-    swing = 0.04 * np.array([[-1.0, 0.0, 1.0], [1.0, -1.0, 0.0]]) + np.array([[apart], [-apart]])
+    swing = 0.04 * np.array([[-1.0, 0.0, 1.0], [1.0, -1.0, 0.0]]) + np.array([[0.03], [-0.03]])
     others = 0.005 * np.array([np.roll([-1.0, 0.0, 1.0], number) for number in range(quiet)])
     logs = np.concatenate([swing, others])
     if not together:
@@ -383,18 +353,7 @@ def test_quiet_points_beside_a_noisy_pair_make_its_difference_no_surer(
     assert by_throughput(frame_of(logs, errors), "0", "1")["verdict"] not in ("faster", "slower")
 
 
-@pytest.mark.parametrize(
-    ("points", "noisy", "together"), [(6, 2, True), (12, 1, True), (12, 1, False), (6, 1, True)]
-)
-def test_points_whose_launches_vary_eight_times_as_much_are_seldom_told_apart(
-    points: int, noisy: int, together: bool
-) -> None:
-    """`benchmarks/answers.py` has the rates of many sweeps, for other numbers of launches."""
-    added = [0.04] * noisy + [0.005] * (points - noisy)
-    drawn = {"launches": 3, "together": together, "added": added, "count": 150}
-    assert significant([0.005] * points, **drawn) <= 0.08 + chance(0.08, 150)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False])
 def test_one_launch_is_compared_with_noisy_ones_by_their_noise(together: bool) -> None:
     added = [0.04] * 2 + [0.0025] * 10

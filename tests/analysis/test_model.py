@@ -83,48 +83,35 @@ def test_a_point_between_measured_ones_lies_in_its_intervals() -> None:
     assert predicted["reason"] is None
 
 
-def test_memory_grows_with_the_micro_batch() -> None:
+def test_memory_grows_with_the_micro_batch_and_is_unknown_without_a_peak() -> None:
     predicted = predict(*(Point(micro_batch=batch) for batch in (4, 32, 128)))
     truth = [(300 + 2 * batch) * 2**20 for batch in (4, 32, 128)]
     assert predicted["memory_peak_bytes"].tolist() == pytest.approx(truth)
+    (unmeasured,) = predict(Point(workers=3, micro_batch=16)).to_dict("records")
+    assert unmeasured["samples_per_s"] > 0
+    assert np.isnan(unmeasured["memory_peak_bytes"])
 
 
-def test_memory_of_settings_without_a_peak_is_unknown() -> None:
-    (predicted,) = predict(Point(workers=3, micro_batch=16)).to_dict("records")
-    assert predicted["samples_per_s"] > 0
-    assert np.isnan(predicted["memory_peak_bytes"])
-
-
-def test_intervals_grow_with_the_distance() -> None:
-    predicted = predict(*(Point(workers=workers, micro_batch=16) for workers in (4, 8, 16)))
-    widths = predicted["samples_per_s_high"] / predicted["samples_per_s_low"]
-    assert widths.is_monotonic_increasing
-    assert predicted["distance"].is_monotonic_increasing
-
-
-@pytest.mark.parametrize(
-    ("others", "reason"),
-    [
+def test_nothing_is_predicted_of_what_was_not_varied() -> None:
+    unsupported: list[tuple[dict[str, Any], str]] = [
         ({"workers": 17}, "unsupported: measured up to 4 workers; predictions reach 16"),
         ({"precision": "bf16"}, "unsupported: measured precision: fp32"),
         ({"sync": "ring"}, "unsupported: measured sync: ddp"),
-    ],
-)
-def test_nothing_is_predicted_of_what_was_not_varied(others: dict[str, Any], reason: str) -> None:
-    (predicted,) = predict(**others, micro_batch=16).to_dict("records")
-    assert predicted["reason"] == reason
-    assert np.isnan([predicted[name] for name in PREDICTED]).all()
+    ]
+    predicted = predict(*(Point(**others, micro_batch=16) for others, _ in unsupported))
+    assert predicted["reason"].tolist() == [reason for _, reason in unsupported]
+    assert predicted[[*PREDICTED]].isna().all(axis=None)
 
 
-def test_numbers_of_the_user_reach_four_times_as_far_as_measured() -> None:
+def test_numbers_of_the_user_reach_four_times_as_far_as_measured_and_are_above_0() -> None:
     rows = [row(1, batch, workload_width=width) for batch in (4, 16) for width in (64, 128)]
     (model,) = performance_model(frames.trials(*rows))
-    asked = [{"workload_width": width, "workers": 1} for width in (96, 512, 513)]
+    asked = [{"workload_width": width} for width in (96, 512, 513, 0, -3, None, "high")]
     reasons = model.predict(asked)["reason"].tolist()
     assert reasons[:2] == [None, None]
-    assert reasons[2] == (
-        "unsupported: measured workload.width 64.0 to 128; predictions reach 16.0 to 512"
-    )
+    measured = "unsupported: measured workload.width 64.0 to 128"
+    assert reasons[2:4] == [f"{measured}; predictions reach 16.0 to 512", f"{measured}, and not 0"]
+    assert None not in reasons[2:]
 
 
 def test_a_measured_point_is_predicted_on_its_own_nodes() -> None:
@@ -156,30 +143,13 @@ def test_trials_are_thinned_without_losing_a_value_of_an_axis() -> None:
     assert set(model.trials["workers"]) == {1, 2, 4, 8}
 
 
-def test_a_number_that_is_not_above_0_is_unsupported() -> None:
-    rows = [row(1, batch, workload_rate=rate) for batch in (4, 16) for rate in (0.1, 0.5)]
-    (model,) = performance_model(frames.trials(*rows))
-    asked = [{"workload_rate": rate} for rate in (0.1, 0, -3, None, "high")]
-    reasons = model.predict(asked)["reason"].tolist()
-    assert reasons[0] is None
-    assert reasons[1] == "unsupported: measured workload.rate 0.100 to 0.500, and not 0"
-    assert None not in reasons[1:]
-
-
-def test_a_row_of_a_table_that_lacks_settings_predicts_others() -> None:
+def test_what_was_not_measured_is_unknown_and_lacking_settings_predict_others() -> None:
     (model,) = performance_model(frames.trials({"samples_per_s": 10.0}, {}))
     predicted = model.predict([Point(micro_batch=8)])
     assert len(model.trials) == 1
     assert predicted["reason"].isna().all()
     assert predicted["samples_per_s"].notna().all()
-
-
-def test_what_was_not_measured_is_unknown() -> None:
-    rows = [row(1, batch, energy_j_per_sample=None, usd_per_hour=None) for batch in (4, 16)]
-    (model,) = performance_model(frames.trials(*rows))
-    predicted = model.predict([{"micro_batch": 8}])
     assert predicted[["energy_j_per_sample", "usd_per_million_samples"]].isna().all(axis=None)
-    assert predicted["samples_per_s"].notna().all()
 
 
 def test_each_model_and_environment_has_its_own() -> None:

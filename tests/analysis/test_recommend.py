@@ -96,24 +96,15 @@ def test_a_cheaper_point_that_may_be_equal_keeps_the_choice_open() -> None:
 
 
 def test_points_that_launches_neither_separate_nor_show_to_be_equal_are_undecided() -> None:
-    found = one(
-        launches("a", 100, noise=0.02, workers=1), launches("b", 102, noise=0.02, workers=2)
-    )
-    assert (found.point["point_id"], found.answer, found.is_decided) == ("b", "undecided", False)
-    (rival,) = found.others.to_dict("records")
-    assert rival["is_contender"]
-    assert rival["possible_gain"] > 0.03
-    assert rival["more_launches"] > 0
-
-
-@pytest.mark.parametrize("noise", [0.002, 0.02])
-def test_a_wider_zone_makes_points_equal(noise: float) -> None:
-    near = [launches(name, rate, noise=noise) for name, rate in (("a", 100), ("b", 100.5))]
+    near = [launches(name, rate, noise=0.02) for name, rate in (("a", 100), ("b", 100.5))]
     narrow, wide = (
         one(*[[row | {"question": asked(indifference=zone)} for row in point] for point in near])
         for zone in (0.0001, 0.4)
     )
-    assert (narrow.zone, narrow.answer) == (0.0001, "undecided")
+    assert (narrow.zone, narrow.answer, narrow.is_decided) == (0.0001, "undecided", False)
+    (rival,) = narrow.others.to_dict("records")
+    assert rival["is_contender"]
+    assert rival["possible_gain"] > 0.03
     assert (wide.zone, wide.answer) == (0.4, "equal")
 
 
@@ -186,7 +177,8 @@ def test_a_point_that_another_candidate_significantly_beats_is_not_recommended()
     assert contenders == {"a", "b"}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
 def test_contenders_have_an_interval_that_holds_one_and_no_other_beats_the_recommended(
     seed: int,
 ) -> None:
@@ -213,13 +205,10 @@ def test_more_workers_that_bring_much_by_the_means_lead_though_launches_do_not_s
     assert found.contenders["point_id"].tolist() == ["a"]
 
 
-def test_single_launches_decide_nothing() -> None:
-    found = one(launches("a", 100, count=1), launches("b", 140, count=1), watched(1, 1))
-    assert (found.point["point_id"], found.answer, found.is_decided) == (
-        "b",
-        "single_launch",
-        False,
-    )
+def test_single_launches_decide_nothing_and_without_two_canaries_a_drift_is_unknown() -> None:
+    found = one(launches("a", 100, count=1), launches("b", 140, count=1), watched(1))
+    judged = (found.point["point_id"], found.answer, found.is_decided, found.drift)
+    assert judged == ("b", "single_launch", False, None)
     assert found.others["ratio_low"].isna().all()
 
 
@@ -230,35 +219,23 @@ def test_single_launches_differ_by_an_assumed_noise() -> None:
     assert (near.contenders["point_id"].tolist(), far.contenders.empty) == (["a"], True)
 
 
-def test_the_interval_of_a_single_launch_counts() -> None:
-    wide = {"samples_per_s_low": 80, "samples_per_s_high": 160, "samples_per_s_error": 20}
-    points = [launches("a", 100, count=1), launches("b", 120, count=1, **wide)]
-    assert one(*points, watched(1, 1)).contenders["point_id"].tolist() == ["a"]
-
-
-@pytest.mark.parametrize(("last_s", "drift"), [(1.2, 0.2), (1 / 1.2, 0.2)])
-def test_single_launches_nearer_than_the_machine_drifted_are_contenders(
-    last_s: float, drift: float
+@pytest.mark.parametrize(
+    ("canaries", "drift", "contenders"),
+    [
+        (watched(1, 1), 0.005 * 2**0.5, []),
+        (watched(1, 1.2), 0.2, ["a"]),
+        # Canaries that are too imprecise to show a drift of that size.
+        (watched(1, 1, half_width=0.2), 0.2 * 2**0.5, ["a"]),
+    ],
+)
+def test_single_launches_nearer_than_the_machine_may_have_drifted_are_contenders(
+    canaries: list[dict[str, Any]], drift: float, contenders: list[str]
 ) -> None:
     points = [launches("a", 100, count=1, workers=1), launches("b", 118, count=1, workers=2)]
-    calm, drifted = one(*points, watched(1, 1)), one(*points, watched(1, last_s))
-    assert (calm.point["point_id"], calm.contenders.empty) == ("b", True)
-    assert (drifted.point["point_id"], drifted.contenders.empty) == ("b", False)
-    assert drifted.drift == pytest.approx(drift)
-
-
-def test_a_drift_that_canaries_are_too_imprecise_to_show_counts() -> None:
-    points = [launches("a", 100, count=1), launches("b", 118, count=1)]
-    found = one(*points, watched(1, 1, half_width=0.2))
-    assert found.drift == pytest.approx(0.2 * 2**0.5)
-    assert found.contenders["point_id"].tolist() == ["a"]
-
-
-def test_drift_is_unknown_without_canaries() -> None:
-    points = [launches("a", 100, count=1), launches("b", 140, count=1)]
-    for unwatched in (one(*points), one(*points, watched(1))):
-        assert (unwatched.drift, unwatched.answer) == (None, "single_launch")
-    assert one(launches("a", 100), launches("b", 140)).answer == "best"
+    found = one(*points, canaries)
+    assert found.point["point_id"] == "b"
+    assert found.drift == pytest.approx(drift)
+    assert found.contenders["point_id"].tolist() == contenders
 
 
 def test_alternatives_by_single_launches_are_beyond_the_drift() -> None:
@@ -322,13 +299,6 @@ def test_a_point_within_the_zone_of_a_limit_meets_it(
     assert judged == (verdict, is_at_limit)
 
 
-def test_a_point_beyond_a_limit_is_out() -> None:
-    found = one(
-        launches("a", 100, **with_p99(0.15)), launches("b", 200, **with_p99(0.25)), goal=LIMIT
-    )
-    assert (found.point["point_id"], found.answer) == ("a", "only_candidate")
-
-
 def test_a_point_that_may_meet_the_condition_prevents_the_best() -> None:
     sure = launches("a", 100, **with_p99(0.15))
     worse = launches("b", 50, **with_p99(0.1))
@@ -361,41 +331,7 @@ def test_single_launches_at_a_limit_are_undecided_and_named() -> None:
     assert found.undecided["point_id"].tolist() == ["c", "b"]
 
 
-def test_a_recommended_point_is_rarely_beyond_the_limit_without_a_mark() -> None:
-    rng = np.random.default_rng(0)
-    beyond = inside = marked = sweeps = 0
-    for _ in range(60):
-        true_s = 0.2 * np.exp(rng.normal(0, 0.1, 8))
-        points = [
-            launches(str(n), 100 * s, count=1, **with_p99(s * np.exp(0.01 * rng.normal())))
-            for n, s in enumerate(true_s)
-        ]
-        if true_s.min() > 0.18:
-            continue
-        found = one(*points, watched(1, 1), goal=LIMIT)
-        sweeps += 1
-        is_marked = found.point["condition_verdict"] == "undecided"
-        truth_s = true_s[int(found.point["point_id"])]
-        beyond += truth_s > 0.2 and not is_marked
-        inside += truth_s < 0.19
-        marked += truth_s < 0.19 and is_marked
-    assert sweeps > 30
-    assert beyond <= 0.05 * sweeps
-    assert marked <= 0.1 * inside
-
-
-@pytest.mark.parametrize(
-    ("where", "verdicts"),
-    [
-        ("step_p99_s <= 200ms", ["meets", "undecided", "misses", "unknown"]),
-        ("step_p99_s > 200ms", ["misses", "undecided", "meets", "unknown"]),
-        ("not step_p99_s > 200ms", ["meets", "undecided", "misses", "unknown"]),
-        ("step_p99_s <= 200ms or workers = 1", ["meets"] * 4),
-        ("step_p99_s <= 200ms and workers > 1", ["misses"] * 4),
-        ("memory <= 1GiB", ["unknown"] * 4),
-    ],
-)
-def test_conditions_are_judged_by_intervals(where: str, verdicts: list[str]) -> None:
+def test_conditions_are_judged_by_intervals() -> None:
     rows = [
         row
         for name, value_s in (("a", 0.15), ("b", 0.199), ("c", 0.25))
@@ -403,7 +339,15 @@ def test_conditions_are_judged_by_intervals(where: str, verdicts: list[str]) -> 
     ]
     rows += launches("d", 100, count=1, workers=1, step_p99_s=None)
     study = Study(trials(*rows))
-    assert study.condition(where).verdicts(study.points).tolist() == verdicts
+    for where, verdicts in {
+        "step_p99_s <= 200ms": ["meets", "undecided", "misses", "unknown"],
+        "step_p99_s > 200ms": ["misses", "undecided", "meets", "unknown"],
+        "not step_p99_s > 200ms": ["meets", "undecided", "misses", "unknown"],
+        "step_p99_s <= 200ms or workers = 1": ["meets"] * 4,
+        "step_p99_s <= 200ms and workers > 1": ["misses"] * 4,
+        "memory <= 1GiB": ["unknown"] * 4,
+    }.items():
+        assert study.condition(where).verdicts(study.points).tolist() == verdicts, where
 
 
 def test_only_exact_updates_are_recommended_unless_others_are_allowed() -> None:
@@ -420,7 +364,7 @@ def test_only_exact_updates_are_recommended_unless_others_are_allowed() -> None:
     assert allowed.point["point_id"] == "b"
 
 
-def test_one_worker_is_neither_offered_nor_taken_without_exact_updates() -> None:
+def test_one_worker_is_taken_without_exact_updates_only_where_there_is_nothing_else() -> None:
     alone = launches("b", 140, semantics="local", step_mean_s=0.1)
     assert one(launches("a", 100), alone).alternatives.empty
     allowed = Goal(maximize="samples_per_s", allow=("local",))
@@ -428,21 +372,19 @@ def test_one_worker_is_neither_offered_nor_taken_without_exact_updates() -> None
     assert one(alone, goal=allowed).point["point_id"] == "b"
 
 
-@pytest.mark.parametrize(
-    "update",
-    [
-        {"sync": "diloco", "outer_learning_rate": 0.7, "outer_momentum": 0.9},
-        {"sync": "federated", "participation": 0.5},
-        {"sync": "local_sgd", "local_momentum": "reset"},
-    ],
-)
-def test_one_worker_that_its_mode_trains_differently_is_a_choice_of_its_own(
-    update: dict[str, Any],
-) -> None:
-    alone = launches("b", 140, semantics="local", step_mean_s=0.1, **update)
-    assert one(launches("a", 100), alone).alternatives["point_id"].tolist() == ["b"]
-    allowed = Goal(maximize="samples_per_s", allow=("local",))
-    assert one(launches("a", 100), alone, goal=allowed).point["point_id"] == "b"
+def test_one_worker_that_its_mode_trains_differently_is_a_choice_of_its_own() -> None:
+    updates: dict[str, dict[str, Any]] = {
+        "b": {"sync": "diloco", "outer_learning_rate": 0.7, "outer_momentum": 0.9},
+        "c": {"sync": "federated", "participation": 0.5},
+        "d": {"sync": "local_sgd", "local_momentum": "reset"},
+    }
+    alone = [
+        launches(name, 140, semantics="local", step_mean_s=0.1, **update)
+        for name, update in updates.items()
+    ]
+    found = one(launches("a", 100), *alone, goal=Goal(maximize="samples_per_s", allow=("local",)))
+    equal = {found.point["point_id"], *found.others["point_id"]}
+    assert equal == {"a", *updates}
 
 
 def test_updates_that_are_not_allowed_are_offered_only_where_they_meet_the_condition() -> None:
@@ -479,10 +421,6 @@ def test_energy_is_a_goal_where_it_was_measured() -> None:
         launches("b", 90, energy_j_per_sample=1.0),
     ]
     assert one(*points, goal=GOALS["energy"]).point["point_id"] == "b"
-    with pytest.raises(SweepError, match="energy_j_per_sample was not measured on any point"):
-        one(launches("a", 100), goal=GOALS["energy"])
-    with pytest.raises(SweepError, match=r"is unknown: nodes have no price; --prices FILE gives"):
-        one(launches("a", 100), goal=GOALS["cost"])
 
 
 def test_numbers_that_contradict_each_other_are_not_recommended() -> None:
@@ -502,77 +440,46 @@ def test_each_model_and_environment_has_its_own_recommendation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("goal", "said"),
+    ("fields", "goal", "said"),
     [
         (
+            {},
             Goal(maximize="samples_per_s", where="workers > 9"),
             "none of 1 points meets 'workers > 9': 1 fail it",
         ),
+        ({}, Goal(maximize="samples_per_s", where="step_p99_s < 1"), "needs windows of 100"),
+        ({}, Goal(maximize="samples_per_s", minimize="latency_s"), "one objective"),
         (
-            Goal(maximize="samples_per_s", where="step_p99_s < 1"),
-            "of 1 it is unknown (step_p99_s needs windows of 100",
+            {},
+            Goal(maximize="samples_per_s", allow=("lossless",)),
+            "allow some of lossy, stale, local",
         ),
-        (Goal(), "one objective"),
-        (Goal(maximize="samples_per_s", minimize="latency_s"), "one objective"),
-        (Goal(maximize="samples_per_s", allow=("lossless",)), "allow some of lossy, stale, local"),
-        (Goal(maximize="rate"), "'rate' is not a column of numbers"),
+        ({}, Goal(maximize="rate"), "'rate' is not a column of numbers"),
+        ({}, GOALS["energy"], "energy_j_per_sample was not measured on any point"),
+        ({}, GOALS["cost"], "is unknown: nodes have no price; --prices FILE gives"),
+        ({"semantics": "stale"}, GOALS["throughput"], "--allow stale"),
+        ({"status": "oom_device"}, GOALS["throughput"], "no trial ended ok"),
+        (
+            {"sync": "as_written", "samples_per_s": None},
+            GOALS["throughput"],
+            "Give samples_per_step (--samples-per-step), or take another objective: --minimize",
+        ),
     ],
 )
-def test_goals_that_lead_nowhere_are_refused_in_a_line(goal: Goal, said: str) -> None:
+def test_goals_that_lead_nowhere_are_refused_in_a_line(
+    fields: dict[str, Any], goal: Goal, said: str
+) -> None:
     with pytest.raises(SweepError) as refused:
-        one(launches("a", 100), goal=goal)
+        one(launches("a", 100, **fields), goal=goal)
     assert said in str(refused.value)
 
 
-def test_no_exact_point_names_the_option_that_takes_others() -> None:
-    with pytest.raises(SweepError, match="--allow stale"):
-        one(launches("a", 100, semantics="stale"))
-
-
-def test_no_ok_trial_is_said() -> None:
-    with pytest.raises(SweepError, match="no trial ended ok"):
-        recommend(trials({"status": "oom_device"}))
-
-
-def truth_and_choice(seed: int, *, count: int) -> tuple[float, str]:
-    """What a recommendation among ten points loses, and its answer."""
-    rng = np.random.default_rng(seed)
-    rates = 100 * np.exp(rng.normal(0, 0.03, 10))
-    logs = rng.normal(0, 0.02, (10, count)) + rng.normal(0, 0.03, count)
+def test_a_lead_that_no_window_knows_the_error_of_beats_only_what_is_far() -> None:
     rows = [
-        {
-            "point_id": str(point),
-            "session": str(number),
-            "samples_per_s": (rate := rates[point] * np.exp(logs[point, number])),
-            "samples_per_s_error": 0.01 * rate,
-            "step_p50_s": 1 / rate,
-            "step_p50_s_error": 0.01 / rate,
-        }
-        for point in range(10)
-        for number in range(count)
+        {"point_id": name, "workers": workers, "samples_per_s": rate, "samples_per_s_error": None}
+        for name, workers, rate in (("big", 8, 100.01), ("small", 1, 100.0), ("far", 1, 50.0))
     ]
-    (found,) = recommend(trials(*rows))
-    return 1 - rates[int(found.point["point_id"])] / rates.max(), found.answer
-
-
-def test_a_wrong_point_is_rarely_called_the_best_or_equal_to_it() -> None:
-    """`benchmarks/recommend.py` has the rates of many sweeps."""
-    found = pd.DataFrame(
-        [truth_and_choice(seed, count=3) for seed in range(20)], columns=["loss", "answer"]
-    )
-    # One in twenty is expected at most; three standard deviations of 20 are three more.
-    is_settled = found["answer"].isin(["best", "equal"])
-    assert ((found["loss"] > 0.03) & is_settled).sum() <= 3
-    assert (found["answer"] == "undecided").any()
-
-
-@pytest.mark.parametrize("column", ["samples_per_s", "energy_j_per_sample"])
-def test_a_lead_that_no_window_knows_the_error_of_beats_only_what_is_far(column: str) -> None:
-    rows = [
-        {"point_id": name, "workers": workers, column: value, "samples_per_s_error": None}
-        for name, workers, value in (("big", 8, 100.01), ("small", 1, 100.0), ("far", 1, 50.0))
-    ]
-    found = one(rows, watched(1, 1), goal=Goal(maximize=column))
+    found = one(rows, watched(1, 1))
     assert (found.point["point_id"], found.answer) == ("big", "single_launch")
     assert found.contenders["point_id"].tolist() == ["small"]
 
@@ -606,14 +513,8 @@ def test_where_differences_count_drift_is_a_share_of_what_was_measured() -> None
     assert (found.point["point_id"], found.contenders["point_id"].tolist()) == ("b", ["a"])
 
 
-def test_a_loop_whose_samples_are_unknown_is_told_to_give_them() -> None:
-    with pytest.raises(SweepError, match=r"Give samples_per_step .* --minimize latency_s"):
-        one(launches("a", float("nan"), sync="as_written"))
-
-
 def test_a_goal_may_be_given_by_its_name() -> None:
-    frame = trials(*launches("a", 100), *launches("b", 50))
-    (by_name,), (by_goal,) = recommend(frame, "throughput"), recommend(frame, GOALS["throughput"])
-    assert by_name.point["point_id"] == by_goal.point["point_id"] == "a"
     with pytest.raises(SweepError, match="did you mean 'throughput'"):
-        recommend(frame, "througput")
+        recommend(trials(*launches("a", 100)), "througput")
+    (found,) = recommend(trials(*launches("a", 100), *launches("b", 50)), "throughput")
+    assert found.point["point_id"] == "a"

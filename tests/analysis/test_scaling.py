@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,9 @@ import pytest
 from dtsweep.analysis import difference, scaling, setting_columns
 from dtsweep.errors import SweepError
 from dtsweep.sweep.point import FIELD_TYPES
+from tests.analysis.ladders import PUBLISHED, ladder, published
 from tests.frames import trials
-
-LADDER = Path(__file__).parents[1] / "data" / "ladder" / "resnet50_v100.csv"
+from tests.report.study import canary
 
 
 def point(workers: int, micro_batch: int, samples_per_s: float, **fields: Any) -> dict[str, Any]:
@@ -25,25 +24,19 @@ def point(workers: int, micro_batch: int, samples_per_s: float, **fields: Any) -
 
 
 def test_a_published_ladder_has_the_published_efficiency() -> None:
-    ladder = pd.read_csv(LADDER)
-    rungs = zip(ladder["gpus"].tolist(), ladder["images_per_s"].tolist(), strict=True)
-    rows = scaling(trials(*(point(gpus, 64, images_per_s) for gpus, images_per_s in rungs)))
+    known = pd.read_csv(PUBLISHED)
+    rows = scaling(ladder(published()))
     assert rows["kind"].unique().tolist() == ["weak"]
     assert rows["workers"].tolist() == [1, 8, 16, 32, 64, 128]
     # Its authors cut some digits off where others are rounded.
-    published = ladder["published_efficiency"].fillna(1.0).tolist()
-    assert rows["efficiency"].tolist() == pytest.approx(published, abs=1e-3)
+    efficiencies = known["published_efficiency"].fillna(1.0).tolist()
+    assert rows["efficiency"].tolist() == pytest.approx(efficiencies, abs=1e-3)
 
 
 def windows(workers: int, rate: float, *, share: float = 0.03, **fields: Any) -> dict[str, Any]:
     """A point with the interval of its window."""
     ends = {"samples_per_s_low": rate * (1 - share), "samples_per_s_high": rate * (1 + share)}
     return point(workers, 4, rate, **ends, session="s", **fields)
-
-
-def canary(step_s: float, at: int) -> dict[str, Any]:
-    watch = {"role": "canary", "point_id": "watch", "session": "s", "half_width": 0.005}
-    return watch | {"step_mean_s": step_s, "started_at": at}
 
 
 def test_single_launches_have_the_interval_of_their_windows_and_of_the_drift() -> None:
@@ -54,20 +47,18 @@ def test_single_launches_have_the_interval_of_their_windows_and_of_the_drift() -
     assert ends == pytest.approx([1.6 * np.exp(-half), 1.6 * np.exp(half)])
     assert rows["efficiency_low"].iloc[1] == pytest.approx(0.8 * np.exp(-half))
     assert rows["caution"].tolist() == ["", ""]
-    drifted = scaling(trials(windows(1, 10), windows(2, 16), canary(1.0, 0), canary(1.3, 1)))
+    watched = (canary("s", 1.0, started_at=0), canary("s", 1.3, started_at=1))
+    drifted = scaling(trials(windows(1, 10), windows(2, 16), *watched))
     assert drifted["speed_up_low"].iloc[1] == pytest.approx(1.6 / 1.3, rel=0.01)
     assert drifted["caution"].iloc[1] == "machine_drift"
+    above = scaling(trials(windows(1, 10), windows(2, 22)))
+    assert above["caution"].iloc[1] == "above_linear"
 
 
 def test_workers_that_exchange_nothing_are_no_scaling() -> None:
     alone = point(2, 4, 20, semantics="not_exchanged")
     assert scaling(trials(point(1, 4, 10), point(2, 4, 16)))["workers"].tolist() == [1, 2]
     assert scaling(trials(point(1, 4, 10), alone)).empty
-
-
-def test_a_speed_up_above_the_number_of_workers_is_doubtful() -> None:
-    assert scaling(trials(windows(1, 10), windows(2, 22)))["caution"].iloc[1] == "above_linear"
-    assert scaling(trials(windows(1, 10), windows(2, 20)))["caution"].iloc[1] == ""
 
 
 def test_weak_scaling_needs_equal_micro_batch_and_accumulation() -> None:
@@ -86,29 +77,23 @@ def test_the_fastest_batch_shape_stands_for_a_worker_count_in_strong_scaling() -
     assert rows["efficiency"].tolist() == pytest.approx([1.0, 0.75])
 
 
-def test_the_base_is_the_smallest_world_of_the_group() -> None:
-    rows = scaling(trials(point(8, 4, 60), point(2, 4, 20)))
-    assert rows["base"].tolist() == [2, 2]
-    assert rows["efficiency"].tolist() == pytest.approx([1.0, 0.75])
-
-
-@pytest.mark.parametrize(
-    "field",
-    [
-        *sorted(set(FIELD_TYPES) - {"workers", "micro_batch", "accumulation"}),
-        "workload_layers",
-        "env_id",
-    ],
-)
-def test_points_that_differ_in_another_field_are_never_compared(field: str) -> None:
-    numbers = pd.api.types.is_numeric_dtype(trials({})[field].dtype)
-    values = [1, 2] if numbers else ["a", "b"]
-    frame = trials(point(1, 4, 10, **{field: values[0]}), point(2, 4, 20, **{field: values[1]}))
+def test_points_that_differ_in_another_field_are_never_compared() -> None:
+    shape = {"workers", "micro_batch", "accumulation"}
+    types = trials({}).dtypes
+    others = [
+        {name: 99 if pd.api.types.is_numeric_dtype(types[name]) else "another"}
+        for name in (*set(FIELD_TYPES) - shape, "workload_layers", "env_id", "model_digest")
+    ]
+    frame = trials(point(1, 4, 10), *(point(2, 4, 20, **other) for other in others))
     assert scaling(frame).empty
+    assert len(scaling(trials(point(1, 4, 10), point(2, 4, 20)))) == 2
 
 
-def test_one_worker_count_gives_no_row() -> None:
+def test_one_worker_count_and_trials_that_are_not_ok_give_no_row() -> None:
     assert scaling(trials(point(2, 4, 10), point(2, 8, 20))).empty
+    rows = scaling(trials(point(1, 4, 10), point(2, 4, 20, status="timeout")))
+    assert rows.empty
+    assert "efficiency" in rows
 
 
 def test_a_mode_without_global_batch_scales_weakly_alone() -> None:
@@ -125,10 +110,10 @@ def test_nodes_are_compared_with_equally_many_workers_each() -> None:
     assert rows["workers"].tolist() == [4, 8]
     assert rows["speed_up"].tolist() == pytest.approx([1.0, 1.5])
     assert rows["efficiency"].tolist() == pytest.approx([1.0, 0.75])
-
-
-def test_fuller_nodes_are_not_taken_for_more_nodes() -> None:
-    assert scaling(trials(point(2, 4, 20, hosts=1), point(8, 4, 60, hosts=2)), per="node").empty
+    fuller = trials(point(2, 4, 20, hosts=1), point(8, 4, 60, hosts=2))
+    assert scaling(fuller, per="node").empty
+    with pytest.raises(SweepError, match="per='worker' or per='node'"):
+        scaling(frame, per="gpu")  # type: ignore[arg-type]  # what a user may type
 
 
 def test_repeats_are_averaged_before_they_are_compared() -> None:
@@ -179,12 +164,6 @@ def test_a_speed_up_has_the_interval_of_the_difference() -> None:
     assert found.loc[1, ["speed_up_low", "speed_up_high"]].tolist() == [1, 1]
 
 
-def test_a_speed_up_of_one_launch_has_no_interval() -> None:
-    rows = scaling(trials(point(1, 4, 10), point(2, 4, 20)))
-    assert rows["speed_up_low"].tolist()[0] == 1
-    assert rows["efficiency_high"].isna().tolist() == [False, True]
-
-
 def test_the_fastest_number_of_hosts_stands_for_a_worker_count() -> None:
     spread = [point(2, 4, rate, hosts=hosts, point_id="two") for hosts, rate in ((1, 18), (2, 15))]
     rows = scaling(trials(point(1, 4, 10), *spread))
@@ -192,26 +171,6 @@ def test_the_fastest_number_of_hosts_stands_for_a_worker_count() -> None:
     assert rows["speed_up"].tolist() == pytest.approx([1.0, 1.8])
 
 
-def test_trials_that_are_not_ok_do_not_scale() -> None:
-    rows = scaling(trials(point(1, 4, 10), point(2, 4, 20, status="timeout")))
-    assert rows.empty
-    assert "efficiency" in rows
-
-
-def test_an_unknown_unit_is_refused_by_name() -> None:
-    with pytest.raises(SweepError, match="per='worker' or per='node'"):
-        scaling(trials({}), per="gpu")  # type: ignore[arg-type]  # what a user may type
-
-
 def test_settings_are_the_fields_of_a_point_and_of_its_workload() -> None:
     columns = setting_columns(trials({"workload_digest": "d"}))
     assert set(columns) == {*FIELD_TYPES, "environment", "workload", "workload_layers"}
-
-
-def test_worlds_that_train_another_model_are_no_ladder() -> None:
-    rows = [
-        {"workers": n, "step_p50_s": 0.1, "samples_per_s": 40 * n, "model_digest": str(n)}
-        for n in (1, 2)
-    ]
-    assert scaling(trials(*rows)).empty
-    assert len(scaling(trials(*(row | {"model_digest": "1"} for row in rows)))) > 0

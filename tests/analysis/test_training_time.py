@@ -12,8 +12,6 @@ from tests.analysis.ladders import ladder, published
 from tests.frames import trials
 from tests.report.study import sweep
 
-SHAPE = ["sync", "workers", "micro_batch", "accumulation"]
-
 
 def point(workers: int, samples_per_s: float, **fields: Any) -> dict[str, Any]:
     shape = {"micro_batch": 4, "global_batch": 4 * workers}
@@ -29,7 +27,7 @@ def test_a_published_ladder_as_the_table_that_studies_print() -> None:
 
 
 def test_the_time_is_that_of_the_samples_at_the_measured_rate_and_its_interval() -> None:
-    frame = ladder({1: 10.0, 2: 19.0}, launches=4, error=0.01, rng=np.random.default_rng(1))
+    frame = ladder({1: 10.0, 2: 19.0}, launches=3, error=0.01, rng=np.random.default_rng(1))
     rows, points = training_time(frame, samples=1000), over_launches(frame).sort_values("workers")
     for end, of in {"": "", "_low": "_high", "_high": "_low"}.items():
         expected = 1000 / points[f"samples_per_s{of}"]
@@ -48,13 +46,6 @@ def test_one_launch_has_no_interval_of_the_speed_up_and_the_kind_of_the_rates_ow
     assert rows["speed_up_low"].isna().tolist() == [False, True]
 
 
-def test_a_rate_that_may_be_nothing_leaves_no_longest_time() -> None:
-    known = {"samples_per_s_low": -3.0, "samples_per_s_high": 20.0}
-    (row,) = training_time(trials(point(1, 10, **known)), samples=100).to_dict("records")
-    assert np.isnan(row["training_time_s_high"])
-    assert row["training_time_s_low"] == 5
-
-
 def test_the_fastest_point_of_each_number_of_workers_stands_for_it() -> None:
     frame = trials(
         point(1, 10),
@@ -70,19 +61,15 @@ def test_the_fastest_point_of_each_number_of_workers_stands_for_it() -> None:
     assert rows["kind"].tolist() == ["free", "free"]
 
 
-@pytest.mark.parametrize(
-    ("field", "first"), [("semantics", "exact"), ("model_digest", "m"), ("env_id", "e")]
-)
-def test_what_is_no_substitute_stands_in_a_table_of_its_own(field: str, first: str) -> None:
-    others = {"semantics": "stale", "model_digest": "n", "env_id": "f"}
-    rows = training_time(
-        trials(*(point(n, 10 * n, **{field: v}) for v in (others[field], first) for n in (2, 1))),
-        samples=100,
-    )
-    assert rows["group"].tolist() == [0, 0, 1, 1]
-    assert rows[field].tolist() == [first] * 2 + [others[field]] * 2
-    assert rows["workers"].tolist() == [1, 2, 1, 2]
-    assert rows["speed_up"].tolist() == pytest.approx([1, 2, 1, 2])
+def test_what_is_no_substitute_stands_in_a_table_of_its_own() -> None:
+    others = [{"semantics": "stale"}, {"model_digest": "n"}, {"env_id": "f"}]
+    usual = {"semantics": "exact", "model_digest": "m", "env_id": "e"}
+    frame = trials(*(point(n, 10 * n, **usual | kind) for kind in ({}, *others) for n in (2, 1)))
+    rows = training_time(frame, samples=100)
+    assert rows["group"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert rows["workers"].tolist() == [1, 2] * 4
+    assert rows["speed_up"].tolist() == pytest.approx([1, 2] * 4)
+    assert len(rows[["semantics", "model_digest", "env_id"]].drop_duplicates()) == 4
 
 
 def test_updates_come_in_order_from_exact_to_local() -> None:
@@ -92,24 +79,29 @@ def test_updates_come_in_order_from_exact_to_local() -> None:
     )
 
 
-def test_one_number_of_workers_has_a_time_and_no_kind() -> None:
-    (row,) = training_time(trials(point(2, 10)), samples=100).to_dict("records")
-    assert row["training_time_s"] == 10
-    assert row["speed_up"] == 1
+def test_one_number_of_workers_has_no_kind_and_a_rate_that_may_be_nothing_no_longest_time() -> None:
+    known = {"samples_per_s_low": -3.0, "samples_per_s_high": 20.0}
+    (row,) = training_time(trials(point(1, 10, **known)), samples=100).to_dict("records")
+    assert [row["training_time_s"], row["training_time_s_low"], row["speed_up"]] == [10, 5, 1]
+    assert np.isnan(row["training_time_s_high"])
     assert pd.isna(row["kind"])
 
 
-def test_no_ok_trial_gives_no_row() -> None:
-    rows = training_time(trials({"status": "oom_device"}), samples=100)
+def test_failures_and_canaries_are_in_no_table() -> None:
+    rows = training_time(
+        trials(point(2, 99, status="hang"), point(4, 99, role="canary")), samples=100
+    )
     assert rows.empty
     assert {"training_time_s_low", "energy_j", "speed_up_high", "kind"} <= set(rows)
 
 
 def test_energy_is_that_of_the_samples_by_devices_and_by_cpus() -> None:
     known = {"energy_j_per_sample": 3.0, "cpu_energy_j_per_sample": 0.5}
-    rows = training_time(trials(point(1, 20, **known), point(2, 30)), samples=1000)
-    assert rows["energy_j"].tolist() == pytest.approx([3000, np.nan], nan_ok=True)
-    assert rows["cpu_energy_j"].tolist() == pytest.approx([500, np.nan], nan_ok=True)
+    for env_id in ("e", None):
+        frame = trials(point(1, 20, **known), point(2, 30), env_id=env_id)
+        rows = training_time(frame, samples=1000)
+        assert rows["energy_j"].tolist() == pytest.approx([3000, np.nan], nan_ok=True)
+        assert rows["cpu_energy_j"].tolist() == pytest.approx([500, np.nan], nan_ok=True)
 
 
 def test_cpu_energy_does_not_depend_on_the_steps_that_are_left_out() -> None:
@@ -118,18 +110,6 @@ def test_cpu_energy_does_not_depend_on_the_steps_that_are_left_out() -> None:
         known = {"cpu_energy_j": 500.0, "window_s": window_s, "cpu_energy_j_per_sample": 0.05}
         rows = training_time(trials(point(1, 1000, **known)), samples=1_000_000)
         assert rows["cpu_energy_j"].tolist() == pytest.approx([50_000])
-
-
-def test_a_null_environment_keeps_its_energy() -> None:
-    frame = trials(point(1, 20, energy_j_per_sample=2.0, cpu_energy_j_per_sample=0.25, env_id=None))
-    assert training_time(frame, samples=40)[["energy_j", "cpu_energy_j"]].to_numpy().tolist() == [
-        [80, 10]
-    ]
-
-
-def test_failures_and_canaries_are_in_no_table() -> None:
-    frame = trials(point(1, 10), point(2, 99, status="hang"), point(4, 99, role="canary"))
-    assert training_time(frame, samples=1)["workers"].tolist() == [1]
 
 
 @pytest.mark.parametrize("samples", [0, -1, float("nan")])

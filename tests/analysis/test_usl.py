@@ -5,11 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dtsweep.analysis import usl
-from dtsweep.errors import SweepError
 from tests.analysis.ladders import ladder, published, universal
 from tests.frames import trials
 from tests.rates import chance
@@ -23,10 +20,9 @@ def law(frame: pd.DataFrame, **asked: Any) -> pd.Series[Any]:
     return pd.Series(row)
 
 
-@given(
-    contention=st.floats(0, 0.5), coherency=st.floats(1e-5, 0.05), base=st.sampled_from([1, 2, 3])
+@pytest.mark.parametrize(
+    ("contention", "coherency", "base"), [(0.0, 0.05, 1), (0.5, 1e-5, 2), (0.05, 0.002, 3)]
 )
-@settings(max_examples=6, deadline=None)
 def test_a_ladder_made_by_the_law_gives_its_parameters_back_from_any_base(
     contention: float, coherency: float, base: int
 ) -> None:
@@ -44,8 +40,7 @@ def test_too_few_sizes_are_said_and_not_guessed_from() -> None:
 
 
 def test_one_size_or_no_ok_trial_gives_no_row() -> None:
-    assert usl(ladder({2: 100.0})).empty
-    failed = usl(trials({"status": "oom_device"}))
+    failed = usl(trials({"status": "oom_device"}, {"workers": 2, "samples_per_s": 100.0}))
     assert failed.empty
     assert {"contention_low", "peak", "pays_to", "reason"} <= set(failed)
 
@@ -62,11 +57,6 @@ def shares_of_parameters_held(count: int) -> dict[str, float]:
     }
 
 
-def test_intervals_cover_the_parameters_that_made_the_ladder_95_times_in_100() -> None:
-    """`benchmarks/coverage.py` has the rates of many ladders."""
-    assert min(shares_of_parameters_held(50).values()) >= 0.95 - chance(0.95, 50)
-
-
 def share_held_by_residuals(count: int) -> float:
     """Share of ladders without errors whose interval holds the contention that made them."""
     made = universal((*SIZES, 32), contention=0.05, coherency=0.002)
@@ -76,8 +66,11 @@ def share_held_by_residuals(count: int) -> float:
     return float(((rows["contention_low"] <= 0.05) & (rows["contention_high"] >= 0.05)).mean())
 
 
-def test_without_errors_of_launches_intervals_go_by_the_residuals_and_cover_too() -> None:
-    assert share_held_by_residuals(50) >= 0.95 - chance(0.95, 50)
+@pytest.mark.slow
+def test_intervals_cover_the_parameters_that_made_the_ladder_95_times_in_100() -> None:
+    """`benchmarks/coverage.py` has the rates of many ladders."""
+    held = [*shares_of_parameters_held(50).values(), share_held_by_residuals(50)]
+    assert min(held) >= 0.95 - chance(0.95, 50)
 
 
 def test_a_law_that_misses_by_more_than_launches_differ_is_contradicted_and_knows_less() -> None:
@@ -153,9 +146,3 @@ def test_cautions_of_all_sizes_stand_on_the_law() -> None:
     frame = ladder(universal(SIZES, contention=0.1))
     frame.at[2, "flags"] = ["drift"]
     assert usl(frame)["caution"].tolist() == ["drift"]
-
-
-@pytest.mark.parametrize("worth", [-0.1, 1.5, float("nan")])
-def test_a_worth_that_is_no_share_is_refused(worth: float) -> None:
-    with pytest.raises(SweepError, match="from 0 to 1"):
-        usl(ladder({1: 10.0}), worth=worth)

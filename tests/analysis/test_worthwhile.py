@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dtsweep.analysis import scaling, worthwhile
+from dtsweep.analysis import scaling, usl, worthwhile
 from dtsweep.errors import SweepError
 from tests.analysis.ladders import ladder, published, universal
 from tests.frames import trials
@@ -49,23 +49,21 @@ def shares_of_gains_held(count: int) -> list[float]:
     return held
 
 
+@pytest.mark.slow
 def test_intervals_of_gains_cover_the_true_one_95_times_in_100() -> None:
     """`benchmarks/coverage.py` has the rates of many ladders."""
     assert min(shares_of_gains_held(50)) >= 0.95 - chance(0.95, 50)
 
 
 def test_the_size_from_which_the_next_step_adds_too_little_is_named() -> None:
-    found = only(repeated({1: 100.0, 2: 190.0, 4: 340.0, 8: 400.0, 16: 420.0}))
+    frame = repeated({1: 100.0, 2: 190.0, 4: 340.0, 8: 400.0, 16: 420.0})
+    found = only(frame)
     assert found[["pays_to", "pays_to_low", "pays_to_high"]].tolist() == [4, 4, 4]
     assert [found["verdict"], found["pays_at_least"], found["next_size"]] == ["found", 4, 8]
     assert pd.isna(found["verdict_reason"])
     assert [found["sizes"], found["base"], found["largest"]] == [5, 1, 16]
-
-
-def test_the_caller_says_what_one_more_is_worth() -> None:
-    frame = repeated({1: 100.0, 2: 190.0, 4: 340.0, 8: 400.0, 16: 420.0})
-    assert only(frame, worth=0.8)["pays_to"] == 2
-    assert only(frame, worth=0.1)["pays_to"] == 8
+    # The caller says what one more is worth.
+    assert [only(frame, worth=worth)["pays_to"] for worth in (0.8, 0.1)] == [2, 8]
 
 
 def test_a_step_near_the_threshold_leaves_an_interval() -> None:
@@ -111,6 +109,8 @@ def test_a_lower_throughput_of_more_workers_doesnt_pay() -> None:
     )
 
 
-def test_a_worth_that_is_no_share_is_refused() -> None:
-    with pytest.raises(SweepError, match="from 0 to 1"):
-        worthwhile(ladder({1: 1.0}), worth=50)
+@pytest.mark.parametrize("worth", [-0.1, 50, float("nan")])
+def test_a_worth_that_is_no_share_is_refused(worth: float) -> None:
+    for question in (worthwhile, usl):
+        with pytest.raises(SweepError, match="from 0 to 1"):
+            question(ladder({1: 1.0}), worth=worth)
