@@ -76,7 +76,7 @@ def test_the_work_of_a_frontier_grows_with_its_points_alone(
     monkeypatch.setattr(objectives, "contrasts", counting)
     rivals = rivals_of(3000, launches, noise=0.01)
     compare_near(rivals, np.arange(3000))
-    assert sum(pairs) < 0.1 * 3000**2
+    assert sum(pairs) < 0.2 * 3000**2
     # Blocks: none takes gigabytes.
     assert max(pairs) <= 1 << 21
 

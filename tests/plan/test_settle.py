@@ -40,10 +40,6 @@ def micro_batches(one: Round) -> list[int]:
     return sorted({point.micro_batch for point in one.points})
 
 
-def test_a_sweep_without_a_question_is_a_grid() -> None:
-    assert isinstance(policy_of(replace(SWEEP, goal=None, measure=Measure(repeats=2))), Grid)
-
-
 def test_first_all_points_have_short_windows_and_a_quick_look_at_the_exchange() -> None:
     sweep = replace(SWEEP, measure=Measure(half_width=0.01, exchange="precise"))
     machine = Machine(sweep, near)
@@ -58,17 +54,13 @@ def test_first_all_points_have_short_windows_and_a_quick_look_at_the_exchange() 
 
 
 def test_then_the_contenders_alone_are_launched_until_the_question_is_decided() -> None:
-    machine = Machine(SWEEP, near)
-    rounds = machine.finish(settle())
+    rounds = Machine(SWEEP, near).finish(settle())
     assert [one.repeat for one in rounds] == list(range(1, len(rounds) + 1))
     assert all(micro_batches(one) == [16, 32] for one in rounds[1:])
     assert 2 <= len(rounds) < 8
-
-
-def test_the_second_round_has_three_points_at_least() -> None:
-    machine = Machine(SWEEP, lambda point: 100.0 * point.micro_batch)
-    rounds = machine.finish(settle())
-    assert [len(one.points) for one in rounds] == [12, 3]
+    # The second round has three points at least.
+    decided = Machine(SWEEP, lambda point: 100.0 * point.micro_batch).finish(settle())
+    assert [len(one.points) for one in decided] == [12, 3]
 
 
 def test_a_round_goes_on_as_it_was_begun_whatever_its_own_rows_show() -> None:
@@ -87,41 +79,36 @@ def test_a_round_goes_on_as_it_was_begun_whatever_its_own_rows_show() -> None:
 
 
 def test_trials_that_are_not_measured_again_end_a_round() -> None:
-    machine = Machine(SWEEP, near)
-    policy = settle()
+    machine, policy = Machine(SWEEP, near), settle()
     (first,) = policy.rounds(machine.points, [])
     machine.measure(first, first.points[1:])
     assert len(policy.rounds(machine.points, machine.rows)) == 1
     lost = trial_name(SWEEP, first.points[0], repeat=1)
     assert len(policy.rounds(machine.points, machine.rows, over={lost})) == 2
-
-
-def test_a_cancelled_attempt_after_a_result_does_not_open_its_round_again() -> None:
-    machine = Machine(SWEEP, near)
-    policy = settle()
-    machine.measure(policy.rounds(machine.points, [])[0])
+    # Nor does a cancelled attempt after a result open it again.
+    machine.measure(first, first.points[:1])
     cancelled = {**machine.rows[0], "attempt_id": "x", "status": "cancelled", "row_number": 99}
     assert len(policy.rounds(machine.points, [*machine.rows, cancelled])) == 2
 
 
-def test_no_point_gets_more_launches_than_allowed() -> None:
-    sweep = replace(SWEEP, max_launches=4)
-    machine = Machine(sweep, near, noise=0.035)
-    assert len(machine.finish(settle(sweep))) == 4
-
-
-def test_a_machine_that_is_too_noisy_for_the_question_is_not_asked_to_the_end() -> None:
-    machine = Machine(SWEEP, near, noise=0.3)
-    assert len(machine.finish(settle())) == 3
+@pytest.mark.parametrize(
+    # One that is too noisy for the question is not asked to the end.
+    ("noise", "allowed", "count"),
+    [(0.035, 4, 4), (0.3, 8, 3)],
+)
+def test_no_point_gets_more_launches_than_allowed_or_useful(
+    noise: float, allowed: int, count: int
+) -> None:
+    sweep = replace(SWEEP, max_launches=allowed)
+    assert len(Machine(sweep, near, noise=noise).finish(settle(sweep))) == count
 
 
 @pytest.mark.parametrize(("times", "rounds_of_it"), [(1, 3), (2, 2)])
 def test_a_point_that_only_timed_out_is_launched_with_the_next_round_but_not_for_ever(
     times: int, rounds_of_it: int
 ) -> None:
-    best = identity(Machine(SWEEP, rising).points[-1])
-    machine = Machine(SWEEP, rising)
-    policy = settle()
+    machine, policy = Machine(SWEEP, rising), settle()
+    best = identity(machine.points[-1])
     for _ in range(3):
         one = policy.rounds(machine.points, machine.rows)[-1]
         if not machine.left_of(one):
@@ -143,36 +130,23 @@ def test_points_of_other_sweeps_in_the_results_have_no_say() -> None:
     assert micro_batches(rounds[-1]) == [16, 32]
 
 
-def test_a_condition_on_a_quantile_sets_the_least_steps_of_windows() -> None:
-    goal = Goal(maximize="samples_per_s", where="step_p99_s <= 200ms")
-    sweep = replace(SWEEP, goal=goal)
-    (first,) = settle(sweep).rounds(Machine(sweep, near).points, [])
-    assert first.measure.min_steps >= 368
-    assert first.measure.max_steps >= first.measure.min_steps
-
-
-def with_p99(limit_batch: int) -> Any:
-    """Columns of points whose 99th percentile is at the limit of 200 ms at one micro-batch."""
-
-    def columns(point: Point) -> dict[str, Any]:
-        value_s = 0.2 * (point.micro_batch / limit_batch) ** 0.5
-        return {
-            "step_p99_s": value_s,
-            "step_p99_s_low": 0.97 * value_s,
-            "step_p99_s_high": 1.03 * value_s,
-            "step_p99_s_error": 0.015 * value_s,
-        }
-
-    return columns
+def with_p99(point: Point) -> dict[str, Any]:
+    """A 99th percentile that is at a limit of 200 ms with a micro-batch of 16."""
+    value_s = 0.2 * (point.micro_batch / 16) ** 0.5
+    names = ("step_p99_s", "step_p99_s_low", "step_p99_s_high", "step_p99_s_error")
+    return {
+        name: value_s * share for name, share in zip(names, (1, 0.97, 1.03, 0.015), strict=True)
+    }
 
 
 def test_a_point_near_a_limit_is_launched_until_it_is_in_or_out() -> None:
     goal = Goal(maximize="samples_per_s", where="step_p99_s <= 200ms")
     sweep = replace(SWEEP, goal=goal)
-    machine = Machine(sweep, rising, columns=with_p99(16))
-    rounds = machine.finish(settle(sweep))
+    rounds = Machine(sweep, rising, columns=with_p99).finish(settle(sweep))
     assert 16 in micro_batches(rounds[1])
     assert 32 not in micro_batches(rounds[1])
+    # The condition on a quantile sets the least steps of windows.
+    assert rounds[0].measure.max_steps >= rounds[0].measure.min_steps >= 368
 
 
 @pytest.mark.parametrize(("noise", "is_longer"), [(0.0005, True), (0.03, False)])
@@ -203,6 +177,7 @@ def test_a_plan_has_the_launches_that_are_left_of_the_open_points() -> None:
     plan = make_plan(SWEEP, candidates(SWEEP), machine.rows)
     assert plan.most_launches == 6 * len(plan.to_run)
     grid = replace(SWEEP, goal=None, measure=Measure(repeats=3))
+    assert isinstance(policy_of(grid), Grid)
     assert make_plan(grid, candidates(grid), []).most_launches is None
 
 
