@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ from dtsweep.errors import SweepError
 from tests import frames
 
 
+@functools.cache
 def points() -> pd.DataFrame:
     return over_launches(
         frames.trials(
@@ -35,16 +37,14 @@ def test_settings_that_are_not_given_are_those_of_the_fastest_point_that_has_the
     assert asked_of({"sync": "ddp", "workers": 1}, points()).base["point_id"] == "point2"
     asked = settings_of(sync="ddp", micro_batch=8)
     assert (asked["workers"], asked["micro_batch"], asked["overlap"]) == (2, 8, False)
-    assert asked["workload_layers"] == 4
-    assert asked["env.OMP_NUM_THREADS"] == "1"
-
-
-def test_configurations_that_differ_in_a_setting_have_all_others_in_common() -> None:
-    bases = [
-        asked_of({"sync": "ddp", "workers": workers}, points(), varied={"workers"}).base
-        for workers in (1, 2, 4)
-    ]
-    assert [base["point_id"] for base in bases] == ["point1"] * 3
+    assert (asked["workload_layers"], asked["env.OMP_NUM_THREADS"]) == (4, "1")
+    # Fields of the workload and variables have the names of axes.
+    named = settings_of(**{"workload.layers": 8, "env.OMP_NUM_THREADS": "2"})
+    assert (named["workload_layers"], named["env.OMP_NUM_THREADS"]) == (8, "2")
+    # Configurations that differ in a setting have all others in common.
+    for workers in (1, 2, 4):
+        one = asked_of({"sync": "ddp", "workers": workers}, points(), varied={"workers"})
+        assert one.base["point_id"] == "point1"
 
 
 def test_another_mode_has_its_own_defaults() -> None:
@@ -70,12 +70,6 @@ def test_settings_that_a_table_lacks_are_not_invented() -> None:
         ] * 3
     with pytest.raises(SweepError, match="horovd"):
         asked_of({"sync": "horovd"}, rows)
-
-
-def test_fields_of_the_workload_and_variables_have_the_names_of_axes() -> None:
-    asked = settings_of(**{"workload.layers": 8, "env.OMP_NUM_THREADS": "2"})
-    assert asked["workload_layers"] == 8
-    assert asked["env.OMP_NUM_THREADS"] == "2"
 
 
 @pytest.mark.parametrize(

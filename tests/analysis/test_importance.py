@@ -1,12 +1,15 @@
-"""Importance of swept axes for the step time."""
+"""Importance of swept axes for the step time, by a functional analysis of variance."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dtsweep.analysis import importance
+from dtsweep.analysis.importance import shares_of, together
 from tests import frames
 
 
@@ -26,10 +29,6 @@ def by_axes(rows: list[dict[str, Any]]) -> dict[str, dict[Any, Any]]:
     return {row["axes"]: row for row in importance(frames.trials(*rows)).to_dict("records")}
 
 
-def total(rows: dict[str, dict[Any, Any]]) -> float:
-    return float(sum(row["share"] for row in rows.values()))
-
-
 def test_the_axis_that_changes_the_step_time_most_comes_first() -> None:
     rows = [
         row(0.01 * batch**0.8 * (1.2 if sync == "ring" else 1.0), micro_batch=batch, sync=sync)
@@ -38,7 +37,7 @@ def test_the_axis_that_changes_the_step_time_most_comes_first() -> None:
     ]
     shares = by_axes(rows)
     assert next(iter(shares)) == "micro_batch"
-    assert total(shares) == pytest.approx(1)
+    assert sum(row["share"] for row in shares.values()) == pytest.approx(1)
     assert shares["micro_batch"]["share"] > 0.9
     assert 0 < shares["sync"]["share"] < 0.1
     assert {"micro_batch × sync", "rest"} <= {*shares}
@@ -54,7 +53,7 @@ def test_axes_that_were_varied_together_count_as_one() -> None:
     shares = by_axes(rows)
     assert not shares["workers and micro_batch"]["is_identifiable"]
     assert shares["precision"]["is_identifiable"]
-    assert total(shares) == pytest.approx(1)
+    assert sum(row["share"] for row in shares.values()) == pytest.approx(1)
 
 
 def test_few_points_or_one_axis_have_no_importance() -> None:
@@ -83,3 +82,27 @@ def test_nodes_are_an_axis_where_as_many_workers_ran_on_different_numbers() -> N
     shares = by_axes(rows)
     assert shares["nodes"]["share"] > 0.3
     assert shares["nodes"]["is_identifiable"]
+
+
+def test_shares_equal_brute_force_and_add_up_to_one() -> None:
+    values = np.random.default_rng(0).normal(size=(2, 3, 4))
+    shares = shares_of(values)
+    means = [np.mean([values[i, j] for i in range(2)], axis=0) for j in range(3)]
+    second = np.array([mean.mean() for mean in means])
+    assert shares.main[1] == pytest.approx(second.var() / values.var())
+    third = np.array([values[:, :, k].mean() for k in range(4)])
+    pair = [
+        values[:, j, k].mean() - second[j] - third[k] + values.mean()
+        for j, k in itertools.product(range(3), range(4))
+    ]
+    assert shares.pairs[1, 2] == pytest.approx(np.var(pair) / values.var())
+    assert shares.main.sum() + shares.pairs.sum() + shares.rest == pytest.approx(1)
+
+
+def test_axes_that_were_varied_together_are_one_group() -> None:
+    grid = np.array([*itertools.product([0.0, 1], [0.0, 1, 2])])
+    first, second = grid[:, :1], grid[:, 1:]
+    assert together([first, second]) == [(0,), (1,)]
+    assert together([first, second, 3 * second + 1]) == [(0,), (1, 2)]
+    # A sum of two: none of the three can be told from the others.
+    assert together([first, second, first + second]) == [(0, 1, 2)]

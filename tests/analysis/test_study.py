@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dtsweep import load
 from dtsweep.analysis import (
     Study,
     canaries,
@@ -21,10 +22,12 @@ from dtsweep.analysis import (
 )
 from dtsweep.analysis import study as studies
 from dtsweep.cli.decide import print_results
+from dtsweep.report.content import content_of
 from dtsweep.sweep.goal import GOALS, Question
 from tests.pages import ROOT
 
 RESULTS = ROOT / "tests" / "data" / "three_modes"
+FRAME = load(RESULTS, canaries=True)
 PREPARED = ("measured", "points_of", "canaries_of", "parse_condition")
 
 
@@ -44,13 +47,18 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def test_a_report_prepares_each_table_once(calls: Counter[str]) -> None:
-    print_results(str(RESULTS), as_json=True, samples=1000)
-    assert calls == dict.fromkeys(PREPARED, 1) | {"ladders_of": 2}, (
-        "ladders by workers and by nodes"
-    )
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "tables"), [("", 1), ("micro_batch = 4", 2)])
+def test_a_report_prepares_each_table_once(calls: Counter[str], where: str, tables: int) -> None:
+    """Under a condition, those of the points that meet it, next to those of all."""
+    print_results(str(RESULTS), as_json=True, samples=1000, where=where)
+    assert calls["parse_condition"] == calls["canaries_of"] == 1
+    assert calls["measured"] == calls["points_of"] == tables
+    # By workers and by nodes.
+    assert calls["ladders_of"] == 2 * tables
 
 
+@pytest.mark.slow
 def test_a_report_answers_the_question_that_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     question = Question(goal=GOALS["fast-validation"])
     for where in ("", "micro_batch = 4"):
@@ -58,39 +66,16 @@ def test_a_report_answers_the_question_that_is_asked(capsys: pytest.CaptureFixtu
         assert "for the lowest latency_s" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_report_where_reads_the_condition_once_and_prepares_the_points_that_meet_it_beside_all(
-    calls: Counter[str],
-) -> None:
-    print_results(str(RESULTS), as_json=True, samples=1000, where="micro_batch = 4")
-    assert calls["parse_condition"] == 1
-    assert calls["measured"] == calls["points_of"] == 2
-    assert calls["canaries_of"] == 1
-
-
-def test_questions_to_a_study_and_to_its_frame_have_one_answer() -> None:
-    from dtsweep import load
-
-    frame = load(RESULTS, canaries=True)
-    study = Study(frame)
-    a, b = over_launches(study)["point_id"][:2]
+def test_questions_to_a_study_and_to_its_frame_have_one_answer_and_change_no_table() -> None:
+    study = Study(FRAME)
+    tables = (study.frame, study.trials, study.points, study.canaries)
+    before = [table.copy(deep=True) for table in tables]
+    a, b = study.points["point_id"][:2]
     for question in (over_launches, canaries, launch_sigma, frontier, scaling):
-        pd.testing.assert_frame_equal(question(frame), question(study))
-    pd.testing.assert_frame_equal(difference(frame, a, b), difference(study, a, b))
-    assert [each.point["point_id"] for each in recommend(frame)] == [
-        each.point["point_id"] for each in recommend(study)
-    ]
-
-
-def test_no_question_changes_a_table_of_the_study() -> None:
-    from dtsweep import load
-    from dtsweep.report.content import content_of
-
-    study = Study(load(RESULTS, canaries=True))
-    before = [
-        table.copy(deep=True) for table in (study.frame, study.trials, study.points, study.canaries)
-    ]
+        pd.testing.assert_frame_equal(question(FRAME), question(study))
+    pd.testing.assert_frame_equal(difference(FRAME, a, b), difference(study, a, b))
+    one, other = ([each.point["point_id"] for each in recommend(of)] for of in (FRAME, study))
+    assert one == other
     content_of(study)
-    for then, now in zip(
-        before, (study.frame, study.trials, study.points, study.canaries), strict=True
-    ):
+    for then, now in zip(before, tables, strict=True):
         pd.testing.assert_frame_equal(then, now)

@@ -39,18 +39,18 @@ def test_points_that_compute_alike_have_the_same_mfu_whatever_peak_their_process
     assert found["peak_flops_per_s"].tolist() == [80, 74, 74]
 
 
-@pytest.mark.parametrize(("field", "values"), [("env_id", "ab"), ("precision", ["fp32", "bf16"])])
-def test_another_device_or_precision_has_a_peak_of_its_own(field: str, values: Any) -> None:
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [("env_id", "ab"), ("precision", ["fp32", "bf16"]), ("cpus_per_worker", [1, 2])],
+)
+def test_another_device_precision_or_number_of_threads_has_a_peak_of_its_own(
+    field: str, values: Any
+) -> None:
     one, other = (
         computing(40, peak=peak, **{field: value})
         for peak, value in zip((80, 50), values, strict=True)
     )
     assert by_best_peak(trials(one, other))["mfu"].tolist() == pytest.approx([0.5, 0.8])
-
-
-def test_more_threads_have_a_peak_of_their_own() -> None:
-    one, other = (computing(40, peak=40 * cpus, cpus_per_worker=cpus) for cpus in (1, 2))
-    assert by_best_peak(trials(one, other))["mfu"].tolist() == pytest.approx([1, 0.5])
 
 
 @pytest.mark.parametrize("source", ["table", "given"])

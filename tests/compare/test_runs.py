@@ -60,17 +60,16 @@ def test_a_point_that_is_slower_is_a_regression_and_the_other_is_not(tmp_path: P
     assert comparison(new, base).rows["verdict"].tolist() == ["faster", "undecided"]
 
 
+@pytest.mark.slow
 def test_the_part_of_the_step_that_grew_is_named(tmp_path: Path) -> None:
     # The step grows from 40 to 50 ms.
     base = load_run(store_run(tmp_path / "b", STEADY, data_s=0.0003, backward_s=0.02))
-    for number, (data_s, words) in enumerate(
-        [
-            (0.0093, ["Loading batches grew from 0.30 to 9.3 ms a step: that is the difference"]),
-            (0.0063, ["Loading batches grew from 0.30 to 6.3 ms a step: that is most of the"]),
-            (0.0004, []),
-        ]
+    for data_s, words in (
+        (0.0093, ["Loading batches grew from 0.30 to 9.3 ms a step: that is the difference"]),
+        (0.0063, ["Loading batches grew from 0.30 to 6.3 ms a step: that is most of the"]),
+        (0.0004, []),
     ):
-        place = store_run(tmp_path / str(number), SLOWER, data_s=data_s, backward_s=0.02)
+        place = store_run(tmp_path / str(data_s), SLOWER, data_s=data_s, backward_s=0.02)
         found = comparison_json(comparison(base, load_run(place)), threshold=0.02)["grew"]
         assert [text[: len(start)] for text, start in zip(found, words, strict=True)] == words
 
@@ -87,16 +86,20 @@ def test_runs_of_other_machines_are_refused_with_what_differs(tmp_path: Path) ->
     assert found.machine == ["cpus 2 → 64"]
 
 
-def test_other_software_is_compared_and_said(tmp_path: Path) -> None:
-    base = load_run(store_run(tmp_path / "b", STEADY))
-    found = comparison(
-        base, load_run(store_run(tmp_path / "n", SLOWER, env_id="c3d4", machine=NEWER))
+def test_other_software_and_another_source_are_compared_and_said(tmp_path: Path) -> None:
+    old, new = (
+        {"workload_digest": digest, "sources": f'{{"net.py": "{digest}"}}'} for digest in ("1", "2")
     )
+    base = load_run(store_run(tmp_path / "b", STEADY, **old))
+    upgraded = load_run(store_run(tmp_path / "n", SLOWER, env_id="c3d4", machine=NEWER, **old))
+    found = comparison(base, upgraded)
     assert found.is_regression
-    assert found.software == ["torch 2.13.0 → 2.14.0"]
-    assert found.machine == []
+    assert (found.software, found.machine) == (["torch 2.13.0 → 2.14.0"], [])
+    edited = comparison(base, load_run(store_run(tmp_path / "e", STEADY, **new)))
+    assert (edited.source, edited.is_regression) == (["net.py changed"], False)
 
 
+@pytest.mark.slow
 def test_machines_that_are_not_stored_are_only_the_same_where_their_digest_is(
     tmp_path: Path,
 ) -> None:
@@ -120,37 +123,20 @@ def test_what_one_machine_does_not_know_is_no_difference() -> None:
     }
 
 
-def test_another_source_of_the_workload_is_said_and_not_refused(tmp_path: Path) -> None:
-    sources = [
-        {"workload_digest": digest, "sources": f'{{"net.py": "{digest}"}}'} for digest in ("1", "2")
-    ]
-    base, new = (
-        load_run(store_run(tmp_path / each["workload_digest"], STEADY, **each)) for each in sources
-    )
-    found = comparison(base, new)
-    assert found.source == ["net.py changed"]
-    assert found.rows["verdict"].tolist() == ["undecided"] * 2
-
-
 def test_a_point_that_no_longer_runs_is_a_regression_of_its_own(tmp_path: Path) -> None:
     base = load_run(store_run(tmp_path / "b", STEADY))
-    found = comparison(base, load_run(store_run(tmp_path / "n", {4: STEADY[4], 16: [None, None]})))
+    now = load_run(store_run(tmp_path / "n", {4: STEADY[4], 16: [None, None]}, day=3))
+    found = comparison(base, now)
     assert found.is_regression
     assert found.broken[["status", "reason"]].to_numpy().tolist() == [
         ["nan", "rank 0: the loss is nan"]
     ]
+    # Also where the newest of the earlier runs left it out.
+    narrowed = load_run(store_run(tmp_path / "2", {4: STEADY[4]}, day=2))
+    assert len(comparison([base, narrowed], now).broken) == 1
     interrupted = store_run(tmp_path / "i", {4: STEADY[4], 16: [None]}, status="cancelled")
     store_run(interrupted, {4: STEADY[4]}, day=2)
     assert not comparison(base, load_run(interrupted)).is_regression
-
-
-def test_a_point_that_no_longer_runs_is_told_though_the_newest_run_left_it_out(
-    tmp_path: Path,
-) -> None:
-    first = load_run(store_run(tmp_path / "1", STEADY))
-    narrowed = load_run(store_run(tmp_path / "2", {4: STEADY[4]}, day=2))
-    now = load_run(store_run(tmp_path / "3", {4: STEADY[4], 16: [None]}, day=3))
-    assert len(comparison([first, narrowed], now).broken) == 1
 
 
 def test_runs_without_a_point_in_common_are_refused(tmp_path: Path) -> None:
@@ -185,22 +171,14 @@ def test_a_run_in_which_every_point_fails_that_ran_before_is_a_regression(tmp_pa
     assert found.is_regression
     assert len(found.broken) == 2
     assert found.rows.empty
-    upgraded = load_run(store_run(tmp_path / "u", nothing, env_id="c3d4", machine=NEWER))
-    assert comparison(base, upgraded).software == ["torch 2.13.0 → 2.14.0"]
     elsewhere = load_run(store_run(tmp_path / "e", nothing, env_id="e5f6", machine=BIGGER))
+    assert of_machine([base], elsewhere) == []
     with pytest.raises(SweepError, match="different machines: cpus 2 → 64"):
         comparison(base, elsewhere)
-
-
-def test_a_run_that_failed_before_it_said_where_is_compared_with_all(
-    tmp_path: Path,
-) -> None:
-    *base, last = one_launch_runs(tmp_path, [100.0] * 7)
-    lost = load_run(
-        store_run(tmp_path / "lost", {4: [None], 16: [None]}, env_id=None, machine=None)
-    )
-    assert of_machine([*base, last], lost) == [*base, last]
-    assert comparison([*base, last], lost).is_regression
+    # One that failed before it said where it ran is compared with all.
+    lost = load_run(store_run(tmp_path / "lost", nothing, env_id=None, machine=None))
+    assert of_machine([base], lost) == [base]
+    assert comparison(base, lost).is_regression
 
 
 def with_canaries(folder: Path, *step_s: float) -> Path:
@@ -225,6 +203,7 @@ def with_canaries(folder: Path, *step_s: float) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_one_launch_on_a_machine_that_drifted_tells_no_difference_within_the_drift(
     tmp_path: Path,
 ) -> None:
@@ -243,16 +222,7 @@ def test_one_launch_on_a_machine_that_drifted_tells_no_difference_within_the_dri
     assert comparison(base, several).rows["verdict"].tolist() == ["slower", "undecided"]
 
 
-def test_what_a_run_drifted_more_than_all_earlier_ones_is_not_told_as_a_jump(
-    tmp_path: Path,
-) -> None:
-    *base, _ = one_launch_runs(tmp_path, [100.0] * 9)
-    new = store_run(tmp_path / "new", {4: [88.0], 16: [200.0]}, day=2)
-    assert comparison(base, load_run(new)).is_regression
-    assert not comparison(base, load_run(with_canaries(new, 0.1, 0.15))).is_regression
-
-
-def test_earlier_runs_with_one_launch_each_tell_a_jump(tmp_path: Path) -> None:
+def test_earlier_runs_with_one_launch_each_tell_a_jump_beyond_the_drift(tmp_path: Path) -> None:
     *base, new = one_launch_runs(tmp_path, [100.0] * 8 + [88])
     found = comparison(base, new)
     assert found.is_by_run
@@ -260,6 +230,8 @@ def test_earlier_runs_with_one_launch_each_tell_a_jump(tmp_path: Path) -> None:
     assert rows["verdict"].tolist() == ["slower", "undecided"]
     assert rows[["launches_base", "launches_new"]].to_numpy().tolist() == [[8, 1]] * 2
     assert not comparison(base[:-1], base[-1]).is_regression
+    drifted = load_run(with_canaries(tmp_path / "9", 0.1, 0.15))
+    assert not comparison(base, drifted).is_regression
 
 
 def test_launches_inside_a_run_do_not_make_it_count_more_than_once(tmp_path: Path) -> None:
@@ -310,12 +282,3 @@ def test_an_attempt_without_a_start_is_of_the_run_before_it(tmp_path: Path) -> N
     store_run(place, {16: [200.0]}, day=1, started_at=None, row_number=2)
     store_run(place, {4: [100.0]}, day=2, has_record=True, row_number=3)
     assert [len(run.trials) for run in load_runs(place)] == [2, 1]
-
-
-def test_earlier_runs_of_other_machines_are_left_out(tmp_path: Path) -> None:
-    here, there = (
-        load_run(store_run(tmp_path / env_id, STEADY, env_id=env_id, machine=machine))
-        for env_id, machine in (("a1b2", NEWER), ("c3d4", BIGGER))
-    )
-    new = load_run(store_run(tmp_path / "new", STEADY))
-    assert of_machine([here, there], new) == [here]

@@ -20,7 +20,7 @@ def test_more_than_four_times_the_largest_size_is_unsupported() -> None:
     )
 
 
-def test_several_nodes_need_two_measured_configurations_on_several_nodes() -> None:
+def test_several_nodes_need_two_configurations_on_several_nodes_or_to_be_measured() -> None:
     candidates = setups_of(workers=[2, 3], nodes=[1, 2])
     one = setups_of(workers=[2, 4, 4], nodes=[1, 2, 2])
     two = setups_of(workers=[2, 4, 8], nodes=[1, 2, 2])
@@ -29,15 +29,11 @@ def test_several_nodes_need_two_measured_configurations_on_several_nodes() -> No
         "unsupported: measured 1 configuration on several nodes; predictions need 2",
     )
     assert reasons_of(candidates, two) == (None, None)
+    again = setups_of(workers=[4, 3], nodes=2)
+    assert [reason is None for reason in reasons_of(again, one)] == [True, False]
 
 
 def test_a_value_that_was_not_measured_is_unsupported() -> None:
     measured = setups_of(workers=[1, 2], categories={"mode": ["ddp", "zero1"]})
     candidates = setups_of(workers=[1, 2], categories={"mode": ["ddp", "fsdp"]})
     assert reasons_of(candidates, measured) == (None, "unsupported: measured mode: ddp, zero1")
-
-
-def test_a_measured_configuration_is_supported() -> None:
-    measured = setups_of(workers=[2, 4], nodes=[1, 2])
-    candidates = setups_of(workers=[4, 3], nodes=2)
-    assert [reason is None for reason in reasons_of(candidates, measured)] == [True, False]

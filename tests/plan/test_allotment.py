@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.scheduling import ROOM, sessions, simulate
 from dtsweep.plan.allotment import NodePool, Places
 from dtsweep.sweep.point import World
 
@@ -76,12 +74,3 @@ def test_no_place_is_given_twice_and_each_worker_has_one(
         users = [places[node] for places in taken if node in places]
         assert sum(users) <= room
         assert shares_nodes or len(users) <= 1
-
-
-def test_the_largest_worlds_first_use_most_of_a_cluster() -> None:
-    pool = NodePool(rooms={f"n{index}": ROOM for index in range(40)})
-    drawn = sessions(400, nodes=40, largest=0.6, rng=np.random.default_rng(1))
-    by_plan = simulate(drawn, pool)
-    largest_first = simulate(sorted(drawn, key=lambda session: -session.world.workers), pool)
-    assert largest_first.utilisation >= 0.85
-    assert largest_first.makespan_s < by_plan.makespan_s

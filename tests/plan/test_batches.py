@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from dtsweep import Measure, Sweep, workloads
 from dtsweep.metrics.rows import point_row
 from dtsweep.plan.batches import Batches, columns_read
@@ -103,23 +105,18 @@ def test_what_has_no_final_result_is_over_for_this_run_and_not_for_the_next() ->
     assert asked(batches_of(rows).next()) == [(1, 2)]
 
 
-def test_rerun_all_measures_all_rounds_again_by_new_rows_alone() -> None:
-    rows = all_rows(2)
-    batches = batches_of(rows, rerun="all")
+@pytest.mark.parametrize(
+    # The same point is the best again, or another one.
+    ("power", "best"),
+    [(1, 4), (-1, 1)],
+)
+def test_rerun_all_measures_all_rounds_again_by_new_rows_alone(power: int, best: int) -> None:
+    batches = batches_of(all_rows(2), rerun="all")
     first = batches.next()
     assert asked(first) == ALL
-    # This time another point is the best.
-    new = [row_of(t, samples_per_s=1.0 / t.point.micro_batch) for t in first.to_run]
+    new = [row_of(t, samples_per_s=10.0 * t.point.micro_batch**power) for t in first.to_run]
     second = batches.next(new)
-    assert asked(second) == [(2, 1)]
-    assert asked(batches.next([*new, *rows_of(second.to_run)])) == []
-
-
-def test_rerun_all_measures_the_same_trial_of_a_later_round_again() -> None:
-    batches = batches_of(all_rows(2), rerun="all")
-    new = rows_of(batches.next().to_run)
-    second = batches.next(new)
-    assert asked(second) == [(2, 4)]
+    assert asked(second) == [(2, best)]
     assert asked(batches.next([*new, *rows_of(second.to_run)])) == []
 
 
@@ -153,12 +150,11 @@ def test_a_policy_gets_the_rows_of_its_harness() -> None:
     policy = BestAgain(sweep=SWEEP)
     elsewhere = rows_of(batches_of().next().to_run, harness="in_process")
     batches = Batches(SWEEP, candidates(SWEEP), elsewhere, policy=policy)
-    rows = rows_of(batches.next().to_run)
-    batches.next(rows)
+    batches.next(rows_of(batches.next().to_run))
     assert policy.asked == [0, 3]
 
 
-def test_a_grid_asks_for_all_at_once() -> None:
+def test_a_grid_asks_for_all_at_once_and_reads_few_columns() -> None:
     grid = replace(SWEEP, measure=Measure(repeats=2))
     batches = Batches(grid, candidates(grid), [])
     first = batches.next()
@@ -167,8 +163,4 @@ def test_a_grid_asks_for_all_at_once() -> None:
     second = batches.next()
     assert not second.to_run
     assert second.done is first.done
-
-
-def test_a_grid_reads_few_columns_and_a_question_all() -> None:
-    assert columns_read(SWEEP) is None
-    assert columns_read(replace(SWEEP, measure=Measure(repeats=1))) == PLANNED_BY
+    assert (columns_read(SWEEP), columns_read(grid)) == (None, PLANNED_BY)

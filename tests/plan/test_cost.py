@@ -50,17 +50,15 @@ def test_a_world_takes_as_many_nodes_of_a_type_as_hold_its_workers() -> None:
     assert "a worker has 1 CPU and 1 GPU, on nodes of gpu" in nodes.assumptions
 
 
-def test_several_types_that_can_hold_a_world_give_a_range() -> None:
+def test_several_types_or_an_unknown_size_give_a_range() -> None:
     nodes = nodes_of_prices(sweep_of([1], gpus_per_worker=0, cpus_per_worker=1), PRICES)
     assert nodes.of_world(world(8)) == Range(2.0, 80.0)
     assert "a worker has 1 CPU, on nodes of gpu or cpu" in nodes.assumptions
-
-
-def test_nodes_of_unknown_size_hold_one_worker_or_all() -> None:
-    nodes = nodes_of_prices(sweep_of([1]), Prices(every_node=2.0))
-    assert nodes.of_world(world(4)) == Range(2.0, 8.0)
-    assert nodes.of_world(world(4, "strict_pack")) == Range(2.0, 2.0)
-    assert nodes.of_world(world(4, "strict_spread")) == Range(8.0, 8.0)
+    # Nodes of unknown size hold one worker or all.
+    unknown = nodes_of_prices(sweep_of([1]), Prices(every_node=2.0))
+    assert unknown.of_world(world(4)) == Range(2.0, 8.0)
+    assert unknown.of_world(world(4, "strict_pack")) == Range(2.0, 2.0)
+    assert unknown.of_world(world(4, "strict_spread")) == Range(8.0, 8.0)
 
 
 def test_the_cost_is_that_of_each_world_for_its_time_with_starts_and_idle_nodes() -> None:

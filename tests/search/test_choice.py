@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from dtsweep.model.setups import Numbers, Prediction, Setups
-from dtsweep.search.choice import (
-    Charges,
-    Pool,
-    Progress,
-    next_points,
-)
+from dtsweep.search.choice import Charges, Pool, Progress, next_points
 from dtsweep.search.objectives import Estimates
 from tests.setups import setups_of
 
@@ -83,25 +78,19 @@ def test_the_live_session_is_used_while_its_gain_per_second_is_the_best() -> Non
     assert next_points(free, Believer(), progress=in_world_1, most=2).tolist() == [2, 3]
 
 
-def test_a_batch_ends_where_another_world_gains_more() -> None:
-    rows = next_points(pool([5, 4, 3, 3]), Believer(), progress=START, most=4)
-    assert rows.tolist() == [0, 1]
+def test_a_batch_holds_the_open_points_of_one_world_that_its_first_ones_do_not_tell() -> None:
+    def batch(gains: list[float], *, reach: float = 0.0, progress: Progress = START) -> list[int]:
+        return next_points(pool(gains), Believer(reach), progress=progress, most=4).tolist()
 
-
-def test_a_batch_leaves_out_what_its_first_point_tells() -> None:
-    rows = next_points(pool([5, 4, 0, 0]), Believer(reach=4), progress=START, most=4)
-    assert rows.tolist() == [0]
-
-
-def test_a_batch_holds_no_point_twice_and_no_measured_or_failed_one() -> None:
+    # It ends where another world gains more.
+    assert batch([5, 4, 3, 3]) == [0, 1]
+    assert batch([5, 4, 0, 0], reach=4) == [0]
+    # No point twice, and no measured or failed one.
     progress = replace(
         START, measured=np.array([0]), log_step_s=np.zeros(1), chance=np.array([1, 1, 0, 1.0])
     )
-    assert next_points(pool([9, 1, 9, 0]), Believer(), progress=progress, most=4).tolist() == [1]
-
-
-def test_no_point_is_chosen_where_none_gains() -> None:
-    assert not len(next_points(pool([0] * 4), Believer(), progress=START))
+    assert batch([9, 1, 9, 0], progress=progress) == [1]
+    assert batch([0] * 4) == []
 
 
 def test_a_lower_power_of_the_cost_prefers_the_larger_gain() -> None:

@@ -12,6 +12,7 @@ from dtsweep.inference.pareto import hypervolume_of
 from dtsweep.search.gain import (
     REFERENCE,
     Gains,
+    chance_to_improve,
     chance_to_join,
     expected_gain,
     expected_improvement,
@@ -70,18 +71,15 @@ def test_expected_gain_is_the_mean_gain_of_draws() -> None:
     assert gains.hypervolume.tolist() == pytest.approx([volume] * 5)
 
 
-def test_a_dominated_sure_candidate_gains_nothing() -> None:
-    objectives = latency_and_rate([8, 8, 8])
-    gains = expected_gain(objectives, estimates([0.1, 0.2, 0.4], [1e-6] * 3, measured=[0]))
-    assert gains.gain.tolist() == [0, 0, 0]
-    assert gains.largest_share == 0
-
-
-def test_a_sure_better_candidate_gains_the_area_that_it_adds() -> None:
+def test_a_sure_candidate_gains_the_area_that_it_adds_and_a_dominated_one_nothing() -> None:
     # Scaled costs: (1, 1) was measured and has the area 0.1 × 0.1; (0, 0) has 1.1 × 1.1.
     gains = expected_gain(latency_and_rate([8, 8]), estimates([0.2, 0.1], [1e-9] * 2, measured=[0]))
     assert gains.hypervolume[0] == pytest.approx(0.01)
     assert gains.gain[1] == pytest.approx(1.2)
+    worse = estimates([0.1, 0.2, 0.4], [1e-6] * 3, measured=[0])
+    assert expected_gain(latency_and_rate([8, 8, 8]), worse).gain.tolist() == [0, 0, 0]
+    # A search without a measurement is not settled.
+    assert Gains(gain=np.zeros(3), hypervolume=np.zeros(3)).largest_share == np.inf
 
 
 def test_gains_do_not_depend_on_units() -> None:
@@ -90,15 +88,6 @@ def test_gains_do_not_depend_on_units() -> None:
         latency_and_rate(SAMPLES * 7), estimates(STEP_S * 1000, ERROR, measured=[0, 2])
     )
     np.testing.assert_allclose(in_s.gain, in_ms.gain)
-
-
-def test_candidates_gain_in_their_own_group() -> None:
-    at = estimates([0.1, 0.2, 0.2], [1e-9] * 3, measured=[0])
-    together = expected_gain(latency_and_rate([8, 8, 8]), at)
-    apart = expected_gain(latency_and_rate([8, 8, 8], group=[0, 0, 1]), at)
-    assert together.gain.tolist() == [0, 0, 0]
-    # The only one of its group opens a frontier: all of its hypervolume.
-    np.testing.assert_allclose(apart.share, [0, 0, 1], atol=1e-6)
 
 
 def test_a_gain_is_a_share_of_its_own_group() -> None:
@@ -130,10 +119,6 @@ def test_a_gain_counts_by_the_chance_of_a_measurement() -> None:
     np.testing.assert_allclose(half.gain, sure.gain / 2)
 
 
-def test_a_search_without_a_measurement_is_not_settled() -> None:
-    assert Gains(gain=np.zeros(3), hypervolume=np.zeros(3)).largest_share == np.inf
-
-
 def test_expected_improvement_is_the_mean_improvement_of_draws_that_meet_the_condition() -> None:
     at = estimates([0.1, 0.2, 0.3], [0.1, 0.5, 0.2], measured=[0])
     cost, longest = -np.log([8.0, 16.0, 32.0]), np.log([1.0, 0.21, 0.25])
@@ -145,7 +130,33 @@ def test_expected_improvement_is_the_mean_improvement_of_draws_that_meet_the_con
     np.testing.assert_allclose(found, expected, rtol=0.05)
 
 
-def test_no_improvement_counts_where_the_condition_cannot_be_met() -> None:
-    at = estimates([0.1, 0.05], [0.1, 0.1], measured=[0])
-    found = expected_improvement(np.zeros(2), at, best=-2.3, most_log_step_s=-np.inf)
-    assert found.tolist() == [0, 0]
+def test_a_candidate_as_good_as_the_frontier_but_for_the_zone_has_an_even_chance_to_join() -> None:
+    # The last one is 2 % faster than the measured one, exactly the zone.
+    at = estimates([0.102, 0.102, 0.1], [0.01] * 3, measured=[0])
+    chances = chance_to_join(latency_and_rate([8, 8, 8]), at, zone=0.02)
+    assert chances[0] == 0
+    assert chances[1] < 0.05
+    assert chances[2] == pytest.approx(0.5)
+    # An empty group is joined for sure.
+    at = estimates([0.1, 0.5], [0.1, 0.1], measured=[0])
+    assert chance_to_join(latency_and_rate([8, 8], group=[0, 1]), at, zone=0.02).tolist() == [0, 1]
+
+
+def test_the_chance_to_join_is_the_share_of_draws_that_no_bettered_member_dominates() -> None:
+    objectives = latency_and_rate([8, 64, 32])
+    at = estimates([0.1, 0.4, 0.24], [0.1, 0.1, 0.2], measured=[0, 1])
+    draws = at.log_step_s[2] + 0.2 * np.random.default_rng(0).normal(size=20_000)
+    drawn = objectives.offset[2] + draws[:, None]
+    members = objectives.log_costs(at.log_step_s)[:2] - np.log(1.05)
+    is_dominated = (members[:, None, :] <= drawn).all(axis=2).any(axis=0)
+    chance = chance_to_join(objectives, at, zone=0.05)[2]
+    assert chance == pytest.approx(1 - is_dominated.mean(), abs=0.015)
+
+
+def test_a_better_candidate_that_breaks_the_condition_has_no_chance() -> None:
+    at = estimates([0.1, 0.05, 0.05], [0.01] * 3, measured=[0])
+    longest = np.array([1.0, np.inf, np.log(0.04)])
+    chances = chance_to_improve(
+        np.zeros(3), at, best=np.log(0.1), most_log_step_s=longest, zone=0.02
+    )
+    np.testing.assert_allclose(chances, [0, 1, 0], atol=1e-9)
