@@ -367,46 +367,33 @@ def test_one_launch_is_compared_with_noisy_ones_by_their_noise(together: bool) -
     assert np.mean(verdicts) <= 0.08 + chance(0.08, 80)
 
 
+DRIFTED = [canary("s", 0, 0.1), canary("s", 1, 0.15)]
+
+
 def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_only() -> None:
     others = [*point("b", SLOW, error=0.001), *point("c", FAST, error=0.001)]
-
-    def verdict(rate: float, *watched: dict[str, Any]) -> pd.Series[Any]:
-        return by_throughput(trials(*point("a", [rate], error=0.001), *others, *watched))
-
-    drifted = [canary("s", 0, 0.1), canary("s", 1, 0.15)]
-    quiet, within, beyond = verdict(140), verdict(140, *drifted), verdict(300, *drifted)
-    assert [found["verdict"] for found in (quiet, within, beyond)] == [
-        "faster",
-        "undecided",
-        "faster",
-    ]
+    quiet, within, beyond = (
+        by_throughput(trials(*point("a", [rate], error=0.001), *others, *watched))
+        for rate, watched in ((140, []), (140, DRIFTED), (300, DRIFTED))
+    )
+    verdicts = [found["verdict"] for found in (quiet, within, beyond)]
+    assert verdicts == ["faster", "undecided", "faster"]
     assert within["ratio_low"] == pytest.approx(quiet["ratio_low"] / 1.5)
     assert within["detectable_ratio"] > 1.5
     assert (quiet["more_launches"], beyond["more_launches"]) == (0, 0)
     assert within["more_launches"] > 0
-    adjacent = [
-        by_throughput(
-            trials(
-                *point("a", FAST, sessions=sessions, flags=["adjacent_launches"]),
-                *point("b", SLOW, sessions=sessions),
-                *drifted,
-            )
-        )["verdict"]
-        for sessions in (None, "pqrs")
-    ]
-    # In the same launches a drift is in both points.
-    assert adjacent == ["undecided", "faster"]
-    close = by_throughput(
-        trials(
-            *point("a", FAST, flags=["adjacent_launches"]),
-            *point("b", [rate * 1.05 for rate in SLOW], flags=["adjacent_launches"]),
-            *drifted,
-        )
-    )
+
+
+def test_a_drift_is_in_launches_that_followed_each_other_unless_both_points_share_them() -> None:
+    def found(slow: list[float], sessions: str | None, flags: list[str]) -> pd.Series[Any]:
+        a = point("a", FAST, sessions=sessions, flags=flags)
+        b = point("b", slow, sessions=sessions, flags=flags)
+        return by_throughput(trials(*a, *b, *DRIFTED))
+
+    apart, together = (found(SLOW, sessions, ["adjacent_launches"]) for sessions in (None, "pqrs"))
+    assert (apart["verdict"], together["verdict"]) == ("undecided", "faster")
     # More launches that follow each other have the same drift.
+    close = found([rate * 1.05 for rate in SLOW], None, ["adjacent_launches"])
     assert close["more_launches_reason"] == "within_drift"
-    several = by_throughput(trials(*point("a", FAST), *point("b", SLOW), *drifted))
-    assert (
-        several["ratio_low"]
-        == by_throughput(trials(*point("a", FAST), *point("b", SLOW)))["ratio_low"]
-    )
+    without = by_throughput(trials(*point("a", FAST), *point("b", SLOW)))
+    assert found(SLOW, None, [])["ratio_low"] == without["ratio_low"]

@@ -83,18 +83,6 @@ def test_of_equal_points_the_fewest_workers_are_taken_then_the_least_memory() ->
     assert (found.others["possible_gain"] <= 0.03).all()
 
 
-def test_a_cheaper_point_that_may_be_equal_keeps_the_choice_open() -> None:
-    found = one(
-        own_launches("a", 100, spread=0.001, workers=8),
-        own_launches("b", 100.1, spread=0.001, workers=4),
-        own_launches("c", 98, spread=0.05, workers=1),
-    )
-    assert (found.point["point_id"], found.answer, found.is_decided) == ("b", "equal", False)
-    (cheaper,) = found.contenders[~found.contenders["is_equal"]].to_dict("records")
-    assert cheaper["point_id"] == "c"
-    assert cheaper["more_launches"] > 0
-
-
 def test_points_that_launches_neither_separate_nor_show_to_be_equal_are_undecided() -> None:
     near = [launches(name, rate, noise=0.02) for name, rate in (("a", 100), ("b", 100.5))]
     narrow, wide = (
@@ -102,9 +90,8 @@ def test_points_that_launches_neither_separate_nor_show_to_be_equal_are_undecide
         for zone in (0.0001, 0.4)
     )
     assert (narrow.zone, narrow.answer, narrow.is_decided) == (0.0001, "undecided", False)
-    (rival,) = narrow.others.to_dict("records")
-    assert rival["is_contender"]
-    assert rival["possible_gain"] > 0.03
+    assert narrow.others["is_contender"].tolist() == [True]
+    assert (narrow.others["possible_gain"] > 0.03).all()
     assert (wide.zone, wide.answer) == (0.4, "equal")
 
 
@@ -121,6 +108,7 @@ def test_eight_looks_need_more_evidence_than_one() -> None:
     assert looked_at.question is not None
 
 
+@pytest.mark.slow
 def test_launches_that_followed_each_other_are_separated_beyond_the_drift_only() -> None:
     points = [
         [
@@ -137,15 +125,6 @@ def test_launches_that_followed_each_other_are_separated_beyond_the_drift_only()
     assert pd.isna(other["more_launches"])
     set_alike = one(*points, drifted, goal=Goal(minimize="workers"))
     assert (set_alike.point["point_id"], set_alike.answer) == ("a", "best")
-
-
-def test_a_shorter_step_does_not_count_where_what_is_asked_for_is_set() -> None:
-    found = one(
-        launches("fast", 140, workers=2, step_p50_s=0.2),
-        launches("slow", 20, workers=2, step_p50_s=0.05),
-        goal=Goal(minimize="workers"),
-    )
-    assert found.point["point_id"] == "fast"
 
 
 def own_launches(point: str, rate: float, *, spread: float, workers: int) -> list[dict[str, Any]]:
@@ -205,18 +184,16 @@ def test_more_workers_that_bring_much_by_the_means_lead_though_launches_do_not_s
     assert found.contenders["point_id"].tolist() == ["a"]
 
 
-def test_single_launches_decide_nothing_and_without_two_canaries_a_drift_is_unknown() -> None:
-    found = one(launches("a", 100, count=1), launches("b", 140, count=1), watched(1))
-    judged = (found.point["point_id"], found.answer, found.is_decided, found.drift)
-    assert judged == ("b", "single_launch", False, None)
-    assert found.others["ratio_low"].isna().all()
-
-
-def test_single_launches_differ_by_an_assumed_noise() -> None:
+def test_single_launches_differ_by_an_assumed_noise_and_decide_nothing() -> None:
     # 1.96 · √(2 · 0.03²) is 8.3 %, windows add little to it.
     near = one(launches("a", 100, count=1), launches("b", 107, count=1))
-    far = one(launches("a", 100, count=1), launches("b", 110, count=1))
+    far = one(launches("a", 100, count=1), launches("b", 110, count=1), watched(1))
     assert (near.contenders["point_id"].tolist(), far.contenders.empty) == (["a"], True)
+    judged = (far.point["point_id"], far.answer, far.is_decided)
+    assert judged == ("b", "single_launch", False)
+    assert far.others["ratio_low"].isna().all()
+    # One canary says nothing of a drift.
+    assert far.drift is None
 
 
 @pytest.mark.parametrize(
@@ -238,6 +215,7 @@ def test_single_launches_nearer_than_the_machine_may_have_drifted_are_contenders
     assert found.contenders["point_id"].tolist() == contenders
 
 
+@pytest.mark.slow
 def test_alternatives_by_single_launches_are_beyond_the_drift() -> None:
     points = [
         launches("a", 100, count=1, step_p50_s=0.1),
@@ -265,14 +243,13 @@ def test_a_condition_leaves_points_out_and_counts_those_it_is_unknown_of() -> No
 LIMIT = Goal(maximize="samples_per_s", where="step_p99_s <= 200ms")
 
 
-def with_p99(value_s: float, *, half_width: float = 0.02) -> dict[str, Any]:
-    """A 99th percentile with its interval within a launch."""
-    half_s = value_s * half_width
+def with_p99(value_s: float) -> dict[str, Any]:
+    """A 99th percentile with its interval of 2 % within a launch."""
     return {
         "step_p99_s": value_s,
-        "step_p99_s_low": value_s - half_s,
-        "step_p99_s_high": value_s + half_s,
-        "step_p99_s_error": half_s / 1.96,
+        "step_p99_s_low": value_s * 0.98,
+        "step_p99_s_high": value_s * 1.02,
+        "step_p99_s_error": value_s * 0.02 / 1.96,
     }
 
 
@@ -299,20 +276,7 @@ def test_a_point_within_the_zone_of_a_limit_meets_it(
     assert judged == (verdict, is_at_limit)
 
 
-def test_a_point_that_may_meet_the_condition_prevents_the_best() -> None:
-    sure = launches("a", 100, **with_p99(0.15))
-    worse = launches("b", 50, **with_p99(0.1))
-    may = [
-        row | with_p99(value_s)
-        for row, value_s in zip(launches("c", 150), (0.19, 0.21, 0.23), strict=True)
-    ]
-    assert one(sure, worse, goal=LIMIT).answer == "best"
-    found = one(sure, worse, may, goal=LIMIT)
-    assert (found.point["point_id"], found.answer, found.is_decided) == ("a", "undecided", False)
-    assert found.contenders["point_id"].tolist() == ["c"]
-    assert found.undecided["point_id"].tolist() == ["c"]
-
-
+@pytest.mark.slow
 def test_single_launches_at_a_limit_are_undecided_and_named() -> None:
     found = one(
         launches("a", 100, count=1, **with_p99(0.15)),
@@ -364,6 +328,7 @@ def test_only_exact_updates_are_recommended_unless_others_are_allowed() -> None:
     assert allowed.point["point_id"] == "b"
 
 
+@pytest.mark.slow
 def test_one_worker_is_taken_without_exact_updates_only_where_there_is_nothing_else() -> None:
     alone = launches("b", 140, semantics="local", step_mean_s=0.1)
     assert one(launches("a", 100), alone).alternatives.empty
@@ -372,6 +337,7 @@ def test_one_worker_is_taken_without_exact_updates_only_where_there_is_nothing_e
     assert one(alone, goal=allowed).point["point_id"] == "b"
 
 
+@pytest.mark.slow
 def test_one_worker_that_its_mode_trains_differently_is_a_choice_of_its_own() -> None:
     updates: dict[str, dict[str, Any]] = {
         "b": {"sync": "diloco", "outer_learning_rate": 0.7, "outer_momentum": 0.9},
@@ -387,6 +353,7 @@ def test_one_worker_that_its_mode_trains_differently_is_a_choice_of_its_own() ->
     assert equal == {"a", *updates}
 
 
+@pytest.mark.slow
 def test_updates_that_are_not_allowed_are_offered_only_where_they_meet_the_condition() -> None:
     local = {"semantics": "local", "workers": 2}
     points = [
@@ -413,14 +380,6 @@ def test_fast_validation_takes_the_shortest_step_with_half_of_the_throughput() -
     found = one(*quick, goal=GOALS["fast-validation"])
     assert (found.point["point_id"], found.slow) == ("b", 1)
     assert found.alternatives.set_index("point_id")["is_slow"].to_dict() == {"a": True, "c": False}
-
-
-def test_energy_is_a_goal_where_it_was_measured() -> None:
-    points = [
-        launches("a", 100, energy_j_per_sample=2.0),
-        launches("b", 90, energy_j_per_sample=1.0),
-    ]
-    assert one(*points, goal=GOALS["energy"]).point["point_id"] == "b"
 
 
 def test_numbers_that_contradict_each_other_are_not_recommended() -> None:
@@ -484,35 +443,22 @@ def test_a_lead_that_no_window_knows_the_error_of_beats_only_what_is_far() -> No
     assert found.contenders["point_id"].tolist() == ["small"]
 
 
+@pytest.mark.slow
 def test_a_point_of_another_model_that_sends_nothing_changes_no_recommendation() -> None:
-    goal, sent = Goal(minimize="bytes_sent_per_step"), (("a", 1, 1000.0), ("b", 4, 980.0))
-    near = [
-        {"point_id": name, "workers": workers, "bytes_sent_per_step": value}
-        for name, workers, value in sent
-    ]
-    idle = {
-        "point_id": "c",
-        "model_digest": "other",
-        "bytes_sent_per_step": 0.0,
-        "flops_per_sample": 1e9,
-    }
-    alone, (_, beside) = one(near, goal=goal), recommend(trials(*near, idle), goal)
-    assert (alone.point["point_id"], beside.point["point_id"]) == ("b", "b")
-    pd.testing.assert_frame_equal(
-        beside.others[["ratio", "is_contender"]], alone.others[["ratio", "is_contender"]]
+    near, other = (
+        [
+            {"point_id": name, "workers": workers, "bytes_sent_per_step": value, "model_digest": of}
+            for name, workers, value in sent
+        ]
+        for of, sent in (("one", (("a", 1, 1000.0), ("b", 4, 980.0))), ("other", (("c", 1, 0.0),)))
     )
+    goal = Goal(minimize="bytes_sent_per_step")
+    alone, (beside, _) = one(near, goal=goal), recommend(trials(*near, *other), goal)
+    columns = ["ratio", "is_contender"]
+    pd.testing.assert_frame_equal(beside.others[columns], alone.others[columns])
 
 
-def test_where_differences_count_drift_is_a_share_of_what_was_measured() -> None:
-    sent = (("a", 1, 1000.0), ("b", 4, 1010.0), ("none", 1, 0.0))
-    rows = [
-        {"point_id": name, "workers": workers, "bytes_sent_per_step": value}
-        for name, workers, value in sent
-    ]
-    found = one(rows, watched(1, 1.1), goal=Goal(maximize="bytes_sent_per_step"))
-    assert (found.point["point_id"], found.contenders["point_id"].tolist()) == ("b", ["a"])
-
-
+@pytest.mark.slow
 def test_a_goal_may_be_given_by_its_name() -> None:
     with pytest.raises(SweepError, match="did you mean 'throughput'"):
         recommend(trials(*launches("a", 100)), "througput")

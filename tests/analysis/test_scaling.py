@@ -124,19 +124,6 @@ def test_repeats_are_averaged_before_they_are_compared() -> None:
     assert rows["speed_up"].tolist() == pytest.approx([1.0, 20 / 96**0.5])
 
 
-def test_launches_that_measured_only_one_of_two_worlds_do_not_bend_the_speed_up() -> None:
-    # Three launches measured both points, three later ones, on a faster machine, the smaller world
-    # alone.
-    both = [
-        point(w, 4, rate, point_id=str(w), session=f"s{n}")
-        for n in range(3)
-        for w, rate in ((1, 10), (2, 16 + n / 9))
-    ]
-    later = [point(1, 4, 14, point_id="1", session=f"t{n}") for n in range(3)]
-    rows = scaling(trials(*both, *later)).set_index("workers")
-    assert rows.loc[2, "speed_up"] == pytest.approx(1.61, abs=0.01)
-
-
 def test_a_null_environment_is_one_of_its_own() -> None:
     rows = [
         {"workers": workers, "samples_per_s": 90 * workers, "step_p50_s": 0.1} for workers in (1, 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -42,28 +41,23 @@ def test_a_step_time_is_the_samples_of_a_step_over_the_rate() -> None:
     assert setups.servers.tolist() == [0, 1]
 
 
-def test_rows_of_one_session_share_a_launch() -> None:
-    rows = trials({}, {}, {}, samples_per_s=1.0, started_at=None)
-    rows["launch"] = ["a", "b", "a"]
-    assert measured_of(rows)[1].launch.tolist() == [0, 1, 0]
-
-
 def test_an_error_is_a_share_of_the_rate_and_the_usual_one_where_unknown() -> None:
     errors = [{"samples_per_s_error": error} for error in (2.0, 4.0, 6.0, None)]
-    rows = trials(*errors, samples_per_s=100.0)
+    rows = trials(*errors, samples_per_s=100.0, started_at=None)
     assert measured_of(rows)[1].error.tolist() == [0.02, 0.04, 0.06, 0.04]
     assert measured_of(rows[3:])[1].error.tolist() == [0.0]
+    # Rows of one session share a launch.
+    rows["launch"] = ["a", "b", "a", "c"]
+    assert measured_of(rows)[1].launch.tolist() == [0, 1, 0, 2]
 
 
 def test_settings_that_vary_are_categories_or_numbers() -> None:
+    settings = ((64, "relu", 1), (128, "gelu", 2))
     rows = trials(
-        {"workload_width": 64, "workload_act": "relu", "workers": 1, "environment": '{"OMP": "1"}'},
-        {
-            "workload_width": 128,
-            "workload_act": "gelu",
-            "workers": 2,
-            "environment": '{"OMP": "2"}',
-        },
+        *(
+            {"workload_width": width, "workload_act": act, "environment": f'{{"OMP": "{threads}"}}'}
+            for width, act, threads in settings
+        ),
         samples_per_s=1.0,
         learning_rate=0.1,
         overlap=True,
@@ -74,12 +68,11 @@ def test_settings_that_vary_are_categories_or_numbers() -> None:
 
 
 def test_a_point_has_the_setups_of_its_trial() -> None:
+    local = {"sync": "local_sgd", "sync_period": 4, "local_momentum": "keep", "workers": 4}
+    compressed = {"sync": "ddp", "compression": "topk", "compression_ratio": 0.01}
     rows = trials(
-        {
-            **{"sync": "local_sgd", "sync_period": 4, "local_momentum": "keep"},
-            **{"workers": 4, "overlap": None},
-        },
-        {"sync": "ddp", "compression": "topk", "compression_ratio": 0.01, "overlap": True},
+        local | {"overlap": None},
+        compressed | {"overlap": True},
         samples_per_s=1.0,
         workload=None,
         workload_layers=None,
@@ -97,28 +90,33 @@ def test_a_point_has_the_setups_of_its_trial() -> None:
         assert getattr(of_trials, name).tolist() == getattr(of_points, name).tolist()
     for name, values in of_trials.categories.items():
         assert values.tolist() == of_points.categories[name].tolist()
+    # Numbers are read whatever their type in a frame.
+    assert of_trials.period.tolist() == [4, 1]
+    assert [row["sync_period"] for row in settings_of_rows(rows)] == [4, None]
 
 
-@pytest.mark.parametrize(
-    ("fields", "share"),
-    [
-        ({"compression": "fp16"}, 0.5),
-        ({"compression": "topk", "compression_ratio": 0.01}, 4 * 0.01),
-        ({"compression": "randomk", "compression_ratio": 0.01}, 0.01),
-        # Its bytes depend on the model: half of what was sent without it.
-        ({"compression": "powersgd", "compression_rank": 4}, 0.5),
-        ({"compression": "powersgd", "compression_rank": 8}, 1.0),
-    ],
-)
-def test_a_payload_is_declared_or_measured(fields: dict[str, Any], share: float) -> None:
+def test_a_payload_is_declared_or_measured() -> None:
     rows = trials(
         {"bytes_sent_per_step": 1000.0},
         {"bytes_sent_per_step": 500.0, "compression": "powersgd", "compression_rank": 4},
         samples_per_s=1.0,
         workers=4,
     )
-    points = [Point(workers=4, **fields)]
-    assert setups_of(points, encoding_of(rows)).payload.tolist() == pytest.approx([share])
+    sparse: dict[str, Any] = {"compression": "topk", "compression_ratio": 0.01}
+    shares: list[tuple[dict[str, Any], float]] = [
+        ({"compression": "fp16"}, 0.5),
+        (sparse, 4 * 0.01),
+        ({**sparse, "compression": "randomk"}, 0.01),
+        # Its bytes depend on the model: half of what was sent without it.
+        ({"compression": "powersgd", "compression_rank": 4}, 0.5),
+        ({"compression": "powersgd", "compression_rank": 8}, 1.0),
+        # A server gets one payload of each worker.
+        ({**sparse, "sync": "parameter_server"}, 0.02),
+    ]
+    setups = setups_of([Point(workers=4, **fields) for fields, _ in shares], encoding_of(rows))
+    assert setups.payload.tolist() == pytest.approx([share for _, share in shares])
+    unknown = trials({"compression": "topk"}, samples_per_s=1.0)
+    assert measured_of(unknown)[0].payload.tolist() == [1.0]
 
 
 def test_a_payload_is_compared_with_trials_that_differ_in_the_compression_alone() -> None:
@@ -166,17 +164,6 @@ def test_settings_of_the_first_steps_and_of_an_outer_step_are_no_columns() -> No
     assert not encoding.numbers
 
 
-def test_a_server_gets_one_payload_of_each_worker() -> None:
-    rows = trials({}, samples_per_s=1.0)
-    point = Point(sync="parameter_server", workers=8, compression="topk", compression_ratio=0.01)
-    assert setups_of([point], encoding_of(rows)).payload.tolist() == pytest.approx([0.02])
-
-
-def test_a_compression_with_an_unknown_ratio_has_an_unknown_payload() -> None:
-    rows = trials({"compression": "topk"}, samples_per_s=1.0)
-    assert measured_of(rows)[0].payload.tolist() == [1.0]
-
-
 def test_a_setting_that_nothing_reads_is_not_the_value_none() -> None:
     rows = trials(
         {"sync": "parameter_server", "staleness": None},
@@ -188,18 +175,10 @@ def test_a_setting_that_nothing_reads_is_not_the_value_none() -> None:
     assert texts.tolist() == ["none", "0", "unread"]
 
 
-def test_workers_that_were_not_measured_fill_nodes_like_the_measured() -> None:
+def test_nodes_are_those_given_else_the_most_frequent_else_filled_like_the_measured() -> None:
     points = [Point(workers=workers) for workers in (4, 8, 18)]
     one_node = encoding_of(trials({"workers": 4, "hosts": 1}, samples_per_s=1.0))
     assert setups_of(points, one_node).nodes.tolist() == [1, 1, 1]
-    nodes = encoding_of(
-        trials({"workers": 4, "hosts": 2}, {"workers": 8, "hosts": 2}, samples_per_s=1.0)
-    )
-    # Four were measured on two nodes; 18 at most four on each.
-    assert setups_of(points, nodes).nodes.tolist() == [2, 2, 5]
-
-
-def test_nodes_are_those_given_else_the_most_frequent_else_filled_by_whole_workers() -> None:
     rows = [{"workers": workers, "hosts": hosts} for workers, hosts in ((4, 4), (4, 4), (4, 3))]
     encoding = encoding_of(trials(*rows, {"workers": 5, "hosts": 3}, samples_per_s=1.0))
     asked = [{"nodes": 3}, {}, {"workers": 7}]
@@ -208,28 +187,13 @@ def test_nodes_are_those_given_else_the_most_frequent_else_filled_by_whole_worke
     assert setups_of_settings(settings, encoding).nodes.tolist() == [3, 4, 4]
 
 
-def test_numbers_of_settings_are_read_whatever_their_type_in_a_frame() -> None:
-    rows = trials({"sync_period": 8, "sync": "local_sgd"}, {"sync": "ddp"}, samples_per_s=1.0)
-    (first, second) = settings_of_rows(rows)
-    assert first["sync_period"] == 8
-    assert second["sync_period"] is None
-    assert np.array_equal(measured_of(rows)[0].period, [8, 1])
-
-
 def test_a_slow_ranks_factor_is_known_and_no_setting_to_learn() -> None:
+    slow = ((2, None, None), (2, 2, None), (2, 2, "static"), (3, 3, "dynamic"))
     points = [
         Point(workers=workers, slow_rank=factor, balance=balance)
-        for workers, factor, balance in [
-            (2, None, None),
-            (2, 2, None),
-            (2, 2, "static"),
-            (3, 3, "dynamic"),
-        ]
+        for workers, factor, balance in slow
     ]
-    settings = settings_of_points(points)
-    rows = trials(*settings, samples_per_s=1.0)
-    encoding = encoding_of(rows)
-    assert encoding.categories == ("balance",)
-    assert encoding.numbers == {}
+    encoding = encoding_of(trials(*settings_of_points(points), samples_per_s=1.0))
+    assert (encoding.categories, encoding.numbers) == (("balance",), {})
     # Shares by speed: 2 samples in 1 + 1/2 times the rate, 3 in 2 + 1/3.
     assert setups_of(points, encoding).slowness == pytest.approx([1, 2, 4 / 3, 9 / 7])

@@ -50,30 +50,22 @@ def test_a_row_says_what_the_newest_row_of_its_workload_has_otherwise(
     assert older_source(frame).tolist() == expected
 
 
-def test_an_unknown_source_is_not_called_older_and_another_digest_is() -> None:
-    frame = trials({"workload_digest": None}, made_of(OTHER), made_of(NET))
-    assert older_source(frame).tolist() == [None, "the class Net changed", None]
-
-
 def test_other_data_are_no_other_source_and_data_that_changed_are() -> None:
-    a, b = ({"workload_data": f"/data/{name}", "entries": {"field data": name}} for name in "ab")
-    changed = {"workload_data": "/data/a", "entries": {"field data": "changed"}}
+    a, b, changed = (
+        made_of(NET | {"field data": contents}, workload_data=f"/data/{name}")
+        for name, contents in (("a", "a"), ("b", "b"), ("a", "changed"))
+    )
+    what = "the contents of the field data /data/a changed"
     for rows, expected in (
         ([a, b], [None, None]),
-        ([a, changed, b], ["the contents of the field data /data/a changed", None, None]),
-        ([a, b, changed], ["the contents of the field data /data/a changed", None, None]),
+        ([a, changed, b], [what, None, None]),
+        ([a, b, changed], [what, None, None]),
     ):
-        frame = trials(
-            *(made_of(NET | row["entries"], workload_data=row["workload_data"]) for row in rows)
-        )
-        assert older_source(frame).tolist() == expected
-
-
-def test_other_paths_in_a_list_are_no_other_source() -> None:
-    rows = [
+        assert older_source(trials(*rows)).tolist() == expected
+    lists = [
         made_of(NET | {"field data[0]": name}, workload_data=f'["/data/{name}"]') for name in "ab"
     ]
-    assert older_source(trials(*rows)).tolist() == [None, None]
+    assert older_source(trials(*lists)).tolist() == [None, None]
 
 
 def test_workloads_of_two_names_are_not_compared_and_on_no_frontier_together() -> None:
@@ -105,16 +97,18 @@ def test_the_newest_is_by_time_whatever_the_frame_s_order_and_labels() -> None:
         assert left_out["started_at"].eq(pd.Timestamp("2026-01-01", tz="UTC")).all()
 
 
-def test_what_watches_the_machine_makes_no_trial_an_older_one() -> None:
+def test_an_unknown_source_canaries_and_failures_make_no_trial_an_older_one() -> None:
+    what = "the class Net changed"
+    unknown = {"workload_digest": None}
+    assert older_source(trials(unknown, made_of(OTHER), made_of(NET))).tolist() == [
+        None,
+        what,
+        None,
+    ]
     canary = made_of(OTHER, role="canary", step_mean_s=0.1, session="s")
-    assert older_source(trials(made_of(NET), canary)).tolist() == [None, "the class Net changed"]
-
-
-def test_rows_that_did_not_end_ok_make_no_newer_source() -> None:
-    frame = trials(
-        made_of(NET), made_of(OTHER, status="user_error", samples_per_s=None, step_p50_s=None)
-    )
-    assert superseded(frame).tolist() == [None, None]
+    assert older_source(trials(made_of(NET), canary)).tolist() == [None, what]
+    failed = made_of(OTHER, status="user_error", samples_per_s=None, step_p50_s=None)
+    assert superseded(trials(made_of(NET), failed)).tolist() == [None, None]
 
 
 def test_launches_of_a_point_in_an_older_environment_of_the_resources_are_superseded() -> None:
@@ -144,42 +138,32 @@ def test_load_keeps_the_newest_source_and_says_how_many_older_trials_it_left_out
     assert frame["samples_per_s"].tolist() == [150]
 
 
-def test_load_leaves_nothing_out_and_says_nothing_where_all_rows_are_of_one_source(
-    tmp_path: Path,
-) -> None:
+def test_load_says_nothing_where_all_trials_are_of_one_source(tmp_path: Path) -> None:
     store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
+    store_run(tmp_path, {8: [50]}, role="canary", **made_of(OTHER))
     store_run(tmp_path, {4: [150]}, day=2, **made_of(NET | {"package timm": "1.0"}))
+    store_run(tmp_path, {8: [50]}, day=2, role="canary", **made_of(NET))
     assert sorted(load(tmp_path)["samples_per_s"]) == [150, 200]
+    # As a `--rerun all` leaves them that came to its end: canaries of an older source are no loss.
+    assert sorted(load(tmp_path, canaries=True)["role"]) == ["canary", "trial", "trial"]
 
 
-def test_load_says_nothing_of_canaries_alone_that_an_older_source_measured(tmp_path: Path) -> None:
-    """As a `--rerun all` leaves them that came to its end."""
-    for day, entries in ((1, NET), (2, OTHER)):
-        store_run(tmp_path, {4: [100]}, day=day, **made_of(entries))
-        store_run(tmp_path, {8: [50]}, day=day, role="canary", **made_of(entries))
-    assert sorted(load(tmp_path, canaries=True)["role"]) == ["canary", "trial"]
-
-
-@pytest.mark.parametrize("status", ["hang", "nan"])
+@pytest.mark.parametrize(
+    ("status", "source", "kept"),
+    [
+        ("hang", OTHER, {4: "ok", 16: "hang"}),
+        ("nan", OTHER, {4: "ok", 16: "nan"}),
+        # One of the older source does not stand for a trial that is left out.
+        ("hang", NET, {4: "ok"}),
+    ],
+)
 def test_a_failure_of_the_newest_source_stands_where_an_older_one_was_ok(
-    tmp_path: Path, status: str
+    tmp_path: Path, status: str, source: dict[str, str], kept: dict[int, str]
 ) -> None:
     store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
-    store_run(tmp_path, {4: [150]}, day=2, **made_of(OTHER))
-    store_run(tmp_path, {16: [None]}, day=2, status=status, **made_of(OTHER))
-    with (
-        pytest.warns(UserWarning, match="^1 older trial of") if status == "hang" else nullcontext()
-    ):
-        frame = load(tmp_path)
-    assert frame.set_index("micro_batch")["status"].to_dict() == {4: "ok", 16: status}
-
-
-def test_a_failure_of_an_older_source_does_not_stand_for_a_trial_that_is_left_out(
-    tmp_path: Path,
-) -> None:
-    store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
-    store_run(tmp_path, {16: [None]}, day=2, status="hang", **made_of(NET))
+    store_run(tmp_path, {16: [None]}, day=2, status=status, **made_of(source))
     store_run(tmp_path, {4: [150]}, day=3, **made_of(OTHER))
-    with pytest.warns(UserWarning, match="^1 older trial of"):
+    warns = pytest.warns(UserWarning, match="^1 older trial of")
+    with warns if status == "hang" else nullcontext():
         frame = load(tmp_path)
-    assert frame["micro_batch"].tolist() == [4]
+    assert frame.set_index("micro_batch")["status"].to_dict() == kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
 from dtsweep.results.schema import TRIALS
 from dtsweep.sweep.axes import candidates
-from dtsweep.sweep.point import identity
+from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.task import task_of
 from tests.counts import calls_of
 
@@ -165,19 +166,26 @@ def test_a_world_whose_trials_all_divide_their_state_has_a_canary_in_a_mode_of_i
     assert (canary_of(nodes).point.sync, canary_of(nodes).point.node_size) == ("hsdp", 2)
 
 
-def test_a_canary_as_plain_ddp_is_as_large_as_a_trial_that_has_all_its_state_on_each_worker() -> (
-    None
-):
-    # The wide model runs in shards alone.
+@pytest.mark.parametrize(
+    ("axes", "is_run", "expected"),
+    [
+        # The wide model runs in shards alone.
+        ({"sync": ["ddp", "fsdp"]}, lambda point: point.sync == "ddp", ("ddp", 32)),
+        # The wide model runs with few samples alone, and most trials have many.
+        ({"micro_batch": [1, 62, 63, 64]}, lambda point: point.micro_batch > 1, ("ddp", 63)),
+    ],
+)
+def test_a_canary_is_no_larger_than_a_trial_that_has_all_its_state_on_each_worker(
+    axes: dict[str, Any], is_run: Callable[[Point], bool], expected: tuple[str, int]
+) -> None:
     group = [
         trial
-        for trial in group_of(
-            {"workers": [2], "sync": ["ddp", "fsdp"], "workload.width": [64, 4096]}
-        )
-        if (trial.point.workload.width == 64) == (trial.point.sync == "ddp")
+        for trial in group_of({"workers": [2], "workload.width": [64, 4096], **axes})
+        if (trial.point.workload.width == 64) == is_run(trial.point)
     ]
-    assert (len(group), len(choose_canaries(group))) == (2, 1)
-    assert (canary_of(group).point.sync, canary_of(group).point.workload.width) == ("ddp", 64)
+    assert (len(group), len(choose_canaries(group))) == (sum(map(len, axes.values())), 1)
+    point = canary_of(group).point
+    assert (point.sync, point.micro_batch, point.workload.width) == (*expected, 64)
 
 
 def test_each_world_has_its_canary_in_whatever_order_launches_run() -> None:
@@ -195,43 +203,20 @@ def test_each_world_has_its_canary_in_whatever_order_launches_run() -> None:
         }
 
 
-def test_a_canary_is_no_larger_than_a_trial_of_its_world() -> None:
-    # The wide model runs with few samples alone, and most trials have many.
-    group = [
-        trial
-        for trial in group_of(
-            {"workers": [2], "micro_batch": [1, 62, 63, 64], "workload.width": [64, 4096]}
-        )
-        if (trial.point.workload.width == 64) == (trial.point.micro_batch > 1)
-    ]
-    assert len(group) == 4
-    point = canary_of(group).point
-    assert (point.micro_batch, point.workload.width) == (63, 64)
-
-
 def test_a_canary_is_named_apart_from_the_trial_with_its_point() -> None:
-    watch = canary_of(group_of({"workers": [2], "micro_batch": [1, 2, 3]}))
-    trial, watched = (task_of(SWEEP, watch.point, role=role) for role in ("trial", "canary"))
+    point = canary_of(group_of({"workers": [2], "micro_batch": [1, 2, 3]})).point
+    trial, watched = (task_of(SWEEP, point, role=role) for role in ("trial", "canary"))
     assert (trial.role, watched.role) == ("trial", "canary")
-    assert trial.trial_id == task_of(SWEEP, watch.point).trial_id != watched.trial_id
     # As it was named before there were canaries.
-    assert trial.trial_id == identity(watch.point, seed=0, repeat=1, fresh=False)
+    assert trial.trial_id == identity(point, seed=0, repeat=1, fresh=False) != watched.trial_id
     # It runs in the session of the trials around it.
     assert trial.session_group == watched.session_group
-    assert point_row(SWEEP, watch.point)["point_id"] == identity(watch.point)
-
-
-@pytest.mark.parametrize(
-    ("half_width", "canary_half_width"), [(0.02, 0.01), (0.05, 0.01), (0.005, 0.005), (None, None)]
-)
-def test_a_canary_is_measured_to_1_percent_or_as_well_as_trials_where_windows_end_by_that(
-    half_width: float | None, canary_half_width: float | None
-) -> None:
-    sweep = replace(SWEEP, measure=Measure(repeats=1, half_width=half_width, max_seconds=7))
-    watch = canary_of(group_of({"workers": [2], "micro_batch": [1, 2, 3]}))
-    trial, watched = (task_of(sweep, watch.point, role=role) for role in ("trial", "canary"))
-    assert trial.measure == sweep.measure
-    assert watched.measure == replace(sweep.measure, half_width=canary_half_width)
+    # It is measured to 1 %, or as well as trials where windows end by that.
+    for half_width, of_canary in ((0.02, 0.01), (0.05, 0.01), (0.005, 0.005), (None, None)):
+        sweep = replace(SWEEP, measure=Measure(repeats=1, half_width=half_width, max_seconds=7))
+        trial, watched = (task_of(sweep, point, role=role) for role in ("trial", "canary"))
+        assert trial.measure == sweep.measure
+        assert watched.measure == replace(sweep.measure, half_width=of_canary)
 
 
 def test_canaries_leave_open_what_is_to_run() -> None:
@@ -249,6 +234,16 @@ def expected_s_of(planned: Plan) -> float:
     return (planned.duration.low_s * planned.duration.high_s) ** 0.5
 
 
+def expected_s(axes: dict[str, Any], **measure: Any) -> float:
+    """Expected duration of a sweep with windows of a length, before anything was measured."""
+    sweep = Sweep(
+        workload=workloads.Gpt(),
+        axes=axes,
+        measure=Measure(repeats=1, half_width=None, **measure),
+    )
+    return expected_s_of(make_plan(sweep, candidates(sweep), []))
+
+
 def test_the_range_of_the_expected_duration_is_narrower_with_results() -> None:
     guess, by_results = (
         make_plan(SWEEP, candidates(SWEEP), stored, rerun="all").duration
@@ -260,24 +255,22 @@ def test_the_range_of_the_expected_duration_is_narrower_with_results() -> None:
 
 
 def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
-    seconds = Measure(repeats=1, half_width=None, min_seconds=10)
-
-    def expected_s(measure: Measure, axes: dict[str, Any]) -> float:
-        sweep = Sweep(workload=workloads.Gpt(), axes=axes, measure=measure)
-        return expected_s_of(make_plan(sweep, candidates(sweep), []))
-
     several = {"workers": [1, 2], "micro_batch": [1, 2, 3, 4]}
+    worlds = {"workers": [1, 2]}
     canary = 10 + TRIAL_REST_S
     each = canary + AFTER_SHARE * 10
-    assert expected_s(replace(seconds, canary=False), several) == pytest.approx(
-        8 * each + SESSION_START_S
-    )
-    assert expected_s(seconds, several) == pytest.approx(8 * each + 2 * canary + SESSION_START_S)
-    assert expected_s(seconds, {"workers": [2]}) == pytest.approx(each + SESSION_START_S)
-    # Each world with a session of its own.
-    apart = replace(seconds, nested=False)
-    assert expected_s(apart, several) == pytest.approx(8 * each + 4 * canary + 2 * SESSION_START_S)
-    assert expected_s(apart, {"workers": [1, 2]}) == pytest.approx(2 * each + 2 * SESSION_START_S)
+    for axes, measure, seconds in (
+        (several, {"canary": False}, 8 * each + SESSION_START_S),
+        (several, {}, 8 * each + 2 * canary + SESSION_START_S),
+        ({"workers": [2]}, {}, each + SESSION_START_S),
+        # Each world with a session of its own.
+        (several, {"nested": False}, 8 * each + 4 * canary + 2 * SESSION_START_S),
+        (worlds, {"nested": False}, 2 * each + 2 * SESSION_START_S),
+    ):
+        assert expected_s(axes, min_seconds=10, **measure) == pytest.approx(seconds)
+    # Windows are long enough for energy: four seconds more of eight trials and two canaries.
+    more_s = expected_s(several, min_seconds=1, energy=True) - expected_s(several, min_seconds=1)
+    assert more_s == pytest.approx(8 * 4 * (1 + AFTER_SHARE) + 2 * 4)
 
 
 def test_a_start_is_expected_to_take_the_median_of_sessions_starts_not_of_servers() -> None:
@@ -301,18 +294,6 @@ def test_a_start_is_expected_to_take_the_median_of_sessions_starts_not_of_server
     assert start_s(base, ("a", 12.0), ("b", 600.0), ("c", 13.0)) == pytest.approx(
         13 - SESSION_START_S
     )
-
-
-def test_a_plan_expects_windows_that_are_long_enough_for_energy() -> None:
-    usual, energy = (
-        replace(SWEEP, measure=Measure(repeats=1, half_width=None, min_seconds=1, energy=energy))
-        for energy in (False, True)
-    )
-    usual_s, energy_s = (
-        expected_s_of(make_plan(sweep, candidates(sweep), [])) for sweep in (usual, energy)
-    )
-    # Four trials of two worlds in one session, and two canaries.
-    assert energy_s - usual_s == pytest.approx(4 * 4 * (1 + AFTER_SHARE) + 2 * 4)
 
 
 @pytest.mark.parametrize(
