@@ -234,6 +234,7 @@ def test_one_launch_each_is_unknown() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_launch_that_two_points_share_tells_no_less_than_one_of_its_own() -> None:
     rates = [100.0, 101, 102, 100, 101, 102, 100]
     many = point("a", rates, error=0.01)
@@ -335,6 +336,7 @@ def test_the_other_way_round_is_the_inverse_and_the_unit_of_time_changes_nothing
     assert one["verdict"].tolist() == same["verdict"].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("quiet", "together"), [(1, True), (30, True), (30, False)])
 def test_quiet_points_beside_a_noisy_pair_make_its_difference_no_surer(
     *, quiet: int, together: bool

@@ -52,6 +52,7 @@ def test_points_stand_as_if_each_were_compared_with_each(
         assert few.tolist() == many.tolist()
 
 
+@pytest.mark.slow
 def test_points_that_beat_each_other_in_a_circle_are_none_of_them_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -81,6 +82,7 @@ def test_the_work_of_a_frontier_grows_with_its_points_alone(
     assert max(pairs) <= 1 << 21
 
 
+@pytest.mark.slow
 def test_the_frontier_of_many_points_is_drawn_as_that_of_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

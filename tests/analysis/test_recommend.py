@@ -95,6 +95,7 @@ def test_points_that_launches_neither_separate_nor_show_to_be_equal_are_undecide
     assert (wide.zone, wide.answer) == (0.4, "equal")
 
 
+@pytest.mark.slow
 def test_eight_looks_need_more_evidence_than_one() -> None:
     points = [
         own_launches(name, rate, spread=0.04, workers=workers)
@@ -387,6 +388,7 @@ def test_numbers_that_contradict_each_other_are_not_recommended() -> None:
     assert (found.point["point_id"], found.implausible) == ("a", 1)
 
 
+@pytest.mark.slow
 def test_each_model_and_environment_has_its_own_recommendation() -> None:
     points = [
         launches("a", 100, model_digest="s", flops_per_sample=1.0),
@@ -433,6 +435,7 @@ def test_goals_that_lead_nowhere_are_refused_in_a_line(
     assert said in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_lead_that_no_window_knows_the_error_of_beats_only_what_is_far() -> None:
     rows = [
         {"point_id": name, "workers": workers, "samples_per_s": rate, "samples_per_s_error": None}

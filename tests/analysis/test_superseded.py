@@ -68,6 +68,7 @@ def test_other_data_are_no_other_source_and_data_that_changed_are() -> None:
     assert older_source(trials(*lists)).tolist() == [None, None]
 
 
+@pytest.mark.slow
 def test_workloads_of_two_names_are_not_compared_and_on_no_frontier_together() -> None:
     """No sweep has both: they are of `--rerun all` after a change of name."""
     frame = trials(made_of(NET, workload="Net"), made_of({"class Flash": "1"}, workload="Flash"))

@@ -73,6 +73,7 @@ def test_intervals_cover_the_parameters_that_made_the_ladder_95_times_in_100() -
     assert min(held) >= 0.95 - chance(0.95, 50)
 
 
+@pytest.mark.slow
 def test_a_law_that_misses_by_more_than_launches_differ_is_contradicted_and_knows_less() -> None:
     rng = np.random.default_rng(5)
     bent = universal(SIZES, contention=0.02) | {4: 200.0}
@@ -124,6 +125,7 @@ def test_what_always_adds_enough_has_no_end() -> None:
     assert found[["pays_to", "pays_to_high", "pays_to_extrapolates"]].isna().all()
 
 
+@pytest.mark.slow
 def test_faster_than_linear_is_no_contention_below_zero() -> None:
     rng = np.random.default_rng(7)
     found = law(

@@ -66,6 +66,7 @@ def test_the_size_from_which_the_next_step_adds_too_little_is_named() -> None:
     assert [only(frame, worth=worth)["pays_to"] for worth in (0.8, 0.1)] == [2, 8]
 
 
+@pytest.mark.slow
 def test_a_step_near_the_threshold_leaves_an_interval() -> None:
     found = only(repeated({1: 100.0, 2: 190.0, 4: 290.0, 8: 310.0}, error=0.02))
     assert found[["pays_to_low", "pays_to_high"]].tolist() == [2, 4]

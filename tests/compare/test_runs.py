@@ -139,6 +139,7 @@ def test_a_point_that_no_longer_runs_is_a_regression_of_its_own(tmp_path: Path) 
     assert not comparison(base, load_run(interrupted)).is_regression
 
 
+@pytest.mark.slow
 def test_runs_without_a_point_in_common_are_refused(tmp_path: Path) -> None:
     base, new = (load_run(store_run(tmp_path / str(size), {size: STEADY[size]})) for size in STEADY)
     with pytest.raises(SweepError, match="no point is in both"):
@@ -234,6 +235,7 @@ def test_earlier_runs_with_one_launch_each_tell_a_jump_beyond_the_drift(tmp_path
     assert not comparison(base, drifted).is_regression
 
 
+@pytest.mark.slow
 def test_launches_inside_a_run_do_not_make_it_count_more_than_once(tmp_path: Path) -> None:
     # Runs differ by 5 %, launches inside them by next to nothing: a run that is 6 % slower is one
     # of them.
@@ -249,6 +251,7 @@ def test_launches_inside_a_run_do_not_make_it_count_more_than_once(tmp_path: Pat
     )
 
 
+@pytest.mark.slow
 def test_runs_of_one_results_folder_are_those_of_its_records(tmp_path: Path) -> None:
     place = tmp_path / "all"
     # Rows that are older than the first record are a run as well.
@@ -265,6 +268,7 @@ def test_runs_of_one_results_folder_are_those_of_its_records(tmp_path: Path) -> 
     assert comparison(runs[1], runs[2]).is_regression
 
 
+@pytest.mark.slow
 def test_an_earlier_run_that_measured_nothing_does_not_count_and_the_last_one_does(
     tmp_path: Path,
 ) -> None:

@@ -512,6 +512,7 @@ def test_only_the_points_whose_data_have_changed_are_measured_by_other_data(tmp_
 # Many points
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("axis", "is_measured"), [("micro_batch", True), ("env.OMP_X", False)])
 def test_the_work_of_a_plan_grows_with_its_points_alone(axis: str, is_measured: bool) -> None:
     def work(count: int) -> int:

@@ -103,6 +103,7 @@ def test_the_answer_is_confirmed_by_another_launch_and_certified(
     assert f"{certificate.measured} of 64 points measured; " in certificate.words
 
 
+@pytest.mark.slow
 def test_the_certificate_counts_the_launches_that_confirm_the_answer() -> None:
     sweep = replace(SWEEP, search=Search(max_points=8))
     machine, policy = Machine(sweep, rate), policy_for(sweep)
@@ -209,6 +210,7 @@ def test_a_point_that_the_cluster_can_not_hold_was_not_tried() -> None:
     assert certificate.measured == len(batch.points) - 1
 
 
+@pytest.mark.slow
 def test_what_failed_is_measured_again_together_with_the_next_points() -> None:
     machine, policy = Machine(SWEEP, rate), policy_for(SWEEP)
     for _ in range(2):
@@ -242,6 +244,7 @@ def test_a_goal_is_searched_among_the_points_that_meet_its_condition(
     assert all(point.workers <= most_workers for point in later)
 
 
+@pytest.mark.slow
 def test_points_with_other_semantics_than_the_goal_allows_are_not_measured() -> None:
     # Local updates are faster than all others, and no answer to this goal.
     axes = {**AXES, "sync": ["ddp", "local_sgd"]}
@@ -265,6 +268,7 @@ def test_a_search_without_an_answer_is_refused_with_the_next_step() -> None:
         policy.rounds(machine.points, machine.rows)
 
 
+@pytest.mark.slow
 def test_a_condition_that_nothing_meets_is_named_by_the_certificate() -> None:
     goal = Goal(maximize="samples_per_s", where="latency_s <= 1us")
     sweep = replace(SWEEP, goal=goal)

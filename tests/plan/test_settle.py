@@ -91,6 +91,7 @@ def test_trials_that_are_not_measured_again_end_a_round() -> None:
     assert len(policy.rounds(machine.points, [*machine.rows, cancelled])) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     # One that is too noisy for the question is not asked to the end.
     ("noise", "allowed", "count"),
@@ -103,6 +104,7 @@ def test_no_point_gets_more_launches_than_allowed_or_useful(
     assert len(Machine(sweep, near, noise=noise).finish(settle(sweep))) == count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("times", "rounds_of_it"), [(1, 3), (2, 2)])
 def test_a_point_that_only_timed_out_is_launched_with_the_next_round_but_not_for_ever(
     times: int, rounds_of_it: int
@@ -149,6 +151,7 @@ def test_a_point_near_a_limit_is_launched_until_it_is_in_or_out() -> None:
     assert rounds[0].measure.max_steps >= rounds[0].measure.min_steps >= 368
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "is_longer"), [(0.0005, True), (0.03, False)])
 def test_windows_grow_where_they_limit_the_answer_and_launches_do_not(
     noise: float, *, is_longer: bool
@@ -181,6 +184,7 @@ def test_a_plan_has_the_launches_that_are_left_of_the_open_points() -> None:
     assert make_plan(grid, candidates(grid), []).most_launches is None
 
 
+@pytest.mark.slow
 def test_launches_of_an_earlier_grid_count_as_those_of_rounds() -> None:
     machine = Machine(SWEEP, near, noise=0.03)
     grid = Grid(sweep=replace(SWEEP, goal=None, measure=Measure(repeats=3)))
@@ -191,6 +195,7 @@ def test_launches_of_an_earlier_grid_count_as_those_of_rounds() -> None:
     assert micro_batches(following) == [16, 32]
 
 
+@pytest.mark.slow
 def test_a_contender_whose_launches_fail_is_given_up() -> None:
     machine = Machine(SWEEP, near)
     policy = settle()
