@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ import duckdb
 import numpy as np
 import polars
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
@@ -27,7 +27,6 @@ from dtsweep.results.merge import LARGE_BYTES, batches
 from dtsweep.results.pack import profile_files, unmeasured_files
 from dtsweep.results.parquet import REPLACES, CorruptPartError, arrow_table, decode, encode
 from dtsweep.results.schema import SCHEMA_VERSION, table_schema
-from dtsweep.results.storage import Storage
 from dtsweep.results.store import Results
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -120,10 +119,6 @@ def test_what_was_committed_is_read_back(tmp_path: Path) -> None:
     assert contents(tmp_path) == stored(1)
 
 
-def test_nothing_is_there_before_the_first_commit(tmp_path: Path) -> None:
-    assert Results(tmp_path / "none").attempts() == []
-
-
 def test_unknown_stays_null_and_a_loss_that_is_not_a_number_stays_one(tmp_path: Path) -> None:
     commit(Results(tmp_path), 1)
     steps = Results(tmp_path).table("steps")
@@ -185,31 +180,23 @@ def test_load_has_every_canary_that_was_measured_or_none(tmp_path: Path) -> None
         (6, "b", "trial", "ok"),
     ]:
         commit(results, number, trial_id=trial_id, role=role, status=status)
+        if number == 1:
+            assert len(load(results)) == 0
     assert load(results)["attempt_id"].tolist() == ["attempt4", "attempt6"]
     both = load(results, canaries=True)
     assert both["attempt_id"].tolist() == [f"attempt{number}" for number in (1, 3, 4, 5, 6)]
     assert (both["role"] == "canary").tolist() == [True, True, False, True, False]
 
 
-def test_results_of_canaries_alone_have_no_trials(tmp_path: Path) -> None:
-    commit(Results(tmp_path), 1, role="canary")
-    assert len(load(tmp_path)) == 0
-    assert len(load(tmp_path, canaries=True)) == 1
-
-
 def test_a_profile_is_stored_beside_the_tables_and_is_in_nobodys_way(tmp_path: Path) -> None:
     results = Results(tmp_path)
     commit(results, 1)
+    folder = tmp_path / "profiles" / "launch"
     results.write(profile_files("launch/trial1-0", b"trace", {"compute_s": 0.5}))
-    where = tmp_path / "profiles" / "launch" / "trial1-0.json.gz"
-    assert where.read_bytes() == b"trace"
-    assert json.loads((tmp_path / "profiles" / "launch" / "trial1-0.json").read_text()) == {
-        "compute_s": 0.5
-    }
+    assert (folder / "trial1-0.json.gz").read_bytes() == b"trace"
+    assert json.loads((folder / "trial1-0.json").read_text()) == {"compute_s": 0.5}
     results.write(profile_files("launch/trial2-0", b"trace", None))
-    assert {file.name for file in (tmp_path / "profiles" / "launch").glob("trial2*")} == {
-        "trial2-0.json.gz"
-    }
+    assert {file.name for file in folder.glob("trial2*")} == {"trial2-0.json.gz"}
     results.compact()
     assert contents(tmp_path) == stored(1)
 
@@ -247,20 +234,23 @@ def test_what_does_not_fit_the_schema_is_refused(tmp_path: Path, fields: Any, me
     assert contents(tmp_path) == stored()
 
 
-def test_fields_of_two_number_types_become_one_column(tmp_path: Path) -> None:
-    commit(Results(tmp_path), 1, width=256)
-    commit(Results(tmp_path), 2, width=0.5)
-    Results(tmp_path).compact()
-    assert len(files(tmp_path, "trials")) == 1
-    assert load(tmp_path)["workload_width"].tolist() == [256.0, 0.5]
-
-
-def test_a_field_that_has_had_several_types_is_text(tmp_path: Path) -> None:
-    commit(Results(tmp_path), 1, width=256)
-    commit(Results(tmp_path), 2, width="[64, 32]")
-    assert [row["workload_width"] for row in Results(tmp_path).attempts()] == ["256", "[64, 32]"]
-    Results(tmp_path).compact()
-    assert len(files(tmp_path, "trials")) == 1
+@pytest.mark.parametrize(
+    ("widths", "read"),
+    [
+        ((256, 0.5), [256.0, 0.5]),
+        ((256, "[64, 32]"), ["256", "[64, 32]"]),
+        # Neither a whole number nor a float has both.
+        ((2**60 + 1, 0.5), [str(2**60 + 1), "0.5"]),
+    ],
+)
+def test_a_field_of_several_types_is_read_without_a_loss(
+    tmp_path: Path, widths: tuple[Any, Any], read: list[Any]
+) -> None:
+    for number, width in enumerate(widths):
+        commit(Results(tmp_path), number, width=width)
+    for _ in range(2):
+        assert [row["workload_width"] for row in Results(tmp_path).attempts()] == read
+        Results(tmp_path).compact()
 
 
 def test_other_tools_read_a_folder_in_which_a_write_was_cut_off(tmp_path: Path) -> None:
@@ -273,15 +263,11 @@ def test_other_tools_read_a_folder_in_which_a_write_was_cut_off(tmp_path: Path) 
     ]
     assert polars.read_parquet(pattern)["attempt_id"].to_list() == ["attempt1"]
     assert contents(tmp_path) == stored(1)
-
-
-def test_other_tools_read_compacted_results(tmp_path: Path) -> None:
-    for number in (1, 2):
-        commit(Results(tmp_path), number)
+    commit(Results(tmp_path), 2)
     Results(tmp_path).compact()
-    pattern = str(tmp_path / "steps" / "*.parquet")
-    assert duckdb.sql(f"SELECT sum(step_s) FROM '{pattern}'").fetchall() == [(12012.0,)]
-    assert polars.read_parquet(pattern)["step_s"].sum() == 12012.0
+    steps = str(tmp_path / "steps" / "*.parquet")
+    assert duckdb.sql(f"SELECT sum(step_s) FROM '{steps}'").fetchall() == [(12012.0,)]
+    assert polars.read_parquet(steps)["step_s"].sum() == 12012.0
 
 
 def test_files_say_units_and_have_zstd_and_page_checksums(tmp_path: Path) -> None:
@@ -299,66 +285,45 @@ def test_files_say_units_and_have_zstd_and_page_checksums(tmp_path: Path) -> Non
 
 # Kills and second writers
 
-KILL_AT_EVERY_FILE_LINE = """
-import itertools, os, shutil, sys, threading
-from pathlib import Path
-from test_store import commit, contents, stored
-from dtsweep.results.store import Results
-
-what, base = sys.argv[1], Path(sys.argv[2])
-
-def act(folder):
-    Results(folder).compact() if what == "compact" else commit(Results(folder), 4)
-
-def killed_at(count, folder):
-    if pid := os.fork():
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
-    lines = itertools.count(1)
-    def trace(frame, event, argument):
-        if frame.f_code.co_name not in ("write", "write_local", "delete"):
-            return None
-        if event == "line" and next(lines) == count:
-            os._exit(1)
-        return trace
-    sys.settrace(trace)
-    threading.settrace(trace)
-    act(folder)
-    os._exit(0)
-
-states = set()
-for count in itertools.count(1):
-    folder = base / "copy"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(base / "original", folder)
-    killed = killed_at(count, folder)
-    state = tuple(sorted((path.name, path.stat().st_size) for path in folder.rglob("*.*")))
-    if killed and state in states:
-        continue
-    states.add(state)
-    seen = contents(folder)
-    is_committed = what == "commit" and seen == stored(1, 2, 3, 4)
-    assert seen == stored(1, 2, 3) or is_committed, (count, seen)
-    if not killed:
-        break
-    act(folder)
-    assert contents(folder) == stored(1, 2, 3, *([4] if what == "commit" else [])), count
-assert seen == (stored(1, 2, 3, 4) if what == "commit" else stored(1, 2, 3))
-print(len(states))
-"""
-
 
 @pytest.mark.parametrize("what", ["commit", "compact"])
 def test_a_kill_at_any_line_that_touches_files_loses_and_doubles_nothing(
-    tmp_path: Path, what: str
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results = Results(tmp_path / "original")
-    commit(results, 1)
-    commit(results, 2)
-    results.compact()
-    commit(results, 3)
-    done = run(KILL_AT_EVERY_FILE_LINE, what, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 8  # states of the folder
+    monkeypatch.setattr(store, "READERS", 1)
+    folder, states = tmp_path / "original", dict[Any, Path]()
+
+    def act(where: Path) -> None:
+        Results(where).compact() if what == "compact" else commit(Results(where), 4)
+
+    def keep_state(frame: Any, event: str, _: Any) -> Any:
+        """Copy what a kill before this line would leave."""
+        if frame.f_code.co_name not in ("write", "write_local", "delete"):
+            return None
+        state = tuple(sorted((path.name, path.stat().st_size) for path in folder.rglob("*.*")))
+        if state not in states:
+            states[state] = tmp_path / str(len(states))
+            shutil.copytree(folder, states[state])
+        return keep_state
+
+    for number in (1, 2):
+        commit(Results(folder), number)
+    Results(folder).compact()
+    commit(Results(folder), 3)
+    threading.settrace(keep_state)
+    sys.settrace(keep_state)
+    try:
+        act(folder)
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]  # as Python's documentation has it
+    done = stored(1, 2, 3, *([4] if what == "commit" else []))
+    assert contents(folder) == done
+    assert len(states) > 8
+    for copy in states.values():
+        assert contents(copy) in (stored(1, 2, 3), done)
+        act(copy)
+        assert contents(copy) == done
 
 
 @pytest.mark.parametrize("missing", [("trials",), ("trials", "ranks")])
@@ -425,29 +390,6 @@ def test_a_row_is_rewritten_a_few_times_and_files_stay_few_however_many_are_stor
     assert most_files - large < 12
 
 
-def test_a_file_that_is_larger_than_all_that_is_new_is_neither_read_nor_written_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(8):
-        commit(Results(tmp_path), number)
-    Results(tmp_path).compact()
-    (large,) = files(tmp_path, "trials")
-    commit(Results(tmp_path), 8)
-    (part,) = set(files(tmp_path, "trials")) - {large}
-    assert part.stat().st_size < large.stat().st_size
-    monkeypatch.setattr(merge, "SMALL_BYTES", part.stat().st_size)
-    read, read_file = [], Storage.read
-
-    def reading(self: Storage, table: str, name: str) -> bytes:
-        read.append(f"{table}/{name}")
-        return read_file(self, table, name)
-
-    monkeypatch.setattr(Storage, "read", reading)
-    Results(tmp_path).compact()
-    assert f"trials/{large.name}" not in read
-    assert files(tmp_path, "trials") == sorted([large, part])
-
-
 def test_what_is_merged_in_pieces_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -468,19 +410,7 @@ def test_what_is_merged_in_pieces_is_the_same(
     assert contents(tmp_path) == stored(*range(7))
 
 
-def test_numbers_that_fit_no_common_type_stay_in_their_files(tmp_path: Path) -> None:
-    commit(Results(tmp_path), 1, width=2**60 + 1)
-    commit(Results(tmp_path), 2, width=0.5)
-    Results(tmp_path).compact()
-    assert [row["workload_width"] for row in Results(tmp_path).attempts()] == [
-        str(2**60 + 1),
-        "0.5",
-    ]
-
-
-def test_a_compacted_file_that_is_not_whole_takes_the_place_of_no_part_in_the_next_compaction(
-    tmp_path: Path,
-) -> None:
+def test_a_compacted_file_that_is_not_whole_takes_the_place_of_no_part(tmp_path: Path) -> None:
     for number in (1, 2):
         commit(Results(tmp_path), number)
     parts = {part: part.read_bytes() for part in files(tmp_path, "trials")}
@@ -492,9 +422,10 @@ def test_a_compacted_file_that_is_not_whole_takes_the_place_of_no_part_in_the_ne
     for part, before in parts.items():
         part.write_bytes(before)
     results = Results(tmp_path)
-    results.compact()
     assert len(results.attempts()) == 2
     assert [name for name, _ in results.quarantined] == [f"trials/{compacted.name}"]
+    results.compact()
+    assert len(Results(tmp_path).attempts()) == 2
 
 
 def test_a_compacted_file_whose_list_of_parts_is_damaged_is_left_out_by_the_next_compaction(
@@ -538,11 +469,12 @@ def test_only_the_columns_that_are_asked_for_are_unpacked(tmp_path: Path) -> Non
 
 WRITE_AND_COMPACT = """
 import sys
+import threading
 from test_store import commit
 from dtsweep.results.store import Results
 
 results = Results(sys.argv[1])
-for number in range(int(sys.argv[2]), int(sys.argv[2]) + 30):
+for number in range(int(sys.argv[2]), int(sys.argv[2]) + 10):
     commit(results, number)
     if number % 5 == 0:
         results.compact()
@@ -565,7 +497,7 @@ def test_two_writers_that_compact_under_a_reader_lose_and_double_nothing(tmp_pat
         assert len(attempts) == len(set(attempts)) >= before
         before = len(attempts)
     assert [writer.wait() for writer in writers] == [0, 0]
-    assert contents(tmp_path) == stored(*range(100, 130), *range(200, 230))
+    assert contents(tmp_path) == stored(*range(100, 110), *range(200, 210))
 
 
 # Broken, foreign, old, new and hostile files
@@ -664,20 +596,6 @@ def test_steps_that_are_gone_are_told_with_the_way_out(tmp_path: Path) -> None:
         assert len(load(tmp_path)) == 3
 
 
-def test_a_corrupt_compacted_file_hides_no_part_that_is_still_there(tmp_path: Path) -> None:
-    for number in (1, 2):
-        commit(Results(tmp_path), number)
-    parts = {part: part.read_bytes() for part in files(tmp_path, "trials")}
-    Results(tmp_path).compact()
-    (compacted,) = files(tmp_path, "trials")
-    compacted.write_bytes(compacted.read_bytes()[:-1])
-    for part, data in parts.items():
-        part.write_bytes(data)
-    results = Results(tmp_path)
-    assert len(results.attempts()) == 2
-    assert [name for name, _ in results.quarantined] == [f"trials/{compacted.name}"]
-
-
 def test_a_file_of_somebody_else_is_left_out_and_named(tmp_path: Path) -> None:
     commit(Results(tmp_path), 1)
     (tmp_path / "trials" / "mine.parquet").write_bytes(b"PAR1")
@@ -719,31 +637,15 @@ def test_a_file_of_a_newer_dtsweep_is_refused_with_what_to_do(tmp_path: Path) ->
         Results(tmp_path).attempts()
 
 
-def test_a_file_of_absurd_width_or_unpacked_size_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dtsweep.results.parquet.MAX_BYTES", 1_000_000)
+def test_a_file_of_absurd_width_is_refused(tmp_path: Path) -> None:
     metadata = table_schema("steps").metadata
     wide = pa.table({f"c{index}": [1] for index in range(20_000)}, metadata=metadata)
     sealed(tmp_path, "steps", wide, compression="none")
-    deep = pa.table(
-        {"attempt_id": pa.repeat("attempt1", 200_000), "step_s": pa.repeat(0.0, 200_000)}
-    )
-    bomb = sealed(
-        tmp_path,
-        "steps",
-        deep.replace_schema_metadata(metadata),
-        compression="zstd",
-        use_dictionary=False,
-    )
-    assert bomb.stat().st_size < 10_000
     commit(Results(tmp_path), 1)
     reader = Results(tmp_path)
     assert reader.table("steps").num_rows == 4
-    assert sorted(reason.split(":")[-1] for _, reason in reader.quarantined) == [
-        " Exceeded size limit",
-        " it unpacks to more than 1000000 bytes",
-    ]
+    [(_, reason)] = reader.quarantined
+    assert reason.endswith(": Exceeded size limit")
 
 
 # Storage that fails
@@ -772,14 +674,6 @@ def test_a_full_disk_is_a_storage_error_and_leaves_nothing_half(tmp_path: Path) 
     assert contents(tmp_path) == stored(1)
 
 
-def test_a_place_that_is_no_folder_is_a_storage_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(
-        StorageError, match=r"can't write results in .*file.*run the same command again"
-    ):
-        commit(Results(tmp_path / "file"), 1)
-
-
 @pytest.mark.parametrize(
     ("where", "message"),
     [
@@ -793,49 +687,6 @@ def test_a_place_that_is_no_folder_is_a_storage_error(tmp_path: Path) -> None:
 def test_an_address_that_means_nothing_is_refused(where: str, message: str) -> None:
     with pytest.raises(SweepError, match=message):
         Results(where)
-
-
-def test_an_object_store_keeps_results_as_a_folder_does(bucket: str) -> None:
-    results = Results(bucket)
-    assert results.attempts() == []
-    for number in (1, 2, 3):
-        commit(results, number)
-    assert len(results.attempts()) == 3
-    results.compact()
-    by_environment = Results("s3://bucket/some/results")
-    assert [row["attempt_id"] for row in by_environment.attempts()] == [
-        "attempt1",
-        "attempt2",
-        "attempt3",
-    ]
-    assert store.steps(bucket)["step_s"].sum() == 24018.0
-    results.write(profile_files("launch/trial1-0", b"trace", {}))
-    assert results.quarantined == []
-
-
-def test_an_object_store_without_the_bucket_is_a_storage_error(bucket: str) -> None:
-    with pytest.raises(StorageError, match="can't write results in s3://nowhere/results"):
-        commit(Results("s3://nowhere/results"), 1)
-    with pytest.raises(StorageError, match="can't write results in s3://nowhere/results"):
-        Results("s3://nowhere/results").try_writing()
-
-
-@pytest.mark.parametrize("place", ["folder", "bucket"])
-def test_what_was_written_as_a_trial_is_gone_again(place: str, tmp_path: Path, bucket: str) -> None:
-    where = bucket.replace("some", "new") if place == "bucket" else str(tmp_path / "new")
-    Results(where).try_writing()
-    files, root = pafs.FileSystem.from_uri(where)
-    found = files.get_file_info(pafs.FileSelector(root, recursive=True))
-    assert [info.path for info in found if info.is_file] == []
-    assert Results(where).attempts() == []
-
-
-def test_messages_do_not_show_credentials(bucket: str) -> None:
-    results = Results(bucket.replace("s3://", "s3://name:hidden@"))
-    assert str(results).startswith("s3://bucket/some/results")
-    with pytest.raises(SweepError) as error:
-        Results("zz://name:hidden@somewhere")
-    assert "hidden" not in str(error.value)
 
 
 def test_what_is_done_is_read_without_pandas_ray_and_torch(tmp_path: Path) -> None:
