@@ -144,23 +144,16 @@ def test_elsewhere_the_age_of_the_last_sign_of_life_decides(tmp_path: Path) -> N
         assert not (tmp_path / FOLDER / "other.json").exists()
 
 
-def test_a_live_run_shows_that_it_lives(tmp_path: Path) -> None:
-    place = Storage(tmp_path)
-    with leased(place, quiet, beat_s=0.05):
-        (file,) = (tmp_path / FOLDER).iterdir()
-        os.utime(file, (1, 1))
-        until = time.monotonic() + 30
-        while file.stat().st_mtime < 2:
-            assert time.monotonic() < until
-            time.sleep(0.01)
-
-
-def test_a_run_whose_lease_is_gone_says_so(tmp_path: Path) -> None:
+def test_a_live_run_shows_that_it_lives_and_says_so_when_its_lease_is_gone(tmp_path: Path) -> None:
     lines: list[str] = []
     with leased(Storage(tmp_path), lines.append, beat_s=0.05):
         (file,) = (tmp_path / FOLDER).iterdir()
+        os.utime(file, (1, 1))
+        until = time.monotonic() + 60
+        while file.stat().st_mtime < 2:
+            assert time.monotonic() < until
+            time.sleep(0.01)
         file.unlink()
-        until = time.monotonic() + 30
         while not lines:
             assert time.monotonic() < until
             time.sleep(0.01)
@@ -200,11 +193,3 @@ def test_of_runs_that_start_at_once_one_holds_the_lease(tmp_path: Path) -> None:
     end.set()
     for thread in threads:
         thread.join()
-
-
-def test_an_object_store_has_leases_as_a_folder_has(bucket: str) -> None:
-    with leased(Storage(bucket), quiet):
-        with pytest.raises(SweepError, match="is in use"), leased(Storage(bucket), quiet):
-            pass
-        assert holder(Storage(bucket)) is not None
-    assert holder(Storage(bucket)) is None

@@ -58,7 +58,7 @@ def lines() -> list[str]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -147,7 +147,7 @@ def test_a_full_spool_makes_measuring_wait_and_says_why(
     wait_for(lambda: any("is full: measuring waits" in line for line in lines))
     assert waiting.is_alive()
     results.is_open.set()
-    waiting.join(30)
+    waiting.join(60)
     outbox.close()
     assert ids(results) == ["a1", "a2"]
 
@@ -201,16 +201,6 @@ def test_what_a_killed_run_kept_is_sent_by_the_next_one(tmp_path: Path, lines: l
     assert not list((tmp_path / "s").rglob("run-*"))
 
 
-def test_entries_of_a_run_that_lives_are_left_alone(tmp_path: Path, lines: list[str]) -> None:
-    results = Gate(tmp_path / "r")
-    outbox = Outbox(results, lines.append, roots=[tmp_path / "s"])
-    results.is_open.clear()
-    outbox.put(files_of(1))
-    assert left_entries(results.identity, roots=[tmp_path / "s"]) == []
-    results.is_open.set()
-    outbox.close()
-
-
 def test_a_foreign_archive_in_the_spool_is_left_out(tmp_path: Path, lines: list[str]) -> None:
     results = Results(tmp_path / "r")
     folder = tmp_path / "s" / results.identity / "run-x"
@@ -256,6 +246,7 @@ def test_an_error_of_any_kind_in_the_thread_ends_the_run_with_its_rows_kept(
     with pytest.raises(StorageError, match="no error of storage"):
         outbox.put(files_of(1))
     assert len(left_entries(results.identity, roots=[tmp_path / "spool"])) == 0, "it is held"
+    outbox._spool.close()
 
 
 def test_after_a_close_that_was_interrupted_another_run_sends_what_waited(

@@ -103,10 +103,6 @@ def test_a_point_has_the_environment_variables_that_differ(tmp_path: Path) -> No
     assert [row.name for row in overview.last] == ["env.MODE=a", "env.MODE=b", "workers=1"]
 
 
-def test_a_place_without_rows_has_an_empty_overview(tmp_path: Path) -> None:
-    assert overview_of(Results(tmp_path)) == Overview(statuses={}, failures=[], last=[])
-
-
 def test_a_reader_that_keeps_files_sees_what_is_added_and_what_is_merged(tmp_path: Path) -> None:
     writer = stored(tmp_path, {"workers": 1}, {"workers": 2})
     reader = Results(tmp_path, keeps_files=True)

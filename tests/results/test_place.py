@@ -1,4 +1,4 @@
-"""The place of results, tried before it is needed."""
+"""The place of results, tried before it is needed, and the records of runs there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from dtsweep.errors import SweepError
 from dtsweep.results.place import try_place
+from dtsweep.results.run_record import RunningTrial, RunRecord
 from dtsweep.results.storage import Storage
 
 
@@ -48,3 +49,27 @@ def test_an_address_that_lacks_a_slash_is_no_folder() -> None:
 def test_an_address_without_a_bucket_is_refused(place: str) -> None:
     with pytest.raises(SweepError, match=r"name no bucket; give (gs|s3)://bucket/folder"):
         try_place(place)
+
+
+# Records of runs
+
+
+def test_a_record_comes_back_as_it_was_written() -> None:
+    record = RunRecord(
+        run_id="a",
+        sweep="batchsize",
+        host="head",
+        pid=7,
+        started_at=10.0,
+        updated_at=20.0,
+        statuses={"ok": 3},
+        running=(RunningTrial(trial_id="b", name="workers=2", since=15.0),),
+        node_s={"gpu": 3.0},
+    )
+    assert RunRecord.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"running": [{}]}'])
+def test_what_is_not_a_record_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        RunRecord.from_json(text)
