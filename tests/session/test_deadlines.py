@@ -28,38 +28,30 @@ def task(**point: Any) -> Task:
     return task_of(sweep, Point(workload=Tokens(), **point))
 
 
-def test_until_all_ranks_are_warm_they_have_the_warm_ups_time() -> None:
-    assert hang_at(task(), AttemptProgress(began=1000.0)) == 1100.0
+@pytest.mark.parametrize(
+    ("warm_at", "slowest_step_s", "seconds"),
+    [
+        # The warm-up's time.
+        (None, 0.0, 100),
+        # The window, half as long for the exchange, two steps of 1 s, and a minute.
+        (500.0, 1.0, 500 + 40 + 20 + 2 + 60),
+        # Ten slow steps instead of a minute.
+        (0.0, 30.0, 60 + 2 * 30 + 10 * 30),
+    ],
+)
+def test_ranks_hang_after_the_times_of_their_phase(
+    warm_at: float | None, slowest_step_s: float, seconds: float
+) -> None:
+    progress = AttemptProgress(began=0.0, warm_at=warm_at, slowest_step_s=slowest_step_s)
+    assert hang_at(task(), progress) == seconds
+    assert progress.give_up_at == math.inf
 
 
-def test_warm_ranks_have_the_window_what_follows_it_two_steps_and_a_minute() -> None:
-    # 40 s, half as long for the exchange, two steps of 1 s, and 60 s.
-    assert (
-        hang_at(task(), AttemptProgress(began=0.0, warm_at=500.0, slowest_step_s=1.0))
-        == 500 + 40 + 20 + 2 + 60
-    )
-
-
-def test_slow_steps_have_ten_of_theirs_instead_of_a_minute() -> None:
-    assert (
-        hang_at(task(), AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=30.0))
-        == 60 + 2 * 30 + 10 * 30
-    )
-
-
-def test_a_sync_period_is_waited_for_whole() -> None:
+def test_a_sync_period_is_waited_for_whole_and_a_profile_has_one_too() -> None:
     progress = AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=5.0)
     longer = hang_at(task(sync="local_sgd", sync_period=100), progress) - hang_at(task(), progress)
     assert longer == 2 * 99 * 5
-
-
-def test_a_profile_has_a_period_too() -> None:
-    progress = AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=5.0)
     assert hang_at(replace(task(), is_profiled=True), progress) - hang_at(task(), progress) == 5.0
-
-
-def test_nobody_gives_up_before_a_rank_has_failed() -> None:
-    assert AttemptProgress(began=0.0, warm_at=1.0).give_up_at == math.inf
 
 
 def test_who_waits_for_a_rank_that_has_failed_hangs_no_more() -> None:
@@ -82,16 +74,9 @@ def test_a_rank_that_only_lost_its_peer_waits_for_ray_to_say_who_died(
     assert grace_s(failures) == seconds
 
 
-def test_all_ranks_are_warm_once_before_each_window() -> None:
-    progress = AttemptProgress(began=0.0).at(5.0, warm_ups=[], failures=[])
-    assert progress.warm_at is None
-    warm = progress.at(7.0, warm_ups=[1.5], failures=[])
-    assert (warm.warm_at, warm.slowest_step_s) == (7.0, 1.5)
-    assert warm.at(9.0, warm_ups=[1.5], failures=[]) == warm
-
-
 def test_another_window_has_a_deadline_of_its_own_and_no_less_slack() -> None:
     first = AttemptProgress(began=0.0).at(100.0, warm_ups=[30.0], failures=[])
+    assert first.at(120.0, warm_ups=[30.0], failures=[]) == first
     second = first.at(150.0, warm_ups=[30.0, 2.0], failures=[])
     assert hang_at(task(), second) == hang_at(task(), first) + 50.0
 

@@ -60,10 +60,6 @@ def test_of_several_stacks_in_a_log_the_last_counts() -> None:
     assert attempt_stack(BACKWARD + IN_LOSS) == attempt_stack(IN_LOSS)
 
 
-def test_a_log_without_stacks_has_none() -> None:
-    assert attempt_stack("step 1\nstep 2") == []
-
-
 def test_the_rank_with_fewer_collectives_is_waited_for_whatever_the_stacks_say() -> None:
     assert behind(begun(42, 41), stacks_of(IN_LOSS, BACKWARD)) == [1]
 
@@ -80,15 +76,6 @@ def test_a_rank_that_does_not_say_how_far_it_is_is_waited_for() -> None:
 @pytest.mark.parametrize("log", [BACKWARD, IN_LOSS, "no stacks"])
 def test_ranks_that_look_the_same_are_not_told_apart(log: str) -> None:
     assert behind(begun(42, 42), stacks_of(log, log)) == []
-
-
-def test_of_64_ranks_the_one_in_its_loss_is_named() -> None:
-    logs = [BACKWARD] * 64
-    logs[17] = IN_LOSS
-    counts = [420] * 64
-    assert behind(begun(*counts), stacks_of(*logs)) == [17]
-    counts[17] = 419
-    assert behind(begun(*counts), {}) == [17]
 
 
 @pytest.mark.parametrize(

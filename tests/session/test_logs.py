@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dtsweep import SweepError
+from dtsweep import Sweep, SweepError
 from dtsweep.session.logs import (
     KEPT_BYTES,
     KEPT_S,
@@ -22,6 +21,10 @@ from dtsweep.session.logs import (
     sweep_away_dead,
     trial_in,
 )
+from dtsweep.session.worker_loop import begin_trial
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import HEADING, Task, task_of
+from tests.outcomes import Tokens
 
 
 def mode_of(path: Path) -> int:
@@ -53,15 +56,6 @@ def test_no_link_is_followed_to_where_another_user_wants_the_logs(tmp_path: Path
     assert not list(elsewhere.iterdir())
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    root = tmp_path / "logs"
-    root.mkdir()
-    os.chown(root, 65534, 65534)
-    with pytest.raises(SweepError, match="is not a folder of this user"):
-        open_log("s1", 0, root=root)
-
-
 def test_the_logs_of_a_dead_session_are_swept_away_and_those_of_a_living_process_stay(
     tmp_path: Path,
 ) -> None:
@@ -89,12 +83,8 @@ def test_the_logs_of_a_dead_session_are_swept_away_and_those_of_a_living_process
     assert (root / "dead" / "0.log").read_bytes() == b"said"
     sweep_away_dead(root, now=time.time() + KEPT_S + 60)
     assert [folder.name for folder in root.iterdir()] == ["living"]
-    ranks[0].communicate()
     for rank in ranks:
-        assert rank.stdin is not None
-        assert rank.stdout is not None
-        rank.stdin.close()
-        rank.stdout.close()
+        rank.communicate()
     sweep_away_dead(root, now=time.time() + KEPT_S + 60)
     assert list(root.iterdir()) == []
 
@@ -141,16 +131,6 @@ def test_a_flood_of_one_trial_does_not_touch_the_output_of_another(tmp_path: Pat
     assert "ValueError: of the first" in path.read_text()
 
 
-def test_a_log_of_many_trials_has_no_more_than_its_limit_before_the_next(tmp_path: Path) -> None:
-    path, file = open_log("s1", 0, root=tmp_path / "logs")
-    log = RankLog(path)
-    with file:
-        for _ in range(80):
-            log.begin_trial()
-            assert path.stat().st_size <= LOG_BYTES
-            file.write(numbered(8_000))
-
-
 def test_a_line_that_is_cut_is_left_out_whole_as_it_may_hold_a_password(tmp_path: Path) -> None:
     (tmp_path / "0.log").write_bytes(b"begin\n" + b"hunter2 " * 2**15 + b"\nthe end\n")
     shown = trial_in(tmp_path / "0.log", "begin")
@@ -174,5 +154,36 @@ def test_a_log_that_never_ends_is_cut_within_the_trial_and_goes_on(tmp_path: Pat
         assert path.stat().st_size < 3 * KEPT_BYTES
         assert path.read_bytes().endswith(b"the end")
     path.unlink()
-    watch.join(10)
+    watch.join(60)
     assert not watch.is_alive()
+
+
+# The heading of a trial
+
+
+def task(**point: object) -> Task:
+    return task_of(
+        Sweep(workload=Tokens(), axes={}),
+        Point(workload=Tokens(words=("two\nlines",)), **point),
+        attempt=2,
+    )
+
+
+def test_a_trial_begins_with_one_line_that_names_it_and_its_settings(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "0.log").write_text("of the trial before\n")
+    given = task(workers=2, sync="local_sgd", environment={"A": "1"})
+    begin_trial(RankLog(tmp_path / "0.log"), given)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"{HEADING}trial {given.trial_id} attempt 2: workers=2 micro_batch=32 ")
+    assert " sync=local_sgd sync_period=8 " in line
+    assert line.endswith(" env.A=1 workload.width=8 workload.words=('two\\nlines',)")
+    assert (tmp_path / "0.log").read_text() == "of the trial before\n"
+
+
+def test_a_log_that_was_cleaned_away_costs_no_trial(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begin_trial(RankLog(tmp_path / "gone.log"), task())
+    assert capfd.readouterr().err.startswith(HEADING)

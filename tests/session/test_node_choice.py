@@ -1,25 +1,17 @@
-"""Which nodes a session is started on; no Ray runs here."""
+"""Nodes that a session is started on, and its ranks that make a smaller world; no Ray runs here."""
 
 from __future__ import annotations
 
 import pytest
 
-from dtsweep.session.node_choice import FailureCounts, Node, NodeChoice, choose_nodes
+from dtsweep.session.node_choice import FailureCounts, Node, choose_nodes
+from dtsweep.session.rank_assignment import assign_ranks, members_of
 from dtsweep.sweep.point import World
 
 
 def node(node_id: str, *, cpus: int = 1, leaves_at: float | None = None) -> Node:
     return Node(
         node_id=node_id, name=f"host-{node_id}", resources={"CPU": cpus}, leaves_at=leaves_at
-    )
-
-
-def choice_of(
-    nodes: list[Node], workers: int, *, struck: str, placement: str, grows: bool
-) -> NodeChoice:
-    world = World(workers=workers, placement=placement, environment=())
-    return choose_nodes(
-        nodes, failing=set(struck), world=world, per_worker={"CPU": 1, "GPU": 0}, grows=grows
     )
 
 
@@ -32,7 +24,10 @@ def chosen(
     grows: bool = False,
 ) -> tuple[list[str], str | None]:
     """The ids of what is left out, and why the rest is too little."""
-    choice = choice_of(nodes, workers, struck=struck, placement=placement, grows=grows)
+    world = World(workers=workers, placement=placement, environment=())
+    choice = choose_nodes(
+        nodes, failing=set(struck), world=world, per_worker={"CPU": 1, "GPU": 0}, grows=grows
+    )
     return choice.without, choice.misfit
 
 
@@ -84,6 +79,37 @@ def test_two_trials_that_died_on_a_node_and_nowhere_else_strike_it() -> None:
     # The second dies elsewhere as well: that is its own fault.
     failure_counts.died("two", "b")
     assert failure_counts.failing() == frozenset()
+
+
+EVEN, UNEVEN = ["a", "a", "b", "b", "c", "c"], ["a", "b", "b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "placement", "members"),
+    [
+        (EVEN, 6, "pack", [0, 1, 2, 3, 4, 5]),
+        (EVEN, 3, "pack", [0, 1, 2]),
+        (EVEN, 3, "spread", [0, 2, 4]),
+        (EVEN, 4, "spread", [0, 1, 2, 4]),
+        (EVEN, 2, "strict_spread", [0, 2]),
+        (UNEVEN, 2, "strict_pack", [1, 2]),
+        (UNEVEN, 2, "spread", [0, 1]),
+        (UNEVEN, 1, "pack", [1]),
+    ],
+)
+def test_a_smaller_world_is_placed_as_its_placement_says(
+    nodes: list[str], workers: int, placement: str, members: list[int]
+) -> None:
+    assert members_of(nodes, workers=workers, placement=placement) == members
+
+
+def test_ranks_count_from_0_in_a_smaller_world_on_each_node_too() -> None:
+    assigned = assign_ranks(EVEN, [0, 2, 3], world=7)
+    assert [one.rank for one in assigned] == [0, None, 1, 2, None, None]
+    members = [one for one in assigned if one.rank is not None]
+    assert [(one.local_rank, one.local_workers) for one in members] == [(0, 1), (0, 2), (1, 2)]
+    assert [one.node_rank for one in members] == [0, 1, 1]
+    assert {(one.world, one.workers) for one in assigned} == {(7, 3)}
 
 
 def test_a_world_that_comes_up_nowhere_leaves_no_strike_on_the_nodes_that_it_tried() -> None:

@@ -16,7 +16,7 @@ import pytest
 import ray
 import torch
 from numpy.typing import NDArray
-from torch import distributed, nn
+from torch import nn
 
 from dtsweep.driver.connect import connected
 from dtsweep.measure.clock import CpuClock
@@ -27,6 +27,8 @@ from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job
 from dtsweep.sync.parameter_server import ParameterServer
 from dtsweep.sync.passes import make_optimizer
+from tests.outcomes import facts
+from tests.ranks import alone
 
 pytestmark = pytest.mark.ray
 
@@ -118,15 +120,9 @@ def test_shards_with_a_backup_worker_drop_the_same_gradients(here: str) -> None:
         assert len(counted["staleness"]) + sum(counted["dropped"]) == steps
         return sum(counted["dropped"])
 
-    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        modes = [prepared(rank) for rank in range(of.workers)]
-        with ThreadPoolExecutor(of.workers) as pool:
-            dropped = sum(pool.map(trained, modes))
+    with alone(), ThreadPoolExecutor(of.workers) as pool:
+        dropped = sum(pool.map(trained, [prepared(rank) for rank in range(of.workers)]))
         versions = {ray.get(shard.pull.remote())[1] for shard in shards}
-    finally:
-        distributed.destroy_process_group()
     (updates,) = versions
     assert dropped > 0
     # Of two gradients each, of one where others had ended.
@@ -191,14 +187,9 @@ def train(of: Point, replicas: list[Any], *, killed: int | None = None) -> list[
             modes[rank].step(iter([(rank, step)]), clock)
         modes[rank].drain()
 
-    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
+    with alone(), ThreadPoolExecutor(of.workers) as pool:
         modes = [prepared(rank) for rank in range(of.workers)]
-        with ThreadPoolExecutor(of.workers) as pool:
-            list(pool.map(work, range(of.workers)))
-    finally:
-        distributed.destroy_process_group()
+        list(pool.map(work, range(of.workers)))
     return modes
 
 
@@ -269,19 +260,7 @@ def test_one_worker_trains_as_without_replicas_although_one_is_killed(
 
 def test_replicas_are_spread_over_the_nodes() -> None:
     def on(nodes: str) -> dict[int, RankFacts]:
-        return {
-            rank: RankFacts(
-                node=node,
-                node_id=node,
-                pid=rank,
-                device="cpu",
-                device_uuid=None,
-                threads=1,
-                niceness=0,
-                machine={},
-            )
-            for rank, node in enumerate(nodes)
-        }
+        return {rank: facts(node=node, node_id=node) for rank, node in enumerate(nodes)}
 
     of = Point(sync="parameter_server", workers=4, shards=2, replicas=3)
     assert ranks_of_shards(on("aabb"), of) == [0, 2, 1, 1, 3, 0]

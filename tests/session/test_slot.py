@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,12 @@ from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session import session as session_module
 from dtsweep.session.diagnosis import Diagnosis
 from dtsweep.session.memory_kills import MemoryKills
+from dtsweep.session.node_watch import NodeWatch
 from dtsweep.session.session import Session, SessionError
 from dtsweep.session.session_settings import Code, Settings
 from dtsweep.session.slot import Slot
 from dtsweep.session.state import SessionState
-from dtsweep.sweep.point import Point
+from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.task import Task, task_of
 from tests.outcomes import Tokens, facts
 
@@ -210,6 +212,17 @@ def test_a_node_that_was_struck_stays_so_for_the_process_that_takes_a_slot_over(
     result = asyncio.run(run())
     assert result is not None
     assert Slot(slot._settings, result.failure_counts)._nodes.failures.failing() == {"a"}
+
+
+def test_a_head_that_answers_with_an_error_ends_no_session_and_fails_a_start_that_is_tried_again(
+    tmp_path: Path,
+) -> None:
+    watch = NodeWatch(replace(settings(tmp_path), is_private=False, node_timeout_s=1.0))
+    # No Ray runs here, so that every question fails.
+    assert asyncio.run(watch.stay(["a node"], until=0.0))
+    with pytest.raises(SessionError, match="did not say in 1 s which nodes there are") as caught:
+        asyncio.run(watch.choose(World(workers=1, placement="pack", environment=())))
+    assert (caught.value.status, caught.value.hopeless_for) == ("collateral", None)
 
 
 def test_what_the_kernel_killed_before_a_trial_is_not_counted_as_killed_in_it(slot: Slot) -> None:

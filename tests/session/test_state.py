@@ -51,16 +51,6 @@ def test_a_session_that_needs_another_one_never_serves_again_and_has_one_trainer
         assert len(trainers.split()) <= 1
 
 
-def test_a_session_runs_once_it_has_started_and_is_stuck_only_once_it_was_killed() -> None:
-    before = {following: {state for state in S if following in FOLLOWING[state]} for following in S}
-    assert before[S.RUNNING] == {S.STARTING}
-    assert before[S.STUCK] == {S.KILLING}
-
-
-def test_only_a_session_that_was_killed_or_has_ended_gives_no_more_tasks() -> None:
-    assert {state for state in S if state.is_given_up} == {S.KILLING, S.ENDED, S.STUCK}
-
-
 @pytest.mark.parametrize(
     ("state", "after"),
     [

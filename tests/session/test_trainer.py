@@ -47,26 +47,18 @@ def test_ray_exports_nothing_of_a_session_and_shows_no_secret(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
 @pytest.mark.parametrize(
-    ("own", "rethrows"), [({}, "0"), ({"TORCH_NCCL_RETHROW_CUDA_ERRORS": "1"}, "1")]
+    ("variable", "gpus_per_worker", "own", "value"),
+    [
+        ("TORCH_NCCL_RETHROW_CUDA_ERRORS", 1, {}, "0"),
+        ("TORCH_NCCL_RETHROW_CUDA_ERRORS", 1, {"TORCH_NCCL_RETHROW_CUDA_ERRORS": "1"}, "1"),
+        ("CUDA_VISIBLE_DEVICES", 0, {}, ""),
+        ("CUDA_VISIBLE_DEVICES", 1, {}, None),
+        ("CUDA_VISIBLE_DEVICES", 0, {"CUDA_VISIBLE_DEVICES": "1"}, "1"),
+    ],
 )
-def test_nccl_leaves_a_failed_kernel_to_the_trial_unless_a_sweep_wants_otherwise(
-    own: dict[str, str], rethrows: str
-) -> None:
-    settings = settings_of(own, gpus_per_worker=1)
-    trainer = trainer_of(Point().world, settings, session="s", slot=None)
-    variables = trainer.run_config.worker_runtime_env["env_vars"]
-    assert variables["TORCH_NCCL_RETHROW_CUDA_ERRORS"] == rethrows
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
-@pytest.mark.parametrize(
-    ("gpus_per_worker", "own", "seen"),
-    [(0, {}, ""), (1, {}, None), (0, {"CUDA_VISIBLE_DEVICES": "1"}, "1")],
-)
-def test_ranks_without_a_gpu_see_none_unless_a_sweep_wants_otherwise(
-    gpus_per_worker: int, own: dict[str, str], seen: str | None
+def test_nccl_rethrows_nothing_and_ranks_see_no_foreign_gpu_unless_a_sweep_wants_otherwise(
+    variable: str, gpus_per_worker: int, own: dict[str, str], value: str | None
 ) -> None:
     settings = settings_of(own, gpus_per_worker=gpus_per_worker)
     trainer = trainer_of(Point().world, settings, session="s", slot=None)
-    variables = trainer.run_config.worker_runtime_env["env_vars"]
-    assert variables.get("CUDA_VISIBLE_DEVICES") == seen
+    assert trainer.run_config.worker_runtime_env["env_vars"].get(variable) == value

@@ -15,7 +15,7 @@ from ray.train import WorkerGroupError
 from dtsweep.driver.connect import connected
 from dtsweep.session.diagnosis import Diagnosis, Ranks, verdict_on
 from tests.outcomes import facts
-from tests.session.test_last_words import BY_WATCHDOG, HEADING, KILLED, LOST_PEER, TIMED_OUT
+from tests.session.test_last_words import BY_WATCHDOG, KILLED, LOST_PEER, TIMED_OUT
 
 pytestmark = pytest.mark.ray
 
@@ -62,11 +62,6 @@ CASES: list[tuple[dict[int, str], range, Diagnosis]] = [
             status="rank_died",
             reason="rank 0 on one, rank 1 on one ended, by their logs because a peer was gone",
         ),
-    ),
-    (
-        {1: f"{HEADING}CUDA error: uncorrectable ECC error encountered\n"},
-        ALL,
-        Diagnosis(status="rank_died", reason="rank 1 on one ended", rank=1, died_on="here"),
     ),
     # What it wrote was of an earlier trial: it had none now.
     (
