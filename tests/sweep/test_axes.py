@@ -150,20 +150,6 @@ def test_a_function_sees_the_other_axes_and_the_functions_before_it() -> None:
     ]
 
 
-def test_a_function_sees_the_global_batch_that_was_asked_for() -> None:
-    found = points(
-        {
-            "workers": [1, 2],
-            "global_batch": [60],
-            "micro_batch": lambda p: p.global_batch // p.workers,
-        }
-    )
-    assert [(p.micro_batch, p.accumulation, p.global_batch) for p in found] == [
-        (60, 1, 60),
-        (30, 1, 60),
-    ]
-
-
 def test_a_mode_from_a_function_keeps_the_values_of_its_fields_and_takes_its_own_defaults() -> None:
     axes = {"workers": [1, 2], "sync": lambda p: "local_sgd" if p.workers > 1 else "ddp"}
     assert [(p.sync, p.sync_period) for p in points(axes)] == [("ddp", None), ("local_sgd", 8)]
@@ -296,12 +282,6 @@ def test_draws_of_an_axis_stay_when_another_axis_is_set_added_or_reordered_or_mo
     assert draws(axes, count=samples + more, workers=[1])[:samples] == one_worker
 
 
-def test_duplicate_draws_are_one_point() -> None:
-    assert sorted(
-        p.micro_batch for p in points({"micro_batch": tune.randint(1, 4)}, samples=100)
-    ) == [1, 2, 3]
-
-
 def test_set_narrows_replaces_and_adds_axes_and_a_batch_size_replaces_the_other() -> None:
     base = sweep({"workers": [1, 2], "micro_batch": [4], "accumulation": [1, 4]})
     assert narrow(base, {}) is base
@@ -322,9 +302,7 @@ def test_set_narrows_replaces_and_adds_axes_and_a_batch_size_replaces_the_other(
     [
         ("workers=1,2", ("workers", [1, 2])),
         ("compression=none,int8", ("compression", [None, "int8"])),
-        (" sync = ddp, local_sgd ", ("sync", ["ddp", "local_sgd"])),
         ("learning_rate=1e-3,.5", ("learning_rate", [0.001, 0.5])),
-        ("staleness=None,0", ("staleness", [None, 0])),
         ("workload.flag=true,false", ("workload.flag", [True, False])),
         ("env.X=1,none,a=b", ("env.X", ["1", "none", "a=b"])),
         ("args.widths=[64,64],[256]", ("args.widths", ["[64,64]", "[256]"])),
@@ -340,17 +318,17 @@ def test_a_setting_reads_numbers_truth_and_none_as_what_they_look_like(
     assert repr(parse_setting(text)) == repr(setting)
 
 
-@pytest.mark.parametrize("text", ["workers", "workers=", "workers= "])
-def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
-    with pytest.raises(SweepError, match="write axis=value or axis=value,value"):
-        parse_setting(text)
-
-
 @pytest.mark.parametrize(
-    ("text", "what"), [("args.x=[1,2", "a bracket"), ("args.x=1,'a,b", "a quote")]
+    ("text", "message"),
+    [
+        ("workers", "write axis=value or axis=value,value"),
+        ("workers= ", "write axis=value or axis=value,value"),
+        ("args.x=[1,2", "a bracket that is not closed"),
+        ("args.x=1,'a,b", "a quote that is not closed"),
+    ],
 )
-def test_a_bracket_or_quote_that_is_not_closed_is_refused_in_a_line(text: str, what: str) -> None:
-    with pytest.raises(SweepError, match=f"{what} that is not closed"):
+def test_a_setting_that_can_not_be_read_says_why(text: str, message: str) -> None:
+    with pytest.raises(SweepError, match=message):
         parse_setting(text, option="--axis")
 
 
@@ -361,27 +339,19 @@ def test_a_bracket_or_quote_that_is_not_closed_is_refused_in_a_line(text: str, w
             lambda: sweep({"workers": []}),
             "axis 'workers' is empty; give at least one value or leave it out",
         ),
-        (lambda: sweep({"workers": [10**30]}), "no JSON scalar; use a finite 64-bit number"),
         (
             lambda: sweep({5: [1]}),
             "axis 5 is not a field of a point or of the workload; allowed: workers, ",
         ),  # type: ignore[dict-item]
-        (lambda: sweep({"env.": [1]}), "axis 'env.' is not a field of a point"),
         (lambda: sweep([1]), "axes=[1] must be names and lists, such as {'workers': [1, 2]}"),  # type: ignore[arg-type]
         (lambda: sweep({}, skip="none"), "skip='none' must be a function of the point"),
         (lambda: sweep({}, measure=Measure), "must be Measure(…)"),
-        (lambda: sweep({}, seed=-1), "seed=-1 must be at least 0"),
         (lambda: sweep({}, samples=4), "samples is set, but no axis is a search space"),
         (lambda: sweep({"workers": tune.randint(1, 9)}), "say how often, Sweep(samples=N)"),
-        (lambda: sweep({"workers": tune.randint(1, 9)}, samples=0), "samples=0 must be at least 1"),
         (
             lambda: sweep({"global_batch": [8], "accumulation": [1]}),
             "exclude each other: accumulation follows",
         ),
-        (lambda: points({"global_batch": [8.5]}), "global_batch=8.5 must be a whole number"),
-        (lambda: points({"global_batch": [None]}), "global_batch=None must be a whole number"),
-        (lambda: points({"global_batch": lambda p: 0}), "global_batch=0 must be at least 1"),
-        (lambda: points({"micro_batch": tune.uniform(1, 2)}, samples=1), "must be a whole number"),
         (
             lambda: points({"micro_batch": tune.randint(9, 9)}, samples=1),
             "can't be drawn (low >= high); check its",
@@ -395,29 +365,20 @@ def test_a_bracket_or_quote_that_is_not_closed_is_refused_in_a_line(text: str, w
             lambda: points({"workload.heads": [3], "workload.width": [8]}),
             "Net refuses workload.heads=3 workload.width=8: width 8 is not a multiple of 3 heads",
         ),
-        (lambda: Measure(repeats=0), "repeats=0 must be at least 1"),
         (lambda: Measure(max_seconds=float("inf")), "max_seconds=inf must be a finite number"),
-        (lambda: Measure(gc=1), "gc=1 must be True or False"),  # type: ignore[arg-type]
-        (lambda: Measure(canary=1), "canary=1 must be True or False"),  # type: ignore[arg-type]
-        (lambda: Measure(prune=None), "prune=None must be True or False"),  # type: ignore[arg-type]
         (
             lambda: Measure(half_width=2),
             "half_width=2 must be at least 0.005 and below 1: a share of the mean, such as 0.02",
         ),
-        (lambda: Measure(half_width=0.004), "half_width=0.004 must be at least 0.005 and below 1"),
-        (lambda: Measure(half_width=1), "half_width=1 must be at least 0.005 and below 1"),
-        (lambda: Measure(half_width=-0.02), "half_width=-0.02 must"),
         (
             lambda: Measure(energy=True, max_seconds=4),
             "energy=True needs windows of 5 s, and max_seconds=4 ends them before; raise it",
         ),
-        (lambda: Measure(check=1), "check=1 must be True or False"),  # type: ignore[arg-type]
         (
             lambda: Measure(check=True, warmup_steps=0),
             "check=True compares the gradient of the first warm-up step: "
             "warmup_steps must be at least 1",
         ),
-        (lambda: Measure(energy="yes"), "energy='yes' must"),  # type: ignore[arg-type]
         (lambda: Measure(half_width="2 %"), "half_width='2 %' must be a finite number or None"),  # type: ignore[arg-type]
         (
             lambda: Resources(peak_flops_per_s=989e12),
@@ -428,22 +389,6 @@ def test_a_bracket_or_quote_that_is_not_closed_is_refused_in_a_line(text: str, w
             lambda: Resources(peak_flops_per_s={"bf16": 0}),
             "peak_flops_per_s has 'bf16': 0; it must be",
         ),
-        (
-            lambda: Resources(peak_flops_per_s={"bf16": float("nan")}),
-            "peak_flops_per_s has 'bf16': nan; it must be",
-        ),
-        (
-            lambda: Resources(peak_flops_per_s={"bf16": float("inf")}),
-            "peak_flops_per_s has 'bf16': inf; it must be",
-        ),
-        (
-            lambda: Resources(peak_flops_per_s={"bf16": True}),
-            "peak_flops_per_s has 'bf16': True; it must be",
-        ),
-        (
-            lambda: Resources(peak_flops_per_s={"bf16": "989e12"}),
-            "peak_flops_per_s has 'bf16': '989e12'; it must be",
-        ),  # type: ignore[dict-item]
         (
             lambda: Resources(gpus_per_worker=0.5),
             "is a fraction, which NCCL refuses; use a whole number",
@@ -459,11 +404,6 @@ def test_a_bracket_or_quote_that_is_not_closed_is_refused_in_a_line(text: str, w
             lambda: Measure(min_seconds=10, max_seconds=1),
             "min_seconds=10 is more than max_seconds=1; lower it, or raise max_seconds",
         ),
-        (lambda: Measure(min_seconds=120), "min_seconds=120 is more than max_seconds=60;"),
-        (
-            lambda: Measure(min_steps=64, max_steps=32),
-            "min_steps=64 is more than max_steps=32; lower it, or raise max_steps",
-        ),
         *(
             (
                 lambda name=name: Resources(environment={name: "1"}),
@@ -475,10 +415,6 @@ def test_a_bracket_or_quote_that_is_not_closed_is_refused_in_a_line(text: str, w
         (
             lambda: Resources(environment={"A": "x\0y"}),
             "environment A has a value that no variable can hold: it has a NUL character",
-        ),
-        (
-            lambda: Resources(environment={"A": "\ud800"}),
-            "environment A has a value that no variable can hold: it can't be encoded",
         ),
         *(
             (

@@ -10,7 +10,6 @@ import pytest
 from dtsweep.sweep.compressions import (
     COMPRESSION_FIELDS,
     COMPRESSIONS,
-    EXCHANGES,
     compressions_reading,
 )
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness, impossible
@@ -27,10 +26,6 @@ class Own:
     """A workload with an optimizer of its own."""
 
     def optimizer(self, parameters: Any, learning_rate: float) -> Any: ...
-
-
-def harnesses_that_refuse(point: Point) -> set[str]:
-    return {name for name in HARNESSES if impossible(point, Harness(name=name))}
 
 
 @dataclass(frozen=True)
@@ -109,18 +104,6 @@ def test_momentum_of_an_optimizer_without_state() -> None:
     assert impossible(replace(averaged, workload=Own())) is None
 
 
-def test_graphs_of_two_workers_are_one_graph() -> None:
-    reason = "with workers=2 the exponential graph is the ring; use topology=ring"
-    point = Point(sync="gossip", workers=2, topology="exponential")
-    assert impossible(point) == reason
-    assert impossible(replace(point, workers=3)) is None
-    assert impossible(replace(point, topology="ring")) is None
-
-
-def test_plain_ddp_carries_every_way_in_which_payloads_come_together() -> None:
-    assert MODES["ddp"].carries == EXCHANGES
-
-
 @pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if "overlap" in mode.reads])
 def test_buckets_of_an_exchange_that_begins_when_all_gradients_are_there(mode: str) -> None:
     reason = (
@@ -194,12 +177,6 @@ def test_what_is_gathered_in_a_type_is_computed_in_it(precision: str) -> None:
     assert impossible(point) == (None if precision == "bf16" else reason)
 
 
-@pytest.mark.parametrize("has_gpus", [False, None, True])
-def test_main_memory_is_another_one_where_there_are_gpus(has_gpus: bool | None) -> None:
-    reason = impossible(Point(sync="fsdp", offload=True), Harness(has_gpus=has_gpus))
-    assert (reason is not None) == (has_gpus is False)
-
-
 def test_passes_that_leave_parameters_out_where_these_are_in_shards() -> None:
     found = {mode: impossible(Point(sync=mode, workload=Forked())) for mode in MODES}
     assert {mode for mode, reason in found.items() if reason} == {
@@ -217,6 +194,24 @@ def test_another_optimizer_for_a_workload_that_has_its_own() -> None:
     assert impossible(Point(optimizer="adam", workload=Own())) == reason
     assert impossible(Point(workload=Own())) is None
     assert impossible(Point(optimizer="adam", workload=object())) is None
+
+
+@pytest.mark.parametrize(
+    ("point", "reason"),
+    [
+        (Point(sync="parameter_server"), "parameter_server needs Ray"),
+        (Point(workers=3), "in this process there is one worker, not 3"),
+        (Point(environment={"A": "1"}), "an env. axis needs worker processes of their own"),
+        (Point(sync="local_sgd"), None),
+    ],
+)
+def test_a_point_of_worker_processes_on_ray_in_this_process(
+    point: Point, reason: str | None
+) -> None:
+    assert impossible(point, Harness(name="in_process")) == reason
+    by_torchrun = impossible(point, Harness(name="torchrun"))
+    assert (by_torchrun is not None) == (point.sync == "parameter_server")
+    assert impossible(point) is None
 
 
 @pytest.mark.parametrize(
@@ -240,39 +235,12 @@ def test_a_precision_that_older_gpus_do_not_have(
     capability: tuple[int, int] | None, is_refused: bool
 ) -> None:
     harness = Harness(has_gpus=True, compute_capability=capability)
-    refused = {name for name in PRECISIONS if impossible(Point(precision=name), harness)}
-    assert refused == ({"tf32"} if is_refused else set())
-
-
-def test_the_reason_names_the_gpus_that_are_too_old() -> None:
-    assert impossible(Point(precision="tf32"), Harness(compute_capability=(7, 5))) == (
+    refused = {name: impossible(Point(precision=name), harness) for name in PRECISIONS}
+    assert {name for name, reason in refused.items() if reason} == (
+        {"tf32"} if is_refused else set()
+    )
+    assert capability != (7, 5) or refused["tf32"] == (
         "precision tf32 needs GPUs of compute capability 8.0 or higher, here: 7.5; use fp32"
-    )
-
-
-def test_a_mode_of_ray_under_another_harness() -> None:
-    assert harnesses_that_refuse(Point(sync="parameter_server")) == {"torchrun", "in_process"}
-    assert (
-        impossible(Point(sync="parameter_server"), Harness(name="torchrun"))
-        == "parameter_server needs Ray"
-    )
-    assert harnesses_that_refuse(Point(sync="local_sgd")) == set()
-
-
-def test_several_workers_in_one_process() -> None:
-    assert harnesses_that_refuse(Point(workers=3)) == {"in_process"}
-    assert (
-        impossible(Point(workers=3), Harness(name="in_process"))
-        == "in this process there is one worker, not 3"
-    )
-
-
-def test_variables_of_worker_processes_where_there_are_none() -> None:
-    point = Point(environment={"A": "1"})
-    assert harnesses_that_refuse(point) == {"in_process"}
-    assert (
-        impossible(point, Harness(name="in_process"))
-        == "an env. axis needs worker processes of their own"
     )
 
 

@@ -89,31 +89,16 @@ def test_a_sweep_file_gives_its_sweep_and_its_points_and_knows_where_it_lies(
 
 TYPOS = {
     axis("'micro_bacth': [1]"): "micro_batch",
-    axis("'num_workers': [1]"): "workers",
     axis("'accum': [1]"): "accumulation",
-    axis("'Sycn': ['ddp']"): "sync",
-    axis("'learningrate': [1]"): "learning_rate",
-    axis("'optimiser': ['sgd']"): "optimizer",
-    axis("'precison': ['fp32']"): "precision",
-    axis("'stalenes': [1]"): "staleness",
-    axis("'sync_perod': [1]"): "sync_period",
     axis("'globalBatch': [1]"): "global_batch",
     axis("'workload.widht': [1]"): "workload.width",
     axis("'dropout': [0.1]"): "workload.dropout",
     axis("'sync': ['ddp', 'DPP']"): "ddp",
-    axis("'sync': ['localsgd']"): "local_sgd",
-    axis("'compresion': ['int8']"): "compression",
     axis("'compression': [None, 'int_8']"): "int8",
-    axis("'compression_ration': [0.1]"): "compression_ratio",
     axis("'sync': lambda p: 'parameter_sever'"): "parameter_server",
-    axis("'optimizer': ['admw']"): "adamw",
-    axis("'precision': ['bf61']"): "bf16",
     axis("'placement': ['strict_spred']"): "strict_spread",
     rest("measure=Measure(repeat=3)"): "repeats",
-    rest("measure=Measure(warm_up_steps=3)"): "warmup_steps",
-    rest("measure=Measure(halfwidth=0.05)"): "half_width",
     rest("resources=Resources(cpu_per_worker=1)"): "cpus_per_worker",
-    rest("resources=Resources(peak_flops={'bf16': 1e15})"): "peak_flops_per_s",
     HEAD + "sweep = Sweep(workload=Net(), axis={'workers': [1]})  # <-\n": "axes",
     HEAD + "sweep = Sweep(workload=Net(widht=3), axes={})  # <-\n": "width",
     HEAD + "sweep = Sweep(workload=Nett(), axes={})  # <-\n": "Net",
@@ -144,20 +129,7 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
     [
         (axis("'micro_batch': 5"), "axis 'micro_batch' is 5, no list; write [5]"),
         (axis("'sync': 'ddp'"), "axis 'sync' is 'ddp', no list; write ['ddp']"),
-        (
-            axis("'micro_batch': {4: 1}"),
-            "axis 'micro_batch' is a dict, no list; write a list [value, value] of it",
-        ),
         (axis("'micro_batch': {4, 8}"), "axis 'micro_batch' is a set, no list; write sorted(…)"),
-        (
-            axis("'micro_batch': (2**i for i in range(3))"),
-            "axis 'micro_batch' is a generator, no list; write a list [value, value] of it",
-        ),
-        (
-            axis("'micro_batch': [{'a': 1}]"),
-            "axis 'micro_batch' has {'a': 1} (dict), no JSON scalar; "
-            "use str, int, float, bool or None",
-        ),
         (
             axis("'learning_rate': [float('nan')]"),
             "axis 'learning_rate' has nan, no JSON scalar; use a finite 64-bit number",
@@ -166,38 +138,7 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
             axis("'micro_batch': lambda p: 8 // 0"),
             "micro_batch failed for workers=1: ZeroDivisionError: ",
         ),
-        (
-            axis("'micro_batch': lambda p: [8]"),
-            "axis 'micro_batch' has [8] (list), no JSON scalar; use str, int, ",
-        ),
-        (
-            axis("'micro_batch': lambda p: p.wrokers"),
-            "AttributeError: 'Point' object has no attribute 'wrokers'",
-        ),
         (rest("skip=lambda p: True"), "skip returned True; return a reason (a string) or None"),
-        (
-            rest("skip=lambda p: p.workload.wdth > 1"),
-            "skip failed for workers=1: AttributeError: 'Net' object has no",
-        ),
-        (
-            rest("measure=Measure(half_width=2)"),
-            "half_width=2 must be at least 0.005 and below 1: a share of the mean, such as 0.02",
-        ),
-        (
-            rest("resources=Resources(peak_flops_per_s={'int4': 1e15})"),
-            "peak_flops_per_s has 'int4': 1000000000000000.0; "
-            "it must be FLOP/s by precision, such as {'bf16': 989e12}",
-        ),
-        (rest("measure=Measure(min_steps='many')"), "min_steps='many' must be a whole number"),
-        (
-            rest("samples=3"),
-            "samples is set, but no axis is a search space such as tune.uniform(…); leave it out",
-        ),
-        (
-            HEAD + "from ray import tune\nsweep = Sweep(workload=Net(), axes={\n"
-            "'micro_batch': tune.randint(1, 9)  # <-\n})",
-            "axis 'micro_batch' is drawn from a search space: say how often, Sweep(samples=N)",
-        ),
         (
             HEAD + "from ray import tune\nsweep = Sweep(workload=Net(), samples=2, axes={\n"
             "'micro_batch': tune.sample_from(lambda _: 8)  # <-\n})",
@@ -231,10 +172,6 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
             "'sweep' is of type dict; write sweep = Sweep(workload=…, axes=…)",
         ),
         (
-            HEAD + "def sweep(): ...  # <-",
-            "'sweep' is of type function; write sweep = Sweep(workload=…, axes=…)",
-        ),
-        (
             HEAD + "sweep = Sweep(axes={}  # <-",
             "syntax error: '(' was never closed: sweep = Sweep(axes={}",
         ),
@@ -242,7 +179,6 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
             HEAD + "if True:\nsweep = 1  # <-",
             "syntax error: expected an indented block after 'if' statement on line",
         ),
-        (HEAD + "[][3]  # <-", "IndexError: list index out of range"),
         (HEAD + "raise SystemExit('no\\nGPU\\there')  # <-", "SystemExit: no GPU here"),
         (
             "import no_such_thing_at_all  # <-",

@@ -35,23 +35,19 @@ def test_a_number_of_repeats_is_a_plain_grid() -> None:
             {"goal": "energy", "measure": Measure(repeats=3)},
             r"goal='energy' and Measure\(repeats=3\) exclude each other: .*; leave repeats out",
         ),
-        ({"max_launches": 4, "measure": Measure(repeats=3)}, "max_launches=4 and Measure"),
         ({"goal": "enrgy"}, "there is no goal 'enrgy'; did you mean 'energy'?"),
         ({"goal": 3}, r"goal=3 must be Goal\(…\) or one of frontier, throughput"),
         ({"goal": Goal()}, "a goal has either maximize or minimize"),
-        ({"goal": Goal(maximize="a", minimize="b")}, "a goal has either maximize or minimize"),
         ({"goal": Goal(maximize="a", allow=("losy",))}, "semantics 'losy'; did you mean 'lossy'?"),
         ({"goal": Goal(maximize="a", allow="lossy")}, r"such as allow=\('lossy',\)"),
         ({"goal": Goal(maximize="a", where="a=1 or " * 300)}, "has 2,100 characters, over 2,000"),
         ({"goal": Goal(maximize="a", where="(" * 51)}, "more than 50 brackets in brackets"),
         ({"goal": Goal(maximize="a", where=8)}, "where=8 must be a text"),  # type: ignore[arg-type]
         ({"indifference": 3}, "indifference=3 must be above 0 and below 1"),
-        ({"indifference": "3%"}, "indifference='3%' must be a finite number"),
         ({"confidence": 95}, "confidence=95 must be at least 0.5 and below 1"),
         ({"max_launches": 1}, "max_launches=1 must be at least 2"),
         ({"max_launches": 10**400}, "max_launches=1000.*… must be a number of 64 bits"),
         ({"indifference": -(10**5000)}, "indifference=an integer of .* must be a number of 64"),
-        ({"max_launches": 2.5}, "max_launches=2.5 must be a whole number"),
     ],
 )
 def test_a_question_that_can_not_be_meant_is_refused(
