@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import json
-import linecache
 import os
 import subprocess
 import sys
@@ -79,7 +77,6 @@ def of_file(path: Path, text: str) -> dict[str, str]:
         ("nn.Linear(WIDTH, 1)", "nn.Linear(WIDTH, 2)", True),
         ("workload=Own()", "workload=Other()", True),
         ("[1]", "[1, 2]", False),
-        ("sweep =", "sweep: Sweep =", False),
         ("WIDTH = 3", "WIDTH  =  3  # inputs", False),
     ],
 )
@@ -109,25 +106,6 @@ def test_a_module_beside_the_sweep_file_counts_where_it_is_loaded(tmp_path: Path
     without = of_file(sweep_file, OWN)
     beside.unlink()
     assert of_file(sweep_file, OWN) == without
-
-
-def test_the_digest_follows_a_base_in_a_file_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = tmp_path / "library"
-    library.mkdir()
-    monkeypatch.syspath_prepend(library)
-    digests = []
-    for width in (1, 2):
-        (library / "base_elsewhere.py").write_text(
-            f"WIDTH = {width}\nclass Base:\n    width = WIDTH\n"
-        )
-        text = OWN.replace("class Own:", "class Own(base_elsewhere.Base):").replace(
-            "WIDTH = 3", "import base_elsewhere"
-        )
-        digests.append(of_file(tmp_path / "study" / "own.py", text))
-        del sys.modules["base_elsewhere"]
-    assert digests[0] != digests[1]
 
 
 SCRIPT = """
@@ -167,13 +145,11 @@ def output_of(folder: Path, script: str) -> str:
     ("old", "new", "is_another"),
     [
         ("range(5)", "range(6)", False),
-        ("net() + 1", "net()  +  1  # sum", False),
         ("+ 1", "+ 2", True),
         ("BASE = 2", "BASE = 3", True),
         ("import pi", "import tau", True),
-        ("return WIDTH", "return -WIDTH", True),
     ],
-    ids=["under main", "comment", "class", "constant", "import", "function"],
+    ids=["under main", "class", "constant", "import"],
 )
 def test_a_script_that_runs_its_own_sweep_counts_but_for_its_question(
     tmp_path: Path, old: str, new: str, is_another: bool
@@ -181,37 +157,6 @@ def test_a_script_that_runs_its_own_sweep_counts_but_for_its_question(
     digests = [output_of(tmp_path, text) for text in (SCRIPT, SCRIPT.replace(old, new))]
     assert "workload_digest" in digests[0]
     assert (digests[0] != digests[1]) == is_another
-
-
-@pytest.mark.parametrize(
-    "define",
-    [
-        "def make():\n    class Own:\n        size = 1\n    return Own()\n",
-        "if __name__ == '__main__':\n    class Own:\n        size = 1\n    make = Own\n",
-    ],
-    ids=["in a function", "under main"],
-)
-def test_a_class_of_a_script_counts_wherever_it_is_defined(tmp_path: Path, define: str) -> None:
-    text = f"from dtsweep.provenance.sources import sources_of\n{define}"
-    text += "print(sources_of(make(), file=None).columns({}))\n"
-    assert output_of(tmp_path, text) != output_of(tmp_path, text.replace("size = 1", "size = 2"))
-
-
-def test_a_module_counts_though_it_has_the_name_of_one_of_pythons(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    digests = []
-    for number in (1, 2):
-        (tmp_path / "antigravity.py").write_text(
-            f"class Own:\n    def build(self): return {number}\n"
-        )
-        monkeypatch.delitem(sys.modules, "antigravity", raising=False)
-        importlib.invalidate_caches()
-        linecache.clearcache()
-        own = importlib.import_module("antigravity").Own()
-        digests.append(counted(own))
-    assert digests[0] != digests[1]
 
 
 # What a class imports
@@ -295,18 +240,15 @@ def test_an_edit_changes_the_file_that_is_edited_and_nothing_else(
 def test_what_is_compiled_or_no_python_counts_by_its_bytes(tmp_path: Path) -> None:
     files = PROJECT | {
         f"sibling{EXTENSION_SUFFIXES[0]}": "one",
+        # Nothing of the user's is imported.
+        "nets/__init__.py": "raise RuntimeError('imported')\n" + PROJECT["nets/__init__.py"],
         "nets/extra.py": "import sibling\nnot Python",
+        "nets/sibling.py": "import sibling\nC = 1\n",
     }
-    files |= {"nets/sibling.py": "import sibling\nC = 1\n"}
     before = of_project(tmp_path, files)
     assert {"sibling.so", "nets/extra.py"} <= set(before)
     files |= {f"sibling{EXTENSION_SUFFIXES[0]}": "two", "nets/extra.py": "not  Python"}
     assert changed(before, of_project(tmp_path, files)) == {"sibling.so", "nets/extra.py"}
-
-
-def test_nothing_of_the_users_is_imported(tmp_path: Path) -> None:
-    files = PROJECT | {"nets/__init__.py": "raise RuntimeError('imported')\n"}
-    assert "nets/__init__.py" in of_project(tmp_path, files)
 
 
 def test_a_project_that_is_installed_in_place_counts_and_an_installed_package_by_its_version(
@@ -394,16 +336,8 @@ def test_of_a_script_what_its_class_imports_counts(tmp_path: Path, line: str) ->
     text = SCRIPT.replace("return net() + 1", f"{line}; from ... import outside; return net()")
     said = []
     for size in (1, 2):
-        written(
-            tmp_path,
-            {"study.py": text, "my_layers.py": f"import math\nSIZE = {size}\n", "unused.py": ""},
-        )
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        run = [sys.executable, str(tmp_path / "study.py")]
-        done = subprocess.run(
-            run, env=environment, capture_output=True, text=True, check=True, timeout=60
-        )
-        said.append(json.loads(ast.literal_eval(done.stdout)["sources"]))
+        written(tmp_path, {"my_layers.py": f"import math\nSIZE = {size}\n", "unused.py": ""})
+        said.append(json.loads(ast.literal_eval(output_of(tmp_path, text))["sources"]))
     assert set(said[0]) == {"class Own", "my_layers.py"}
     assert changed(*said) == {"my_layers.py"}
 
@@ -539,27 +473,3 @@ def test_data_and_packages_that_only_one_machine_can_see_are_no_change(tmp_path:
     Path(data).unlink()
     assert sources().differ_from(row) is None
     assert Sources({"class Net": "1", "package timm": "1"}).differ_from(stored(sources())) is None
-
-
-def test_a_training_script_counts_with_its_neighbours(tmp_path: Path) -> None:
-    (tmp_path / "nets").mkdir()
-    script = tmp_path / "train.py"
-    files = {
-        script: "from nets import deep\nimport layers\n",
-        tmp_path / "nets" / "deep.py": "from . import parts\n",
-        tmp_path / "nets" / "parts.py": "DEPTH = 1\n",
-        tmp_path / "layers.py": "WIDTH = 1\n",
-        tmp_path / "unused.py": "X = 1\n",
-    }
-    for path, text in files.items():
-        path.write_text(text)
-
-    def digests() -> dict[str, str]:
-        return sources_of(workloads.Script(str(script)), file=None).digests
-
-    before = digests()
-    for path, counts in zip(files, (True, True, True, True, False), strict=True):
-        path.write_text(f"{files[path]}more = 2\n")
-        assert (digests() != before) is counts, path.name
-        path.write_text(files[path])
-    assert digests() == before

@@ -91,9 +91,10 @@ print(json.dumps([found.digests, sorted(found.packages)]))
 
 CELL = """
 import linecache, sys
-cells = sys.stdin.read()
-linecache.cache["<cell 1>"] = (len(cells), None, cells.splitlines(keepends=True), "<cell 1>")
-exec(compile(cells, "<cell 1>", "exec"), globals())
+for number, cells in enumerate(sys.stdin.read().split("# next cell")):
+    name = f"<cell {number}>"
+    linecache.cache[name] = (len(cells), None, cells.splitlines(keepends=True), name)
+    exec(compile(cells, name, "exec"), globals())
 """
 """Runs its input and keeps the source for `inspect`, as IPython does."""
 
@@ -117,94 +118,67 @@ def run_python(*arguments: str, cells: str, folder: Path, seed: int = 0) -> Done
     return done
 
 
-def said(cells: str, folder: Path, *, seed: int = 0) -> tuple[dict[str, str], list[str]]:
-    """Digests and packages of a class in a cell."""
-    done = run_python("-c", CELL, cells=cells, folder=folder, seed=seed)
-    digests, packages = json.loads(done.stdout)
-    return digests, packages
-
-
-def with_modules(folder: Path) -> Path:
-    """The folder, with the modules that cells import."""
-    (folder / "my_layers.py").write_text("from my_sizes import SIZE\nclass Layer: ...\n")
-    (folder / "my_sizes.py").write_text("SIZE = 1\n")
-    return folder
+def said(*cells: str, folder: Path, seed: int = 0) -> list[tuple[dict[str, str], list[str]]]:
+    """Digests and packages of a class in each of these cells."""
+    done = run_python("-c", CELL, cells="# next cell".join(cells), folder=folder, seed=seed)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture
 def beside(tmp_path: Path) -> Path:
-    return with_modules(tmp_path)
+    """The folder, with the modules that cells import."""
+    (tmp_path / "my_layers.py").write_text("from my_sizes import SIZE\nclass Layer: ...\n")
+    (tmp_path / "my_sizes.py").write_text("SIZE = 1\n")
+    return tmp_path
 
 
 def test_a_class_counts_with_what_it_uses_and_what_it_imports_in_its_methods(beside: Path) -> None:
-    digests, packages = said(CELLS, beside)
+    [(digests, packages)] = said(CELLS, folder=beside)
     classes = {"class Own", "class Net", "class Block", "class Scaler"}
     others = {"helper", "WIDTH", "SIZES", "HALF", "scaled.<locals>.scale"}
     assert set(digests) == {*classes, *others, "my_layers.py", "my_sizes.py", "package numpy"}
     assert packages == ["numpy"]
-    assert said(CELLS, beside, seed=1) == (digests, packages)
-
-
-@pytest.fixture(scope="module")
-def unedited(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The digests of the cells as they are."""
-    return said(CELLS, with_modules(tmp_path_factory.mktemp("unedited")))[0]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "changes"),
-    [
-        ("x * 2", "x * 3", {"helper"}),
-        ('{"a", "b", "c"}', '{"a", "b", "d"}', {"helper"}),
-        ("WIDTH = 3", "WIDTH = 4", {"WIDTH"}),
-        ('"small": (1, 2)', '"small": (1, 3)', {"SIZES"}),
-        ("depth = 1", "depth = 2", {"class Block"}),
-        ("np.abs", "np.sin", {"class Block"}),
-        ("return helper()", "return 1 + helper()", {"class Net"}),
-        ("return net, factor", "return factor, net", {"scaled.<locals>.scale"}),
-        ("least=1", "least=2", {"class Own"}),
-        ("self.check()", "self.check(0)", {"class Own"}),
-        ('Path("data")', 'Path("other")', {"class Own"}),
-        ('SIZES["small"]', 'SIZES["large"]', {"class Own"}),
-        ("width: int = 3", "width: int = 4", {"class Own"}),
-        ("@dataclass(frozen=True)", "@dataclass(frozen=True, order=True)", {"class Own"}),
-        ("self.factor = factor", "self.factor = -factor", {"class Scaler"}),
-        ("UNUSED = 5", "UNUSED = 6", set()),
-        ("LOCAL = 6", "LOCAL = 7", set()),
-        ("def unused():\n    return 1", "def unused():\n    return 2", set()),
-        ("x * 2", "x  *  2  # twice\n        ", set()),
-        ("class Net(Block):", "# a net\n\nclass Net(Block):", set()),
-    ],
-)
-def test_an_edit_changes_what_is_edited(
-    unedited: dict[str, str], beside: Path, old: str, new: str, changes: set[str]
-) -> None:
-    assert old in CELLS
-    edited, _ = said(CELLS.replace(old, new), beside)
-    names = {*unedited, *edited}
-    assert {name for name in names if unedited.get(name) != edited.get(name)} == changes
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "changes"),
-    [("least=1", "least=2", {"class Own"}), ("x * 2", "x * 3", {"helper"})],
-)
-def test_a_class_with_slots_counts_like_any_other(
-    beside: Path, old: str, new: str, changes: set[str]
-) -> None:
-    slots = CELLS.replace("frozen=True", "frozen=True, slots=True")
-    (usual, _), (before, _), (after, _) = (
-        said(cells, beside) for cells in (CELLS, slots, slots.replace(old, new))
-    )
-    assert before.keys() == usual.keys()
-    assert {name for name in before if before[name] != after[name]} == changes
-
-
-def test_a_module_imported_in_a_method_is_followed_by_its_imports(beside: Path) -> None:
-    before, _ = said(CELLS, beside)
+    assert said(CELLS, folder=beside, seed=1) == [[digests, packages]]
     (beside / "my_sizes.py").write_text("SIZE = 2\n")
-    after, _ = said(CELLS, beside)
-    assert {name for name in before if before[name] != after[name]} == {"my_sizes.py"}
+    [(after, _)] = said(CELLS, folder=beside)
+    assert {name for name in digests if digests[name] != after[name]} == {"my_sizes.py"}
+
+
+EDITS: list[tuple[str, str, set[str]]] = [
+    ("x * 2", "x * 3", {"helper"}),
+    ('{"a", "b", "c"}', '{"a", "b", "d"}', {"helper"}),
+    ("WIDTH = 3", "WIDTH = 4", {"WIDTH"}),
+    ('"small": (1, 2)', '"small": (1, 3)', {"SIZES"}),
+    ("depth = 1", "depth = 2", {"class Block"}),
+    ("np.abs", "np.sin", {"class Block"}),
+    ("return helper()", "return 1 + helper()", {"class Net"}),
+    ("return net, factor", "return factor, net", {"scaled.<locals>.scale"}),
+    ("least=1", "least=2", {"class Own"}),
+    ("self.check()", "self.check(0)", {"class Own"}),
+    ('Path("data")', 'Path("other")', {"class Own"}),
+    ('SIZES["small"]', 'SIZES["large"]', {"class Own"}),
+    ("width: int = 3", "width: int = 4", {"class Own"}),
+    ("@dataclass(", "@dataclass(order=True, ", {"class Own"}),
+    ("self.factor = factor", "self.factor = -factor", {"class Scaler"}),
+    ("UNUSED = 5", "UNUSED = 6", set()),
+    ("LOCAL = 6", "LOCAL = 7", set()),
+    ("def unused():\n    return 1", "def unused():\n    return 2", set()),
+    ("x * 2", "x  *  2  # twice\n        ", set()),
+    ("class Net(Block):", "# a net\n\nclass Net(Block):", set()),
+]
+
+
+@pytest.mark.parametrize("options", ["frozen=True", "frozen=True, slots=True"])
+def test_an_edit_changes_what_is_edited(beside: Path, options: str) -> None:
+    cells = CELLS.replace("frozen=True", options)
+    assert all(cells.count(old) for old, _, _ in EDITS)
+    variants = [cells.replace(old, new) for old, new, _ in EDITS]
+    (before, _), *edited = said(cells, *variants, folder=beside)
+    changes = [
+        {name for name in {*before, *after} if before.get(name) != after.get(name)}
+        for after, _ in edited
+    ]
+    assert changes == [names for _, _, names in EDITS]
 
 
 def test_a_class_without_source_has_no_digest_and_a_warning_says_so(beside: Path) -> None:
