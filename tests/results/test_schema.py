@@ -49,16 +49,6 @@ def test_a_suffix_and_the_unit_agree() -> None:
             assert column.unit == "s", column
 
 
-@pytest.mark.parametrize(
-    ("axis", "kind"),
-    [("workers", pa.int64()), ("sync_period", pa.int64()), ("learning_rate", pa.float64())],
-)
-def test_an_axis_has_a_column_of_its_type_whether_or_not_it_may_be_none(
-    axis: str, kind: pa.DataType
-) -> None:
-    assert table_schema("trials").field(axis).type == kind
-
-
 def test_units_meanings_and_version_travel_with_the_schema() -> None:
     schema = table_schema("trials")
     assert schema.metadata == {b"dtsweep.schema_version": str(SCHEMA_VERSION).encode()}

@@ -25,7 +25,7 @@ from dtsweep.errors import StorageError, SweepError
 from dtsweep.results import merge, store
 from dtsweep.results.merge import LARGE_BYTES, batches
 from dtsweep.results.pack import profile_files, unmeasured_files
-from dtsweep.results.parquet import REPLACES, CorruptPartError, arrow_table, decode, encode
+from dtsweep.results.parquet import CorruptPartError, arrow_table, decode, encode
 from dtsweep.results.schema import SCHEMA_VERSION, table_schema
 from dtsweep.results.store import Results
 
@@ -426,23 +426,6 @@ def test_a_compacted_file_that_is_not_whole_takes_the_place_of_no_part(tmp_path:
     assert [name for name, _ in results.quarantined] == [f"trials/{compacted.name}"]
     results.compact()
     assert len(Results(tmp_path).attempts()) == 2
-
-
-def test_a_compacted_file_whose_list_of_parts_is_damaged_is_left_out_by_the_next_compaction(
-    tmp_path: Path,
-) -> None:
-    for number in (1, 2):
-        commit(Results(tmp_path), number)
-    Results(tmp_path).compact()
-    (compacted,) = files(tmp_path, "trials")
-    rows = pq.read_table(compacted)
-    pq.write_table(
-        rows.replace_schema_metadata({**rows.schema.metadata, REPLACES: b"[\xff]"}), compacted
-    )
-    for number in (3, 4):
-        commit(Results(tmp_path), number)
-    Results(tmp_path).compact()
-    assert [row["attempt_id"] for row in Results(tmp_path).attempts()] == ["attempt3", "attempt4"]
 
 
 def test_attempts_that_were_not_run_are_one_file_and_no_rows_of_ranks(tmp_path: Path) -> None:

@@ -249,15 +249,6 @@ def test_a_killed_replica_costs_no_update_and_none_is_made_twice(
     assert abs(values[-1] - x) <= 1e-12 * abs(x - 1)
 
 
-def test_one_worker_trains_as_without_replicas_although_one_is_killed(
-    replicas: Callable[[int], list[Any]],
-) -> None:
-    of = Point(sync="parameter_server", workers=1, staleness=0, replicas=2)
-    (mode,) = train(of, replicas(2), killed=0)
-    (alone,) = train(replace(of, replicas=1), replicas(1))
-    assert torch.equal(mode._model.weights, alone._model.weights)
-
-
 def test_replicas_are_spread_over_the_nodes() -> None:
     def on(nodes: str) -> dict[int, RankFacts]:
         return {rank: facts(node=node, node_id=node) for rank, node in enumerate(nodes)}

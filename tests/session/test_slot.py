@@ -87,9 +87,14 @@ def test_what_ranks_say_of_an_earlier_attempt_is_not_taken_for_this_one(slot: Sl
                 await slot.warmed_up(session.name, attempt, rank, seconds + rank)
         await slot.finished(session.name, "before", 0, NAN)
         await slot.finished(session.name, "now", 1, OK)
+        assert session.warm_ups() == [2.0]
+        # Another window begins once all are warm again.
+        await slot.warmed_up(session.name, "now", 0, 5.0)
+        assert session.warm_ups() == [2.0]
+        await slot.warmed_up(session.name, "now", 1, 3.0)
 
     asyncio.run(say())
-    assert session.warm_ups() == [2.0]
+    assert session.warm_ups() == [2.0, 5.0]
     assert session.results == {1: OK}
 
 
@@ -141,21 +146,6 @@ def test_a_rank_that_can_not_use_its_device_any_more_ends_its_session(slot: Slot
         for rank in range(2):
             session.take(rank, RankResult(status="user_error", position=7, is_spent=broken))
         assert session.is_in_step() is not broken
-
-
-def test_ranks_are_warm_again_once_all_of_them_are(slot: Slot) -> None:
-    session = slot._session
-    assert session is not None
-    session.begin("now")
-
-    async def say(*said: tuple[int, float]) -> list[float]:
-        for rank, seconds in said:
-            await slot.warmed_up(session.name, "now", rank, seconds)
-        return session.warm_ups()
-
-    assert asyncio.run(say((0, 1.0), (0, 5.0))) == []
-    assert asyncio.run(say((1, 2.0))) == [2.0]
-    assert asyncio.run(say((1, 3.0))) == [2.0, 5.0]
 
 
 def test_where_a_session_does_not_end_its_slot_is_spent_and_the_trial_tried_again(

@@ -199,24 +199,6 @@ def test_settings_of_a_compression_that_a_point_lacks_skip_it_as_those_of_anothe
     ]
 
 
-def test_compressions_and_their_settings_can_be_drawn() -> None:
-    axes = {
-        "compression": tune.choice([None, "topk", "powersgd"]),
-        "compression_ratio": lambda p: 0.5 if p.compression == "topk" else None,
-        "compression_rank": tune.randint(1, 3),
-    }
-    found = candidates(Sweep(workload=Net(), axes=axes, samples=30))
-    drawn = {(c.point.compression, c.point.compression_ratio, c.reason) for c in found}
-    assert drawn == {
-        (None, None, "a point without compression has no compression_rank"),
-        ("topk", 0.5, "compression topk has no compression_rank"),
-        ("powersgd", None, None),
-    }
-    assert {c.point.compression_rank for c in found} == {1, 2}
-    ratios = {"compression": ["topk"], "compression_ratio": tune.loguniform(1e-3, 1)}
-    assert all(0 < p.compression_ratio <= 1 for p in points(ratios, samples=20))  # type: ignore[operator]  # set
-
-
 def test_an_optimizer_that_the_workload_replaces_is_no_axis() -> None:
     class Own(Net):
         def optimizer(self, parameters: Any, learning_rate: float) -> Any: ...

@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from dtsweep.sweep.compressions import (
-    COMPRESSION_FIELDS,
     COMPRESSIONS,
-    compressions_reading,
 )
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness, impossible
 from dtsweep.sweep.mode_info import OwnMode
@@ -63,23 +61,6 @@ def test_a_field_that_the_mode_does_not_read() -> None:
     assert [point.unread_field for point in read] == [None] * len(read)
 
 
-SETTINGS = {"compression_coding": "zstd", "compression_ratio": 0.5, "compression_rank": 2}
-
-
-@pytest.mark.parametrize("field", COMPRESSION_FIELDS)
-def test_a_field_that_the_compression_does_not_read(field: str) -> None:
-    own: dict[str, Any] = {field: SETTINGS[field]}
-    found = {name: impossible(Point(compression=name, **own)) for name in COMPRESSIONS}
-    readers = compressions_reading(field)
-    reasons = {name: f"compression {name} has no {field}" for name in COMPRESSIONS}
-    assert readers
-    assert found == reasons | dict.fromkeys(readers)
-    assert impossible(Point(**own)) == f"a point without compression has no {field}"
-    assert (
-        impossible(Point(sync="local_sgd", **own)) == f"a point without compression has no {field}"
-    )
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", COMPRESSIONS)
 def test_a_mode_carries_a_compression_or_has_its_reason_not_to(mode: str, name: str) -> None:
@@ -102,17 +83,6 @@ def test_momentum_of_an_optimizer_without_state() -> None:
     )
     assert impossible(replace(averaged, optimizer="momentum")) is None
     assert impossible(replace(averaged, workload=Own())) is None
-
-
-@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if "overlap" in mode.reads])
-def test_buckets_of_an_exchange_that_begins_when_all_gradients_are_there(mode: str) -> None:
-    reason = (
-        "with overlap=False all gradients travel together, in one bucket: bucket_bytes is not "
-        "read; leave it out"
-    )
-    assert impossible(Point(sync=mode, overlap=False, bucket_bytes=2**20)) == reason
-    assert impossible(Point(sync=mode, overlap=True, bucket_bytes=2**20)) is None
-    assert impossible(Point(sync=mode, overlap=False)) is None
 
 
 @pytest.mark.parametrize(
@@ -170,13 +140,6 @@ def test_a_measurement_has_one_name() -> None:
     )
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_what_is_gathered_in_a_type_is_computed_in_it(precision: str) -> None:
-    point = Point(sync="fsdp", shard_precision="bf16", precision=precision)
-    reason = "shard_precision=bf16 also computes in that type; set precision=bf16"
-    assert impossible(point) == (None if precision == "bf16" else reason)
-
-
 def test_passes_that_leave_parameters_out_where_these_are_in_shards() -> None:
     found = {mode: impossible(Point(sync=mode, workload=Forked())) for mode in MODES}
     assert {mode for mode, reason in found.items() if reason} == {
@@ -187,13 +150,6 @@ def test_passes_that_leave_parameters_out_where_these_are_in_shards() -> None:
         "Forked has find_unused_parameters in its ddp_options; use sync=ddp"
     )
     assert impossible(Point(sync="fsdp", workload=Own())) is None
-
-
-def test_another_optimizer_for_a_workload_that_has_its_own() -> None:
-    reason = "Own has an optimizer of its own, the point's is not read"
-    assert impossible(Point(optimizer="adam", workload=Own())) == reason
-    assert impossible(Point(workload=Own())) is None
-    assert impossible(Point(optimizer="adam", workload=object())) is None
 
 
 @pytest.mark.parametrize(
