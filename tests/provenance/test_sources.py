@@ -95,19 +95,6 @@ def test_of_a_sweep_of_dtsweeps_workload_the_file_does_not_count(tmp_path: Path)
     assert of_file(tmp_path / "own.py", text) == counted(workloads.Gpt())
 
 
-def test_a_module_beside_the_sweep_file_counts_where_it_is_loaded(tmp_path: Path) -> None:
-    # One folder and one name, so that the digest can differ only by what the module says.
-    beside, sweep_file = tmp_path / "layer_beside.py", tmp_path / "own.py"
-    digests = []
-    for bias in (True, True, False):
-        beside.write_text(f"BIAS = {bias}\n")
-        digests.append(of_file(sweep_file, f"import layer_beside\n{OWN}"))
-    assert digests[0] == digests[1] != digests[2]
-    without = of_file(sweep_file, OWN)
-    beside.unlink()
-    assert of_file(sweep_file, OWN) == without
-
-
 SCRIPT = """
 from dataclasses import dataclass
 from math import pi as factor

@@ -83,7 +83,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_left_out_without_taking_them(
     rows, peak_mib, quarantined = read_apart(tmp_path)
     assert rows == "1"
     assert "it unpacks to more than" in quarantined
-    assert peak_mib < 600
+    assert peak_mib < 800
 
 
 def test_files_that_take_too_much_together_are_an_error_with_the_way_out(
@@ -225,18 +225,6 @@ def test_metadata_that_contradicts_itself_is_not_believed(tmp_path: Path) -> Non
     name, data = named("compacted", sink.getvalue().to_pybytes())
     (tmp_path / "trials" / name).write_bytes(data)
     assert len(Results(tmp_path).attempts()) == 1
-
-
-def test_equal_names_with_a_newline_are_shown_in_a_line_each(tmp_path: Path) -> None:
-    common = {"trial_id": "t", "status": "ok", "env_id": "//:x\n"}
-    rows = [
-        common | {"attempt_id": f"a{number}", "flags": flags}
-        for number, flags in enumerate((None, [], ["a\nb", "c"]))
-    ]
-    write_rows(tmp_path, "trials", rows)
-    read = Results(tmp_path).attempts()
-    assert [row["env_id"] for row in read] == ["//:x\\n"] * 3
-    assert [row["flags"] for row in read] == [None, [], ["a\\nb", "c"]]
 
 
 # JSON

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from ray.train.v2.api.preemption import PreemptionInfo
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.provenance.versions import versions
 from dtsweep.session.session import Session, SessionError
-from dtsweep.session.state import FOLLOWING, SessionState
+from dtsweep.session.state import SessionState
 from tests.outcomes import facts
 from tests.session.test_slot import settings, task
 
@@ -26,29 +26,6 @@ def session_in(state: SessionState, folder: Path) -> Session:
     session = Session("1", task().point.world, settings(folder), None)
     session.state = state
     return session
-
-
-def lives(state: SessionState = S.SCHEDULING) -> Iterator[list[SessionState]]:
-    """All ways from a state to a final one; endless where a state can come back."""
-    if state.is_final:
-        yield [state]
-    for following in FOLLOWING[state]:
-        for life in lives(following):
-            yield [state, *life]
-
-
-def test_every_state_has_its_followers_and_is_part_of_a_life_that_ends() -> None:
-    assert FOLLOWING.keys() == set(S)
-    assert {state for life in lives() for state in life} == set(S)
-
-
-def test_a_session_that_needs_another_one_never_serves_again_and_has_one_trainer() -> None:
-    for life in lives():
-        needs = [state.needs_new_session for state in life]
-        assert needs == sorted(needs)
-        assert needs[-1]
-        trainers = "".join("x" if state.has_trainer else " " for state in life)
-        assert len(trainers.split()) <= 1
 
 
 @pytest.mark.parametrize(

@@ -200,19 +200,6 @@ def test_a_precision_that_older_gpus_do_not_have(
     )
 
 
-def test_the_first_constraint_that_applies_is_the_reason() -> None:
-    point, harness = (
-        Point(sync="parameter_server", sync_period=8, workers=2),
-        Harness(name="in_process"),
-    )
-    assert [entry.reason for entry in CONSTRAINTS if entry.applies(point, harness)] == [
-        "{point.unread_by} has no {point.unread_field}",
-        "{point.sync} needs Ray",
-        "in this process there is one worker, not {point.workers}",
-    ]
-    assert impossible(point, harness) == "parameter_server has no sync_period"
-
-
 @dataclass(frozen=True)
 class Prepared:
     """A workload of which two workers share a model."""
