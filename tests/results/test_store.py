@@ -255,7 +255,7 @@ def test_other_tools_read_a_folder_in_which_a_write_was_cut_off(tmp_path: Path) 
     (part,) = files(tmp_path, "trials")
     part.with_name(f"{part.name}.123.tmp").write_bytes(part.read_bytes()[:100])
     pattern = str(tmp_path / "trials" / "*.parquet")
-    assert duckdb.sql(f"SELECT step_mean_s, workload_width FROM '{pattern}'").fetchall() == [
+    assert duckdb.execute(f"SELECT step_mean_s, workload_width FROM '{pattern}'").fetchall() == [
         (0.5, 256)
     ]
     assert polars.read_parquet(pattern)["attempt_id"].to_list() == ["attempt1"]
@@ -263,7 +263,7 @@ def test_other_tools_read_a_folder_in_which_a_write_was_cut_off(tmp_path: Path) 
     commit(Results(tmp_path), 2)
     Results(tmp_path).compact()
     steps = str(tmp_path / "steps" / "*.parquet")
-    assert duckdb.sql(f"SELECT sum(step_s) FROM '{steps}'").fetchall() == [(12012.0,)]
+    assert duckdb.execute(f"SELECT sum(step_s) FROM '{steps}'").fetchall() == [(12012.0,)]
     assert polars.read_parquet(steps)["step_s"].sum() == 12012.0
 
 
@@ -300,7 +300,7 @@ def test_a_kill_at_any_line_that_touches_files_loses_and_doubles_nothing(
         act(folder)
     finally:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]  # as Python's documentation has it
+        threading.settrace(None)
     done = stored(1, 2, 3, *([4] if what == "commit" else []))
     assert contents(folder) == done
     assert len(states) > 8

@@ -322,9 +322,9 @@ def test_a_setting_that_can_not_be_read_says_why(text: str, message: str) -> Non
             "axis 'workers' is empty; give at least one value or leave it out",
         ),
         (
-            lambda: sweep({5: [1]}),
+            lambda: sweep({5: [1]}),  # type: ignore[dict-item]
             "axis 5 is not a field of a point or of the workload; allowed: workers, ",
-        ),  # type: ignore[dict-item]
+        ),
         (lambda: sweep([1]), "axes=[1] must be names and lists, such as {'workers': [1, 2]}"),  # type: ignore[arg-type]
         (lambda: sweep({}, skip="none"), "skip='none' must be a function of the point"),
         (lambda: sweep({}, measure=Measure), "must be Measure(…)"),
@@ -363,18 +363,18 @@ def test_a_setting_that_can_not_be_read_says_why(text: str, message: str) -> Non
         ),
         (lambda: Measure(half_width="2 %"), "half_width='2 %' must be a finite number or None"),  # type: ignore[arg-type]
         (
-            lambda: Resources(peak_flops_per_s=989e12),
+            lambda: Resources(peak_flops_per_s=989e12),  # type: ignore[arg-type]
             "peak_flops_per_s=989000000000000.0 must be FLOP/s by precision",
-        ),  # type: ignore[arg-type]
+        ),
         (lambda: Resources(peak_flops_per_s={"bf17": 1e12}), "such as {'bf16': 989e12}"),
         (
             lambda: Resources(peak_flops_per_s={"bf16": 0}),
             "peak_flops_per_s has 'bf16': 0; it must be",
         ),
         (
-            lambda: Resources(gpus_per_worker=0.5),
+            lambda: Resources(gpus_per_worker=0.5),  # type: ignore[arg-type]
             "is a fraction, which NCCL refuses; use a whole number",
-        ),  # type: ignore[arg-type]
+        ),
         (
             lambda: Resources(gpus_per_worker=2),
             "gpus_per_worker=2, but a worker trains on one GPU, the rest idle; use "
