@@ -24,7 +24,7 @@ from dtsweep.results.schema import table_schema
 from dtsweep.results.storage import RECORD_BYTES, Storage
 from dtsweep.results.store import Results
 from tests.hostile import write_rows
-from tests.results.test_store import commit
+from tests.results.test_store import commit, sealed
 
 PEAK = """
 import resource, sys
@@ -125,6 +125,17 @@ def test_a_reason_of_any_length_is_cut_to_what_readers_take(tmp_path: Path) -> N
     assert results.quarantined == []
     assert len(row["reason"]) <= STORED
     assert row["reason"].endswith("characters more)")
+
+
+def test_rows_that_are_too_many_for_one_file_stay_in_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dtsweep.results.merge.MERGED_BYTES", 1_000)
+    for number in range(3):
+        commit(Results(tmp_path), number)
+    Results(tmp_path).compact()
+    assert len([*(tmp_path / "trials").iterdir()]) == 3
+    assert len(Results(tmp_path).attempts()) == 3
 
 
 # Odd files
@@ -265,3 +276,15 @@ def test_rows_of_training_that_diverged_are_read(tmp_path: Path) -> None:
     assert stored["loss_first"] == math.inf
     assert results.table("steps")["loss"].to_pylist() == [math.inf]
     assert results.quarantined == []
+
+
+def test_a_column_whose_name_orders_a_terminal_about_is_left_out(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    rows = pa.table(
+        {"attempt_id": ["x"], "workload_\x1b[2J": ["y"]}, metadata=table_schema("trials").metadata
+    )
+    sealed(tmp_path, "trials", rows)
+    results = Results(tmp_path)
+    assert len(results.attempts()) == 1
+    [(_, reason)] = results.quarantined
+    assert r"column 'workload_\x1b[2J' is not a column" in reason

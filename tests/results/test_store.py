@@ -25,7 +25,7 @@ from dtsweep.errors import StorageError, SweepError
 from dtsweep.results import merge, store
 from dtsweep.results.merge import LARGE_BYTES, batches
 from dtsweep.results.pack import profile_files
-from dtsweep.results.parquet import CorruptPartError, arrow_table, decode, encode
+from dtsweep.results.parquet import REPLACES, CorruptPartError, arrow_table, decode, encode
 from dtsweep.results.schema import SCHEMA_VERSION, table_schema
 from dtsweep.results.store import Results
 
@@ -267,6 +267,19 @@ def test_other_tools_read_a_folder_in_which_a_write_was_cut_off(tmp_path: Path) 
     assert polars.read_parquet(steps)["step_s"].sum() == 12012.0
 
 
+def test_files_say_units_and_have_zstd_and_page_checksums(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    (part,) = files(tmp_path, "trials")
+    assert pq.read_schema(part).field("window_s").metadata[b"unit"] == b"s"
+    column = pq.read_metadata(part).row_group(0).column(0)
+    assert column.compression == "ZSTD"
+    data = bytearray(part.read_bytes())
+    data[column.data_page_offset + 60] ^= 1
+    part.write_bytes(data)
+    with pytest.raises(OSError, match="CRC checksum"):
+        pq.read_table(part, page_checksum_verification=True)
+
+
 # Kills and second writers
 
 
@@ -404,6 +417,23 @@ def test_a_compacted_file_that_is_not_whole_takes_the_place_of_no_part(tmp_path:
     assert len(Results(tmp_path).attempts()) == 2
 
 
+def test_a_compacted_file_whose_list_of_parts_is_damaged_is_left_out_by_the_next_compaction(
+    tmp_path: Path,
+) -> None:
+    for number in (1, 2):
+        commit(Results(tmp_path), number)
+    Results(tmp_path).compact()
+    (compacted,) = files(tmp_path, "trials")
+    rows = pq.read_table(compacted)
+    pq.write_table(
+        rows.replace_schema_metadata({**rows.schema.metadata, REPLACES: b"[\xff]"}), compacted
+    )
+    for number in (3, 4):
+        commit(Results(tmp_path), number)
+    Results(tmp_path).compact()
+    assert [row["attempt_id"] for row in Results(tmp_path).attempts()] == ["attempt3", "attempt4"]
+
+
 WRITE_AND_COMPACT = """
 import sys
 import threading
@@ -448,9 +478,13 @@ def test_a_part_cut_off_anywhere_is_quarantined_by_name(tmp_path: Path) -> None:
         assert "truncated or changed" in reason
 
 
-def test_every_flipped_bit_is_noticed() -> None:
+def example() -> tuple[str, bytes]:
     columns = {"attempt_id": ["x"], "trial_id": ["y"], "status": ["ok"], "step_mean_s": [0.5]}
-    name, data = encode(arrow_table("trials", columns), stem="part-x")
+    return encode(arrow_table("trials", columns), stem="part-x")
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    name, data = example()
     generator = random.Random(0)
     for position in [
         *range(8),
@@ -461,6 +495,21 @@ def test_every_flipped_bit_is_noticed() -> None:
         flipped[position] ^= 1 << generator.randrange(8)
         with pytest.raises(CorruptPartError):
             decode(bytes(flipped), name=name, table="trials")
+
+
+def test_no_flipped_bit_crashes_the_reader_even_with_a_fitting_digest() -> None:
+    _, data = example()
+    generator = random.Random(1)
+    refused = 0
+    for position in generator.choices(range(len(data)), k=300):
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << generator.randrange(8)
+        name = f"part-x-{hashlib.sha256(flipped).hexdigest()[:16]}.parquet"
+        try:
+            decode(bytes(flipped), name=name, table="trials")
+        except (CorruptPartError, StorageError):
+            refused += 1
+    assert refused > 0
 
 
 def test_the_newest_attempt_is_the_one_stored_last_although_a_clock_jumped_back_an_hour(
