@@ -1,0 +1,107 @@
+"""Trials on ranks of gloo, one after another in the same processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dtsweep import Measure, Sweep
+from dtsweep.metrics.rank_result import Measured, RankFacts
+from dtsweep.metrics.rows import explaining_failure, trial_row, with_warmup_marked
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import Task, task_of
+from dtsweep.worker.attempt import run_attempt
+from dtsweep.worker.rank import RankContext, become_rank
+from tests.ranks import free_ports, join, leave, spawn
+
+Attempt = Callable[[RankContext, Task], Any]
+Cases = Mapping[str, tuple[Measure, Point]]
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Results of all ranks."""
+
+    sweeps: dict[str, Sweep]
+    tasks: dict[str, Task]
+    points: dict[str, Point]
+    facts: dict[int, RankFacts]
+    results: dict[str, dict[int, Any]]
+    """By case and rank: what `attempt` gave."""
+
+    def measured(self, case: str) -> list[Measured]:
+        """What each rank measured."""
+        ranks = [result.measured for result in self.results[case].values()]
+        assert None not in ranks, self.failure(case)
+        return ranks
+
+    def failure(self, case: str) -> tuple[str, str | None]:
+        """Status and reason of a trial."""
+        return explaining_failure(self.results[case])
+
+    def row(self, case: str) -> dict[str, Any]:
+        """The row of a trial."""
+        point = self.points[case]
+        results = with_warmup_marked(point, self.results[case])
+        return trial_row(self.sweeps[case], point, self.tasks[case], self.facts, results)
+
+
+def run_trials(
+    folder: Path,
+    cases: Cases,
+    *,
+    attempt: Attempt = run_attempt,
+    roles: Mapping[str, str] | None = None,
+) -> Trials:
+    """Run all cases on as many ranks as their points have workers.
+
+    Args:
+        folder: for what ranks send.
+        cases: limits and points by name.
+        attempt: what a rank does for a case; it sends what this returns.
+        roles: of tasks that are no trials.
+    """
+    points = {case: point for case, (_, point) in cases.items()}
+    sweeps = {
+        case: Sweep(workload=point.workload, axes={"workers": [point.workers]}, measure=measure)
+        for case, (measure, point) in cases.items()
+    }
+    roles = roles or {}
+    tasks = {
+        case: task_of(sweeps[case], point, role=roles.get(case, "trial"))
+        for case, point in points.items()
+    }
+    (workers,) = {point.workers for point in points.values()}
+    given = {case: (task, points[case].workload) for case, task in tasks.items()}
+    spawn(_be_rank, args=(workers, *free_ports(1), folder, attempt, given), nprocs=workers)
+    saved = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(workers)]
+    facts, results = zip(*saved, strict=True)
+    return Trials(
+        sweeps,
+        tasks,
+        points,
+        dict(enumerate(facts)),
+        {case: {rank: own[case] for rank, own in enumerate(results)} for case in cases},
+    )
+
+
+def _be_rank(
+    rank: int,
+    workers: int,
+    port: int,
+    folder: Path,
+    attempt: Attempt,
+    given: Mapping[str, tuple[Task, Any]],
+) -> None:
+    join(rank, workers=workers, port=port)
+    context = become_rank(rank, torch.device("cpu"), workload=None, own_variables=())
+    results = {
+        case: attempt(replace(context, workload=workload), task)
+        for case, (task, workload) in given.items()
+    }
+    torch.save((context.facts, results), folder / f"{rank}.pt")
+    leave()
