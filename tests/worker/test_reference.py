@@ -1,49 +1,49 @@
-"""`Measure(check=True)`: the first step's gradient against one worker's, on one to three ranks."""
+"""`Measure(check=True)`: the first step's gradient against one worker's, on two ranks."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import random
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from dtsweep import Measure, Sweep
+from dtsweep import Measure
 from dtsweep.hardware.memory import peak_bytes
 from dtsweep.hardware.random_states import set_seed
+from dtsweep.measure.clock import StepClock
 from dtsweep.metrics.rank_result import Measured, RankResult
-from dtsweep.metrics.rows import explaining_failure
-from dtsweep.results.statuses import FLAG_MEANINGS
+from dtsweep.sweep.mode_info import Grid, ModeInfo
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.task import task_of
+from dtsweep.sweep.task import Task
 from dtsweep.sync.fsdp import Fsdp
-from dtsweep.sync.groups import forget_groups
-from dtsweep.sync.mode import Job, SyncMode, load_mode
-from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode, load_mode
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer, passes
 from dtsweep.sync.ring import Ring
 from dtsweep.worker import gradients
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.gradients import IN_SHARDS
 from dtsweep.worker.loop import Loop
-from dtsweep.worker.rank import RankContext, become_rank
+from dtsweep.worker.rank import RankContext
 from dtsweep.worker.reference import GradientCheck, UncheckedError, gradient_of_one_worker
 from dtsweep.workloads import Cifar10Cnn
-from tests.ranks import spawn
+from tests.declared import declare
+from tests.ranks import alone
 from tests.sharded import ShardedOptimizer
+from tests.worker.on_ranks import Trials, run_trials
 
 SHORT = Measure(
     half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=4, max_seconds=0.5
 )
-FEATURES = 8
+WORKERS, FEATURES = 2, 8
 CPU = torch.device("cpu")
 
 
@@ -130,30 +130,6 @@ class Annealed(Net):
         return super().loss(model, batch) / calls
 
 
-@dataclass(frozen=True)
-class NoneOfTorchs(Net):
-    """Has an optimizer that torch knows nothing of."""
-
-    def optimizer(self, parameters: Any, learning_rate: float) -> Any:
-        return Plain(list(parameters))
-
-
-class Plain:
-    """Gradient descent by hand."""
-
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
-        self.parameters = parameters
-
-    def step(self) -> None:
-        with torch.no_grad():
-            for parameter in self.parameters:
-                parameter.add_(parameter.grad, alpha=-0.01)
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
-
-
 class Forked(nn.Module):
     """A branch that some batches take, and one that none takes."""
 
@@ -184,26 +160,6 @@ def rows_of(samples: range) -> Tensor:
     )
 
 
-AGREEING = {
-    **{
-        kind: {"workload": Net(kind)}
-        for kind in ("plain", "dropout", "batch norm", "tied", "unused", "hook", "sum")
-    },
-    **{
-        kind: {"workload": Net(kind)}
-        for kind in ("draws otherwise", "spectral norm", "drift", "compiled")
-    },
-    "accumulates": {"workload": Net("dropout"), "accumulation": 3},
-    "accumulates tied": {"workload": Net("tied"), "accumulation": 3},
-    "counts passes": {"workload": Net("drift"), "accumulation": 3},
-    "own optimizer": {"workload": OwnOptimizer("dropout")},
-    "counts losses": {"workload": Annealed(), "accumulation": 2},
-    "keeps samples": {"workload": Cifar10Cnn()},
-    "bf16": {"workload": Net("dropout"), "precision": "bf16"},
-    "bf16 accumulates": {"workload": Net("dropout"), "precision": "bf16", "accumulation": 3},
-}
-"""Where one worker has the same gradient."""
-
 EXACT = [
     name
     for name, mode in MODES.items()
@@ -220,12 +176,34 @@ def in_mode(mode: str, **fields: Any) -> dict[str, Any]:
     return {"sync": mode, **fields} | ({"node_size": 1} if "node_size" in MODES[mode].reads else {})
 
 
-BY_MODE = {
-    f"{mode} {kind}": in_mode(mode, workload=Net(kind), accumulation=2)
-    for mode in EXACT
-    for kind in ("dropout", "tied")
+def point_of(**fields: Any) -> Point:
+    return Point(**{"workers": WORKERS, "micro_batch": 4, "sync": "ddp", **fields})
+
+
+AGREEING = {
+    **{
+        kind: {"workload": Net(kind)}
+        for kind in (
+            *("dropout", "batch norm", "tied", "unused", "hook", "sum"),
+            *("draws otherwise", "spectral norm", "drift", "compiled"),
+        )
+    },
+    "accumulates": {"workload": Net("dropout"), "accumulation": 3},
+    "accumulates tied": {"workload": Net("tied"), "accumulation": 3},
+    "counts passes": {"workload": Net("drift"), "accumulation": 3},
+    "own optimizer": {"workload": OwnOptimizer("dropout")},
+    "counts losses": {"workload": Annealed(), "accumulation": 2},
+    "keeps samples": {"workload": Cifar10Cnn()},
+    "bf16 accumulates": {"workload": Net("dropout"), "precision": "bf16", "accumulation": 3},
+    "fsdp tied": in_mode("fsdp", workload=Net("tied"), accumulation=2),
+    "hsdp dropout": in_mode("hsdp", workload=Net("dropout"), accumulation=2),
+    "ring dropout": in_mode("ring", workload=Net("dropout"), accumulation=2),
 }
-"""Where every exact mode has the gradient of one worker."""
+"""Where one worker has the same gradient."""
+
+WRONG = {f"{mode} by rank": in_mode(mode, workload=Net("by rank")) for mode in EXACT}
+"""Where it has another one."""
+
 
 WRONG = {f"{mode} by rank": in_mode(mode, workload=Net("by rank")) for mode in EXACT}
 """Where it has another one."""
@@ -247,31 +225,53 @@ class OwnShards(Fsdp):
             module.set_requires_gradient_sync(requires_gradient_sync=False, recurse=False)
 
 
-MISTAKEN: dict[str, type[SyncMode]] = {"ring": OwnGradients, "fsdp": OwnShards}
-"""Modes that are wrong, by those in whose place they stand."""
+class Tensors(SyncMode):
+    """Tensor parallel: two layers are divided among all workers."""
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        plan = {"0": ColwiseParallel(), "3": RowwiseParallel()}
+        self._model = parallelize_module(model, self._job.mesh()["model"], plan)
+        self._optimizer = make_optimizer(model.parameters())
+
+    def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
+        loss = passes(self._job, self._model, batches, clock)
+        self.before_update()
+        self._optimizer.step()
+        self._model.zero_grad()
+        clock.mark("optimizer")
+        return loss
+
+
+OF_TESTS = {
+    "own gradients": replace(MODES["ring"], implementation=f"{__name__}:OwnGradients"),
+    "own shards": replace(MODES["fsdp"], implementation=f"{__name__}:OwnShards"),
+    "shards": ModeInfo(
+        implementation=MODES["fsdp"].implementation,
+        semantics=lambda _: "exact",
+        reads={},
+        shards=True,
+    ),
+    "tensors": ModeInfo(
+        implementation=f"{__name__}:Tensors",
+        semantics=lambda _: "exact",
+        reads={},
+        grid=lambda point: Grid(data=point["workers"] // WORKERS, model=WORKERS),
+        agree="gradients",
+    ),
+}
+"""Modes: two that are wrong, one that does not say what agrees, and one that divides a model."""
 
 TRIALS: dict[str, dict[str, Any]] = {
-    **{f"{mode} trial": in_mode(mode, workload=Net("dropout")) for mode in WITHOUT_RAY},
-    **{f"mistaken {mode}": in_mode(mode, workload=Net()) for mode in MISTAKEN},
+    **{mode: in_mode(mode, workload=Net("dropout"), accumulation=2) for mode in WITHOUT_RAY},
+    **{mode: {"workload": Net(), "sync": mode} for mode in OF_TESTS},
     "fsdp exchanges": {"workload": Net("exchanges"), "sync": "fsdp"},
-    "dropout": AGREEING["accumulates"],
     "exchanges": {"workload": Net("exchanges")},
+    "without": {"workload": Net("exchanges")},
     "out of memory": {"workload": Net("out of memory")},
-    "optimizer": {"workload": NoneOfTorchs()},
     "goes round": {"workload": Net("goes round")},
     "by rank": {"workload": Net("by rank")},
-    "local": {"workload": Net(), "sync": "local_sgd", "sync_period": 2},
 }
-"""What is measured as a whole, on two workers; `exchanges` also without the check."""
-
-WORLDS: dict[int, dict[str, dict[str, Any]]] = {
-    1: {case: AGREEING[case] for case in ("plain", "accumulates", "bf16 accumulates")},
-    2: AGREEING | BY_MODE,
-    3: {
-        case: AGREEING[case]
-        for case in ("dropout", "accumulates", "unused", "bf16", "bf16 accumulates")
-    },
-}
+"""What is measured as a whole, all but `without` with the check."""
 
 
 @dataclass(frozen=True)
@@ -312,164 +312,86 @@ def first_steps(point: Point, rank: int, *, is_checked: bool) -> Seen:
     )
 
 
-def point_of(workers: int, fields: dict[str, Any]) -> Point:
-    return Point(**{"workers": workers, "micro_batch": 4, "sync": "ddp", **fields})
+def both_ways(context: RankContext, task: Task) -> tuple[Seen, Seen | None]:
+    """The first steps with the check and, where the loss is every rank's, without it."""
+    point = task.point_of(context.workload)
+    seen = first_steps(point, context.rank, is_checked=True)
+    if context.workload == Net("by rank"):
+        return seen, None
+    return seen, first_steps(point, context.rank, is_checked=False)
 
 
-def measured_in_full(
-    context: RankContext, fields: dict[str, Any], *, is_checked: bool
-) -> RankResult:
-    point = point_of(2, fields)
-    sweep = Sweep(
-        workload=point.workload, axes={"workers": [2]}, measure=replace(SHORT, check=is_checked)
-    )
-    # An attempt has one name: rank 0's.
-    tasks = [task_of(sweep, point)]
-    distributed.broadcast_object_list(tasks, src=0)
-    return run_attempt(replace(context, workload=point.workload), tasks[0])
-
-
-@contextlib.contextmanager
-def mistaken(case: str) -> Iterator[None]:
-    """Put a wrong mode in the place of the one that a case names, where it does."""
-    first, _, mode = case.partition(" ")
-    right, modes = MODES.get(mode), cast(dict[str, Any], MODES)
-    if first == "mistaken" and right:
-        modes[mode] = replace(right, implementation=f"{__name__}:{MISTAKEN[mode].__name__}")
-    yield
-    if right:
-        modes[mode] = right
-
-
-def be_rank(rank: int, workers: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers
-    )
-    points = {case: point_of(workers, fields) for case, fields in WORLDS[workers].items()}
-    points |= {case: point_of(2, fields) for case, fields in WRONG.items() if workers == 2}
-    seen = {
-        (case, is_checked): first_steps(point, rank, is_checked=is_checked)
-        for case, point in points.items()
-        for is_checked in (True, False)
-    }
-    trials = {}
-    if workers == 2:
-        context = become_rank(rank, CPU, workload=Net(), own_variables=())
-        for case, fields in TRIALS.items():
-            with mistaken(case):
-                trials[case] = measured_in_full(context, fields, is_checked=True)
-        trials["without"] = measured_in_full(context, TRIALS["exchanges"], is_checked=False)
-    torch.save((seen, trials), folder / f"{rank}.pt")
-    distributed.barrier()
-    forget_groups()
-    distributed.destroy_process_group()
-
-
-@dataclass(frozen=True)
-class Results:
-    """What all worlds saw."""
-
-    seen: dict[tuple[int, str, bool], list[Seen]]
-    """By workers, case, and whether it was checked: of each rank."""
-
-    trials: dict[str, dict[int, RankResult]]
+def attempt(context: RankContext, task: Task) -> RankResult:
+    with pytest.MonkeyPatch.context() as patch:
+        declare(patch, OF_TESTS)
+        return run_attempt(context, task)
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    seen: dict[tuple[int, str, bool], list[Seen]] = {}
-    trials: dict[str, dict[int, RankResult]] = {}
-    for workers in WORLDS:
-        folder = tmp_path_factory.mktemp(f"world{workers}")
-        spawn(be_rank, args=(workers, folder), nprocs=workers)
-        ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(workers)]
-        seen |= {(workers, *key): [own[key] for own, _ in ranks] for key in ranks[0][0]}
-        trials |= {
-            case: {rank: own[case] for rank, (_, own) in enumerate(ranks)} for case in ranks[0][1]
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, Any]]:
+    """What each rank saw in the first steps of a case, with and without the check."""
+    cases = {case: (SHORT, point_of(**fields)) for case, fields in (AGREEING | WRONG).items()}
+    return run_trials(tmp_path_factory.mktemp("first"), cases, attempt=both_ways).results
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
+    with pytest.MonkeyPatch.context() as patch:
+        declare(patch, OF_TESTS)
+        cases = {
+            case: (replace(SHORT, check=case != "without"), point_of(**fields))
+            for case, fields in TRIALS.items()
         }
-    return Results(seen, trials)
+        yield run_trials(tmp_path_factory.mktemp("trials"), cases, attempt=attempt)
 
 
-EACH = [(workers, case) for workers, cases in WORLDS.items() for case in cases]
-
-
-@pytest.mark.parametrize(("workers", "case"), EACH)
-def test_workers_together_have_the_gradient_of_one(
-    results: Results, workers: int, case: str
+@pytest.mark.parametrize("case", AGREEING)
+def test_workers_together_have_the_gradient_of_one_and_train_as_without_the_check(
+    seen: dict[str, dict[int, Any]], case: str
 ) -> None:
-    first, *others = [seen.error for seen in results.seen[workers, case, True]]
-    assert first is not None
-    assert first < 1e-6
+    errors = [checked.error for checked, _ in seen[case].values()]
+    assert errors[0] < 1e-6
     # Rank 0 speaks for all: they are given the same.
-    assert others == [None] * (workers - 1)
-
-
-@pytest.mark.parametrize(("workers", "case"), EACH)
-def test_a_checked_trial_is_the_trial_that_it_is_without(
-    results: Results, workers: int, case: str
-) -> None:
+    assert errors[1:] == [None]
     # The same samples and random numbers, from the same weights and buffers.
-    for checked, plain in zip(
-        results.seen[workers, case, True], results.seen[workers, case, False], strict=True
-    ):
+    for checked, plain in seen[case].values():
         assert (checked.losses, checked.drawn) == (plain.losses, plain.drawn)
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_gradient_that_is_another_one_is_found_in_every_exact_mode(
-    results: Results, case: str
+    seen: dict[str, dict[int, Any]], case: str
 ) -> None:
-    first, *_ = [seen.error for seen in results.seen[2, case, True]]
-    assert first is not None
-    assert 0.2 < first < 1
+    assert 0.2 < seen[case][0][0].error < 1
 
 
-def trial(results: Results, case: str) -> Measured:
-    result = results.trials[case][0]
-    assert result.measured is not None, result.reason
-    return result.measured
-
-
-def test_an_attempt_is_checked_where_its_settings_ask_for_it(results: Results) -> None:
-    error = trial(results, "dropout").gradient_error
-    assert error is not None
-    assert error < 1e-6
-    assert trial(results, "without").gradient_error is None
-    assert "unchecked" not in trial(results, "without").flags
-
-
-@pytest.mark.parametrize("mode", EXACT)
-def test_every_exact_mode_can_be_checked(results: Results, mode: str) -> None:
-    measured = trial(results, f"{mode} trial")
+@pytest.mark.parametrize("mode", WITHOUT_RAY)
+def test_every_exact_mode_is_checked_where_the_settings_ask_for_it(
+    trials: Trials, mode: str
+) -> None:
+    measured = trials.measured(mode)[0]
+    assert "unchecked" not in measured.flags
+    if mode not in EXACT:
+        assert measured.gradient_error is None
+        return
     assert measured.gradient_error is not None
     assert measured.gradient_error < 1e-6
-    assert "unchecked" not in measured.flags
+    agreement = (True, None)
     if MODES[mode].shards:
-        assert (measured.gradients_agree, measured.gradients_reason) == (None, IN_SHARDS)
-    else:
-        assert (measured.gradients_agree, measured.gradients_reason) == (True, None)
+        agreement = (None, IN_SHARDS)
+    assert (measured.gradients_agree, measured.gradients_reason) == agreement
 
 
-@pytest.mark.parametrize(("mode", "least"), [("ring", 0.1), ("fsdp", 0.99)])
+@pytest.mark.parametrize(("mode", "least"), [("own gradients", 0.1), ("own shards", 0.99)])
 def test_a_mode_that_exchanges_no_gradients_is_found(
-    results: Results, mode: str, least: float
+    trials: Trials, mode: str, least: float
 ) -> None:
-    error = trial(results, f"mistaken {mode}").gradient_error
-    assert error is not None
-    assert least < error < 2
-    assert results.trials[f"mistaken {mode}"][0].status == "wrong_gradient"
+    row = trials.row(mode)
+    assert least < row["gradient_error"] < 2
+    assert row["status"] == "wrong_gradient"
 
 
-def test_an_optimizer_that_torch_knows_nothing_of_is_given_the_gradient_of_one_worker(
-    results: Results,
-) -> None:
-    error = trial(results, "optimizer").gradient_error
-    assert error is not None
-    assert error < 1e-6
-
-
-def test_a_model_is_the_same_product_in_every_mode(results: Results) -> None:
+def test_a_model_is_the_same_product_in_every_mode(trials: Trials) -> None:
     products = {
         (
             found.model_digest,
@@ -477,7 +399,7 @@ def test_a_model_is_the_same_product_in_every_mode(results: Results) -> None:
             found.flops_per_sample,
             found.hardware_flops_per_sample,
         )
-        for found in (trial(results, f"{mode} trial") for mode in WITHOUT_RAY)
+        for found, *_ in map(trials.measured, WITHOUT_RAY)
     }
     assert len(products) == 1
     ((digest, parameters, flops, _),) = products
@@ -487,41 +409,49 @@ def test_a_model_is_the_same_product_in_every_mode(results: Results) -> None:
     assert flops == 2 * (3 * (64 + 64 + 8) - 64)
 
 
+def test_a_divided_model_is_gathered_and_compared_and_counts_as_a_whole(trials: Trials) -> None:
+    row = trials.row("tensors")
+    assert (row["status"], row["reason"]) == ("ok", None)
+    assert row["gradient_error"] < 1e-5
+    assert (row["global_batch"], row["model_parallel"]) == (4, WORKERS)
+    assert row["flops_per_sample"] == trials.row("ddp")["flops_per_sample"]
+    # How many operations a worker does is not known.
+    assert row.get("operations_per_step") is None
+
+
+def test_a_mode_in_shards_need_not_declare_what_agrees(trials: Trials) -> None:
+    row = trials.row("shards")
+    assert (row["status"], row["reason"]) == ("ok", None)
+    assert "each worker has a share of every gradient alone" in row["gradients_reason"]
+
+
 def test_gradients_that_were_not_exchanged_are_far_from_those_of_one_worker(
-    results: Results,
+    trials: Trials,
 ) -> None:
-    status, reason = explaining_failure(results.trials["goes round"])
-    error = trial(results, "goes round").gradient_error
-    assert error is not None
-    assert 0.1 < error < 2
-    assert status == "wrong_gradient"
-    assert str(reason).endswith(f"; gradient_error {error:.2g}")
+    row = trials.row("goes round")
+    assert 0.1 < row["gradient_error"] < 2
+    assert row["status"] == "wrong_gradient"
+    assert row["reason"].endswith(f"; gradient_error {row['gradient_error']:.2g}")
 
 
 def test_a_loss_that_depends_on_the_rank_agrees_over_ranks_and_not_with_one_worker(
-    results: Results,
+    trials: Trials,
 ) -> None:
-    measured = trial(results, "by rank")
-    assert measured.gradients_agree is True
-    assert measured.gradient_error is not None
-    assert 0.2 < measured.gradient_error < 1
-    status, reason = explaining_failure(results.trials["by rank"])
-    assert status == "wrong_gradient"
-    assert f"gradient_error {measured.gradient_error:.2g} is above 0.01" in str(reason)
+    row = trials.row("by rank")
+    assert row["gradients_agree"] is True
+    assert 0.2 < row["gradient_error"] < 1
+    assert row["status"] == "wrong_gradient"
+    assert f"gradient_error {row['gradient_error']:.2g} is above 0.01" in row["reason"]
 
 
 @pytest.mark.parametrize("case", ["exchanges", "fsdp exchanges", "out of memory"])
-def test_what_can_not_be_checked_is_flagged_and_costs_no_trial(results: Results, case: str) -> None:
-    assert [result.status for result in results.trials[case].values()] == ["ok", "ok"]
-    assert trial(results, case).gradient_error is None
-    assert trial(results, case).unchecked_reason
-    assert "unchecked" in trial(results, case).flags
-    assert "unchecked" in FLAG_MEANINGS
-
-
-def test_modes_whose_workers_update_by_themselves_are_not_checked(results: Results) -> None:
-    assert trial(results, "local").gradient_error is None
-    assert "unchecked" not in trial(results, "local").flags
+def test_what_can_not_be_checked_is_flagged_and_costs_no_trial(trials: Trials, case: str) -> None:
+    assert [result.status for result in trials.results[case].values()] == ["ok", "ok"]
+    measured = trials.measured(case)[0]
+    assert measured.gradient_error is None
+    assert measured.unchecked_reason
+    assert "unchecked" in measured.flags
+    assert "unchecked" not in trials.measured("without")[0].flags
 
 
 # In one process
@@ -529,12 +459,8 @@ def test_modes_whose_workers_update_by_themselves_are_not_checked(results: Resul
 
 @pytest.fixture
 def _world_of_one() -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as folder:
-        distributed.init_process_group(
-            "gloo", init_method=f"file://{folder}/store", rank=0, world_size=1
-        )
+    with alone():
         yield
-        distributed.destroy_process_group()
 
 
 def job_of(workload: Any, **fields: Any) -> Job:
@@ -604,7 +530,7 @@ def test_a_workload_with_slots_is_checked() -> None:
     assert (check.flags, len(check.expected)) == ([], 2)
 
 
-@pytest.mark.parametrize(("workers", "accumulation"), [(1, 1), (1, 3), (3, 1), (2, 3)])
+@pytest.mark.parametrize(("workers", "accumulation"), [(1, 3), (3, 1), (2, 3)])
 def test_passes_one_after_another_give_the_gradient_of_one_large_batch(
     workers: int, accumulation: int
 ) -> None:
@@ -668,21 +594,6 @@ def test_an_error_is_the_difference_as_a_share_of_the_norm_over_all_parameters(
 def test_the_log_names_the_parameter_that_differs_most(capfd: pytest.CaptureFixture[str]) -> None:
     given(Net().build(), lambda gradient: gradient * (2 if gradient.shape == (1, FEATURES) else 1))
     assert "most of it in 4.weight" in capfd.readouterr().err
-
-
-def test_a_sparse_gradient_is_compared_like_any_other() -> None:
-    @dataclass(frozen=True)
-    class Table(Net):
-        def loss(self, model: Any, batch: Tensor) -> Tensor:
-            answer: Tensor = model(batch[:, 0].abs().long()).square().mean()
-            return answer
-
-    model = nn.Embedding(6, 3, sparse=True)
-    mode = SyncMode(job_of(Table()))
-    with check_of(Table(), model, mode) as check:
-        Table().loss(model, rows_of(range(4))).backward()
-        mode.before_update()
-    assert check.error == 0
 
 
 def test_memory_that_the_check_needs_is_in_no_peak() -> None:
