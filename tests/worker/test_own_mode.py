@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,17 +23,17 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from dtsweep import Measure, OwnMode, Sweep, SweepError
 from dtsweep.measure.clock import CpuClock
 from dtsweep.metrics.rank_result import RankResult
-from dtsweep.metrics.rows import step_columns, trial_row, with_warmup_marked
+from dtsweep.metrics.rows import step_columns
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.task import task_of
+from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
 from dtsweep.sync.own import Own
 from dtsweep.worker.attempt import run_attempt
-from dtsweep.worker.rank import become_rank
+from dtsweep.worker.rank import RankContext
 from tests.contract.regression import job_of
-from tests.ranks import free_ports, join, leave, spawn
+from tests.worker.on_ranks import Trials, run_trials
 
 RANKS = 4
 STEPS = (0, 1, 2, 3, 4, 5, 7)
@@ -135,35 +135,6 @@ def alone(model: nn.Module, job: Job) -> Any:
     return model, descent(model)
 
 
-class Summed(torch.autograd.Function):
-    """Sum of all ranks' parts, each of which has the gradient of the sum."""
-
-    @staticmethod
-    def forward(context: Any, part: Tensor) -> Tensor:
-        whole = part.clone()
-        distributed.all_reduce(whole)
-        return whole
-
-    @staticmethod
-    def backward(context: Any, *gradients: Any) -> Any:
-        return gradients
-
-
-def by_hand(model: Any, job: Job) -> Any:
-    """Divide the layers without `DTensor`: a parameter keeps its name and not its shape."""
-
-    def part(parameter: Tensor, dim: int) -> nn.Parameter:
-        return nn.Parameter(parameter.detach().chunk(RANKS, dim)[job.model_rank].clone())
-
-    first, _, second = model
-    first.weight, first.bias = part(first.weight, 0), part(first.bias, 0)
-    second.weight = part(second.weight, 1)
-    second.register_forward_hook(
-        lambda layer, _, result: Summed.apply(result - layer.bias) + layer.bias  # type: ignore[no-untyped-call]  # torch's own
-    )
-    return model, descent(model)
-
-
 class Pipeline(nn.Module):
     """This rank's stage of two, which sends activations to the next rank and gradients back."""
 
@@ -259,7 +230,6 @@ WAYS: dict[str, tuple[OwnMode, Callable[[nn.Module, Job], Any]]] = {
     "alone": (EXACT, alone),
     "alone, by gradients": (OwnMode(semantics="exact", agree="gradients"), alone),
     "alone, said so": (OwnMode(semantics="local", agree="nothing"), alone),
-    "by hand": (OwnMode(semantics="exact", model_parallel=RANKS), by_hand),
     "local": (OwnMode(semantics="local", reads=("sync_period",)), alone),
     "too early": (EXACT, too_early),
     "renamed": (OwnMode(semantics="exact", agree="gradients"), renamed),
@@ -288,53 +258,36 @@ def point_of(way: str) -> Point:
     return Point(workers=RANKS, micro_batch=4, sync="own", sync_period=period, workload=kind(way))
 
 
-def sweep_of(way: str) -> Sweep:
-    measure = replace(SHORT, check=way in (*CHECKED, "stages", "by hand", "renamed"))
-    return Sweep(workload=point_of(way).workload, axes={"workers": [RANKS]}, measure=measure)
-
-
-def measure_all(rank: int, folder: Path, port: int) -> None:
-    join(rank, workers=RANKS, port=port)
-    point = point_of("tensors")
-    context = become_rank(rank, torch.device("cpu"), workload=point.workload, own_variables=())
-    results, trained = {}, {}
-    for number, way in enumerate(WAYS):
-        point = point_of(way)
-        task = replace(task_of(sweep_of(way), point), attempt_id=f"attempt{number}")
-        results[way] = run_attempt(replace(context, workload=point.workload), task)
-        if way in COMPARED:
-            model, built = KEPT[way]
-            trained[way] = weights(built), weights(model)
-    torch.save((context.facts, results, trained), folder / f"{rank}.pt")
-    leave()
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Results of the ranks of all attempts."""
-
-    facts: dict[int, Any]
-    results: dict[str, dict[int, RankResult]]
-    trained: dict[str, list[Any]]
-
-    def row(self, way: str) -> dict[str, Any]:
-        point, sweep = point_of(way), sweep_of(way)
-        task = task_of(sweep, point)
-        results = with_warmup_marked(point, self.results[way])
-        return trial_row(sweep, point, task, self.facts, results)
+def train_and_keep(context: RankContext, task: Task) -> tuple[RankResult, Any]:
+    """Run an attempt; of what is compared also the weights that it began and ended with."""
+    result = run_attempt(context, task)
+    if context.workload.way not in COMPARED:
+        return result, None
+    model, built = KEPT[context.workload.way]
+    return result, (weights(built), weights(model))
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    folder = tmp_path_factory.mktemp("own")
-    spawn(measure_all, args=(folder, *free_ports(1)), nprocs=RANKS)
-    saved = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(RANKS)]
-    facts, results, trained = zip(*saved, strict=True)
-    return Outcome(
-        facts=dict(enumerate(facts)),
-        results={way: {rank: of_rank[way] for rank, of_rank in enumerate(results)} for way in WAYS},
-        trained={way: [of_rank[way] for of_rank in trained] for way in COMPARED},
-    )
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Trials:
+    cases = {
+        way: (replace(SHORT, check=way in (*CHECKED, "stages", "renamed")), point_of(way))
+        for way in WAYS
+    }
+    return run_trials(tmp_path_factory.mktemp("own"), cases, attempt=train_and_keep)
+
+
+@pytest.fixture(scope="module")
+def trials(ran: Trials) -> Trials:
+    results = {
+        way: {rank: result for rank, (result, _) in of_ranks.items()}
+        for way, of_ranks in ran.results.items()
+    }
+    return replace(ran, results=results)
+
+
+def trained_in(ran: Trials, way: str) -> list[Any]:
+    """Of each rank the weights before and after training."""
+    return [trained for _, trained in ran.results[way].values()]
 
 
 def with_weights(values: list[Tensor]) -> nn.Module:
@@ -370,10 +323,10 @@ def distance(found: list[Tensor], expected: list[Tensor], built: list[Tensor]) -
 
 @pytest.mark.parametrize(("way", "farthest"), [("tensors", 1e-5), ("bf16", 0.05), ("ddp", 1e-5)])
 def test_a_workload_of_its_own_trains_as_one_process_does(
-    outcome: Outcome, way: str, farthest: float
+    ran: Trials, way: str, farthest: float
 ) -> None:
     groups = point_of(way).data_parallel
-    for built, found in outcome.trained[way]:
+    for built, found in trained_in(ran, way):
         expected = plain(built, data_parallel=groups, steps=STEPS)
         assert distance(found, expected, built) < farthest
         fewer = plain(built, data_parallel=groups, steps=STEPS[:-1])
@@ -381,31 +334,31 @@ def test_a_workload_of_its_own_trains_as_one_process_does(
 
 
 def test_stages_of_a_pipeline_train_their_part_and_the_last_one_has_the_loss(
-    outcome: Outcome,
+    ran: Trials, trials: Trials
 ) -> None:
-    stages = outcome.trained["stages"]
+    stages = trained_in(ran, "stages")
     built = stages[0][0]
     expected = plain(built, data_parallel=2, steps=STEPS)
     for first, last in (stages[:2], stages[2:]):
         assert distance([*first[1], *last[1]], expected, built) < 1e-5
-    ranks = [outcome.results["stages"][rank].measured for rank in range(RANKS)]
-    assert [rank is not None and "loss" in rank.steps for rank in ranks] == [False, True] * 2
-    row = outcome.row("stages")
+    ranks = trials.measured("stages")
+    assert ["loss" in rank.steps for rank in ranks] == [False, True] * 2
+    row = trials.row("stages")
     # The window begins with the third step.
     before = with_weights(plain(built, data_parallel=2, steps=STEPS[:2]))
     loss = Layers("alone").loss(before, rows_of(range(16, 24)))
     assert row["loss_first"] == pytest.approx(float(loss.detach()), rel=1e-5)
     assert row["comm_method"] is None
     assert row["sync_s"] > 0
-    table = step_columns(outcome.results["stages"])
+    table = step_columns(trials.results["stages"])
     assert table is not None
     in_window = table["part"] == "window"
     known = ~table["loss"].mask[in_window]  # type: ignore[attr-defined]
     assert known.tolist() == ([False] * 4 + [True] * 4) * 2
 
 
-def test_models_that_workers_share_count_their_samples_once(outcome: Outcome) -> None:
-    row = outcome.row("tensors")
+def test_models_that_workers_share_count_their_samples_once(trials: Trials) -> None:
+    row = trials.row("tensors")
     assert (row["status"], row["global_batch"], row["optimizer"]) == ("ok", 8, None)
     assert (row["data_parallel"], row["model_parallel"]) == (2, 2)
     assert row["samples_per_s"] == pytest.approx(8 / row["step_mean_s"])
@@ -414,10 +367,10 @@ def test_models_that_workers_share_count_their_samples_once(outcome: Outcome) ->
     assert row["parameters"] == 280
 
 
-def test_what_a_workload_sends_is_counted(outcome: Outcome) -> None:
+def test_what_a_workload_sends_is_counted(trials: Trials) -> None:
     # A pass of 4 samples sums (4, 8) activations in forward and nothing in backward, whose inputs
     # need no gradient; then each worker's half of the model is gathered and reduced by FSDP2.
-    sent = outcome.row("tensors")["bytes_sent_per_step"]
+    sent = trials.row("tensors")["bytes_sent_per_step"]
     activations = 4 * WIDTH * 4
     # 8 × 16 + 16 × 8 + 16 values are divided, 8 are not.
     half_bytes = ((280 - WIDTH) / 2 + WIDTH) * 4
@@ -428,9 +381,9 @@ def test_what_a_workload_sends_is_counted(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("way", CHECKED)
 def test_the_first_gradient_of_an_exact_one_is_compared_with_one_process(
-    outcome: Outcome, way: str
+    trials: Trials, way: str
 ) -> None:
-    row = outcome.row(way)
+    row = trials.row(way)
     error = row["gradient_error"]
     if "bf16" in way:
         assert 1e-4 < error < 0.05
@@ -439,8 +392,8 @@ def test_the_first_gradient_of_an_exact_one_is_compared_with_one_process(
     assert row["status"] == ("wrong_gradient" if way == "strict bf16" else "ok")
 
 
-def test_parameters_of_other_names_leave_the_gradient_unchecked(outcome: Outcome) -> None:
-    row = outcome.row("renamed")
+def test_parameters_of_other_names_leave_the_gradient_unchecked(trials: Trials) -> None:
+    row = trials.row("renamed")
     assert (row["status"], row["gradient_error"]) == ("ok", None)
     assert "unchecked" in row["flags"]
     assert row["unchecked_reason"] == (
@@ -448,23 +401,16 @@ def test_parameters_of_other_names_leave_the_gradient_unchecked(outcome: Outcome
     )
 
 
-def test_a_step_of_the_workload_is_not_checked_and_says_so(outcome: Outcome) -> None:
-    row = outcome.row("stages")
+def test_a_step_of_the_workload_is_not_checked_and_says_so(trials: Trials) -> None:
+    row = trials.row("stages")
     assert "unchecked" in row["flags"]
     assert row["unchecked_reason"].startswith("train_step of the workload")
 
 
-def test_a_parameter_in_parts_that_torch_does_not_know_is_not_compared(outcome: Outcome) -> None:
-    row = outcome.row("by hand")
-    assert row["status"] == "ok", row["reason"]
-    assert "unchecked" in row["flags"]
-    assert "no parameter 0.weight of the same shape" in row["unchecked_reason"]
-
-
 def test_a_period_of_the_workload_is_measured_from_one_exchange_to_the_next(
-    outcome: Outcome,
+    trials: Trials,
 ) -> None:
-    row = outcome.row("local")
+    row = trials.row("local")
     assert (row["status"], row["reason"]) == ("ok", None)
     assert row["parameters_agree"] is True
     parameters = (WIDTH + 1) * 2 * WIDTH + (2 * WIDTH + 1) * WIDTH
@@ -472,13 +418,13 @@ def test_a_period_of_the_workload_is_measured_from_one_exchange_to_the_next(
 
 
 def test_workers_that_exchange_nothing_are_found_where_it_is_declared_otherwise(
-    outcome: Outcome,
+    trials: Trials,
 ) -> None:
-    assert outcome.row("ddp")["gradients_agree"] is True
+    assert trials.row("ddp")["gradients_agree"] is True
     for way, status in (("alone", "wrong_parameters"), ("alone, by gradients", "wrong_gradient")):
-        assert outcome.row(way)["status"] == status
-        assert "with sync=own dtsweep exchanges nothing" in outcome.row(way)["reason"]
-    row = outcome.row("alone, said so")
+        assert trials.row(way)["status"] == status
+        assert "with sync=own dtsweep exchanges nothing" in trials.row(way)["reason"]
+    row = trials.row("alone, said so")
     assert (row["status"], row["semantics"], row["parameters_agree"]) == ("ok", "local", None)
     assert row["agree"] == "nothing"
 
@@ -496,49 +442,11 @@ def test_workers_that_exchange_nothing_are_found_where_it_is_declared_otherwise(
     ],
 )
 def test_what_prepare_returns_must_be_a_model_and_an_optimizer(
-    outcome: Outcome, way: str, words: str
+    trials: Trials, way: str, words: str
 ) -> None:
-    row = outcome.row(way)
+    row = trials.row(way)
     assert row["status"] == "user_error"
     assert words in row["reason"]
-
-
-@dataclass(frozen=True)
-class Undeclared(Layers):
-    own_mode = None  # type: ignore[assignment]
-
-
-@dataclass(frozen=True)
-class Misnamed(Layers):
-    own_mode = None  # type: ignore[assignment]
-    own_mod = EXACT
-
-
-@dataclass(frozen=True)
-class NoProperty(Layers):
-    def own_mode(self) -> OwnMode:  # type: ignore[override]
-        return EXACT
-
-
-@dataclass(frozen=True)
-class FailingProperty(Layers):
-    @property
-    def own_mode(self) -> OwnMode:
-        return OwnMode(semantics="exact", model_parallel=self.parallel)  # type: ignore[attr-defined]
-
-
-@dataclass(frozen=True)
-class Misread(Layers):
-    own_mode = OwnMode(semantics="exact", reads=("optimiser",))  # type: ignore[assignment]
-
-
-@dataclass(frozen=True)
-class Unprepared(Layers):
-    own_mode = EXACT  # type: ignore[assignment]
-    prepare = None  # type: ignore[assignment]
-
-    def prepare_model(self, model: nn.Module, job: Job) -> Any:
-        return model, None
 
 
 @dataclass(frozen=True)
@@ -561,11 +469,6 @@ class StepAlone:
 
 
 @dataclass(frozen=True)
-class ByGradients(StepAlone):
-    own_mode = OwnMode(semantics="exact", agree="gradients")
-
-
-@dataclass(frozen=True)
 class WrongStep(StepAlone):
     phase: str = "forward"
     gives: Any = None
@@ -573,6 +476,15 @@ class WrongStep(StepAlone):
     def train_step(self, model: Any, optimizer: Any, batches: Any, mark: Any) -> Any:
         mark(self.phase)
         return self.gives
+
+
+def one_step(workload: WrongStep) -> Any:
+    """What a step of the mode gives."""
+    mode = Own(job_of(Point(sync="own", workload=workload), 0))
+    mode.prepare(workload.build(), lambda parameters: None)  # type: ignore[arg-type, return-value]
+    clock = CpuClock()
+    clock.start()
+    return mode.step(iter(()), clock)
 
 
 @pytest.mark.parametrize(
@@ -583,24 +495,17 @@ class WrongStep(StepAlone):
         (WrongStep(gives=torch.zeros(2)), "return the loss, a scalar, or None"),
     ],
 )
-def test_a_train_step_says_what_it_marks_and_returns_by_name(workload: Any, words: str) -> None:
-    job = job_of(Point(sync="own", workload=workload), 0)
-    mode = Own(job)
-    mode.prepare(workload.build(), lambda parameters: None)  # type: ignore[arg-type, return-value]
-    clock = CpuClock()
-    clock.start()
+def test_a_train_step_says_what_it_marks_and_returns_by_name(
+    workload: WrongStep, words: str
+) -> None:
     with pytest.raises((TypeError, ValueError), match=words):
-        mode.step(iter(()), clock)
+        one_step(workload)
 
 
-@pytest.mark.parametrize("loss", [1, 0.5, torch.tensor(0.5), torch.ones(1, 1), None])
-def test_a_train_step_may_return_any_scalar(loss: Any) -> None:
-    workload = WrongStep(gives=loss)
-    mode = Own(job_of(Point(sync="own", workload=workload), 0))
-    mode.prepare(workload.build(), lambda parameters: None)  # type: ignore[arg-type, return-value]
-    clock = CpuClock()
-    clock.start()
-    assert mode.step(iter(()), clock) == (None if loss is None else float(loss))
+def test_a_train_step_may_return_any_scalar() -> None:
+    for loss in (1, 0.5, torch.tensor(0.5), torch.ones(1, 1)):
+        assert one_step(WrongStep(gives=loss)) == float(loss)
+    assert one_step(WrongStep(gives=None)) is None
 
 
 def test_a_workload_with_prepare_is_trained_by_it_unless_the_sweep_says_otherwise() -> None:
@@ -643,41 +548,53 @@ def test_points_that_an_own_mode_can_not_train_have_a_reason(point: Point, reaso
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("attributes", "words"),
     [
+        ({"own_mode": None}, "Declared.own_mode is None"),
+        ({"own_mode": None, "own_mod": EXACT}, "did you call it 'own_mod'?"),
         (
-            lambda: Sweep(workload=Undeclared("alone"), axes={"workers": [1]}),
-            "Undeclared.own_mode is None",
+            {"own_mode": lambda _: EXACT},
+            "Declared.own_mode is a method; put @property above it",
         ),
         (
-            lambda: Sweep(workload=Misnamed("alone"), axes={"workers": [1]}),
-            "did you call it 'own_mod'?",
+            {"own_mode": property(lambda workload: workload.parallel)},
+            "Declared.own_mode fails: AttributeError: 'Declared' object has no",
         ),
         (
-            lambda: Sweep(workload=NoProperty("alone"), axes={"workers": [1]}),
-            "NoProperty.own_mode is a method; put @property above it",
-        ),
-        (
-            lambda: Sweep(workload=FailingProperty("alone"), axes={"workers": [1]}),
-            "FailingProperty.own_mode fails: AttributeError: 'FailingProperty' object has no",
-        ),
-        (
-            lambda: Sweep(workload=Misread("alone"), axes={"workers": [1]}),
+            {"own_mode": OwnMode(semantics="exact", reads=("optimiser",))},
             "has 'optimiser', which is not a field of a point; did you mean 'optimizer'?",
         ),
         (
-            lambda: Sweep(workload=Unprepared("alone"), axes={"workers": [1]}),
-            "workload Unprepared has own_mode but no method prepare(model, job), without which it "
+            {"prepare": None, "prepare_model": lambda *_: None},
+            "workload Declared has own_mode but no method prepare(model, job), without which it "
             "has no effect; did you call it 'prepare_model'?",
         ),
-        (lambda: Sweep(workload=ByGradients(), axes={"workers": [1]}), "agree='gradients'"),
-        (lambda: OwnMode(semantics="precise"), "use one of exact, lossy, stale, local"),
-        (lambda: OwnMode(semantics="exact", agree="weights"), "use one of gradients, parameters"),
-        (lambda: OwnMode(semantics="exact", model_parallel=0), "at least 1"),
-        (lambda: OwnMode(semantics="exact", reads="optimizer"), "is no tuple"),  # type: ignore[arg-type]
+        (
+            {
+                "own_mode": OwnMode(semantics="exact", agree="gradients"),
+                "train_step": lambda *_: None,
+            },
+            "agree='gradients'",
+        ),
     ],
 )
-def test_a_declaration_that_can_not_be_used_is_refused(make: Callable[[], Any], words: str) -> None:
-    with pytest.raises(SweepError) as raised:
-        make()
-    assert words in str(raised.value)
+def test_a_declaration_that_can_not_be_used_is_refused(
+    attributes: dict[str, Any], words: str
+) -> None:
+    workload = type("Declared", (Layers,), attributes)("alone")
+    with pytest.raises(SweepError, match=re.escape(words)):
+        Sweep(workload=workload, axes={"workers": [1]})
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"semantics": "precise"}, "use one of exact, lossy, stale, local"),
+        ({"agree": "weights"}, "use one of gradients, parameters"),
+        ({"model_parallel": 0}, "at least 1"),
+        ({"reads": "optimizer"}, "is no tuple"),
+    ],
+)
+def test_an_own_mode_has_values_of_its_fields(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(SweepError, match=words):
+        OwnMode(**{"semantics": "exact", **fields})
