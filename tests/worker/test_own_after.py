@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import pickle
 import sys
@@ -32,6 +31,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.hardware.readiness import free_memory_bytes
+from dtsweep.measure.stopping import LEAST_STEPS
 from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.metrics.summary import columns_of_steps
@@ -42,7 +42,7 @@ from dtsweep.worker.exchange_cost import room_bytes
 from dtsweep.worker.gradients import collectives
 from dtsweep.worker.own_checks import OTHER_PARTS, Judge, likeness, ranks_per_model
 from dtsweep.worker.own_facts import COMPILED, NO_MODEL, ForwardWatch
-from dtsweep.worker.own_loop import OwnLoop
+from dtsweep.worker.own_loop import ENDED, OwnLoop
 from dtsweep.worker.rank import become_rank
 from tests.ranks import spawn
 
@@ -62,10 +62,9 @@ def task(workers: int = 2, **settings: Any) -> Task:
     return task_of(sweep, Point(workload=WORKLOAD, workers=workers))
 
 
-def batches(*, same: bool = False) -> Iterator[torch.Tensor]:
+def batches(data: TensorDataset = DATA, *, is_distributed: bool = True) -> Iterator[torch.Tensor]:
     """Batches of this rank without end, with a loader as people write it."""
-    data = SAME if same else DATA
-    sampler = None if same else DistributedSampler(data)
+    sampler = DistributedSampler(data) if is_distributed else None
     loader = DataLoader(data, batch_size=4, sampler=sampler)
     while True:
         for (batch,) in loader:
@@ -79,39 +78,45 @@ def model_of_layers() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
 
 
+def wrapped() -> DistributedDataParallel:
+    return DistributedDataParallel(model_of_layers())
+
+
+Hook = Callable[[nn.Module], object]
+
+
 def train(
-    model: nn.Module, *, before: Callable[[int], None] = lambda _: None, **other: Any
+    model: nn.Module,
+    *,
+    before: Hook = lambda _: None,
+    after: Hook = lambda _: None,
+    optimizer: torch.optim.Optimizer | None = None,
+    steps: int | None = None,
+    **other: Any,
 ) -> None:
-    """A loop as people write it; `before` is called before each step of the optimizer."""
-    optimizer = other.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.01)
-    for step, batch in enumerate(batches(**other)):
+    """A loop as people write it, with hooks before and after a step of the optimizer."""
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.01)
+    for batch in itertools.islice(batches(**other), steps):
         optimizer.zero_grad()
-        model(batch).square().mean().backward()
-        before(step)
+        model(batch).float().square().mean().backward()
+        before(model)
         optimizer.step()
+        after(model)
 
 
 def ddp() -> None:
-    train(DistributedDataParallel(model_of_layers()))
-
-
-def ddp_of_same_batches() -> None:
-    train(DistributedDataParallel(model_of_layers()), same=True)
-
-
-def same_batches_alone() -> None:
-    train(model_of_layers(), same=True)
+    train(wrapped())
 
 
 def ddp_compressed() -> None:
-    model = DistributedDataParallel(model_of_layers())
+    model = wrapped()
     model.register_comm_hook(None, fp16_compress_hook)
     train(model)
 
 
 def accumulating() -> None:
     """Only the last of three passes exchanges."""
-    model = DistributedDataParallel(model_of_layers())
+    model = wrapped()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for number, batch in enumerate(batches()):
         if number % 3 < 2:
@@ -128,53 +133,35 @@ def sharded() -> None:
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     fully_shard(model[0], mp_policy=policy)  # type: ignore[index]  # a Sequential
     fully_shard(model, mp_policy=policy)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    for batch in batches():
-        model(batch).float().square().mean().backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+    train(
+        model,
+        before=lambda model: nn.utils.clip_grad_norm_(model.parameters(), 1.0),
+        optimizer=torch.optim.AdamW(model.parameters(), lr=0.01),
+    )
 
 
 def zero1() -> None:
     # Its module compiles code when it is imported.
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    model = DistributedDataParallel(model_of_layers())
+    model = wrapped()
     train(model, optimizer=ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.01))
 
 
 def local_sgd() -> None:
     """Every fifth step averages parameters."""
-    model = model_of_layers()
+    model, numbers = model_of_layers(), itertools.count()
 
-    def average(step: int) -> None:
-        if step % 5 == 0:
+    def average(model: nn.Module) -> None:
+        if next(numbers) % 5 == 0:
             for parameter in model.parameters():
                 distributed.all_reduce(parameter.data)
                 parameter.data /= 2
 
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
-    for step, batch in enumerate(batches()):
-        optimizer.zero_grad()
-        model(batch).square().mean().backward()
-        optimizer.step()
-        average(step)
+    train(model, after=average, optimizer=torch.optim.SGD(model.parameters(), lr=1e-5))
 
 
-def alone() -> None:
-    train(model_of_layers())
-
-
-def alone_with_a_mean_loss() -> None:
-    """Parameters part, although something is exchanged."""
-    train(model_of_layers(), before=lambda _: distributed.all_reduce(torch.ones(1)))
-
-
-def adversarial(*, is_second_wrapped: bool) -> None:
-    models = [DistributedDataParallel(model_of_layers()), model_of_layers()]
-    if is_second_wrapped:
-        models[1] = DistributedDataParallel(models[1])
+def adversarial(*models: nn.Module) -> None:
     optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3) for model in models]
     for batch in batches():
         for model, optimizer in zip(models, optimizers, strict=True):
@@ -183,26 +170,17 @@ def adversarial(*, is_second_wrapped: bool) -> None:
             optimizer.step()
 
 
-def of_two_stages() -> None:
-    """Each rank has another part of a model."""
-    train(nn.Linear(4, 1 + distributed.get_rank()))
-
-
 def in_tensor_parallel() -> None:
     """Both ranks load the same batches, for parts of one model."""
     model = model_of_layers()
     plan: Any = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     parallelize_module(model, init_device_mesh("cpu", (2,)), plan)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for (batch,) in itertools.chain.from_iterable(itertools.repeat(DataLoader(DATA, 4))):
-        optimizer.zero_grad()
-        model(batch).square().mean().backward()
-        optimizer.step()
+    train(model, is_distributed=False)
 
 
 def in_own_shards() -> None:
     """As DeepSpeed's ZeRO: the optimizer has a shard of each group, and steps once for each."""
-    model = DistributedDataParallel(model_of_layers())
+    model = wrapped()
     rank = distributed.get_rank()
     parameters = [p for p in model.parameters() if p.numel() % 2 == 0]
     shards = [nn.Parameter(p.detach().reshape(2, -1)[rank].clone()) for p in parameters]
@@ -222,19 +200,14 @@ def in_own_shards() -> None:
         optimizer.param_groups = groups
 
 
-def not_finite() -> None:
-    model = DistributedDataParallel(model_of_layers())
-    train(model, before=lambda _: [p.grad.fill_(torch.nan) for p in model.parameters()])  # type: ignore[union-attr]  # they have one
-
-
-def of_zeros() -> None:
-    model = DistributedDataParallel(model_of_layers())
-    train(model, before=lambda _: [p.grad.zero_() for p in model.parameters()])  # type: ignore[union-attr]  # they have one
+def of_gradients(value: float) -> None:
+    """All gradients are this value after the exchange."""
+    train(wrapped(), before=lambda model: [p.grad.fill_(value) for p in model.parameters()])  # type: ignore[union-attr]  # they have one
 
 
 def cleared() -> None:
     """Gradients are gone when the optimizer has stepped."""
-    model = DistributedDataParallel(model_of_layers())
+    model = wrapped()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     optimizer.register_step_post_hook(lambda *_: optimizer.zero_grad())
     train(model, optimizer=optimizer)
@@ -242,7 +215,7 @@ def cleared() -> None:
 
 def failing() -> None:
     """Rank 1 fails in a step without the exchange."""
-    model = DistributedDataParallel(model_of_layers())
+    model = wrapped()
 
     def fail(*_: object) -> None:
         if distributed.get_rank() and not model.require_backward_grad_sync:
@@ -253,22 +226,40 @@ def failing() -> None:
 
 
 LOOPS: dict[str, Callable[[], None]] = {
-    loop.__name__: loop
-    for loop in (
-        *(ddp, ddp_of_same_batches, same_batches_alone, ddp_compressed, accumulating, sharded),
-        *(zero1, local_sgd, alone, alone_with_a_mean_loss, of_two_stages, cleared),
-        *(in_tensor_parallel, in_own_shards, not_finite, of_zeros),
-    )
+    "ddp": ddp,
+    "ddp_of_same_batches": lambda: train(wrapped(), data=SAME, is_distributed=False),
+    "same_batches_alone": lambda: train(model_of_layers(), data=SAME, is_distributed=False),
+    "ddp_compressed": ddp_compressed,
+    "accumulating": accumulating,
+    "sharded": sharded,
+    "zero1": zero1,
+    "local_sgd": local_sgd,
+    "alone": lambda: train(model_of_layers()),
+    # Parameters part, although something is exchanged.
+    "alone_with_a_mean_loss": lambda: train(
+        model_of_layers(), before=lambda _: distributed.all_reduce(torch.ones(1))
+    ),
+    "of_two_stages": lambda: train(nn.Linear(4, 1 + distributed.get_rank())),
+    "cleared": cleared,
+    "in_tensor_parallel": in_tensor_parallel,
+    "in_own_shards": in_own_shards,
+    "not_finite": lambda: of_gradients(torch.nan),
+    "of_zeros": lambda: of_gradients(0.0),
+    "adversarial": lambda: adversarial(wrapped(), wrapped()),
+    "half adversarial": lambda: adversarial(wrapped(), model_of_layers()),
+    "precise": ddp,
+    "precise sharded": sharded,
+    "off": ddp,
+    "failing": failing,
+    "profile": ddp,
+    "ended": lambda: train(wrapped(), steps=MEASURE.warmup_steps + LEAST_STEPS),
 }
-LOOPS["adversarial"] = functools.partial(adversarial, is_second_wrapped=True)
-LOOPS["half adversarial"] = functools.partial(adversarial, is_second_wrapped=False)
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "precise": {"exchange": "precise"},
     "precise sharded": {"exchange": "precise"},
     "off": {"exchange": "off"},
 }
-LOOPS |= {"precise": ddp, "precise sharded": sharded, "off": ddp}
 
 
 def measure_on(rank: int, folder: Path) -> None:
@@ -277,7 +268,7 @@ def measure_on(rank: int, folder: Path) -> None:
     context = become_rank(rank, CPU, workload=WORKLOAD, own_variables=())
     sent, calls = {}, {}
     forward = DistributedDataParallel.forward
-    for case, loop in {**LOOPS, "failing": failing, "profile": ddp}.items():
+    for case, loop in LOOPS.items():
         keys = distributed_c10d.PrefixStore(case, store)
         group = StoreGroup(keys, rank=rank, workers=2, timeout_s=60)
         distributed.init_process_group(
@@ -365,12 +356,6 @@ def test_ranks_that_load_the_same_batches_share_a_model_or_are_flagged(
             assert (of_rank[case].model_parallel, of_rank[case].flags) == (size, flags), case
 
 
-def test_a_step_of_an_optimizer_for_each_group_is_one_step(
-    sent: list[dict[str, Measured]],
-) -> None:
-    assert [of_rank["in_own_shards"].samples_per_step for of_rank in sent] == [4, 4]
-
-
 def rank_of(batches: str | None, *, data_ranks: list[int] | None = None, part: str = "") -> Any:
     return {"batches": batches, "data_ranks": data_ranks, "parts": [part], "shapes": ""}
 
@@ -398,11 +383,14 @@ def test_equal_batches_are_one_models_unless_their_ranks_exchange_gradients(
     assert ranks_per_model(ranks) == sizes
 
 
-def seen_on(batches: str, *, gradients: tuple[float, float]) -> Any:
+def seen_on(batches: str | None, *, gradients: Sequence[float], **other: Any) -> Any:
+    """What a rank sends of a step with these gradients, whose parameters are the same numbers."""
     sums = [(value, abs(value), 9) for value in gradients]
     return {
-        **{"batches": batches, "data_ranks": None, "parts": ["", ""], "shapes": "", "model": None},
-        **{"collectives": 4, "given": 2, "gradients": sums, "before": sums, "after": sums},
+        **rank_of(batches),
+        **{"parts": [""] * len(sums), "model": None, "collectives": 4, "given": len(sums)},
+        **{"gradients": sums, "before": sums, "after": sums},
+        **other,
     }
 
 
@@ -422,9 +410,7 @@ def test_a_layer_that_megatron_has_divided_is_a_part(
 
 
 def test_equal_batches_under_a_known_wrapper_are_no_parts_of_a_model() -> None:
-    ranks = [
-        seen_on("a", gradients=(1.0 + rank, 1.0)) | {"data_ranks": [0, 1]} for rank in range(2)
-    ]
+    ranks = [seen_on("a", gradients=(1.0 + rank, 1.0), data_ranks=[0, 1]) for rank in range(2)]
     verdict = Judge(may_go_on=False)(ranks)
     assert "gradients of 1 of 2 parameters differ" in verdict["gradients_reason"]
     assert verdict["ranks_per_model"] == [1, 1]
@@ -459,6 +445,8 @@ def test_facts_are_read_off_the_loops_objects(
     measured = sent[0][case]
     assert (measured.loop_wrapper, measured.loop_precision) == (wrapper, precision)
     assert (measured.loop_learning_rate, measured.loop_reason) == (rate, None)
+    row = row_of([of_rank[case] for of_rank in sent])
+    assert (row["loss_first"], row["loss_last"]) == (None, None)
     # Of the whole model, on each rank.
     assert [of_rank[case].parameters for of_rank in sent] == [49, 49]
 
@@ -505,11 +493,25 @@ def test_a_share_that_is_unknown_has_a_reason(
     assert reason in row["comm_reason"]
 
 
-def test_turns_have_steps_of_both_kinds(sent: list[dict[str, Measured]]) -> None:
-    for case in ("precise", "precise sharded"):
-        measured = sent[0][case]
-        counts = [len(measured.of_part("step_s", part)) for part in ("exchange", "no_exchange")]
-        assert counts[0] == counts[1] >= 4, case
+@pytest.mark.parametrize("case", ["precise", "precise sharded"])
+def test_turns_have_steps_of_both_kinds(sent: list[dict[str, Measured]], case: str) -> None:
+    measured = sent[0][case]
+    counts = [len(measured.of_part("step_s", part)) for part in ("exchange", "no_exchange")]
+    assert counts[0] == counts[1] >= 4
+
+
+def test_two_ranks_end_at_the_same_step_also_where_their_loop_ends(
+    sent: list[dict[str, Measured]],
+) -> None:
+    for case, first in sent[0].items():
+        second = sent[1][case]
+        assert (first.window_steps, first.stop_reason) == (second.window_steps, second.stop_reason)
+        assert first.window_steps >= STEPS or case == "ended"
+    ended = sent[0]["ended"]
+    assert (ended.stop_reason, ended.window_steps) == ("ended", LEAST_STEPS)
+    # By the gradients of its first step: it had no more of them.
+    assert (ended.semantics, ended.gradients_agree, ended.parameters_agree) == ("exact", True, True)
+    assert ended.exchange_reason == ENDED
 
 
 def test_a_step_after_the_window_that_fails_does_not_cost_the_trial(
@@ -532,11 +534,6 @@ def test_a_profile_follows_all_that_is_timed(sent: list[dict[str, Measured]]) ->
         assert len(measured.of_part("step_s", "no_exchange"))
 
 
-def test_losses_of_a_users_loop_are_null(sent: list[dict[str, Measured]]) -> None:
-    row = row_of([of_rank["ddp"] for of_rank in sent])
-    assert (row["loss_first"], row["loss_last"]) == (None, None)
-
-
 def test_a_part_is_compared_with_its_copies_alone() -> None:
     def sums(norm: float) -> list[list[float]]:
         return [[1.0, norm, 10.0]]
@@ -551,9 +548,17 @@ def test_a_part_is_compared_with_its_copies_alone() -> None:
     assert likeness([sums(0.0)] * 4, parts, most=1e-5).is_empty
 
 
-def facts_of(step: Callable[[nn.Module, torch.Tensor], object], model: nn.Module) -> Any:
+def called(model: nn.Module, batch: torch.Tensor) -> object:
+    return model(batch)
+
+
+def facts_of(
+    step: Callable[[nn.Module, torch.Tensor], object],
+    model: nn.Module,
+    trained: nn.Module | None = None,
+) -> Any:
     forwards = ForwardWatch()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD((trained or model).parameters(), lr=0.01)
     with forwards.watched():
         step(model, torch.ones(2, 4))
     return forwards.facts([optimizer])
@@ -568,10 +573,10 @@ def test_the_precision_is_that_of_autocast_or_of_the_parameters() -> None:
     assert facts_of(autocast, model_of_layers())["loop_precision"] == "bf16"
     inside = model_of_layers()
     inside.forward = torch.autocast("cpu", dtype=torch.bfloat16)(inside.forward)  # type: ignore[method-assign]  # as Accelerate does
-    assert facts_of(lambda model, batch: model(batch), inside)["loop_precision"] == "bf16"
+    assert facts_of(called, inside)["loop_precision"] == "bf16"
     pure = model_of_layers().bfloat16()
     assert facts_of(lambda model, batch: model(batch.bfloat16()), pure)["loop_precision"] == "bf16"
-    usual = facts_of(lambda model, batch: model(batch), model_of_layers())
+    usual = facts_of(called, model_of_layers())
     assert (usual["loop_precision"], usual["loop_wrapper"]) == ("fp32", "none")
 
 
@@ -583,29 +588,22 @@ def test_a_model_has_one_digest_whether_its_parts_are_called_or_the_whole() -> N
         for part in parts:
             batch = part(batch)
 
-    digests = {
-        facts_of(step, whole)["model_digest"]
-        for step in (part_after_part, lambda model, batch: model(batch))
-    }
+    digests = {facts_of(step, whole)["model_digest"] for step in (part_after_part, called)}
     assert len(digests) == 1
     assert None not in digests
     other = nn.Sequential(nn.Linear(4, 3))
-    assert facts_of(lambda model, batch: model(batch), other)["model_digest"] not in digests
+    assert facts_of(called, other)["model_digest"] not in digests
 
 
 def test_parameters_count_those_that_the_optimizer_does_not_have() -> None:
     model = model_of_layers()
-    forwards = ForwardWatch()
-    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.01)  # type: ignore[index]  # a Sequential
-    with forwards.watched():
-        model(torch.ones(2, 4))
-    assert forwards.facts([optimizer])["parameters"] == 49
+    assert facts_of(called, model, model[2])["parameters"] == 49  # type: ignore[index]  # a Sequential
 
 
 def test_what_is_not_seen_is_unknown_with_the_reason() -> None:
-    called = facts_of(lambda model, batch: batch @ model[0].weight.T, model_of_layers())  # type: ignore[index]  # a Sequential
-    assert "loop_precision" not in called
-    assert called["loop_reason"] == NO_MODEL
+    by_hand = facts_of(lambda model, batch: batch @ model[0].weight.T, model_of_layers())  # type: ignore[index]  # a Sequential
+    assert "loop_precision" not in by_hand
+    assert by_hand["loop_reason"] == NO_MODEL
 
     model = model_of_layers()
     compiled = torch.compile(model, backend="eager")
@@ -633,21 +631,12 @@ def test_what_is_not_seen_is_unknown_with_the_reason() -> None:
 def test_equal_gradients_are_exact_unless_parameters_or_batches_tell_otherwise(
     rank_1: float, collectives: int | None, batches: Sequence[str | None], semantics: str
 ) -> None:
-    ranks = [
-        {
-            "shapes": "",
-            "parts": [""],
-            "gradients": [[1.0, 1.0, 1.0]],
-            "before": [[value, value, 1.0]],
-            "after": [[value, value, 1.0]],
-            "collectives": collectives,
-            "batches": digest,
-            "data_ranks": None,
-            "model": None,
-            "given": 1,
-        }
-        for value, digest in zip((2.0, rank_1), batches, strict=True)
-    ]
+    ranks = []
+    for value, digest in zip((2.0, rank_1), batches, strict=True):
+        own = [(value, value, 1.0)]
+        ranks.append(
+            seen_on(digest, gradients=[1.0], collectives=collectives, before=own, after=own)
+        )
     assert Judge()(ranks)["semantics"] == semantics
 
 

@@ -10,7 +10,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,8 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed, nn
-from torch.distributed import distributed_c10d
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.measure.stopping import LEAST_STEPS
@@ -31,11 +29,11 @@ from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker import no_steps
 from dtsweep.worker.loader_watch import LoaderWatch
 from dtsweep.worker.no_steps import MOST_PASSES, NoStepsError
-from dtsweep.worker.own_loop import ENDED, LoopTooShortError, OwnLoop
+from dtsweep.worker.own_loop import LoopTooShortError, OwnLoop
 from dtsweep.worker.rank import become_rank
 from dtsweep.worker.script import run_script
 from dtsweep.worker.world import without_group
-from tests.ranks import spawn
+from tests.ranks import alone, spawn
 
 CPU = torch.device("cpu")
 STEPS = 20
@@ -49,22 +47,14 @@ def task(workers: int = 1) -> Task:
 
 
 def loader(samples: int, batch: int, **other: Any) -> DataLoader[Any]:
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(samples, 4, generator=generator)
-    data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
-    if other.pop("is_distributed", False):
-        other["sampler"] = DistributedSampler(data)
-    return DataLoader(data, batch_size=batch, **other)
+    inputs = torch.randn(samples, 4, generator=torch.Generator().manual_seed(0))
+    return DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True)), batch_size=batch, **other)
 
 
-def train(
-    batches: DataLoader[Any], *, accumulation: int = 1, wrapped: bool = False, epochs: int = 100
-) -> None:
+def train(batches: Iterable[Any], *, accumulation: int = 1, epochs: int = 100) -> None:
     """A loop as people write it."""
     torch.manual_seed(0)
-    model: nn.Module = nn.Linear(4, 1)
-    if wrapped:
-        model = DistributedDataParallel(model)
+    model = nn.Linear(4, 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(epochs):
         for number, (inputs, targets) in enumerate(batches):
@@ -79,6 +69,28 @@ def train(
 def measured(loop: Callable[[], object]) -> Measured:
     context = become_rank(0, CPU, workload=WORKLOAD, own_variables=())
     return OwnLoop(task(), context, StoreGroup(None, rank=0, workers=1)).run(loop)
+
+
+Step = Callable[[nn.Linear, torch.optim.Optimizer, torch.Tensor], object]
+
+
+def endless(step: Step, batches: Iterable[Any] | None = None) -> Callable[[], None]:
+    """A loop that takes this step for each batch; of 8 samples where none are given."""
+
+    def loop() -> None:
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for inputs, _targets in itertools.chain.from_iterable(itertools.repeat(given)):
+            step(model, optimizer, inputs)
+
+    given = loader(64, 8) if batches is None else batches
+    return loop
+
+
+def usual_step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    model(inputs).square().mean().backward()
+    optimizer.step()
 
 
 def test_a_loop_is_timed_by_its_optimizer_and_its_samples_are_counted() -> None:
@@ -176,15 +188,6 @@ def test_a_loop_that_accumulates_over_many_passes_is_not_ended(
     assert measured(accumulate).window_steps == STEPS
 
 
-def test_an_error_of_the_loop_is_its_own() -> None:
-    def fail() -> None:
-        train(loader(64, 8), epochs=1)
-        raise ValueError("mine")
-
-    with pytest.raises(ValueError, match="mine"):
-        measured(fail)
-
-
 def test_a_loop_that_catches_everything_is_ended_nevertheless() -> None:
     def stubborn() -> None:
         while True:
@@ -199,87 +202,136 @@ def test_a_loop_that_catches_everything_is_ended_nevertheless() -> None:
     assert measured(stubborn).window_steps == STEPS
 
 
+class Outer(torch.optim.Optimizer):
+    """An optimizer that calls another one."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        super().__init__(inner.param_groups, {})
+        self.inner = inner
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no loss
+        self.inner.step()
+
+
 def test_an_optimizer_in_another_one_and_a_second_one_count_once() -> None:
-    class Outer(torch.optim.Optimizer):
-        def __init__(self, inner: torch.optim.Optimizer) -> None:
-            super().__init__(inner.param_groups, {})
-            self.inner = inner
+    def adversarial(model: nn.Linear, optimizer: Any, inputs: torch.Tensor) -> None:
+        if not optimizers:
+            optimizers.extend([Outer(optimizer), torch.optim.Adam(other.parameters())])
+        for each, own in zip((model, other), optimizers, strict=True):
+            usual_step(each, own, inputs)
 
-        def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no loss
-            self.inner.step()
-
-    def adversarial() -> None:
-        models = [nn.Linear(4, 1) for _ in range(2)]
-        first = Outer(torch.optim.SGD(models[0].parameters(), lr=0.1))
-        second = torch.optim.Adam(models[1].parameters())
-        for _ in range(100):
-            for inputs, _ in batches:
-                for model, optimizer in zip(models, (first, second), strict=True):
-                    model(inputs).sum().backward()
-                    optimizer.step()
-
-    batches = loader(64, 8)
-    result = measured(adversarial)
+    other, optimizers = nn.Linear(4, 1), list[torch.optim.Optimizer]()
+    result = measured(endless(adversarial))
     assert (result.window_steps, result.samples_per_step) == (STEPS, 8)
     assert result.optimizer_class == "Outer"
 
 
 def test_a_step_that_raised_does_not_hide_those_after_it() -> None:
-    def closing() -> None:
-        model = nn.Linear(4, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-        def closure(inputs: torch.Tensor) -> None:
+    def closing(model: nn.Linear, optimizer: Any, inputs: torch.Tensor) -> None:
+        def closure() -> None:
             model(inputs).sum().backward()
             calls.append(None)
             if len(calls) == 2:
                 raise ValueError("not finite")
 
-        for _ in range(100):
-            for inputs, _ in loader(64, 8):
-                with suppress(ValueError):
-                    optimizer.step(functools.partial(closure, inputs))
+        with suppress(ValueError):
+            optimizer.step(closure)
 
     calls: list[None] = []
-    assert measured(closing).window_steps == STEPS
+    assert measured(endless(closing)).window_steps == STEPS
 
 
 def test_a_compiled_step_of_an_optimizer_is_followed() -> None:
-    def compiled() -> None:
-        model = nn.Linear(4, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        step = torch.compile(optimizer.step, backend="eager")
-        while True:
-            for inputs, _ in batches:
-                model(inputs).sum().backward()
-                step()
+    def compiled(model: nn.Linear, optimizer: Any, inputs: torch.Tensor) -> None:
+        if not steps:
+            steps.append(torch.compile(optimizer.step, backend="eager"))
+        model(inputs).sum().backward()
+        steps[0]()
 
-    batches = loader(64, 8)
-    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        result = measured(compiled)
-    finally:
-        distributed.destroy_process_group()
+    steps: list[Any] = []
+    with alone():
+        result = measured(endless(compiled))
     # Steps that are compiled in the warm-up are long: the clock is looked at in other steps.
     assert result.window_steps >= STEPS
     assert result.samples_per_step == 8
 
 
 def test_batches_of_an_evaluation_are_not_counted() -> None:
-    def evaluating() -> None:
-        model = nn.Linear(4, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        while True:
-            for inputs, _ in batches:
-                model(inputs).sum().backward()
-                optimizer.step()
-                with torch.no_grad():
-                    for unseen, _ in others:
-                        model(unseen)
+    def evaluating(model: nn.Linear, optimizer: Any, inputs: torch.Tensor) -> None:
+        usual_step(model, optimizer, inputs)
+        with torch.no_grad():
+            for unseen, _ in others:
+                model(unseen)
 
-    batches, others = loader(64, 8), loader(32, 16)
-    assert measured(evaluating).samples_per_step == 8
+    others = loader(32, 16)
+    assert measured(endless(evaluating)).samples_per_step == 8
+
+
+def test_steps_that_a_scaler_leaves_out_are_flagged() -> None:
+    def overflowing(model: nn.Linear, optimizer: Any, inputs: torch.Tensor) -> None:
+        loss = model(inputs).sum() * (float("inf") if next(numbers) % 5 == 0 else 1)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    numbers = itertools.count(1)
+    scaler = torch.amp.GradScaler("cpu", growth_interval=10_000)
+    result = measured(endless(overflowing))
+    assert result.window_steps == STEPS
+    assert "skipped_updates" in result.flags
+
+
+def test_an_optimizer_that_a_loop_makes_again_for_its_model_counts_as_the_same() -> None:
+    def again(model: nn.Linear, optimizer: Any, inputs: torch.Tensor) -> None:
+        if next(numbers) % 4 == 0:
+            made.append(torch.optim.SGD(model.parameters(), lr=0.01))
+        usual_step(model, made[-1], inputs)
+
+    numbers, made = itertools.count(), list[torch.optim.Optimizer]()
+    result = measured(endless(again))
+    assert (result.window_steps, result.samples_per_step) == (STEPS, 8)
+
+
+def test_the_usual_step_is_that_of_most_passes() -> None:
+    def in_short_epochs(model: nn.Linear, optimizer: Any, inputs: torch.Tensor) -> None:
+        model(inputs).square().mean().backward()
+        # Epochs of 5 batches: steps of 4 passes and of 1 pass.
+        if next(numbers) % 5 in (3, 4):
+            optimizer.step()
+            optimizer.zero_grad()
+
+    numbers = itertools.count()
+    result = measured(endless(in_short_epochs, loader(40, 8)))
+    # Neither is usual, so it is the mean, 2 or 3 passes.
+    assert result.usual_samples in (16, 24)
+    assert result.samples_per_step == pytest.approx(20, abs=2)
+
+
+def test_loaders_that_a_loop_makes_again_in_each_epoch_count_together() -> None:
+    data = loader(32, 8).dataset
+    epochs = (DataLoader(data, batch_size=8) for _ in itertools.count())
+    result = measured(endless(usual_step, itertools.chain.from_iterable(epochs)))
+    assert (result.samples_per_step, result.samples_reason) == (8, None)
+
+
+def test_steps_of_one_optimizer_without_a_backward_between_them_count_once() -> None:
+    def by_groups(model: nn.Linear, optimizer: Any, inputs: torch.Tensor) -> None:
+        """As DeepSpeed's ZeRO: the optimizer has one group of parameters after the other."""
+        model(inputs).square().mean().backward()
+        for parameter in model.parameters():
+            optimizer.param_groups = [{**optimizer.param_groups[0], "params": [parameter]}]
+            optimizer.step()
+
+    assert measured(endless(by_groups)).samples_per_step == 8
+
+
+def test_steps_whose_backward_is_not_seen_count_each() -> None:
+    def without_backward(model: nn.Linear, optimizer: Any, inputs: torch.Tensor) -> None:
+        model.weight.grad = inputs.mean(0, keepdim=True)
+        optimizer.step()
+
+    assert measured(endless(without_backward)).samples_per_step == 8
 
 
 def test_a_loop_that_ends_early_does_not_keep_other_ranks_waiting() -> None:
@@ -294,41 +346,6 @@ def test_a_loop_that_ends_early_does_not_keep_other_ranks_waiting() -> None:
         batches = loader(16, 8)
         with pytest.raises(error):
             OwnLoop(task(2), context, group).run(functools.partial(train, batches, epochs=epochs))
-
-
-def test_steps_that_a_scaler_leaves_out_are_flagged() -> None:
-    def overflowing() -> None:
-        model = nn.Linear(4, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        scaler = torch.amp.GradScaler("cpu", growth_interval=10_000)
-        number = 0
-        while True:
-            for inputs, _ in loader(64, 8):
-                number += 1
-                loss = model(inputs).sum() * (float("inf") if number % 5 == 0 else 1)
-                scaler.scale(loss).backward()
-                scaler.step(optimizer)
-                scaler.update()
-                optimizer.zero_grad()
-
-    result = measured(overflowing)
-    assert result.window_steps == STEPS
-    assert "skipped_updates" in result.flags
-
-
-def test_an_optimizer_that_a_loop_makes_again_for_its_model_counts_as_the_same() -> None:
-    def with_new_optimizers() -> None:
-        model = nn.Linear(4, 1)
-        batches = loader(32, 8)
-        for _ in range(100):
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-            for inputs, _ in batches:
-                optimizer.zero_grad()
-                model(inputs).square().mean().backward()
-                optimizer.step()
-
-    result = measured(with_new_optimizers)
-    assert (result.window_steps, result.samples_per_step) == (STEPS, 8)
 
 
 def test_optimizers_that_share_parameters_are_not_the_same() -> None:
@@ -350,71 +367,10 @@ def test_optimizers_that_share_parameters_are_not_the_same() -> None:
     assert (result.window_steps, result.samples_per_step) == (STEPS, 8)
 
 
-def test_the_usual_step_is_that_of_most_passes() -> None:
-    def with_short_epochs() -> None:
-        model = nn.Linear(4, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        batches = loader(40, 8)
-        for _ in range(100):
-            # 5 batches: steps of 4 passes and of 1 pass.
-            for number, (inputs, _targets) in enumerate(batches):
-                model(inputs).square().mean().backward()
-                if number in (3, 4):
-                    optimizer.step()
-                    optimizer.zero_grad()
-
-    result = measured(with_short_epochs)
-    # Neither is usual, so it is the mean, 2 or 3 passes.
-    assert result.usual_samples in (16, 24)
-    assert result.samples_per_step == pytest.approx(20, abs=2)
-
-
-def test_loaders_that_a_loop_makes_again_in_each_epoch_count_together() -> None:
-    inputs = torch.randn(32, 4)
-    data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
-
-    class Again:
-        def __iter__(self) -> Any:
-            return iter(DataLoader(data, batch_size=8))
-
-    again: Any = Again()
-    result = measured(lambda: train(again))
-    assert (result.samples_per_step, result.samples_reason) == (8, None)
-
-
 def test_samples_of_no_loader_are_unknown_with_the_reason() -> None:
-    batches: Any = [(torch.ones(8, 4), torch.ones(8, 1))] * 8
-    result = measured(lambda: train(batches))
+    result = measured(endless(usual_step, [(torch.ones(8, 4), torch.ones(8, 1))] * 8))
     assert result.samples_per_step is None
     assert str(result.samples_reason).startswith("no DataLoader gave a batch")
-
-
-def test_steps_of_one_optimizer_without_a_backward_between_them_count_once() -> None:
-    def by_groups() -> None:
-        """As DeepSpeed's ZeRO: the optimizer has one group of parameters after the other."""
-        model = nn.Linear(4, 1)
-        optimizer = torch.optim.SGD([{"params": [p]} for p in model.parameters()], lr=0.01)
-        groups = optimizer.param_groups
-        for inputs, _targets in itertools.chain.from_iterable(itertools.repeat(batches)):
-            model(inputs).square().mean().backward()
-            for group in groups:
-                optimizer.param_groups = [group]
-                optimizer.step()
-
-    batches = loader(64, 8)
-    assert measured(by_groups).samples_per_step == 8
-
-
-def test_steps_whose_backward_is_not_seen_count_each() -> None:
-    def by_hand() -> None:
-        model = nn.Linear(4, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for inputs, _targets in itertools.chain.from_iterable(itertools.repeat(batches)):
-            model.weight.grad = inputs.mean(0, keepdim=True)
-            optimizer.step()
-
-    batches = loader(64, 8)
-    assert measured(by_hand).samples_per_step == 8
 
 
 class Numbers(IterableDataset[torch.Tensor]):
@@ -474,60 +430,6 @@ def test_a_smaller_last_batch_counts_as_what_it_is() -> None:
     assert result.usual_samples == 8
     assert 7 < (result.samples_per_step or 0) < 8
     assert str(result.samples_reason).startswith("batches have from 4 to 8 samples")
-
-
-def measure_on(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    store = distributed.FileStore(str(folder / "agree"), 2)  # type: ignore[attr-defined]  # missing in torch's stub
-    context = become_rank(rank, CPU, workload=WORKLOAD, own_variables=())
-    sent = {}
-    for case, wrapped, is_distributed in (
-        ("exchanged", True, True),
-        ("alone", False, True),
-        ("same batches", False, False),
-        ("ended", True, True),
-    ):
-        keys = distributed_c10d.PrefixStore(case, store)
-        group = StoreGroup(keys, rank=rank, workers=2, timeout_s=60)
-        # The loop makes a process group of its own, and destroys none.
-        distributed.init_process_group(
-            "gloo", init_method=f"file://{folder}/{case}", rank=rank, world_size=2
-        )
-        batches = loader(64, 4, is_distributed=is_distributed)
-        loop = OwnLoop(task(2), context, group)
-        epochs = 1 if case == "ended" else 100
-        sent[case] = loop.run(functools.partial(train, batches, wrapped=wrapped, epochs=epochs))
-        distributed.destroy_process_group()
-    (folder / f"{rank}.sent").write_bytes(pickle.dumps(sent))
-
-
-@pytest.fixture(scope="module")
-def sent(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Measured]]:
-    folder = tmp_path_factory.mktemp("own")
-    spawn(measure_on, args=(folder,), nprocs=2)
-    return [pickle.loads((folder / f"{rank}.sent").read_bytes()) for rank in range(2)]
-
-
-def test_two_ranks_end_at_the_same_step(sent: list[dict[str, Measured]]) -> None:
-    for case, first in sent[0].items():
-        second = sent[1][case]
-        assert first.window_steps == second.window_steps, case
-        assert first.window_steps >= STEPS or case == "ended"
-        assert first.stop_reason == second.stop_reason
-        assert first.samples_per_step == 4
-
-
-def test_what_ranks_exchange_is_measured(sent: list[dict[str, Measured]]) -> None:
-    seen = {
-        case: (result.gradients_agree, result.parameters_agree) for case, result in sent[0].items()
-    }
-    assert seen["exchanged"] == (True, True)
-    assert seen["alone"] == (False, False)
-    # By the gradients of its first step: it had no more of them.
-    assert seen["ended"] == (True, True)
-    ended = sent[0]["ended"]
-    assert (ended.stop_reason, ended.semantics, ended.window_steps) == ("ended", "exact", 5)
-    assert ended.exchange_reason == ENDED
 
 
 SCRIPT = """
