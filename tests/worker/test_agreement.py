@@ -17,7 +17,7 @@ from dtsweep.sync.groups import send_and_receive
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.in_step import StepError, together
 from dtsweep.worker.rank import become_rank
-from tests.ranks import spawn
+from tests.ranks import free_ports, join, leave, spawn
 
 WORKERS = 3
 CAPABILITIES = ("9.0", "7.5", "8.0")
@@ -38,29 +38,21 @@ class Unbuilt:
         raise AssertionError
 
 
-def join(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS
-    )
-
-
-def try_tf32(rank: int, folder: Path, task: Task) -> None:
+def try_tf32(rank: int, folder: Path, port: int, task: Task) -> None:
     """Run a trial in tf32 on ranks whose facts tell of GPUs of three ages."""
-    join(rank, folder)
+    join(rank, workers=WORKERS, port=port)
     context = become_rank(rank, torch.device("cpu"), workload=task.point.workload, own_variables=())
     machine = {"compute_capability": CAPABILITIES[rank]}
     context = replace(context, facts=replace(context.facts, machine=machine))
     result = run_attempt(context, task)
     (folder / f"{rank}").write_text(f"{result.status}: {result.reason}")
-    distributed.barrier()
-    distributed.destroy_process_group()
+    leave()
 
 
 def test_a_precision_that_one_rank_does_not_have_is_refused_on_all(tmp_path: Path) -> None:
     sweep = Sweep(workload=Unbuilt(), axes={"workers": [WORKERS]})
     point = Point(workers=WORKERS, precision="tf32", workload=Unbuilt())
-    spawn(try_tf32, args=(tmp_path, task_of(sweep, point)), nprocs=WORKERS)
+    spawn(try_tf32, args=(tmp_path, *free_ports(1), task_of(sweep, point)), nprocs=WORKERS)
     words = {(tmp_path / f"{rank}").read_text() for rank in range(WORKERS)}
     assert words == {
         "infeasible: precision tf32 needs GPUs of compute capability 8.0 or higher, here: 7.5; "
@@ -68,9 +60,9 @@ def test_a_precision_that_one_rank_does_not_have_is_refused_on_all(tmp_path: Pat
     }
 
 
-def fail_after_messages(rank: int, folder: Path) -> None:
+def fail_after_messages(rank: int, folder: Path, port: int) -> None:
     """Send from rank 0 to rank 1, as a branch of a tree; then rank 1 fails by itself."""
-    join(rank, folder)
+    join(rank, workers=WORKERS, port=port)
     if rank == 0:
         send_and_receive([P2POp(distributed.isend, torch.ones(1), 1)])
     if rank == 1:
@@ -86,12 +78,11 @@ def fail_after_messages(rank: int, folder: Path) -> None:
         (folder / f"{rank}").write_text(str(error))
     except Exception as error:  # noqa: BLE001  # what it is, the test reads
         (folder / f"{rank}").write_text(repr(error))
-    distributed.barrier()
-    distributed.destroy_process_group()
+    leave()
 
 
 def test_ranks_that_sent_different_numbers_of_messages_are_in_step(tmp_path: Path) -> None:
-    spawn(fail_after_messages, args=(tmp_path,), nprocs=WORKERS)
+    spawn(fail_after_messages, args=(tmp_path, *free_ports(1)), nprocs=WORKERS)
     words = {(tmp_path / f"{rank}").read_text() for rank in range(WORKERS)}
     assert words == {
         "a step after the window failed on rank 1: ValueError: the third layer is missing"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,14 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, distributed, nn
 
-from dtsweep import Measure, Point, Sweep
-from dtsweep.metrics.rank_result import Measured, RankResult
-from dtsweep.metrics.rows import trial_row, with_warmup_marked
-from dtsweep.sweep.task import task_of
-from dtsweep.worker.attempt import run_attempt
-from dtsweep.worker.rank import become_rank
+from dtsweep import Measure, Point
 from dtsweep.worker.timing import better_shares, shares_for
-from tests.ranks import free_ports, join, leave, spawn
+from tests.worker.on_ranks import Trials, run_trials
 
 CPU = torch.device("cpu")
 WORKERS, WARMUP, STEPS = 2, 5, 12
@@ -81,89 +75,53 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def point_of(case: str) -> Point:
-    return Point(**{"workers": WORKERS, "micro_batch": 6, "workload": Busy(), **CASES[case]})
-
-
-def sweep_of(case: str) -> Sweep:
-    workload = point_of(case).workload
-    return Sweep(workload=workload, axes={"workers": [WORKERS]}, measure=MEASURE)
-
-
-def measure_all(rank: int, folder: Path, port: int) -> None:
-    join(rank, workers=WORKERS, port=port)
-    context = become_rank(rank, CPU, workload=None, own_variables=())
-    results = {}
-    for case in CASES:
-        point = point_of(case)
-        task = replace(task_of(sweep_of(case), point), attempt_id=case.replace(" ", ""))
-        results[case] = run_attempt(replace(context, workload=point.workload), task)
-    torch.save((context.facts, results), folder / f"{rank}.pt")
-    leave()
-
-
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    folder = tmp_path_factory.mktemp("balance")
-    spawn(measure_all, args=(folder, *free_ports(1)), nprocs=WORKERS)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
+    usual = {"workers": WORKERS, "micro_batch": 6, "workload": Busy()}
+    cases = {case: (MEASURE, Point(**{**usual, **fields})) for case, fields in CASES.items()}
+    return run_trials(tmp_path_factory.mktemp("balance"), cases)
 
 
-def row_of(ranks: list[Any], case: str) -> dict[str, Any]:
-    facts = {rank: of_rank for rank, (of_rank, _) in enumerate(ranks)}
-    results: dict[int, RankResult] = {rank: own[case] for rank, (_, own) in enumerate(ranks)}
-    point, sweep = point_of(case), sweep_of(case)
-    marked = with_warmup_marked(point, results)
-    return trial_row(sweep, point, task_of(sweep, point), facts, marked)
-
-
-def measured_of(ranks: list[Any], case: str) -> list[Measured]:
-    return [own[case].measured for _, own in ranks]
-
-
-def shares_of(ranks: list[Any], case: str) -> list[int | None]:
-    return [measured.samples_per_pass for measured in measured_of(ranks, case)]
+def shares_of(trials: Trials, case: str) -> list[int | None]:
+    return [measured.samples_per_pass for measured in trials.measured(case)]
 
 
 def test_passes_of_a_slow_rank_take_its_factor_longer_and_none_of_it_is_exchange(
-    ranks: list[Any],
+    trials: Trials,
 ) -> None:
-    row = row_of(ranks, "equal shares")
+    row = trials.row("equal shares")
     assert (row["status"], row["implausible"]) == ("ok", None)
-    assert shares_of(ranks, "equal shares") == [6, 6]
-    fast, slow = (np.median(m.of_part("forward_s")) for m in measured_of(ranks, "equal shares"))
+    assert shares_of(trials, "equal shares") == [6, 6]
+    fast, slow = (np.median(m.of_part("forward_s")) for m in trials.measured("equal shares"))
     assert slow >= 2 * 6 * SAMPLE_S
     assert fast < slow
-    assert row["straggler"] in (None, f"rank 1 on {ranks[1][0].node}")
+    assert row["straggler"] in (None, f"rank 1 on {trials.facts[1].node}")
 
 
-def test_samples_are_dealt_by_the_speed_that_the_first_warm_up_shows(ranks: list[Any]) -> None:
-    row = row_of(ranks, "static")
+def test_samples_are_dealt_by_the_speed_that_the_first_warm_up_shows(trials: Trials) -> None:
+    row = trials.row("static")
     assert (row["status"], row["gradients_agree"]) == ("ok", True)
     assert row["gradient_error"] < 1e-5
-    assert shares_of(ranks, "static") == [8, 4]
+    assert shares_of(trials, "static") == [8, 4]
     assert row["global_batch"] == 12
-    assert [m.skipped_steps for m in measured_of(ranks, "static")] == [2 * WARMUP] * WORKERS
+    assert [m.skipped_steps for m in trials.measured("static")] == [2 * WARMUP] * WORKERS
 
 
-def test_equal_workers_keep_equal_shares(ranks: list[Any]) -> None:
-    assert shares_of(ranks, "equal workers") == [6, 6]
+def test_equal_workers_keep_equal_shares(trials: Trials) -> None:
+    assert shares_of(trials, "equal workers") == [6, 6]
 
 
-def test_a_window_in_which_speeds_moved_is_measured_again_with_other_shares(
-    ranks: list[Any],
-) -> None:
-    row = row_of(ranks, "moved")
+def test_a_window_in_which_speeds_moved_is_measured_again_with_other_shares(trials: Trials) -> None:
+    row = trials.row("moved")
     assert (row["status"], "unbalanced" in row["flags"]) == ("ok", False)
-    assert shares_of(ranks, "moved") == [9, 3]
-    assert {m.skipped_steps for m in measured_of(ranks, "moved")} == {2 * WARMUP + STEPS}
+    assert shares_of(trials, "moved") == [9, 3]
+    assert {m.skipped_steps for m in trials.measured("moved")} == {2 * WARMUP + STEPS}
     # Measured once, they stay as they were.
-    assert shares_of(ranks, "moved late") == [6, 6]
+    assert shares_of(trials, "moved late") == [6, 6]
 
 
-def test_a_workload_whose_batches_have_one_size_can_t_be_balanced(ranks: list[Any]) -> None:
-    for _, own in ranks:
-        result = own["one size"]
+def test_a_workload_whose_batches_have_one_size_can_t_be_balanced(trials: Trials) -> None:
+    for result in trials.results["one size"].values():
         assert result.status == "user_error"
         assert "6 samples where balance=static asked for 7; give len(samples)" in result.reason
         assert "or leave balance out" in result.reason

@@ -5,9 +5,8 @@ from __future__ import annotations
 import bdb
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.idle_time import NO_STEPS, TOO_LONG, idle_in_window, queued_idle
 from dtsweep.worker.in_step import StepError, together
 from dtsweep.worker.loop import Loop
+from tests import ranks
 from tests.stand_in_stream import Machine, kernels, machine
 
 __all__ = ["machine"]
@@ -92,67 +92,61 @@ class OnDevice(SyncMode):
         return 0.0
 
 
-def test_a_gpus_idle_time_is_measured_after_the_window_and_nothing_of_it_on_a_cpu(
-    loop: Loop, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = task_of(Sweep(workload=Numbers(), axes={}), loop.job.point)
-    loop.run("window", range(3))
-    window = WindowTime(window_s=1.0, steps=50)
-    assert {**idle_in_window(loop), **queued_idle(loop, task, window)} == {}
+OnGpu = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def on_gpu(loop: Loop, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> OnGpu:
+    """What a window on the stand-in tells of idle time, and the steps after it."""
     monkeypatch.setattr(torch.cuda, "Event", lambda **_: machine.event())
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: machine.launch(cycles / 1e9))
     job = replace(loop.job, device=torch.device("cuda", 0))
-    mode = OnDevice(job)
-    mode.machine = machine
-    on_gpu = Loop(job, mode)
-    on_gpu.clock = CudaClock(job.device, now=machine.now)
-    on_gpu._batches = itertools.repeat(iter(()))
-    on_gpu.run("window", range(50))
-    on_gpu.run("exchange", range(3))
-    found = queued_idle(on_gpu, task, window)
+
+    def idle(*, limits: Sequence[str] = (), sync: str = "ddp", **step: Any) -> dict[str, Any]:
+        mode = OnDevice(job)
+        mode.machine = machine
+        mode.step_of = kernels(**step)
+        on_device = Loop(job, mode)
+        on_device.clock = CudaClock(job.device, now=machine.now)
+        on_device._batches = itertools.repeat(iter(()))
+        on_device.run("window", range(50))
+        task = task_of(Sweep(workload=Numbers(), axes={}), replace(job.point, sync=sync))
+        window = WindowTime(window_s=1.0, steps=50, limits=limits)
+        return {**idle_in_window(on_device), **queued_idle(on_device, task, window)}
+
+    return idle
+
+
+def test_a_gpus_idle_time_is_measured_after_the_window(on_gpu: OnGpu) -> None:
+    found = on_gpu(device_s=1e-5, host_s=4e-5)
     assert found["device_idle_low"] == pytest.approx(0.75, abs=0.03)
     assert found["device_idle_high"] == pytest.approx(0.75, abs=0.03)
     assert found["device_idle_reason"] is None
-    mode.step_of = kernels(device_s=1e-5, host_s=4e-5, waits_before="backward")
-    on_gpu.run("window", range(50))
-    found = queued_idle(on_gpu, task, window)
+    found = on_gpu(device_s=1e-5, host_s=4e-5, waits_before="backward")
     assert found["device_idle_low"] < 0.6 < found["device_idle_high"]
     assert found["device_idle_reason"].startswith("backward can't be queued ahead")
-    capped = replace(window, limits=["SwPowerCap"])
-    found = queued_idle(on_gpu, task, capped)
+    found = on_gpu(device_s=1e-5, host_s=4e-5, waits_before="backward", limits=["SwPowerCap"])
     assert found["device_idle_low"] == 0 < found["device_idle_high"]
     assert "(SwPowerCap)" in found["device_idle_reason"]
     assert "backward can't be queued ahead" in found["device_idle_reason"]
 
 
-def test_what_the_window_says_of_idle_time_stays_where_no_steps_are_queued(
-    loop: Loop, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cpu_has_no_idle_time(loop: Loop) -> None:
+    loop.run("window", range(3))
     window = WindowTime(window_s=1.0, steps=50)
-    task = task_of(Sweep(workload=Numbers(), axes={}), loop.job.point)
-    job = replace(loop.job, device=torch.device("cuda", 0))
-    monkeypatch.setattr(torch.cuda, "Event", lambda **_: machine.event())
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: machine.launch(cycles / 1e9))
+    assert idle_in_window(loop) == queued_idle(loop, task(loop, "quick"), window) == {}
 
-    def measured(task: Task, **step: float) -> dict[str, Any]:
-        mode = OnDevice(job)
-        mode.machine = machine
-        mode.step_of = kernels(**step)  # type: ignore[arg-type]  # its times
-        on_gpu = Loop(job, mode)
-        on_gpu.clock = CudaClock(job.device, now=machine.now)
-        on_gpu._batches = itertools.repeat(iter(()))
-        on_gpu.run("window", range(50))
-        return {**idle_in_window(on_gpu), **queued_idle(on_gpu, task, window)}
 
-    busy = measured(task, device_s=4e-5, host_s=1e-6)
+def test_what_the_window_says_of_idle_time_stays_where_no_steps_are_queued(on_gpu: OnGpu) -> None:
+    busy = on_gpu(device_s=4e-5, host_s=1e-6)
     assert busy["device_idle_low"] == 0 < busy["device_idle_high"] < 0.05
     assert busy["device_idle_reason"] is None
-    slow = measured(task, device_s=1e-3, host_s=1e-2)
+    slow = on_gpu(device_s=1e-3, host_s=1e-2)
     assert slow["device_idle_low"] == 0
     assert slow["device_idle_high"] > 0.9
     assert slow["device_idle_reason"] == TOO_LONG
-    asynchronous = replace(task, point=replace(task.point, sync="parameter_server"))
-    assert measured(asynchronous, device_s=1e-5, host_s=4e-5)["device_idle_reason"] == NO_STEPS
+    found = on_gpu(device_s=1e-5, host_s=4e-5, sync="parameter_server")
+    assert found["device_idle_reason"] == NO_STEPS
 
 
 def test_the_host_s_time_at_each_step_of_the_last_run_is_kept(loop: Loop) -> None:
@@ -194,13 +188,10 @@ def test_ranks_in_different_orders_are_no_step_that_fails_after_the_window() -> 
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Iterator[None]:
+def alone() -> Iterator[None]:
     """A process group of this process alone."""
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
-    )
-    yield
-    distributed.destroy_process_group()
+    with ranks.alone():
+        yield
 
 
 def task(loop: Loop, exchange: Any) -> Task:

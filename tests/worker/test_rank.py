@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dtsweep import Resources, SweepError
-from dtsweep.worker.rank import gets_gpu, take_device
+from dtsweep.worker.rank import cpus_here, gets_gpu, take_device
 from tests.stand_in_nvml import MissingNvml, StandInNvml, install_nvml
 
 
@@ -89,3 +89,22 @@ def test_each_rank_takes_the_gpu_of_its_index_and_a_rank_too_many_is_refused(
         "torch sees 2 GPUs here, so there is none for the local rank 2; start at most 2 ranks here "
         "(torchrun --nproc-per-node 2), or set Resources(gpus_per_worker=0)"
     )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "resources", "cpus"),
+    [
+        (0, {}, 1),
+        (2, {}, 4),
+        (2, {"gpus_per_worker": 0}, 1),
+        (16, {}, 1),
+        (2, {"cpus_per_worker": 3}, 3),
+    ],
+)
+def test_a_worker_with_a_gpu_has_its_share_of_the_machines_cpus(
+    gpus: int, resources: dict[str, int], cpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(9)))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    assert cpus_here(Resources(**resources)) == cpus
