@@ -173,44 +173,6 @@ class Experts(nn.Module):
         return answer
 
 
-class Residual(nn.Module):
-    """Left out by chance."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x if random.random() < 0.4 else x + self.layer(x)
-
-
-class Sided(nn.Module):
-    """Has a second output."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = torch.tanh(self.layer(x))
-        return hidden, 2 * hidden
-
-
-class Sides(nn.Module):
-    """Blocks and a model with second outputs, which the data may leave unused."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(nn.Sequential(Sided()) for _ in range(2))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        side = x
-        for block in self.blocks:
-            x, side = block(x)
-            x = x + side if float(x.detach().sum()) > 0 else x
-        return x, side
-
-
 class Shifted(nn.Module):
     """Has buffers that are larger than its parameters."""
 
@@ -245,7 +207,7 @@ class Stack(nn.Module):
     def __init__(self, kind: str = "plain") -> None:
         super().__init__()
         self.kind = kind
-        make = {"experts": Experts, "random depth": Residual}.get(kind, plain_block)
+        make = Experts if kind == "experts" else plain_block
         self.blocks = nn.ModuleList(make() for _ in range(3))
         self.head = nn.Linear(WIDTH, 2)
         self.never = nn.Linear(WIDTH, 2) if kind == "unused" else None
@@ -322,32 +284,9 @@ def layers(*between: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), *between, nn.Tanh(), nn.Linear(WIDTH, 2))
 
 
-def picture_net() -> nn.Module:
-    return nn.Sequential(
-        nn.Unflatten(1, (1, 4, 4)),
-        nn.Conv2d(1, 4, 3, padding=1),
-        nn.GroupNorm(2, 4),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(64, 2),
-    ).to(memory_format=torch.channels_last)
-
-
-def normed() -> nn.Module:
-    model = layers()
-    nn.utils.parametrizations.weight_norm(model[0])
-    return model
-
-
 def twice(model: Any, batch: Tensor) -> Tensor:
     answer: Tensor = (model(batch) - model(batch.flip(1))).square().mean()
     return answer
-
-
-def sides_by_data(model: Any, batch: Tensor) -> Tensor:
-    out, side = model(batch)
-    answer: Tensor = out.square().mean()
-    return answer + side.square().mean() if float(batch.sum()) > 0 else answer
 
 
 def thrice(model: Any, batch: Tensor) -> Tensor:
@@ -396,15 +335,6 @@ HONEST: dict[str, tuple[Subject, dict[str, Any]]] = {
         Subject(lambda: Stack("experts"), ddp_options=LIBERAL, optimizer=plain_sgd),
         {},
     ),
-    "random depth": (
-        Subject(
-            # Behind a layer, so that backward comes to the blocks' inputs.
-            lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), Stack("random depth")),
-            ddp_options=LIBERAL,
-            optimizer=plain_sgd,
-        ),
-        {},
-    ),
     "three calls with buffers": (Subject(Shifted, thrice), {}),
     "running mean": (Subject(Follows, twice, may_be_unchecked=True), {}),
     "head alone": (Subject(Stack, optimizer=head_sgd), {"clip_norm": 0.01}),
@@ -412,7 +342,6 @@ HONEST: dict[str, tuple[Subject, dict[str, Any]]] = {
         Subject(lambda: layers(nn.Dropout(0.3)), batch=with_noise, weight=positives),
         {"accumulation": 2},
     ),
-    "side outputs": (Subject(Sides, sides_by_data), {}),
     "blocks in turns": (Subject(lambda: Stack("in turns")), {}),
     "checkpoints": (Subject(lambda: Stack("checkpoints")), {}),
     "checkpointed blocks": (
@@ -424,8 +353,6 @@ HONEST: dict[str, tuple[Subject, dict[str, Any]]] = {
     "ragged": (Subject(Stack, over_ragged, ragged), {}),
     "complex": (Subject(Turned), {}),
     "sparse": (Subject(lambda: Looked(sparse=True), cannot=SHARDED), {}),
-    "pictures": (Subject(picture_net), {}),
-    "weight norm": (Subject(normed), {}),
     "two calls": (Subject(Stack, twice), {}),
     # A second backward needs what was freed.
     "gradient penalty": (Subject(layers, with_penalty, cannot=SHARDED), {}),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bdb
 import gc
 import os
-import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
@@ -16,14 +15,12 @@ import pytest
 import torch
 from torch import distributed, nn
 
-import dtsweep
 from dtsweep import Measure, Point, Resources, Sweep, SweepError, workloads
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.in_process import only_rank
-from dtsweep.worker.rank import cpus_here, gets_gpu
 from dtsweep.worker.timing import NO_LIMIT_S, without_deadline
-from tests.stand_in_nvml import StandInNvml, install_nvml
+from tests.ranks import alone
 
 ROOT = Path(__file__).parents[2]
 OTHER_THREADS = 2 if torch.get_num_threads() == 1 else 1
@@ -37,19 +34,6 @@ SWEEP = Sweep(
         gpus_per_worker=0, cpus_per_worker=OTHER_THREADS, environment={"DTSWEEP_TEST": "its own"}
     ),
 )
-
-IN_PROCESS = """
-import sys, weakref
-from torch import distributed
-from dtsweep.worker.in_process import only_rank
-from tests.worker.test_in_process import SWEEP, run_attempt, task_at
-
-for _ in range(2):
-    with only_rank(SWEEP) as context:
-        group = weakref.ref(distributed.group.WORLD)
-        print(*(run_attempt(context, task_at(sync=sync)).status for sync in ("ddp", "local_sgd")))
-    print("ray" in sys.modules, distributed.is_initialized(), group())
-"""
 
 
 def task_at(**fields: str) -> Task:
@@ -87,34 +71,22 @@ def test_variables_that_libraries_have_read_already_are_refused_by_name() -> Non
     assert "MY_DATA" not in os.environ
 
 
-def test_one_rank_is_measured_without_ray_as_often_as_one_likes() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IN_PROCESS],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["ok ok", "False False None"] * 2
-
-
 def test_the_rank_has_the_sweeps_threads_and_variables_and_says_where_it_runs() -> None:
-    with only_rank(SWEEP) as context:
-        assert (context.rank, context.device.type, context.workload) == (0, "cpu", WORKLOAD)
-        assert distributed.get_world_size() == 1
-        assert os.environ["DTSWEEP_TEST"] == "its own"
-        assert context.facts.threads == torch.get_num_threads() == OTHER_THREADS
-        assert (context.facts.pid, context.facts.node_id, context.facts.log) == (
-            os.getpid(),
-            None,
-            None,
-        )
-        result = run_attempt(context, task_at())
-    assert (result.status, result.reason) == ("ok", None)
-    assert result.measured is not None
-    assert result.measured.window_steps == 4
+    for sync in ("ddp", "local_sgd"):
+        with only_rank(SWEEP) as context:
+            assert (context.rank, context.device.type, context.workload) == (0, "cpu", WORKLOAD)
+            assert distributed.get_world_size() == 1
+            group = weakref.ref(distributed.group.WORLD)
+            assert os.environ["DTSWEEP_TEST"] == "its own"
+            facts = context.facts
+            assert facts.threads == torch.get_num_threads() == OTHER_THREADS
+            assert (facts.pid, facts.node_id, facts.log) == (os.getpid(), None, None)
+            result = run_attempt(context, task_at(sync=sync))
+        assert (result.status, result.reason) == ("ok", None)
+        assert result.measured is not None
+        assert result.measured.window_steps == 4
+        assert not distributed.is_initialized()
+        assert group() is None
 
 
 def test_threads_and_environment_are_given_back_even_after_an_error(
@@ -155,50 +127,18 @@ def test_what_stood_in_memory_before_is_collected_when_it_is_garbage() -> None:
 
 
 def test_a_process_that_is_in_a_group_is_refused_and_stays_in_it() -> None:
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    try:
-        with pytest.raises(
-            SweepError, match="in a process group already; call destroy_process_group"
-        ):
+    words = "in a process group already; call destroy_process_group"
+    with alone():
+        with pytest.raises(SweepError, match=words):
             only_rank(SWEEP).__enter__()
         assert distributed.is_initialized()
         assert "DTSWEEP_TEST" not in os.environ
-    finally:
-        distributed.destroy_process_group()
-
-
-def test_the_worker_has_the_gpus_that_the_sweep_says_else_one_where_there_is_one() -> None:
-    assert not gets_gpu(Resources(gpus_per_worker=0))
-    assert gets_gpu(Resources()) == torch.cuda.is_available()
-
-
-def test_a_gpu_that_torch_can_not_use_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install_nvml(StandInNvml(), monkeypatch)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    sweep = replace(SWEEP, resources=Resources())
-    with pytest.raises(SweepError, match=r"can use none of the 1 GPU here, whose driver is 570\.1"):
-        dtsweep.run(sweep, str(tmp_path / "results"), in_process=True)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_no_cpu() -> None:
-    with pytest.raises(
-        SweepError, match="gpus_per_worker=1, but torch sees no GPU here; use gpus_per_worker=0"
-    ):
-        gets_gpu(Resources(gpus_per_worker=1))
-
-
-@pytest.mark.usefixtures("_no_debugger")
-def test_without_a_debugger_a_task_keeps_its_limit_of_time() -> None:
-    measure = Measure()
-    assert without_deadline(measure) is measure
 
 
 @pytest.mark.usefixtures("_no_debugger")
 def test_while_a_debugger_looks_time_ends_no_window_and_all_else_stays() -> None:
     measure = Measure()
+    assert without_deadline(measure) is measure
     sys.settrace(lambda *_: None)
     assert without_deadline(measure) == replace(measure, max_seconds=NO_LIMIT_S)
 
@@ -230,22 +170,3 @@ def test_leaving_the_debugger_ends_the_run_in_this_process_and_is_a_failure_else
             line = Quits.build.__code__.co_firstlineno + 1
             reason = f"BdbQuit (test_in_process.py:{line})"
             assert (result.status, result.reason) == ("user_error", reason)
-
-
-@pytest.mark.parametrize(
-    ("gpus", "resources", "cpus"),
-    [
-        (0, {}, 1),
-        (2, {}, 4),
-        (2, {"gpus_per_worker": 0}, 1),
-        (16, {}, 1),
-        (2, {"cpus_per_worker": 3}, 3),
-    ],
-)
-def test_a_worker_with_a_gpu_has_its_share_of_the_machines_cpus(
-    gpus: int, resources: dict[str, int], cpus: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(9)))
-    monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    assert cpus_here(Resources(**resources)) == cpus

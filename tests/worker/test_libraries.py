@@ -21,6 +21,8 @@ from dtsweep.worker.rank import become_rank
 from tests.ranks import spawn
 from tests.worker import library_loops
 
+pytestmark = pytest.mark.slow
+
 MEASURE = Measure(
     half_width=None, warmup_steps=3, min_steps=10, min_seconds=0, max_seconds=60, canary=False
 )

@@ -99,12 +99,25 @@ def resources() -> tuple[int, int, int]:
     return process.num_threads(), process.num_fds(), threading.active_count()
 
 
-def change_again_and_again(process: int, folder: Path) -> None:
+def start(process: int, folder: Path, *, size: int = 2, **options: Any) -> ProcessGroups:
+    """Make the first world of this process."""
     torch.set_num_threads(1)
+    init_method = f"file://{folder}/store"
     distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=process, world_size=PROCESSES
+        "gloo", init_method=init_method, rank=process, world_size=size, **options
     )
-    groups, learnt, seen = ProcessGroups(), [], []
+    return ProcessGroups()
+
+
+def meet(folder: Path, process: int, *, size: int = 2, where: str = "done") -> None:
+    """Wait for the other processes: at the end the one that serves the store has to."""
+    (folder / f"{process}.{where}").touch()
+    while len(list(folder.glob(f"*.{where}"))) < size:
+        time.sleep(0.001)
+
+
+def change_again_and_again(process: int, folder: Path) -> None:
+    groups, learnt, seen = start(process, folder, size=PROCESSES), [], []
     groups.wait_up_to(60)
     for number in range(ROUNDS * len(WORLDS)):
         members = WORLDS[number % len(WORLDS)]
@@ -127,10 +140,7 @@ def change_again_and_again(process: int, folder: Path) -> None:
         if number % len(WORLDS) == len(WORLDS) - 1:
             seen.append(resources())
     torch.save((learnt, seen), folder / f"{process}.pt")
-    # Who serves the store waits for the others.
-    (folder / f"{process}.done").touch()
-    while len(list(folder.glob("*.done"))) < PROCESSES:
-        pass
+    meet(folder, process, size=PROCESSES)
 
 
 @pytest.fixture(scope="module")
@@ -174,10 +184,7 @@ def test_no_thread_or_descriptor_is_left_of_a_world(told: list[Any]) -> None:
 
 
 def make_groups_late(process: int, folder: Path) -> None:
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=process, world_size=2
-    )
-    groups = ProcessGroups()
+    groups = start(process, folder)
     groups.wait_up_to(60)
     point = Point(sync="hsdp", workers=2, node_size=1)
     job = Job(
@@ -193,9 +200,7 @@ def make_groups_late(process: int, folder: Path) -> None:
     assert (made_with, timeout_of(inside), groups.position) == (60, 90, before + 1)
     groups.enter(1, rank=process, workers=2, local_rank=process, local_workers=2, node_rank=0)
     assert (len(all_groups()), groups.position) == (1, 0)
-    (folder / f"{process}.done").touch()
-    while len(list(folder.glob("*.done"))) < 2:
-        pass
+    meet(folder, process)
 
 
 def timeout_of(group: Any) -> float:
@@ -209,19 +214,14 @@ def test_groups_of_a_part_of_the_ranks_wait_and_count_as_their_world_does_and_en
     spawn(make_groups_late, args=(tmp_path,), nprocs=2)
 
 
-SHORT_S, LATE_S = 0.8, 1.2
+SHORT_S, LATE_S = 3.0, 4.0
 """What a world was made with, and by how much one of its ranks is late."""
 
 
 def wait_for_a_late_rank(process: int, folder: Path) -> None:
     timeout = timedelta(seconds=SHORT_S)
-    (folder / f"{process}.begins").touch()
-    while len(list(folder.glob("*.begins"))) < 2:
-        pass
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=process, world_size=2, timeout=timeout
-    )
-    groups = ProcessGroups()
+    meet(folder, process, where="begins")
+    groups = start(process, folder, timeout=timeout)
     groups.wait_up_to(60)
     for world in range(2):
         groups.enter(
@@ -239,11 +239,10 @@ def wait_for_a_late_rank(process: int, folder: Path) -> None:
             time.sleep(LATE_S)
             store.set("look", "seen")
         assert (float(both), store.get("look")) == (2.0, b"seen")
-    (folder / f"{process}.done").touch()
-    while len(list(folder.glob("*.done"))) < 2:
-        pass
+    meet(folder, process)
 
 
+@pytest.mark.slow
 def test_ranks_wait_for_each_other_as_long_as_a_task_says_not_as_their_world_was_made_with(
     tmp_path: Path,
 ) -> None:
@@ -251,9 +250,7 @@ def test_ranks_wait_for_each_other_as_long_as_a_task_says_not_as_their_world_was
 
 
 def exchange_with_gradients(process: int, folder: Path) -> None:
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=process, world_size=2
-    )
+    groups = start(process, folder)
     # In a session it is imported when there is a group, which its functions then take for their
     # default.
     importlib.reload(functional)
@@ -262,7 +259,6 @@ def exchange_with_gradients(process: int, folder: Path) -> None:
     first = distributed_c10d._get_default_group()
     assert functional.all_reduce.__defaults__[-1] is first
     assert ShardedGradScaler.__init__.__defaults__[-1] is first
-    groups = ProcessGroups()
     groups.wait_up_to(20)
     groups.enter(
         1, rank=0 if process == 0 else None, workers=1, local_rank=0, local_workers=1, node_rank=0
@@ -270,9 +266,7 @@ def exchange_with_gradients(process: int, folder: Path) -> None:
     if process == 0:
         assert float(functional.all_reduce(torch.full((1,), 3.0))) == 3.0
         assert ShardedGradScaler.__init__.__defaults__[-1] is None
-    (folder / f"{process}.done").touch()
-    while len(list(folder.glob("*.done"))) < 2:
-        pass
+    meet(folder, process)
 
 
 def test_differentiable_collectives_are_those_of_the_world(tmp_path: Path) -> None:
@@ -281,9 +275,7 @@ def test_differentiable_collectives_are_those_of_the_world(tmp_path: Path) -> No
 
 def give_the_group_up(process: int, folder: Path) -> None:
     warnings.simplefilter("error")
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=process, world_size=1
-    )
+    start(process, folder, size=1)
     with without_group("a script"):
         assert not distributed.is_initialized()
     assert distributed.is_initialized()
