@@ -72,7 +72,7 @@ def test_variables_that_libraries_have_read_already_are_refused_by_name() -> Non
 
 
 def test_the_rank_has_the_sweeps_threads_and_variables_and_says_where_it_runs() -> None:
-    for sync in ("ddp", "local_sgd"):
+    for sync, steps in (("ddp", 4), ("local_sgd", 8)):
         with only_rank(SWEEP) as context:
             assert (context.rank, context.device.type, context.workload) == (0, "cpu", WORKLOAD)
             assert distributed.get_world_size() == 1
@@ -84,7 +84,7 @@ def test_the_rank_has_the_sweeps_threads_and_variables_and_says_where_it_runs() 
             result = run_attempt(context, task_at(sync=sync))
         assert (result.status, result.reason) == ("ok", None)
         assert result.measured is not None
-        assert result.measured.window_steps == 4
+        assert result.measured.window_steps == steps
         assert not distributed.is_initialized()
         assert group() is None
 

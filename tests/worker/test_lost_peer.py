@@ -76,7 +76,14 @@ def told(folder: Path, moment: str) -> dict[int, tuple[str, str]]:
     }
 
 
-@pytest.mark.parametrize("moment", ["before", "within", "frozen", "after a timeout"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        *("before", "within"),
+        pytest.param("frozen", marks=pytest.mark.slow),
+        pytest.param("after a timeout", marks=pytest.mark.slow),
+    ],
+)
 def test_a_rank_that_lost_its_peer_is_not_at_fault(tmp_path: Path, moment: str) -> None:
     status, words = told(tmp_path, moment)[0]
     assert status == "collateral", words

@@ -39,6 +39,7 @@ def test_one_worker_without_a_group_makes_a_group_of_its_own(
     assert "RANK" not in os.environ
 
 
+@pytest.mark.slow
 def test_torchrun_sets_no_variable_that_is_missing(tmp_path: Path) -> None:
     (tmp_path / "show.py").write_text(SHOW)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1", "show.py"]

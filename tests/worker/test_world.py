@@ -36,7 +36,7 @@ WORLDS: list[tuple[int, ...]] = [(0, 1, 2, 3), (1, 3), (2,), (0, 2, 3), (0, 1, 2
 ROUNDS = 3
 """After the first one nothing grows any more."""
 
-TRIED = ("ddp", "fsdp", "hsdp", "hierarchical")
+TRIED = ("ddp", "hsdp", "hierarchical")
 """Modes of a trial each in every world: with and without groups of their own."""
 STEPS = 2
 
