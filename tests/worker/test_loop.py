@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, distributed, nn
@@ -158,13 +157,6 @@ def test_the_host_s_time_at_each_step_of_the_last_run_is_kept(loop: Loop) -> Non
     assert [began, *loop.launched_ns, ended] == sorted([began, *loop.launched_ns, ended])
 
 
-def test_a_warm_up_of_no_steps_has_no_rows(loop: Loop) -> None:
-    loop.run("warmup", range(0))
-    loop.run("window", range(2))
-    assert loop.columns()["part"].tolist() == ["window"] * 2
-    assert np.isfinite(loop.columns()["loss"]).all()
-
-
 def test_whoever_leaves_the_debugger_in_a_step_after_the_window_ends_the_run() -> None:
     def leave() -> None:
         raise bdb.BdbQuit
@@ -215,47 +207,6 @@ def test_a_step_without_the_exchange_is_run_however_long_it_takes(
     assert time_exchange(loop, task(loop, exchange), window, spent_s=0.0, isolated=known) == known
     assert [segment.name for segment in loop.segments] == ["window", "no_exchange"]
     assert len(loop.segments[-1].losses) == 1
-
-
-@pytest.mark.usefixtures("alone")
-def test_without_steps_for_the_exchange_the_reason_is_kept(loop: Loop) -> None:
-    loop.run("window", range(5))
-    window = WindowTime(window_s=10.0, steps=5)
-    found = time_exchange(loop, task(loop, "off"), window, spent_s=0.0, isolated={})
-    assert found == {"exchange_reason": "Measure(exchange='off')"}
-    assert [segment.name for segment in loop.segments] == ["window"]
-
-
-class Large(Counting):
-    """Needs more memory for a step without the exchange."""
-
-    needed_bytes = 1
-
-    def bytes_without_exchange(self) -> int:
-        return self.needed_bytes
-
-
-@pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize(
-    ("needed_bytes", "segments"),
-    [(2**20, ["window", "no_exchange"]), (2**60, ["window"])],
-)
-def test_a_step_without_the_exchange_that_can_not_fit_is_not_tried(
-    loop: Loop, needed_bytes: int, segments: list[str]
-) -> None:
-    mode = Large(loop.job)
-    mode.needed_bytes = needed_bytes
-    loop.mode = mode
-    loop.run("window", range(5))
-    window = WindowTime(window_s=10.0, steps=5)
-    known = {"exchange_isolated_s": 1.0}
-    found = time_exchange(loop, task(loop, "quick"), window, spent_s=0.0, isolated=known)
-    reason = found.pop("exchange_reason", "")
-    assert found == known == {"exchange_isolated_s": 1.0}
-    assert [segment.name for segment in loop.segments] == segments
-    assert reason.startswith("a step without the exchange needs 1.1e+09 GiB more") == (
-        segments == ["window"]
-    )
 
 
 class WithoutMemory(Counting):
