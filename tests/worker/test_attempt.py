@@ -51,8 +51,12 @@ def _world_of_one() -> Iterator[None]:
     # As a session does it; each attempt collects garbage, and a test run has much to look through.
     gc.collect()
     gc.freeze()
+    threads = torch.get_num_threads()
+    # Several wait for each other on a busy machine.
+    torch.set_num_threads(1)
     with alone():
         yield
+    torch.set_num_threads(threads)
     gc.unfreeze()
 
 

@@ -188,20 +188,6 @@ def test_a_loop_that_accumulates_over_many_passes_is_not_ended(
     assert measured(accumulate).window_steps == STEPS
 
 
-def test_a_loop_that_catches_everything_is_ended_nevertheless() -> None:
-    def stubborn() -> None:
-        while True:
-            try:
-                train(loader(64, 8))
-            except BaseException as error:  # some loops do
-                if "LoopEnded" in repr(error) and stops:
-                    raise
-                stops.append(error)
-
-    stops: list[BaseException] = []
-    assert measured(stubborn).window_steps == STEPS
-
-
 class Outer(torch.optim.Optimizer):
     """An optimizer that calls another one."""
 
@@ -483,6 +469,7 @@ def measure_script_on(rank: int, folder: Path) -> None:
     distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_a_script_of_torchrun_is_measured_again_and_again_in_the_same_processes(
     tmp_path: Path,
 ) -> None:

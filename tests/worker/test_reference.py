@@ -205,10 +205,6 @@ WRONG = {f"{mode} by rank": in_mode(mode, workload=Net("by rank")) for mode in E
 """Where it has another one."""
 
 
-WRONG = {f"{mode} by rank": in_mode(mode, workload=Net("by rank")) for mode in EXACT}
-"""Where it has another one."""
-
-
 class OwnGradients(Ring):
     """Sums nothing."""
 
