@@ -475,6 +475,7 @@ def test_rank_0_counts_the_flops_of_a_sample() -> None:
     assert (measured.flops_per_sample, measured.hardware_flops_per_sample) == (64, 64)
 
 
+@pytest.mark.slow
 def test_what_checkpoints_compute_again_is_work_of_the_hardware_alone() -> None:
     gpt = Gpt(layers=2, width=16, heads=2, sequence=8)
     plain, checkpointed = (

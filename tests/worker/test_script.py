@@ -94,7 +94,6 @@ def measured(context: RankContext, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("import helper; helper.fail()", "KeyError: 'rows' (helper.py:2)"),
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module' (tr"),
         ("import broken", "SyntaxError: '(' was never closed (broken.py:2)"),
-        ("import sys; sys.exit(3)", "the script ended with exit code 3 (train.py:1)"),
         (
             "import sys; print('no\\npaper', file=sys.stderr); sys.exit(3)",
             "the script ended with exit code 3; its last line on stderr: paper (train.py:1)",
