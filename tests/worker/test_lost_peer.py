@@ -17,7 +17,8 @@ from dtsweep.worker.attempt import status_of
 LARGE = 2**24
 """Elements of an exchange that is still under way when the peer is killed."""
 
-WAIT_S = 2.0
+WAIT_S = {"frozen": 5.0, "after a timeout": 5.0}
+"""Timeouts of moments that are seen by one; others have a minute."""
 
 
 def exchange(rank: int, folder: Path, moment: str) -> None:
@@ -28,7 +29,7 @@ def exchange(rank: int, folder: Path, moment: str) -> None:
         init_method=f"file://{folder}/store",
         rank=rank,
         world_size=2,
-        timeout=timedelta(seconds=WAIT_S),
+        timeout=timedelta(seconds=WAIT_S.get(moment, 60.0)),
     )
     distributed.all_reduce(torch.ones(1))
     (folder / f"{rank}.joined").touch()
@@ -64,7 +65,7 @@ def told(folder: Path, moment: str) -> dict[int, tuple[str, str]]:
             time.sleep(0.01)
         time.sleep(0.3)
         ranks[1].kill()
-    ranks[0].join(60)
+    ranks[0].join(120)
     for process in ranks:
         process.kill()
         process.join()

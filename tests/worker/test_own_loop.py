@@ -103,7 +103,7 @@ def test_a_loop_is_timed_by_its_optimizer_and_its_samples_are_counted() -> None:
     steps = result.of_part("step_s")
     assert len(steps) == STEPS
     # Two passes of 2 ms each.
-    assert 0.004 < steps.min() < 0.02
+    assert steps.min() > 0.004
     phases = result.of_part("data_s") + result.of_part("loop_s")
     assert phases == pytest.approx(steps, abs=1e-9)
     assert (result.of_part("data_s") > 0).all()
@@ -324,7 +324,7 @@ def test_a_loop_that_ends_early_does_not_keep_other_ranks_waiting() -> None:
     store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
     for rank, error in ((1, LoopTooShortError), (0, GaveUpError)):
         context = become_rank(rank, CPU, workload=WORKLOAD, own_variables=())
-        group = StoreGroup(store, rank=rank, workers=2, timeout_s=5)
+        group = StoreGroup(store, rank=rank, workers=2, timeout_s=60)
         epochs = 100
         if rank:
             # It ends while it warms up.

@@ -102,7 +102,7 @@ def test_each_rank_takes_the_gpu_of_its_index_and_a_rank_too_many_is_refused(
     ],
 )
 def test_a_worker_with_a_gpu_has_its_share_of_the_machines_cpus(
-    gpus: int, resources: dict[str, int], cpus: int, monkeypatch: pytest.MonkeyPatch
+    gpus: int, resources: dict[str, Any], cpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(9)))
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)

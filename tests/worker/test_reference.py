@@ -180,7 +180,7 @@ def point_of(**fields: Any) -> Point:
     return Point(**{"workers": WORKERS, "micro_batch": 4, "sync": "ddp", **fields})
 
 
-AGREEING = {
+AGREEING: dict[str, dict[str, Any]] = {
     **{
         kind: {"workload": Net(kind)}
         for kind in (
@@ -372,7 +372,7 @@ def test_every_exact_mode_is_checked_where_the_settings_ask_for_it(
         return
     assert measured.gradient_error is not None
     assert measured.gradient_error < 1e-6
-    agreement = (True, None)
+    agreement: tuple[bool | None, str | None] = (True, None)
     if MODES[mode].shards:
         agreement = (None, IN_SHARDS)
     assert (measured.gradients_agree, measured.gradients_reason) == agreement
