@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pandas as pd
 
+from dtsweep.report.content import Content, content_of
 from tests.frames import trials
 
 MODES: tuple[dict[str, Any], ...] = (
@@ -53,6 +55,12 @@ def sweep(**common: Any) -> pd.DataFrame:
     }
     skipped = {"status": "skipped", "reason": "over 512 samples a step"}
     return trials(*rows, failed, skipped, skipped, **common)
+
+
+@functools.cache
+def swept() -> Content:
+    """The content of the made-up sweep, computed once for all tests of a process."""
+    return content_of(sweep())
 
 
 def canary(session: str, step_mean_s: float, **fields: Any) -> dict[str, Any]:
