@@ -61,6 +61,8 @@ def test_neither_better_nor_equal_is_undecided() -> None:
     # A difference of 1 with an error of 4 is shrunk to 0. 1.645 errors have to be 3, with 80 %
     # probability: 4 · (((1.645 + 0.842) · 4 / 3)² - 1) = 39.97.
     assert found.more_launches.tolist() == [0, 40]
+    # Two others: 2.5 % one-sided each, 1.96 errors. 4 · (((1.96 + 0.842) · 4 / 3)² - 1) = 51.8.
+    assert selected([0.0, 0.0, 2.0], error=4.0).more_launches.tolist() == [0, 52, 52]
 
 
 def test_a_point_that_is_not_worse_than_the_zone_is_equal_though_it_is_not_the_best() -> None:
@@ -68,14 +70,6 @@ def test_a_point_that_is_not_worse_than_the_zone_is_equal_though_it_is_not_the_b
     # At most -2 + 1.645 · 2 worse; the other may be 2 + 1.645 · 2 worse.
     assert (found.answer, found.equal.tolist(), found.is_decided) == ("equal", [0], True)
     assert found.contenders.tolist() == [0, 1]
-
-
-def test_limits_are_corrected_for_the_number_of_contenders() -> None:
-    found = selected([0.0, 0.0, 2.0], error=4.0)
-    assert (found.answer, found.chosen) == ("undecided", 0)
-    # Two others: 2.5 % one-sided each, 1.96 errors. 4 · (((1.96 + 0.842) · 4 / 3)² - 1) = 51.8; the
-    # third one's 2 is shrunk to 0, too.
-    assert found.more_launches.tolist() == [0, 52, 52]
 
 
 def test_a_drift_keeps_points_from_being_separated() -> None:
@@ -89,15 +83,10 @@ def test_one_launch_each_decides_nothing() -> None:
     assert (found.answer, found.chosen, found.is_decided) == ("single_launch", 0, False)
 
 
-@pytest.mark.parametrize(("is_met", "is_decided"), [(True, True), (False, False)])
-def test_a_point_alone_is_chosen_and_decided_if_it_meets_the_condition(
-    is_met: bool, is_decided: bool
-) -> None:
-    found = selected([1.0], is_met=[is_met])
-    assert (found.answer, found.chosen, found.is_decided) == ("only_candidate", 0, is_decided)
-
-
-def test_a_point_that_may_not_meet_the_condition_beats_nothing() -> None:
+def test_a_point_is_decided_only_if_it_meets_the_condition() -> None:
+    alone = selected([1.0])
+    assert (alone.answer, alone.chosen, alone.is_decided) == ("only_candidate", 0, True)
+    assert not selected([1.0], is_met=[False]).is_decided
     found = selected([0.0, 9.0, 20.0], is_met=[False, True, True])
     assert (found.answer, found.chosen, found.is_decided) == ("undecided", 1, False)
     assert found.contenders.tolist() == [0, 1]

@@ -65,13 +65,6 @@ def test_the_steps_lie_in_a_file_next_to_it(csv: Path) -> None:
     assert set(first["step_s"]) == {0.011}
 
 
-def test_a_spreadsheet_finds_no_formula(results: Path, tmp_path: Path) -> None:
-    file = tmp_path / "trials.csv"
-    export(results, "--to", "csv", "--out", file, "--with-hosts")
-    read = pd.read_csv(file)
-    assert read["reason"].tolist()[-1] == "'=too large"
-
-
 def test_trials_go_to_the_standard_output_without_a_file(
     results: Path, csv: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,24 +72,18 @@ def test_trials_go_to_the_standard_output_without_a_file(
     assert capsys.readouterr().out == csv.read_text("utf-8")
 
 
-def test_json_has_parameters_metrics_units_status_and_steps(document: Any) -> None:
+def test_json_has_what_is_known_of_each_trial(document: Any) -> None:
     assert document["sweep"] == "study"
-    trials = {trial["trial_id"]: trial for trial in document["trials"]}
-    assert list(trials) == [f"trial{number}" for number in range(1, 6)]
-    first = trials["trial1"]
+    assert [trial["trial_id"] for trial in document["trials"]] == [f"trial{n}" for n in range(1, 6)]
+    first, _, failed, *_ = document["trials"]
     assert first["status"] == "ok"
-    assert first["parameters"].items() >= {"workers": 2, "micro_batch": 4, "overlap": True}.items()
-    assert first["parameters"]["workload_width"] == 256
+    parameters = {"workers": 2, "micro_batch": 4, "overlap": True, "workload_width": 256}
+    assert first["parameters"].items() >= parameters.items()
     assert first["metrics"]["latency_s"] == 0.1 + 0.2
     assert document["units"].items() >= {"latency_s": "s", "micro_batch": "samples"}.items()
     assert first["steps"]["step"] == list(range(STEPS - 1))
     assert first["steps"]["warmup"].count(True) == WARMUP
-
-
-def test_what_is_unknown_is_left_out(document: Any) -> None:
-    first, _, failed, *_ = document["trials"]
     assert "mfu" not in first["metrics"]
-    assert "latency_s" not in failed["metrics"]
     assert failed["metrics"] == {"startup_s": 2.0, "trial_s": 8.0}
     assert (failed["status"], failed["steps"]["step"]) == ("user_error", [])
 

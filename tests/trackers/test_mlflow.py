@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
+STATUSES = {"trial1": "FINISHED", "trial2": "FINISHED", "trial3": "FAILED", "trial4": "KILLED"}
+"""Of the trials that were run."""
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -58,56 +61,40 @@ def runs_of(client: MlflowClient) -> dict[str, Run]:
     return by_trial
 
 
-def test_each_trial_is_a_run_and_what_was_never_run_is_none(client: MlflowClient) -> None:
-    assert sorted(runs_of(client)) == ["trial1", "trial2", "trial3", "trial4"]
-
-
-def test_a_run_has_parameters_metrics_and_times(client: MlflowClient) -> None:
+def test_a_run_has_parameters_metrics_units_and_times(client: MlflowClient) -> None:
     run = runs_of(client)["trial1"]
     assert run.info.run_name == "micro_batch=4"
-    assert run.data.params.items() >= {
-        ("workers", "2"),
-        ("micro_batch", "4"),
-        ("overlap", "True"),
-        ("workload_width", "256"),
-    }
+    parameters = {"workers": "2", "micro_batch": "4", "overlap": "True", "workload_width": "256"}
+    assert run.data.params.items() >= parameters.items()
     assert run.data.metrics["latency_s"] == 0.1 + 0.2
     assert "mfu" not in run.data.metrics
     assert run.data.tags["dtsweep.semantics"] == "exact"
     assert run.info.start_time == round((START.timestamp() + 60) * 1000)
     assert run.info.end_time - run.info.start_time == 10_000
-
-
-def test_units_are_a_tag_of_the_experiment(client: MlflowClient) -> None:
     experiment = client.get_experiment_by_name("study")
     assert experiment is not None
     assert '"latency_s": "s"' in experiment.tags["dtsweep.units"]
 
 
-def test_step_times_are_a_history_by_step_number(client: MlflowClient) -> None:
-    run_id = runs_of(client)["trial2"].info.run_id
-    history = client.get_metric_history(run_id, "steps/step_s")
-    assert sorted(entry.step for entry in history) == list(range(WARMUP, 19))
-    assert {entry.value for entry in history} == {0.011}
-    warmup = client.get_metric_history(run_id, "steps/warmup_step_s")
-    assert sorted(entry.step for entry in warmup) == list(range(WARMUP))
+def test_step_times_are_a_history_by_step_number_and_a_long_one_is_thinned(
+    client: MlflowClient,
+) -> None:
+    runs = runs_of(client)
 
+    def history(trial: str, metric: str) -> dict[int, float]:
+        entries = client.get_metric_history(runs[trial].info.run_id, f"steps/{metric}")
+        return {entry.step: entry.value for entry in entries}
 
-def test_a_long_history_is_thinned_from_end_to_end(client: MlflowClient) -> None:
-    run_id = runs_of(client)["trial1"].info.run_id
-    steps = sorted(entry.step for entry in client.get_metric_history(run_id, "steps/loss"))
+    assert history("trial2", "step_s") == dict.fromkeys(range(WARMUP, 19), 0.011)
+    assert sorted(history("trial2", "warmup_step_s")) == list(range(WARMUP))
+    steps = sorted(history("trial1", "loss"))
     assert len(steps) == MOST_STEPS
     assert (steps[0], steps[-1]) == (0, STEPS - 2)
 
 
-def test_a_failed_trial_is_a_failed_run(client: MlflowClient) -> None:
+def test_each_trial_that_ran_is_a_run_with_its_status(client: MlflowClient) -> None:
     runs = runs_of(client)
-    assert {trial: run.info.status for trial, run in runs.items()} == {
-        "trial1": "FINISHED",
-        "trial2": "FINISHED",
-        "trial3": "FAILED",
-        "trial4": "KILLED",
-    }
+    assert {trial: run.info.status for trial, run in runs.items()} == STATUSES
     failed = runs["trial3"].data
     assert failed.tags["dtsweep.status"] == "user_error"
     assert failed.metrics == {"startup_s": 2.0, "trial_s": 8.0}
@@ -170,12 +157,7 @@ def test_an_attempt_has_one_run_after_a_request_that_failed(
             export(results, "--to", "mlflow", "--out", where)
     export(results, "--to", "mlflow", "--out", where)
     runs = runs_of(MlflowClient(where))
-    assert {trial: run.info.status for trial, run in runs.items()} == {
-        "trial1": "FINISHED",
-        "trial2": "FINISHED",
-        "trial3": "FAILED",
-        "trial4": "KILLED",
-    }
+    assert {trial: run.info.status for trial, run in runs.items()} == STATUSES
     assert runs["trial1"].data.metrics["latency_s"] == 0.1 + 0.2
 
 
