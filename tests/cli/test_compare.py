@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from dtsweep.cli import cli
 from dtsweep.compare.regressions import COLUMNS
 from dtsweep.errors import SweepError
+from tests.cli.called import as_json, called, in_one_line
 from tests.compare.stored_runs import store_run
 from tests.compare.test_runs import BIGGER, NEWER, SLOWER, STEADY, with_canaries
 
 KEYS = {
-    *(
-        "verdict",
-        "words",
-        "threshold",
-        "unit",
-        "comparisons",
-        "rows",
-        "broken",
-        "grew",
-        "only_base",
-        "only_new",
-    ),
-    *("software", "machine", "source", "notes", "base", "new"),
+    *("verdict", "words", "threshold", "unit", "comparisons", "rows", "broken", "grew", "base"),
+    *("new", "only_base", "only_new", "software", "machine", "source", "notes"),
 }
-
-
-def command(*arguments: object) -> Result:
-    done = CliRunner().invoke(cli, [*map(str, arguments)], terminal_width=80)
-    if isinstance(done.exception, SweepError):
-        raise done.exception
-    return done
-
-
-def in_one_line(done: Result) -> str:
-    return " ".join(done.stdout.split())
-
-
-def as_json(*arguments: object) -> dict[str, Any]:
-    found = json.loads(command(*arguments, "--json").stdout)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    return dict(found)
 
 
 @pytest.fixture
@@ -55,71 +25,51 @@ def base(tmp_path: Path) -> Path:
     return store_run(tmp_path / "base", STEADY)
 
 
-@pytest.fixture
-def slower(tmp_path: Path) -> Path:
-    return store_run(tmp_path / "slower", SLOWER, day=2)
-
-
 def test_two_points_that_differ_are_told_apart_by_their_settings(base: Path) -> None:
-    done = command("difference", base, "micro_batch=16", "micro_batch=4")
-    assert done.exit_code == 0
-    said = in_one_line(done)
+    said = in_one_line("difference", base, "micro_batch=16", "micro_batch=4")
     assert said.startswith("A is faster by samples_per_s: 2.000 times (")
     assert "A is slower by latency_s: 2.000 times (" in said
     assert "A: ddp micro_batch=16 (" in said
+    assert "3 and 3 launches one by one)" in said
+    assert "pooled" not in said
+    with pytest.raises(SweepError, match="are one point"):
+        called("difference", base, "micro_batch=4", "micro_batch<8")
 
 
-def test_undecided_equal_and_unknown_are_different_words(tmp_path: Path, base: Path) -> None:
+def test_undecided_equal_and_unknown_are_different_words(tmp_path: Path) -> None:
     near = store_run(tmp_path / "near", {4: [100.0, 103, 97], 16: [99.0, 100, 97]})
-    said = in_one_line(
-        command("difference", near, "micro_batch=4", "micro_batch=16", "--of", "samples_per_s")
-    )
+    asked = ("difference", near, "micro_batch=4", "micro_batch=16", "--of", "samples_per_s")
+    said = in_one_line(*asked)
     assert said.startswith("Undecided by samples_per_s: 1.013 times (")
     assert re.search(r"About \d+ more launches of each would decide, with 80 % probability\.", said)
-    wide = ["--of", "samples_per_s", "--indifference", "10%"]
-    said = in_one_line(command("difference", near, "micro_batch=4", "micro_batch=16", *wide))
+    said = in_one_line(*asked, "--indifference", "10%")
     assert said.startswith("A and B are equal within 10 % by samples_per_s: 1.013 times (")
     with pytest.raises(SweepError, match="indifference zone 2 must be at least 0 and below 1"):
-        command("difference", near, "micro_batch=4", "micro_batch=16", "--indifference", "2")
+        called(*asked, "--indifference", "2")
     once = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]})
-    said = in_one_line(command("difference", once, "micro_batch=4", "micro_batch=16"))
+    said = in_one_line("difference", once, "micro_batch=4", "micro_batch=16")
     assert said.startswith(
         "Unknown by samples_per_s: 0.500 times by the means, but one launch each, "
         "and nothing says how far launches differ. Unknown by latency_s"
     )
     assert "Next: a run with `--goal throughput`, which shows how far launches differ." in said
+    failed = store_run(tmp_path / "failed", {4: [None], 16: [None]})
+    with pytest.raises(SweepError, match="no trial ended ok, so there is nothing to compare; the"):
+        called("difference", failed, "micro_batch=4", "micro_batch=16")
 
 
-def test_in_process_a_difference_needs_a_run_on_ray(
-    tmp_path: Path,
-) -> None:
-    place = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]}, harness="in_process")
-    found = as_json("difference", place, "micro_batch=4", "micro_batch=16")
-    assert found["notes"] == [
+def test_in_process_a_difference_needs_a_run_on_ray(tmp_path: Path) -> None:
+    place, again = (
+        store_run(tmp_path / name, {4: [100.0], 16: [200.0]}, harness="in_process")
+        for name in ("once", "again")
+    )
+    assert as_json("difference", place, "micro_batch=4", "micro_batch=16")["notes"] == [
         "Next: a run on Ray with `--goal throughput`, which shows how far launches differ."
     ]
-    again = store_run(tmp_path / "again", {4: [100.0], 16: [200.0]}, harness="in_process")
-    words = as_json("compare", place, again)["words"]
-    assert words.endswith(
+    assert as_json("compare", place, again)["words"].endswith(
         "Runs --in-process have one launch of each point: "
         "more of them in the same results (--rerun all) would show a difference."
     )
-
-
-def test_a_difference_says_how_it_knows_how_far_launches_differ(base: Path) -> None:
-    said = in_one_line(
-        command("difference", base, "micro_batch=16", "micro_batch=4", "--of", "samples_per_s")
-    )
-    assert "3 and 3 launches one by one)" in said
-    assert "pooled" not in said
-
-
-def test_where_nothing_ended_ok_no_point_is_looked_for(tmp_path: Path) -> None:
-    failed = store_run(tmp_path / "failed", {4: [None], 16: [None]})
-    with pytest.raises(
-        SweepError, match="no trial ended ok, so there is nothing to compare; the report says why"
-    ):
-        command("difference", failed, "micro_batch=4", "micro_batch=16")
 
 
 def test_the_drift_of_the_machine_stands_beside_what_it_hides(tmp_path: Path, base: Path) -> None:
@@ -128,35 +78,23 @@ def test_the_drift_of_the_machine_stands_beside_what_it_hides(tmp_path: Path, ba
         "The machine drifted: by up to 50 % within a run; "
         "single launches show no difference below that."
     )
-    done = command("compare", base, new)
-    assert done.exit_code == 0
-    assert note in in_one_line(done)
-    assert as_json("compare", base, new)["new"]["drift"] == pytest.approx(0.5)
+    compared = as_json("compare", base, new)
+    assert compared["new"]["drift"] == pytest.approx(0.5)
+    assert note in compared["notes"]
     found = as_json("difference", new, "micro_batch=4", "micro_batch=16")
     assert found["drift"] == pytest.approx(0.5)
     assert note in found["notes"]
 
 
 def test_the_json_of_a_difference_has_both_points_and_a_row_for_each_quantity(base: Path) -> None:
-    found = as_json(
-        "difference",
-        base,
-        "micro_batch=16",
-        "micro_batch=4",
-        "--of",
-        "samples_per_s",
-        "--of",
-        "step_p50_s",
-    )
+    of = ("--of", "samples_per_s", "--of", "step_p50_s")
+    found = as_json("difference", base, "micro_batch=16", "micro_batch=4", *of)
     assert found.keys() == {"a", "b", "differences", "notes", "drift"}
     assert found["a"]["label"] == "ddp micro_batch=16"
     assert [row["of"] for row in found["differences"]] == ["samples_per_s", "step_p50_s"]
     first = found["differences"][0]
-    assert (first["verdict"], first["more_launches"], first["more_launches_reason"]) == (
-        "faster",
-        0,
-        None,
-    )
+    assert (first["verdict"], first["more_launches"]) == ("faster", 0)
+    assert first["more_launches_reason"] is None
     assert 1 <= first["detectable_ratio"] < first["ratio"]
     assert found["notes"] == []
 
@@ -170,57 +108,17 @@ def test_points_of_other_models_and_semantics_are_named_as_such(base: Path) -> N
     ]
 
 
-def test_one_point_is_not_compared_with_itself(base: Path) -> None:
-    with pytest.raises(SweepError, match="are one point"):
-        command("difference", base, "micro_batch=4", "micro_batch<8")
-
-
-def test_a_regression_is_exit_code_1_and_the_first_line(base: Path, slower: Path) -> None:
-    done = command("compare", base, slower)
+def test_a_regression_is_exit_code_1_and_the_first_line(tmp_path: Path, base: Path) -> None:
+    slower = store_run(tmp_path / "slower", SLOWER, day=2)
+    done = called("compare", base, slower)
     assert done.exit_code == 1
-    assert in_one_line(done).startswith(
+    said = " ".join(done.stdout.split())
+    assert said.startswith(
         "Regression: 1 point slower by more than 2 %, significant among 4 comparisons."
     )
-    assert "ddp micro_batch=4" in in_one_line(done)
-    assert "2 launches" not in done.stdout
-    assert command("compare", slower, base).exit_code == 0
-    assert command("compare", base, slower, "--threshold", "0.3").exit_code == 0
-
-
-def test_where_nothing_is_told_the_words_say_what_would_have_been(
-    tmp_path: Path, base: Path
-) -> None:
-    again = store_run(tmp_path / "again", STEADY, day=2)
-    done = command("compare", base, again)
-    assert done.exit_code == 0
-    said = in_one_line(done)
-    assert re.match(
-        r"No regression found in 4 comparisons; "
-        r"a slowdown of [\d.]+ % would be found with a probability of 80 %\. ",
-        said,
-    )
-    assert "4 comparisons without a significant difference: --all shows them" in said
-    assert "ddp" not in said
-    assert in_one_line(command("compare", base, again, "--all")).count("not significant") == 4
-    assert "it is measured from 5 earlier runs in the same results on." in said
-
-
-def test_where_nothing_can_be_told_that_is_said_and_not_that_nothing_changed(
-    tmp_path: Path,
-) -> None:
-    once = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]})
-    half = store_run(tmp_path / "half", {4: [50.0], 16: [100.0]})
-    done = command("compare", once, half)
-    assert done.exit_code == 0
-    said = in_one_line(done)
-    assert said.startswith(
-        "Nothing can be tested: one launch each, and nothing says how far launches differ."
-    )
-    assert "No regression" not in said
-    assert as_json("compare", once, half)["verdict"] == "unknown"
-
-
-def test_the_json_of_a_comparison_has_its_shape(base: Path, slower: Path) -> None:
+    assert "ddp micro_batch=4" in said
+    assert called("compare", slower, base).exit_code == 0
+    assert called("compare", base, slower, "--threshold", "0.3").exit_code == 0
     found = as_json("compare", base, slower)
     assert found.keys() == KEYS
     assert (found["verdict"], found["unit"], found["comparisons"]) == ("regression", "launch", 4)
@@ -231,88 +129,96 @@ def test_the_json_of_a_comparison_has_its_shape(base: Path, slower: Path) -> Non
     assert found["new"]["env_id"] == "a1b2"
 
 
-def test_points_of_one_run_alone_are_listed(tmp_path: Path, base: Path) -> None:
-    new = store_run(tmp_path / "new", {4: STEADY[4], 64: [50.0]})
+def test_where_nothing_is_told_the_words_say_what_would_have_been(
+    tmp_path: Path, base: Path
+) -> None:
+    again = store_run(tmp_path / "again", STEADY, day=2)
+    said = in_one_line("compare", base, again)
+    assert re.match(
+        r"No regression found in 4 comparisons; "
+        r"a slowdown of [\d.]+ % would be found with a probability of 80 %\. ",
+        said,
+    )
+    assert "4 comparisons without a significant difference: --all shows them" in said
+    assert "ddp" not in said
+    assert in_one_line("compare", base, again, "--all").count("not significant") == 4
+    assert "it is measured from 5 earlier runs in the same results on." in said
+
+
+def test_where_nothing_can_be_told_that_is_said_and_not_that_nothing_changed(
+    tmp_path: Path,
+) -> None:
+    once = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]})
+    half = store_run(tmp_path / "half", {4: [50.0], 16: [100.0]})
+    assert called("compare", once, half).exit_code == 0
+    found = as_json("compare", once, half)
+    assert found["verdict"] == "unknown"
+    assert found["words"].startswith(
+        "Nothing can be tested: one launch each, and nothing says how far launches differ."
+    )
+    assert "No regression" not in found["words"]
+
+
+def test_of_points_of_one_run_alone_the_first_are_named(tmp_path: Path, base: Path) -> None:
+    new = store_run(tmp_path / "new", {size: [100.0] for size in (4, 21, 22, 23, 24, 25)})
     found = as_json("compare", base, new)
     assert [point["label"] for point in found["only_base"]] == ["ddp micro_batch=16"]
-    assert [point["label"] for point in found["only_new"]] == ["ddp micro_batch=64"]
-    said = in_one_line(command("compare", base, new))
-    assert (
-        "Only in the earlier run: 1 point ddp micro_batch=16 "
-        "Only in the new run: 1 point ddp micro_batch=64" in said
-    )
-
-
-def test_of_many_points_of_one_run_alone_the_first_are_named(tmp_path: Path, base: Path) -> None:
-    new = store_run(tmp_path / "new", {size: [100.0] for size in (4, 21, 22, 23, 24, 25)})
-    said = command("compare", base, new).stdout
-    assert "5 points" in said
+    assert len(found["only_new"]) == 5
+    said = in_one_line("compare", base, new)
+    assert "Only in the earlier run: 1 point ddp micro_batch=16 Only in the new run: 5 po" in said
     assert (said.count("ddp micro_batch=2"), "2 more: --all shows them" in said) == (3, True)
-    assert command("compare", base, new, "--all").stdout.count("ddp micro_batch=2") == 5
+    assert in_one_line("compare", base, new, "--all").count("ddp micro_batch=2") == 5
 
 
 def test_a_table_of_comparisons_fits_a_terminal_and_counts_launches(
     tmp_path: Path, base: Path
 ) -> None:
     both = store_run(tmp_path / "both", {4: [80.0, 81, 79], 16: [160.0, 162, 158]}, day=2)
-    said = command("compare", base, both).stdout
+    said = called("compare", base, both).stdout
     assert said.count("3, 3") == said.count("ddp micro_batch=") == 4
     assert all(len(line.rstrip()) <= 80 for line in said.splitlines())
 
 
 def test_a_point_that_fails_now_is_named_with_its_reason(tmp_path: Path, base: Path) -> None:
     new = store_run(tmp_path / "new", {4: STEADY[4], 16: [None]})
-    done = command("compare", base, new)
+    done = called("compare", base, new)
     assert done.exit_code == 1
-    assert in_one_line(done).startswith(
+    assert " ".join(done.stdout.split()).startswith(
         "Regression: 1 point ran before and failed now. "
         "No longer runs: ddp micro_batch=16: nan: rank 0: the loss is nan"
     )
 
 
-def test_where_every_point_fails_now_that_is_a_regression(tmp_path: Path, base: Path) -> None:
-    new = store_run(tmp_path / "new", {4: [None], 16: [None]}, day=2)
-    done = command("compare", base, new)
-    assert done.exit_code == 1
-    assert in_one_line(done).startswith(
-        "Regression: 2 points ran before and failed now. No longer runs: ddp"
-    )
-    found = as_json("compare", base, new)
-    assert (found["verdict"], found["rows"], found["new"]["trials"]) == ("regression", [], 0)
-
-
 def test_what_differs_beside_the_numbers_is_said(tmp_path: Path, base: Path) -> None:
     newer = store_run(tmp_path / "newer", STEADY, env_id="c3d4", machine=NEWER)
-    assert "Software differs: torch 2.13.0 → 2.14.0." in in_one_line(
-        command("compare", base, newer)
-    )
+    assert "Software differs: torch 2.13.0 → 2.14.0." in in_one_line("compare", base, newer)
     bigger = store_run(tmp_path / "bigger", STEADY, env_id="e5f6", machine=BIGGER)
     with pytest.raises(SweepError, match="different machines: cpus 2 → 64"):
-        command("compare", base, bigger)
-    assert "Machine differs: cpus 2 → 64." in in_one_line(
-        command("compare", base, bigger, "--other-machine")
-    )
+        called("compare", base, bigger)
+    said = in_one_line("compare", base, bigger, "--other-machine")
+    assert "Machine differs: cpus 2 → 64." in said
 
 
 def test_the_last_run_of_results_is_compared_with_the_earlier_ones_there(tmp_path: Path) -> None:
     place = tmp_path / "all"
 
-    def check(day: int, rate: float, **options: Any) -> Result:
+    def store(day: int, rate: float, **options: Any) -> None:
         rates = {4: [rate + day % 3], 16: [200.0 - day % 2]}
         store_run(place, rates, day=day, has_record=True, **options)
-        return command("compare", place)
 
-    first = check(1, 100)
-    assert first.exit_code == 0
-    assert "has one run of this machine: there is nothing to compare it with." in in_one_line(first)
-    assert as_json("compare", place).keys() == KEYS
-    assert [check(day, 100).exit_code for day in range(2, 7)] == [0] * 5
-    assert check(7, 80).exit_code == 1
+    store(1, 100)
+    first = as_json("compare", place)
+    assert "has one run of this machine: there is nothing to compare it" in first["words"]
+    assert first.keys() == KEYS
+    for day in range(2, 7):
+        store(day, 100)
+    assert called("compare", place).exit_code == 0
+    store(7, 80)
+    assert called("compare", place).exit_code == 1
     found = as_json("compare", place)
     assert (len(found["base"]), found["unit"], found["new"]["name"]) == (6, "run", "day7")
-    elsewhere = check(8, 80, env_id="c3d4", machine=BIGGER)
-    assert "has one run of this machine" in in_one_line(elsewhere)
-    assert "Left out: 7 earlier runs of other machines." in in_one_line(elsewhere)
+    store(8, 80, env_id="c3d4", machine=BIGGER)
+    assert "Left out: 7 earlier runs of other machines." in in_one_line("compare", place)
     assert len(as_json("compare", place, "--other-machine")["base"]) == 7
 
 
@@ -320,10 +226,9 @@ def test_the_last_run_of_results_is_compared_with_the_earlier_ones_there(tmp_pat
     ("arguments", "said"),
     [
         (["x", "y", "z"], "compare takes BASE and NEW, or NEW; it was given 3"),
-        (["no_results"], "no results in no_results"),
         (["no_results", "neither"], "no results in no_results"),
     ],
 )
 def test_wrong_usage_is_refused_in_one_line(arguments: list[str], said: str) -> None:
     with pytest.raises(SweepError, match=said):
-        command("compare", *arguments)
+        called("compare", *arguments)
