@@ -44,17 +44,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-COMMANDS = {
-    "report": ("report", "{}"),
-    "report --all": ("report", "{}", "--all"),
-    "recommend": ("recommend", "{}"),
-    "status": ("status", "{}"),
-    "difference": ("difference", "{}", "workers=1", "workers=2"),
-}
+COMMANDS = [
+    (("report", "{}"), True),
+    (("report", "{}", "--all"), False),
+    (("recommend", "{}"), True),
+    (("status", "{}"), True),
+    (("status", "{}"), False),
+    (("difference", "{}", "workers=1", "workers=2"), False),
+]
 
 
-@pytest.mark.parametrize("is_terminal", [True, False])
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize(("command", "is_terminal"), COMMANDS)
 def test_a_command_prints_no_order_and_no_forged_line(
     command: tuple[str, ...],
     is_terminal: bool,
@@ -76,7 +76,7 @@ def test_a_command_prints_no_order_and_no_forged_line(
         assert FORGED.findall(re.sub(r"\x1b\[[0-9;]*m", "", text)) == []
 
 
-@pytest.mark.parametrize("command", ["report", "recommend", "status"])
+@pytest.mark.parametrize("command", ["report", "status"])
 def test_json_is_ascii_and_says_what_is_stored(
     command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,9 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
+from dtsweep.errors import SweepError
 from dtsweep.metrics.rows import task_row
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
@@ -13,18 +16,20 @@ from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.task import task_of
 from dtsweep.sweep.values import column_types
+from tests.cli.called import as_json, called, in_one_line
 from tests.conftest import Command
 from tests.pages import ROOT
 
+OWN_MODEL = ROOT / "sweeps" / "own_model.py"
+
 
 def test_a_run_prints_its_report_as_json(tmp_path: Path, forked_command: Command) -> None:
-    sweep = [ROOT / "sweeps" / "own_model.py", "--set", "workload.width=16", "--results", "here"]
+    sweep = [OWN_MODEL, "--set", "workload.width=16", "--results", "here"]
     done = forked_command("run", *sweep, "--in-process", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["statuses"]["ok"] == 1
-    again = forked_command("report", "here", "--json", folder=tmp_path)
-    assert json.loads(again.stdout) == report
+    assert as_json("report", tmp_path / "here") == report
 
 
 def test_ctrl_c_while_the_sweep_file_is_read_is_exit_code_130_and_a_line(
@@ -35,51 +40,50 @@ def test_ctrl_c_while_the_sweep_file_is_read_is_exit_code_130_and_a_line(
     assert (done.returncode, done.stderr) == (130, "dtsweep: interrupted\n")
 
 
-def test_a_plan_prints_json(tmp_path: Path, forked_command: Command) -> None:
-    done = forked_command("plan", ROOT / "sweeps" / "own_model.py", "--json", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["trials"]) == 6
-
-
-def test_a_plan_expects_the_cost_and_says_what_it_assumes(
-    tmp_path: Path, forked_command: Command
-) -> None:
-    arguments = ["plan", ROOT / "sweeps" / "own_model.py", "--price", "2"]
-    done = forked_command(*arguments, "--json", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    cost = json.loads(done.stdout)["expected_cost"]
+def test_a_plan_expects_the_cost_and_says_what_it_assumes(tmp_path: Path) -> None:
+    plan = ["plan", OWN_MODEL, "--results", tmp_path / "r"]
+    priced = as_json(*plan, "--price", "2")
+    assert len(priced["trials"]) == 6
+    cost = priced["expected_cost"]
     assert 0 < cost["low_usd"] < cost["middle_usd"] < cost["high_usd"]
-    said = " ".join(forked_command(*arguments, folder=tmp_path).stdout.split())
+    said = in_one_line(*plan, "--price", "2")
     assert "expected cost $" in said
     assert all(assumption in said for assumption in cost["assumptions"])
-    without = forked_command(*arguments[:2], "--json", folder=tmp_path)
-    assert json.loads(without.stdout)["expected_cost"] is None
+    assert as_json(*plan)["expected_cost"] is None
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--prices", "prices.toml"), "did you mean 'usd_per_hour'?"),
+        (("--prices", "prices.toml", "--price", "1"), "give one"),
+        (("--max-cost", "3"), "a limit of cost needs the prices of nodes: add --prices FILE, or"),
+        (("--goal", "cost"), "the goal asks for a cost, and nodes have no price: add --prices"),
+    ],
+)
 def test_what_is_wrong_with_prices_or_a_limit_of_cost_is_one_line(
-    tmp_path: Path, forked_command: Command
+    options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "prices.toml").write_text("[gpu]\nusd_per_huor = 2")
-    sweep = ["run", ROOT / "sweeps" / "own_model.py", "--in-process"]
-    for options, message in {
-        ("--prices", "prices.toml"): "did you mean 'usd_per_hour'?",
-        ("--prices", "prices.toml", "--price", "1"): "give one",
-        ("--max-cost", "3"): "a limit of cost needs the prices of nodes: add --prices FILE, or",
-        ("--goal", "cost"): "the goal asks for a cost, and nodes have no price: add --prices",
-    }.items():
-        done = forked_command(*sweep, *options, folder=tmp_path)
-        assert done.returncode == 2, options
-        assert len(done.stderr.splitlines()) == 1
-        assert message in done.stderr
+    with pytest.raises(SweepError) as refused:
+        called("run", OWN_MODEL, "--in-process", *options)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_limit_before_the_first_trial_is_exit_code_3_and_no_mistake(
     tmp_path: Path, forked_command: Command
 ) -> None:
-    sweep = ["run", ROOT / "sweeps" / "own_model.py", "--in-process"]
-    done = forked_command(*sweep, "--price", "1", "--max-cost", "1e-9", folder=tmp_path)
+    run = ("run", OWN_MODEL, "--in-process")
+    done = forked_command(*run, "--price", "1", "--max-cost", "1e-9", folder=tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
     assert "goes on" in done.stderr.splitlines()[-1]
+    done = forked_command(*run, "--max-hours", "0", folder=tmp_path)
+    assert done.returncode == 3
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("dtsweep: --max-hours 0 ")
+    assert last.endswith("; the same command goes on")
 
 
 ONE_WORKER = """
@@ -93,9 +97,7 @@ sweep = Sweep(
 """
 
 
-def test_a_plan_says_what_a_gpu_has_no_memory_for_and_try_all_measures_it(
-    tmp_path: Path, forked_command: Command
-) -> None:
+def test_a_plan_says_what_a_gpu_has_no_memory_for_and_try_all_measures_it(tmp_path: Path) -> None:
     file = tmp_path / "one_worker.py"
     file.write_text(ONE_WORKER)
     sweep, candidates = read_sweep(file)
@@ -106,11 +108,8 @@ def test_a_plan_says_what_a_gpu_has_no_memory_for_and_try_all_measures_it(
         row |= {"harness": "ray", "status": "ok", "started_at": datetime.now(UTC)}
         row["memory_peak_bytes"] = point.micro_batch * 2**30
         Results(tmp_path / "r").commit(row, workload_types=column_types(sweep.workload))
-    command = ["plan", file, "--results", "r"]
-    planned = forked_command(*command, folder=tmp_path)
-    assert planned.returncode == 0, planned.stderr
-    said = " ".join(planned.stdout.split())
+    command = ["plan", file, "--results", tmp_path / "r"]
+    said = in_one_line(*command)
     assert "0 trials to run, 3 done, 1 skipped" in said
     assert "will not fit (needs about 64 GiB of 32); --try-all measures it" in said
-    tried = forked_command(*command, "--try-all", folder=tmp_path)
-    assert "1 trial to run, 3 done, 0 skipped" in tried.stdout
+    assert "1 trial to run, 3 done, 0 skipped" in in_one_line(*command, "--try-all")

@@ -90,7 +90,6 @@ MISTAKES = {
     ("trian.py",): r"there is no script '.*/trian.py'; did you mean 'train.py'\?",
     ("nowhere.py",): r"there is no script '.*/nowhere.py'; give its path from the working dir",
     ("train.py", "--axis", "workers"): r"--axis 'workers' has no values; write axis=value",
-    ("train.py", "--axis", "=1"): r"--axis '=1' has no values; write axis=value",
     ("train.py", "--axis", "workers=1,"): r"'workers' has an empty value; write workers=value,",
     ("train.py", "--axis", "workers=1", "--axis", "workers=2"): (
         r"--axis has 'workers' twice; give all its values at once: --axis workers=value,value"
@@ -102,27 +101,18 @@ MISTAKES = {
     ("train.py", "--axis", "micro_batch=8"): (
         r"axis 'micro_batch' has no effect on .*; give it to an argument of the script by "
     ),
-    ("train.py", "--axis", "sync=ddp"): r"axis 'sync' has no effect on a training loop",
-    (
-        "train.py",
-        "--axis",
-        "args.x=8,",
-        "16",
-    ): r"Got unexpected extra argument \(16\); write dtsweep",
+    ("train.py", "--axis", "args.x=8,", "16"): r"Got unexpected extra argument \(16\); write dtswe",
     ("train.py", "--batch-size", "8"): (
         r"no option --batch-size; arguments of the script stand after --, or are axes: "
         r"--axis args.batch-size=…"
     ),
     ("train.py", "--axsi", "workers=1"): r"no option --axsi \(did you mean --axis\?\)",
-    ("train.py", "--name", "micro_batch"): r"--name 'micro_batch' has no values; write axis=",
-    ("train.py", "--name", "lr=a", "--name", "lr=b"): r"--name has 'lr' twice; give all its values",
     ("train.py", "--name", "sync=mode"): r"names has 'sync', which is not one of micro_batch",
     ("train.py", "--measure", "repaets=3"): r"Measure has no setting 'repaets'; did you mean 'rep",
     ("train.py", "--measure", "repeats=1,2"): r"--measure 'repeats' has 2 values; give one",
     ("train.py", "--measure", "repeats=x"): r"repeats='x' must be a whole number",
     ("train.py", "--samples-per-step", "0"): r"--samples-per-step '0' is neither a number from 1",
     ("train.py", "--samples-per-step", "size"): r"samples_per_step has 'size', which is not an arg",
-    ("train.py", "--node-timeout", "x"): r"Invalid value for '--node-timeout'.*; write dtsweep",
     ("train.py", "--in-process", "--address", "auto"): r"--in-process uses no Ray",
     ("train.py", "--save", "sweep"): r"--save 'sweep' is not the name of a sweep file",
     ("train.py", "--save", "train.py"): r"there is a file 'train.py' of another sweep; change it",
@@ -144,11 +134,6 @@ def test_a_mistake_is_said_in_a_line_with_the_next_step(
 def test_a_mistake_ends_with_exit_code_2(folder: Path, forked_command: Command) -> None:
     done = forked_command("script", "train.py", "--axis", "workers", folder=folder)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-
-
-def test_the_help_shows_where_arguments_of_the_script_stand(
-    folder: Path, forked_command: Command
-) -> None:
     done = forked_command("script", "--help", folder=folder)
     assert "script [OPTIONS] SCRIPT.py [-- ARGUMENTS]" in done.stdout
 

@@ -15,45 +15,29 @@ from typing import Any
 
 import pytest
 
+from dtsweep.errors import SweepError
+from tests.cli.called import as_json, called
 from tests.conftest import Command, without_ray
+from tests.linear import sweep_text
 
-SWEEP = '''
-"""How far is it?"""
-from dataclasses import dataclass
-
-from dtsweep import Measure, Resources, Sweep
-
-@dataclass(frozen=True)
-class Small:
-    def build(self):
-        from torch import nn
-        return nn.Linear(2, 1)
-
+RAISE = """
     def batch(self, samples, device):
-        import torch
         if len(samples) == 3:
             raise ValueError("a batch of three")
-        return torch.ones(len(samples), 2)
-
-    def loss(self, model, batch):
-        return model(batch).square().mean()
-
-sweep = Sweep(
-    workload=Small(),
-    axes={"workers": [1], "micro_batch": [1, 2, 3, 4, 5, 6, 7, 8]},
-    measure=Measure(
-        repeats=1, half_width=None, canary=False, min_seconds=SECONDS, max_steps=10**7
-    ),
-    resources=Resources(cpus_per_worker=1, gpus_per_worker=0),
-)
-'''
+"""
 
 LONG, SHORT = "6", "0.1"
 """Seconds of each window."""
 
 
 def write_sweep(folder: Path, seconds: str) -> None:
-    (folder / "study.py").write_text(SWEEP.replace("SECONDS", seconds))
+    """Write a sweep of eight trials, of which the third fails."""
+    measure = (
+        f"Measure(repeats=1, half_width=None, canary=False, min_seconds={seconds}, max_steps=10**7)"
+    )
+    text = sweep_text({"workers": [1], "micro_batch": [1, 2, 3, 4, 5, 6, 7, 8]}, measure=measure)
+    batch = "\n    def batch(self, samples, device):\n"
+    (folder / "study.py").write_text(text.replace(batch, RAISE))
 
 
 @contextmanager
@@ -103,6 +87,7 @@ def looker(command: Command, folder: Path, place: str) -> Callable[[], dict[str,
     return look
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["folder", "s3"])
 def test_another_process_sees_a_run_measure_die_go_on_and_end(
     where: str, tmp_path: Path, request: pytest.FixtureRequest, forked_command: Command
@@ -145,19 +130,11 @@ def test_another_process_sees_a_run_measure_die_go_on_and_end(
     assert (seen["state"], seen["run"]["ended_as"], seen["runs"]) == ("ended", "done", 2)
     assert seen["statuses"] == {"ok": 7, "user_error": 1}
     assert seen["trials"]["left"] == 0
-    (failure,) = seen["failures"]
-    assert (failure["status"], failure["trials"]) == ("user_error", 1)
-    assert "a batch of three" in failure["reason"]
     assert seen["time_s"] > seen["run_s"] > 0
     assert len(seen["last"]) == 5
-    text = forked_command("status", place, folder=tmp_path).stdout
-    assert "all planned trials have ended" in text
-    assert "a batch of three" in text
-    # A run that finds nothing to do leaves no record.
-    assert forked_command(*run, folder=tmp_path).returncode == 0
-    assert (look() or {})["runs"] == 2
 
 
+@pytest.mark.slow
 def test_follow_says_a_line_for_each_change_and_ends_with_the_run(
     tmp_path: Path, forked_command: Command
 ) -> None:
@@ -173,11 +150,9 @@ def test_follow_says_a_line_for_each_change_and_ends_with_the_run(
     times = r"\d\d:\d\d:\d\d "
     assert all(re.match(rf"{times}(running|ending|ended as done): ", line) for line in lines)
     assert re.match(rf"{times}ended as done: 7 of 8 done \(7 ok\), 1 failed", lines[-1])
-    again = forked_command("status", "r", "--follow", "--json", folder=tmp_path)
-    (line,) = again.stdout.splitlines()
-    assert json.loads(line)["state"] == "ended"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_following_and_not_the_run(tmp_path: Path, forked_command: Command) -> None:
     write_sweep(tmp_path, LONG)
     look = looker(forked_command, tmp_path, "r")
@@ -204,32 +179,40 @@ def test_ctrl_c_ends_the_following_and_not_the_run(tmp_path: Path, forked_comman
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda folder: None, "no results in r; make some with: dtsweep run SWEEP.py --results r"),
+        (lambda place: None, "no results in {}; make some with: dtsweep run SWEEP.py --results {}"),
         (
-            lambda folder: (folder / "r" / "sweeps" / "train" / "trials").mkdir(parents=True),
-            "no results in r; there are some in r/sweeps/train: name one",
+            lambda place: (place / "sweeps" / "train" / "trials").mkdir(parents=True),
+            "no results in {}; there are some in {}/sweeps/train: name one",
         ),
-        (lambda folder: (folder / "r").write_text(""), "r is a file; results are a folder"),
+        (lambda place: place.write_text(""), "{} is a file; results are a folder"),
     ],
 )
 def test_a_place_without_results_is_refused_in_a_line(
-    make: Callable[[Path], object], said: str, tmp_path: Path, forked_command: Command
+    make: Callable[[Path], object], said: str, tmp_path: Path
 ) -> None:
-    make(tmp_path)
-    done = forked_command("status", "r", folder=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    make(tmp_path / "r")
+    with pytest.raises(SweepError) as refused:
+        called("status", tmp_path / "r")
+    assert said.replace("{}", str(tmp_path / "r")) in str(refused.value)
 
 
-def test_a_foreign_file_among_the_records_is_named(tmp_path: Path, forked_command: Command) -> None:
+def test_a_run_that_has_ended_is_described_and_foreign_files_are_named(tmp_path: Path) -> None:
     write_sweep(tmp_path, SHORT)
-    run = ("run", "study.py", "--in-process", "--results", "r")
-    assert forked_command(*run, folder=tmp_path).returncode == 1
+    run = ("run", tmp_path / "study.py", "--in-process", "--results", tmp_path / "r")
+    assert called(*run).exit_code == 1
+    (line,) = called("status", tmp_path / "r", "--follow", "--json").stdout.splitlines()
+    seen = json.loads(line)
+    assert (seen["state"], seen["run"]["ended_as"], seen["runs"]) == ("ended", "done", 1)
+    assert seen["statuses"] == {"ok": 7, "user_error": 1}
+    (failure,) = seen["failures"]
+    assert "a batch of three" in failure["reason"]
     (tmp_path / "r" / "runs" / "other.json").write_text('{"run_id": "x", "running": []}')
-    done = forked_command("status", "r", folder=tmp_path)
-    assert done.returncode == 0
+    done = called("status", tmp_path / "r")
     assert "r/runs/other.json is left out: not the record of a run" in done.stderr
     assert "all planned trials have ended" in done.stdout
+    # A run that finds nothing to do leaves no record.
+    assert called(*run).exit_code == 0
+    assert as_json("status", tmp_path / "r")["runs"] == 1
 
 
 @pytest.mark.ray
