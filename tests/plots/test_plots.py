@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,44 +21,19 @@ from dtsweep.plots.plot import Plot
 from dtsweep.plots.scaling_plot import scaling_plot
 from dtsweep.plots.shares_plot import shares_plot
 from dtsweep.plots.style import LABEL, MOST_BARS, MOST_LINES
-from dtsweep.report.content import content_of
+from dtsweep.report.content import Content, content_of
 from dtsweep.report.labels import point_key
 from tests.frames import trials
-from tests.report.study import sweep
+from tests.report.study import sweep, swept
 
 MAKERS = (frontier_plot, scaling_plot, shares_plot, memory_plot)
 
 ALL_KNOWN: dict[str, Any] = {
-    "data_share": 0.1,
-    "exchange_share": 0.3,
-    "exchange_share_low": 0.2,
-    "exchange_share_high": 0.45,
-    "wait_share": 0.05,
-    "comm_share": 0.35,
-    "step_mean_s": 0.1,
-    "step_p50_s": 0.1,
-    "samples_per_s": 40.0,
-    "memory_peak_bytes": 3 * 2**30,
-    "workers": 2,
+    **{"data_share": 0.1, "wait_share": 0.05, "comm_share": 0.35, "exchange_share": 0.3},
+    **{"exchange_share_low": 0.2, "exchange_share_high": 0.45},
+    **{"step_mean_s": 0.1, "step_p50_s": 0.1, "samples_per_s": 40.0},
+    **{"memory_peak_bytes": 3 * 2**30, "workers": 2},
 }
-
-
-def ids_of(plot: Plot) -> list[str]:
-    return [key for trace in plot.traces for key in trace.get("ids", ())]
-
-
-def keys_of(frame: pd.DataFrame) -> list[str]:
-    rows = frame[frame["status"] == "ok"].to_dict("records")
-    return sorted({point_key(row) for row in rows})
-
-
-def values_of(plot: Plot, axis: str) -> dict[str, Any]:
-    """Value of each mark by the key of its point, for plots that draw a point once."""
-    return {
-        key: value
-        for trace in plot.traces
-        for key, value in zip(trace.get("ids", ()), trace[axis], strict=False)
-    }
 
 
 def check(plot: Plot) -> None:
@@ -90,46 +66,42 @@ def odd_numbers() -> pd.DataFrame:
     )
 
 
-def many_points() -> pd.DataFrame:
-    return trials(
-        *(
-            ALL_KNOWN
-            | {
-                "workers": workers,
-                "micro_batch": micro_batch,
-                "step_p50_s": 0.01 * micro_batch,
-                "samples_per_s": 10.0 * workers + micro_batch,
-            }
-            for workers in (1, 2, 4, 8)
-            for micro_batch in range(1, 251)
-        )
-    )
-
-
 HARD: Mapping[str, Callable[[], pd.DataFrame]] = {
     "nothing": trials,
     "nothing ok": lambda: trials({"status": "hang"}, {"status": "oom_device"}),
     "one trial": lambda: trials(ALL_KNOWN),
     "one trial of unknown numbers": lambda: trials({}),
     "infinite numbers and zeros": odd_numbers,
-    "a thousand points": many_points,
-    "all semantics": sweep,
 }
 
 
-@pytest.mark.parametrize("name", HARD)
+@functools.cache
+def many_points() -> Content:
+    """A report of 160 points in 40 ladders, computed once."""
+    points = [
+        {"workers": workers, "micro_batch": micro_batch, "step_p50_s": 0.01 * micro_batch}
+        | {"samples_per_s": 10.0 * workers + micro_batch}
+        for workers in (1, 2, 4, 8)
+        for micro_batch in range(1, 41)
+    ]
+    return content_of(trials(*(ALL_KNOWN | point for point in points)))
+
+
+@pytest.mark.parametrize("name", [*HARD, "many points", "all semantics"])
 def test_plots_of_hard_inputs_are_json_and_valid_figures(name: str) -> None:
     # The analysis subtracts infinite numbers from each other, and squares them.
     with np.errstate(all="ignore"):
-        content = content_of(HARD[name]())
+        if name in HARD:
+            content = content_of(HARD[name]())
+        else:
+            content = many_points() if name == "many points" else swept()
     for make in MAKERS:
         check(make(content))
     assert not any(plot.is_empty for plot in plots_of(content))
 
 
 def test_each_drawn_point_stands_once_with_the_numbers_of_its_row() -> None:
-    frame = sweep()
-    plot = frontier_plot(content_of(frame))
+    plot = frontier_plot(swept())
     points = [
         (trace, place)
         for trace in plot.traces
@@ -137,7 +109,7 @@ def test_each_drawn_point_stands_once_with_the_numbers_of_its_row() -> None:
         for place in range(len(trace["ids"]))
     ]
     assert len({trace["ids"][place] for trace, place in points}) == len(points) > 20
-    rows = {point_key(row): row for row in frame.to_dict("records") if row["status"] == "ok"}
+    rows = {point_key(row): row for row in sweep().to_dict("records") if row["status"] == "ok"}
     for trace, place in points:
         row = rows[trace["ids"][place]]
         assert trace["x"][place] == pytest.approx(row["latency_s"] * 1e3)
@@ -146,46 +118,34 @@ def test_each_drawn_point_stands_once_with_the_numbers_of_its_row() -> None:
             up, down = trace["error_y"]["array"][place], trace["error_y"]["arrayminus"][place]
             assert row["samples_per_s"] + up == pytest.approx(row["samples_per_s_high"])
             assert row["samples_per_s"] - down == pytest.approx(row["samples_per_s_low"])
-
-
-def test_semantics_of_a_frontier_have_a_line_and_a_symbol_of_their_own() -> None:
-    lines = [t for t in frontier_plot(content_of(sweep())).traces if t.get("mode") != "markers"]
+    lines = [trace for trace in plot.traces if trace.get("mode") != "markers"]
     assert len({line["line"]["dash"] for line in lines}) == len(lines) == 3
     assert len({line["marker"]["symbol"] for line in lines}) == len(lines)
 
 
-@pytest.mark.parametrize("per", ["worker", "node"])
-def test_speed_ups_and_both_ends_of_their_intervals_are_those_of_the_analysis(
-    per: Literal["worker", "node"],
-) -> None:
-    frame = trials(
-        *(
-            {
-                "point_id": str(size),
-                "workers": size,
-                "hosts": size,
-                "session": f"{size} {launch}",
-                "step_p50_s": 0.1,
-                "samples_per_s": 100 * size**0.9 * (1 + launch / 100),
-            }
-            for size in (1, 2, 4)
-            for launch in range(3)
-        )
-    )
-    line, _ = scaling_plot(content_of(frame), per=per).traces
-    rows = {point_key(row): row for row in scaling(frame, per=per).to_dict("records")}
+def test_speed_ups_and_both_ends_of_their_intervals_are_those_of_the_analysis() -> None:
+    rows = [
+        {"point_id": str(size), "workers": size, "hosts": size, "session": f"{size} {launch}"}
+        | {"step_p50_s": 0.1, "samples_per_s": 100 * size**0.9 * (1 + launch / 100)}
+        for size in (1, 2, 4)
+        for launch in range(3)
+    ]
+    frame = trials(*rows)
+    line, ideal = scaling_plot(content_of(frame), per="node").traces
+    known = {point_key(row): row for row in scaling(frame, per="node").to_dict("records")}
     assert line["x"] == [1.0, 2.0, 4.0]
-    assert len(line["ids"]) == len(rows) == 3
+    assert list(ideal["y"]) == [1, 4.0]
+    assert len(line["ids"]) == len(known) == 3
     for place, key in enumerate(line["ids"]):
         value, bars = line["y"][place], line["error_y"]
-        assert value == rows[key]["speed_up"]
+        assert value == known[key]["speed_up"]
         if value > 1:
-            assert value + bars["array"][place] == pytest.approx(rows[key]["speed_up_high"])
-            assert value - bars["arrayminus"][place] == pytest.approx(rows[key]["speed_up_low"])
+            assert value + bars["array"][place] == pytest.approx(known[key]["speed_up_high"])
+            assert value - bars["arrayminus"][place] == pytest.approx(known[key]["speed_up_low"])
 
 
 def test_marks_of_a_size_are_close_to_it_and_no_two_groups_look_alike() -> None:
-    traces = scaling_plot(content_of(many_points())).traces[:-1]
+    traces = scaling_plot(many_points()).traces[:-1]
     looks = {(t["marker"]["color"], t["marker"]["symbol"], t["line"]["dash"]) for t in traces}
     assert len(looks) == len(traces) == MOST_LINES
     for trace in traces:
@@ -221,46 +181,36 @@ def test_memory_is_sorted_and_has_the_memory_that_was_free() -> None:
     assert list(plot.table)[-2:] == ["memory GiB", "free before GiB"]
 
 
-def test_bars_of_memory_that_hardly_differ_are_said_to() -> None:
-    more = {"micro_batch": 8, "memory_peak_bytes": 3 * 2**30 + 2**26}
-    frame = trials(ALL_KNOWN, ALL_KNOWN | more)
-    assert memory_plot(content_of(frame)).subtitle == "all points are within 5 % of each other"
-
-
 def test_memory_of_devices_that_say_nothing_of_it_has_no_mark() -> None:
     ranks = pd.DataFrame({"attempt_id": ["a"], "device_free_bytes": [None]})
-    frame = trials(ALL_KNOWN | {"attempt_id": "a"})
-    (peaks,) = memory_plot(content_of(frame), ranks=ranks).traces
-    assert peaks["x"] == [3.0]
+    more = {"micro_batch": 8, "memory_peak_bytes": 3 * 2**30 + 2**26}
+    frame = trials(ALL_KNOWN | {"attempt_id": "a"}, ALL_KNOWN | more)
+    plot = memory_plot(content_of(frame), ranks=ranks)
+    (peaks,) = plot.traces
+    assert sorted(peaks["x"]) == [3.0, 3.0625]
+    assert plot.subtitle == "all points are within 5 % of each other"
 
 
-def test_of_a_thousand_points_few_have_a_bar_and_all_stand_in_the_table() -> None:
-    content = content_of(many_points())
+def test_of_many_points_few_have_a_bar_the_recommended_first_and_all_stand_in_the_table() -> None:
+    content = many_points()
+    (best,) = content.recommendations
+    assert shares_plot(content).traces[0]["ids"][0] == point_key(best.point)
     for make in (shares_plot, memory_plot):
         plot = make(content)
         assert len(plot.traces[0]["x"]) == MOST_BARS
-        assert len(plot.table["point"]) == 1_000
-        assert plot.subtitle.endswith("970 more points in the table alone")
+        assert len(plot.table["point"]) == 160
+        assert plot.subtitle.endswith(f"{160 - MOST_BARS} more points in the table alone")
     scaled = scaling_plot(content)
     assert len(scaled.table["speed-up"]) > len(scaled.traces)
     assert scaled.subtitle.endswith("in the table alone")
 
 
-def test_recommended_points_come_first_among_the_bars() -> None:
-    content = content_of(many_points())
-    (best,) = content.recommendations
-    assert shares_plot(content).traces[0]["ids"][0] == point_key(best.point)
-
-
-def test_completion_offers_the_figures_and_nothing_else() -> None:
+def test_completion_offers_the_figures_which_take_a_frame_and_a_report() -> None:
     assert dir(plots) == ["frontier", "memory", "scaling", "shares", "step_times"]
-    assert all(callable(getattr(plots, name)) for name in dir(plots))
-
-
-@pytest.mark.parametrize("name", [name for name in dir(plots) if name != "step_times"])
-def test_each_figure_takes_a_frame_and_a_report(name: str) -> None:
-    draw = getattr(plots, name)
     frame = trials(ALL_KNOWN, ALL_KNOWN | {"micro_batch": 8, "workers": 4})
-    of_frame, of_content = draw(frame).to_dict(), draw(content_of(frame)).to_dict()
-    assert json.dumps(of_frame, default=str) == json.dumps(of_content, default=str)
-    assert of_frame["layout"]["title"]["text"]
+    content = content_of(frame)
+    for name in ("frontier", "memory", "scaling", "shares"):
+        draw = getattr(plots, name)
+        of_frame, of_content = draw(frame).to_dict(), draw(content).to_dict()
+        assert json.dumps(of_frame, default=str) == json.dumps(of_content, default=str)
+        assert of_frame["layout"]["title"]["text"]
