@@ -58,6 +58,7 @@ def test_undecided_equal_and_unknown_are_different_words(tmp_path: Path) -> None
         called("difference", failed, "micro_batch=4", "micro_batch=16")
 
 
+@pytest.mark.slow
 def test_in_process_a_difference_needs_a_run_on_ray(tmp_path: Path) -> None:
     place, again = (
         store_run(tmp_path / name, {4: [100.0], 16: [200.0]}, harness="in_process")
@@ -159,6 +160,7 @@ def test_where_nothing_can_be_told_that_is_said_and_not_that_nothing_changed(
     assert "No regression" not in found["words"]
 
 
+@pytest.mark.slow
 def test_of_points_of_one_run_alone_the_first_are_named(tmp_path: Path, base: Path) -> None:
     new = store_run(tmp_path / "new", {size: [100.0] for size in (4, 21, 22, 23, 24, 25)})
     found = as_json("compare", base, new)
@@ -189,6 +191,7 @@ def test_a_point_that_fails_now_is_named_with_its_reason(tmp_path: Path, base: P
     )
 
 
+@pytest.mark.slow
 def test_what_differs_beside_the_numbers_is_said(tmp_path: Path, base: Path) -> None:
     newer = store_run(tmp_path / "newer", STEADY, env_id="c3d4", machine=NEWER)
     assert "Software differs: torch 2.13.0 → 2.14.0." in in_one_line("compare", base, newer)
@@ -199,6 +202,7 @@ def test_what_differs_beside_the_numbers_is_said(tmp_path: Path, base: Path) -> 
     assert "Machine differs: cpus 2 → 64." in said
 
 
+@pytest.mark.slow
 def test_the_last_run_of_results_is_compared_with_the_earlier_ones_there(tmp_path: Path) -> None:
     place = tmp_path / "all"
 

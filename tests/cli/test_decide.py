@@ -75,6 +75,7 @@ def test_a_question_without_an_answer_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_report_shows_frontiers_of_other_objectives_under_a_condition(study: Path) -> None:
     asked = ("--minimize", "workers", "--maximize", "samples_per_s")
     rows = as_json("report", study, *asked, "--where", "latency_s <= 150ms")["frontier"]
@@ -97,6 +98,7 @@ def test_a_condition_holds_for_the_whole_report(study: Path) -> None:
     assert "workers<=1" in said
 
 
+@pytest.mark.slow
 def test_report_writes_a_page(study: Path, tmp_path: Path) -> None:
     done = called("report", study, "--html", tmp_path / "a.html")
     assert "a.html written" in done.stderr

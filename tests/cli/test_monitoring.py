@@ -39,15 +39,6 @@ def commands() -> list[list[str]]:
     return [shlex.split(line.partition(" > ")[0])[1:] for line in lines]
 
 
-def test_the_workflow_runs_on_a_machine_of_its_own_and_never_twice_at_once() -> None:
-    (job,) = workflow()["jobs"].values()
-    assert "self-hosted" in job["runs-on"]
-    assert workflow()["concurrency"]
-    assert all(step.keys() <= {"uses", "with", "run", "if"} for step in steps())
-    # YAML 1.1 reads the key `on` as true.
-    assert workflow()[True] == {"push": {"branches": ["main"]}}
-
-
 @pytest.mark.parametrize("arguments", commands(), ids=" ".join)
 def test_the_commands_of_the_workflow_exist_with_their_options(arguments: list[str]) -> None:
     name = arguments[0] if arguments[0] in cli.commands else "run"

@@ -25,6 +25,7 @@ from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.goal import GOALS, Question
 from dtsweep.sweep.values import column_types
+from tests.cli.called import as_json, in_one_line
 from tests.measured import Machine
 
 FILE = """
@@ -46,14 +47,10 @@ def write(folder: Path, settings: str = "") -> str:
     return str(path)
 
 
-def question(
-    folder: Path, capsys: pytest.CaptureFixture[str], settings: str, *options: str
-) -> dict[str, Any]:
+def question(folder: Path, settings: str, *options: str) -> dict[str, Any]:
     """The question of a plan with these options."""
-    capsys.readouterr()
-    arguments = [write(folder, settings), "--json", "--results", str(folder / "r"), *options]
-    cli(["plan", *arguments], standalone_mode=False)
-    asked: dict[str, Any] = json.loads(capsys.readouterr().out)["question"]
+    plan = as_json("plan", write(folder, settings), "--results", folder / "r", *options)
+    asked: dict[str, Any] = plan["question"]
     return asked
 
 
@@ -62,21 +59,14 @@ def as_values(asked: Question) -> dict[str, Any]:
     return values
 
 
-def test_a_goal_of_the_command_line_takes_the_place_of_the_sweeps_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_goal_of_the_command_line_takes_the_place_of_the_sweeps_own(tmp_path: Path) -> None:
     options = ("--goal", "energy", "--indifference", "5%", "--confidence", "0.9")
-    asked = question(tmp_path, capsys, OWN_GOAL, *options, "--max-launches", "4")
+    asked = question(tmp_path, OWN_GOAL, *options, "--max-launches", "4")
     energy = Question(goal=GOALS["energy"], indifference=0.05, confidence=0.9, max_launches=4)
     assert asked == as_values(energy)
-    asked = question(tmp_path, capsys, OWN_GOAL, "--goal", "frontier")
+    asked = question(tmp_path, OWN_GOAL, "--goal", "frontier")
     assert asked == as_values(Question(indifference=0.1, max_launches=3))
-
-
-def test_a_condition_alone_takes_the_place_of_that_of_the_sweeps_goal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = question(tmp_path, capsys, OWN_GOAL, "--where", "workers<=1")
+    asked = question(tmp_path, OWN_GOAL, "--where", "workers<=1")
     goal = Goal(minimize="latency_s", where="workers<=1")
     assert asked == as_values(Question(goal=goal, indifference=0.1))
 
@@ -108,15 +98,27 @@ def test_an_option_that_can_not_be_meant_is_refused(
         with_question(replace(SWEEP, measure=measure), options)
 
 
-def test_a_plan_says_that_rounds_follow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asking = [write(tmp_path), "--results", str(tmp_path / "r")]
-    cli(["plan", *asking, "--max-launches", "5"], standalone_mode=False)
-    said = " ".join(capsys.readouterr().out.split())
+def printed(plan: Plan) -> str:
+    """Text of a plan, in one line."""
+    text = StringIO()
+    print_plan(plan, None, console=Console(file=text), where="results/study", axes=["workers"])
+    return " ".join(text.getvalue().split())
+
+
+def test_a_plan_says_that_rounds_follow_and_how_many_launches_at_most(tmp_path: Path) -> None:
+    asking = ("plan", write(tmp_path), "--results", tmp_path / "r")
+    said = in_one_line(*asking, "--max-launches", "5")
     assert "2 trials to run" in said
     assert "then rounds of the contenders, at most 5 launches of a point" in said
     write(tmp_path, "measure=Measure(repeats=1),")
-    cli(["plan", *asking], standalone_mode=False)
-    assert "then rounds" not in capsys.readouterr().out
+    assert "then rounds" not in in_one_line(*asking)
+    plan = make_plan(SWEEP, candidates(SWEEP), [])
+    most = "then rounds of the contenders, at most 3 launches of a point and 4 in all"
+    assert most in printed(plan)
+    assert plan_json(plan, None)["most_launches"] == 4
+    done = replace(plan, to_run=[], done=plan.to_run)
+    assert "no round follows; a run prints the answer" in printed(done)
+    assert "no round follows" not in printed(replace(done, question=None))
 
 
 @pytest.mark.parametrize(
@@ -137,27 +139,6 @@ def test_a_plan_refuses_a_question_that_it_does_not_understand(
     asking = ["plan", write(tmp_path, settings), "--results", str(tmp_path / "r"), *options]
     with pytest.raises((SweepError, UsageError), match=message):
         cli(asking, standalone_mode=False)
-
-
-def printed(plan: Plan) -> str:
-    """Text of a plan, in one line."""
-    text = StringIO()
-    print_plan(plan, None, console=Console(file=text), where="results/study", axes=["workers"])
-    return " ".join(text.getvalue().split())
-
-
-def test_a_plan_without_trials_to_run_says_that_no_round_follows() -> None:
-    plan = make_plan(SWEEP, candidates(SWEEP), [])
-    done = replace(plan, to_run=[], done=plan.to_run)
-    assert "no round follows; a run prints the answer" in printed(done)
-    assert "no round follows" not in printed(replace(done, question=None))
-
-
-def test_a_plan_says_how_many_launches_follow_at_most() -> None:
-    plan = make_plan(SWEEP, candidates(SWEEP), [])
-    said = "3 launches of a point and 4 in all"
-    assert f"then rounds of the contenders, at most {said}" in printed(plan)
-    assert plan_json(plan, None)["most_launches"] == 4
 
 
 def test_the_saved_file_of_a_script_has_the_question(

@@ -138,6 +138,7 @@ def test_a_mistake_ends_with_exit_code_2(folder: Path, forked_command: Command) 
     assert "script [OPTIONS] SCRIPT.py [-- ARGUMENTS]" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_same_command_and_its_file_go_on_with_the_results(
     folder: Path, forked_command: Command
 ) -> None:

@@ -89,7 +89,7 @@ def looker(command: Command, folder: Path, place: str) -> Callable[[], dict[str,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["folder", "s3"])
-def test_another_process_sees_a_run_measure_die_go_on_and_end(
+def test_another_process_sees_a_run_measure_die_go_on_and_follows_it_to_its_end(
     where: str, tmp_path: Path, request: pytest.FixtureRequest, forked_command: Command
 ) -> None:
     place = "r"
@@ -123,33 +123,22 @@ def test_another_process_sees_a_run_measure_die_go_on_and_end(
     assert "Killed, or cut off from its results" in shown.stdout
     assert shown.returncode == 0
 
-    write_sweep(tmp_path, SHORT)
-    ended = forked_command(*run, folder=tmp_path)
-    assert ended.returncode == 1, ended.stderr
+    write_sweep(tmp_path, "1")
+    with started(tmp_path, *run) as process:
+        waited_for(look, lambda seen: seen["state"] == "running", process)
+        following = forked_command("status", place, "--follow", "--every", "0.3", folder=tmp_path)
+    assert following.returncode == 0, following.stderr
+    lines = following.stdout.splitlines()
+    assert len(lines) == len(set(lines)) >= 2, "a line for each change"
+    times = r"\d\d:\d\d:\d\d "
+    assert all(re.match(rf"{times}(running|ending|ended as done): ", line) for line in lines)
+    assert re.match(rf"{times}ended as done: 7 of 8 done \(7 ok\), 1 failed", lines[-1])
     seen = look() or {}
     assert (seen["state"], seen["run"]["ended_as"], seen["runs"]) == ("ended", "done", 2)
     assert seen["statuses"] == {"ok": 7, "user_error": 1}
     assert seen["trials"]["left"] == 0
     assert seen["time_s"] > seen["run_s"] > 0
     assert len(seen["last"]) == 5
-
-
-@pytest.mark.slow
-def test_follow_says_a_line_for_each_change_and_ends_with_the_run(
-    tmp_path: Path, forked_command: Command
-) -> None:
-    write_sweep(tmp_path, "1")
-    look = looker(forked_command, tmp_path, "r")
-    run = ("run", "study.py", "--in-process", "--results", "r")
-    with started(tmp_path, *run) as process:
-        waited_for(look, lambda seen: seen["state"] == "running", process)
-        following = forked_command("status", "r", "--follow", "--every", "0.3", folder=tmp_path)
-    assert following.returncode == 0, following.stderr
-    lines = following.stdout.splitlines()
-    assert len(lines) == len(set(lines)) >= 2
-    times = r"\d\d:\d\d:\d\d "
-    assert all(re.match(rf"{times}(running|ending|ended as done): ", line) for line in lines)
-    assert re.match(rf"{times}ended as done: 7 of 8 done \(7 ok\), 1 failed", lines[-1])
 
 
 @pytest.mark.slow

@@ -72,17 +72,8 @@ def test_tables_of_other_names_are_added_and_renamed_ones_are_not(tmp_path: Path
     assert sorted(frame["repeat"]) == [1, 2, 3, 4]
     done, _ = stored(tmp_path, "gpus,batch,step_s 2,8,0.3 2,8,0.2", name="three.csv")
     assert done.added == 0
-
-
-def test_a_changed_row_is_a_further_repeat(tmp_path: Path) -> None:
-    stored(tmp_path, "gpus,batch,step_s 2,8,0.1 2,8,0.2")
-    done, frame = stored(tmp_path, "gpus,batch,step_s 2,8,0.3 2,8,0.1")
-    assert done.added == 1
-    assert steps(frame) == [0.1, 0.2, 0.3]
-    assert sorted(frame["repeat"]) == [1, 2, 3]
-
-
-def test_equal_rows_of_one_table_are_all_kept(tmp_path: Path) -> None:
-    table = "gpus,batch,step_s 2,8,0.1 2,8,0.1"
-    assert stored(tmp_path, table)[0].added == 2
-    assert stored(tmp_path, table)[0].added == 0
+    # A changed row is a further repeat; equal rows of one table are all kept, once.
+    for added in (2, 0):
+        done, frame = stored(tmp_path, "gpus,batch,step_s 2,8,0.4 2,8,0.4", name="two.csv")
+        assert done.added == added
+    assert steps(frame) == [0.1, 0.11, 0.2, 0.3, 0.4, 0.4]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 import dtsweep
@@ -20,7 +18,7 @@ from dtsweep.foreign_tables.map_file import read_map
 from dtsweep.plan.plan import make_plan
 from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
-from tests.conftest import Command
+from tests.cli.called import as_json, in_one_line
 from tests.driver.test_in_process_run import QUICK, Line
 from tests.foreign_tables.maps import MAP, write_map
 from tests.pages import make_study
@@ -61,18 +59,6 @@ def test_a_row_becomes_a_trial_with_what_follows_from_its_numbers(tmp_path: Path
     assert (trial["env_id"], trial["imported_from"]) == ("imported:runs", "runs.csv:3")
     unknown = ["step_p50_s", "samples_per_s_low", "latency_s_error", "hosts", "learning_rate"]
     assert trial[unknown].isna().all()
-
-
-def test_each_format_gives_the_same_trials(tmp_path: Path) -> None:
-    table = write_csv(tmp_path, ROWS)
-    lines = table.with_suffix(".jsonl")
-    lines.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
-    table_map = read_map(str(write_map(tmp_path)))
-    import_tables([lines], table_map, results=tmp_path / "one")
-    import_tables([table], table_map, results=tmp_path / "two")
-    one, two = (dtsweep.load(tmp_path / name) for name in ("one", "two"))
-    columns = ["trial_id", "point_id", "attempt_id", "latency_s", "samples_per_s"]
-    assert one[columns].equals(two[columns])
 
 
 def test_equal_settings_are_launches_with_an_interval_over_them(tmp_path: Path) -> None:
@@ -123,7 +109,9 @@ FINE = {
 def test_a_row_that_contradicts_itself_is_stored_and_not_used(
     wrong: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
-    done = imported(tmp_path, [FINE, {**FINE, **wrong}], text=CHECKED)
+    # Rounded numbers are no contradiction.
+    rounded = {**FINE, "rate": 165, "mfu": 1.0}
+    done = imported(tmp_path, [rounded, {**FINE, **wrong}], text=CHECKED)
     assert done.kept == 1
     assert dict(done.flagged) == {words: ["runs.csv:3"]}
     frame = dtsweep.load(tmp_path / "results")
@@ -134,19 +122,11 @@ def test_a_row_that_contradicts_itself_is_stored_and_not_used(
     assert len(study.points) == len(frontier(study)) == 1
 
 
-@pytest.mark.parametrize("near", [{"rate": 165}, {"mfu": 1.0}])
-def test_rounded_numbers_are_not_contradictions(near: dict[str, Any], tmp_path: Path) -> None:
-    assert imported(tmp_path, [{**FINE, **near}], text=CHECKED).kept == 1
-
-
-def test_a_row_without_any_measured_number_is_skipped(tmp_path: Path) -> None:
+def test_a_row_without_any_measured_number_or_without_workers_is_skipped(tmp_path: Path) -> None:
     empty = {**FINE, "step_s": "", "rate": ""}
     done = imported(tmp_path, [FINE, empty], text=CHECKED)
     assert dict(done.skipped) == {"it has neither a step time nor a rate": ["runs.csv:3"]}
     assert done.added == 1
-
-
-def test_rows_without_workers_are_skipped(tmp_path: Path) -> None:
     done = imported(tmp_path, ROWS, text=MAP.replace('workers = "gpus"', ""))
     (reason,) = done.skipped
     assert reason == "workers are unknown: map a column, or add --set workers=1"
@@ -160,64 +140,49 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_study(folder)
     rows = [{**row, "step_ms": row["step_ms"] / 1000} for row in ROWS]
     text = MAP.replace('"cnn"', '"Gpt"')
-    imported(folder, rows, results=folder / "results" / "batchsize", text=text)
-    return folder
-
-
-def harnesses(frame: pd.DataFrame) -> set[frozenset[str]]:
-    """Harnesses that occur together in one group of a frame with `group`."""
-    return {frozenset(rows["harness"].fillna("measured")) for _, rows in frame.groupby("group")}
+    results = folder / "results" / "batchsize"
+    imported(folder, rows, results=results, text=text)
+    return results
 
 
 @pytest.mark.parametrize("compare_models", [False, True])
-def test_measured_and_imported_rows_share_no_frontier(mixed: Path, compare_models: bool) -> None:
-    study = Study(dtsweep.load(mixed / "results" / "batchsize"))
+def test_measured_and_imported_rows_share_no_frontier_and_no_ladder(
+    mixed: Path, compare_models: bool
+) -> None:
+    study = Study(dtsweep.load(mixed))
     points = frontier(study, compare_models=compare_models)
-    points["group"] = points.groupby(["semantics", "env_id"]).ngroup()
-    assert harnesses(points) == {frozenset(["measured"]), frozenset(["imported"])}
     # The imported ones are faster in both, and beat no measured one.
     measured = points[points["harness"] != "imported"]
-    assert measured["on_frontier"].any()
     alone = frontier(study.frame[study.frame["harness"] != "imported"])
-    assert set(measured.loc[measured["on_frontier"], "point_id"]) == set(
-        alone.loc[alone["on_frontier"], "point_id"]
-    )
-
-
-def test_measured_and_imported_rows_share_no_scaling_group(mixed: Path) -> None:
-    study = Study(dtsweep.load(mixed / "results" / "batchsize"))
+    best = set(alone.loc[alone["on_frontier"], "point_id"])
+    assert set(measured.loc[measured["on_frontier"], "point_id"]) == best != set()
     rows = scaling(study).merge(study.points[["point_id", "harness"]], on="point_id")
-    assert harnesses(rows) == {frozenset(["measured"]), frozenset(["imported"])}
+    harnesses = [set(group["harness"].fillna("measured")) for _, group in rows.groupby("group")]
+    assert {"imported"} in harnesses
+    assert {"imported", "measured"} not in harnesses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--compare-models"]])
 def test_measured_and_imported_rows_have_a_recommendation_each(
-    mixed: Path, options: list[str], forked_command: Command
+    mixed: Path, options: list[str]
 ) -> None:
-    done = forked_command("recommend", "results/batchsize", *options, "--json", folder=mixed)
-    assert done.returncode == 0, done.stderr
-    recommended = json.loads(done.stdout)
+    recommended = as_json("recommend", mixed, *options)
     assert [one["point"]["harness"] for one in recommended] == [None, "imported"]
     for one in recommended:
-        own = {row["harness"] for row in one["others"]}
-        assert own == {one["point"]["harness"]}
+        assert {row["harness"] for row in one["others"]} == {one["point"]["harness"]}
     assert set(recommended[1]["code"].values()) == {None}
 
 
-def test_with_imported_they_share_a_frontier_and_the_report_says_so(
-    mixed: Path, forked_command: Command
-) -> None:
-    frame = dtsweep.load(mixed / "results" / "batchsize")
+@pytest.mark.slow
+def test_with_imported_they_share_a_frontier_and_the_report_says_so(mixed: Path) -> None:
+    frame = dtsweep.load(mixed)
     points = frontier(joined(frame))
     exact = points[points["semantics"] == "exact"]
     assert set(exact["env_id"]) == {"a1b2"}
     assert set(exact.loc[exact["on_frontier"], "harness"]) == {"imported"}
-    text = forked_command("report", "results/batchsize", "--with-imported", folder=mixed).stdout
-    assert "4 imported rows count as measured in env_id a1b2" in " ".join(text.split())
-
-
-def test_with_imported_asks_for_both(mixed: Path) -> None:
-    frame = dtsweep.load(mixed / "results" / "batchsize")
+    text = in_one_line("report", mixed, "--with-imported")
+    assert "4 imported rows count as measured in env_id a1b2" in text
     is_imported = frame["harness"] == "imported"
     with pytest.raises(SweepError, match="no trial of these results was imported"):
         joined(frame[~is_imported])
@@ -226,7 +191,7 @@ def test_with_imported_asks_for_both(mixed: Path) -> None:
 
 
 def test_imported_rows_leave_the_question_of_the_sweep_as_it_is(mixed: Path) -> None:
-    frame = dtsweep.load(mixed / "results" / "batchsize")
+    frame = dtsweep.load(mixed)
     assert frame["harness"].iloc[-1] == "imported"
     measured = Study(frame[frame["harness"] != "imported"])
     assert measured.question is not None
@@ -235,16 +200,18 @@ def test_imported_rows_leave_the_question_of_the_sweep_as_it_is(mixed: Path) -> 
 
 def test_a_run_measures_its_trials_next_to_imported_rows(tmp_path: Path) -> None:
     rows = [{**row, "gpus": 1} for row in ROWS]
-    imported(tmp_path, rows, text=MAP.replace('"cnn"', '"Line"'))
+    text = MAP.replace('"cnn"', '"Line"')
+    imported(tmp_path, rows, text=text)
     sweep = Sweep(workload=Line(), axes={"micro_batch": [8, 16]}, measure=QUICK)
     results = tmp_path / "results"
     for _ in range(2):
         dtsweep.run(sweep, results, in_process=True)
-        counts = dtsweep.load(results).groupby("harness")["status"].agg(["size", "unique"])
-        assert counts["size"].to_dict() == {"imported": 4, "in_process": 2}
-    assert imported(tmp_path, rows, text=MAP.replace('"cnn"', '"Line"')).added == 0
+        counts = dtsweep.load(results).groupby("harness").size()
+        assert counts.to_dict() == {"imported": 4, "in_process": 2}
+    assert imported(tmp_path, rows, text=text).added == 0
 
 
+@pytest.mark.slow
 def test_a_question_is_planned_next_to_imported_rows_with_settings_of_their_own(
     tmp_path: Path,
 ) -> None:
@@ -252,12 +219,11 @@ def test_a_question_is_planned_next_to_imported_rows_with_settings_of_their_own(
     sweep, found = read_sweep(tmp_path / "sweeps" / "batchsize.py")
     results = tmp_path / "results" / "batchsize"
 
-    def planned() -> tuple[list[str], list[str]]:
+    def planned() -> list[list[str]]:
         rows = [{**row, "harness": row["harness"] or "ray"} for row in Results(results).attempts()]
         plan = make_plan(sweep, found, rows)
         assert plan.question is not None
-        to_run, done = ([trial.trial_id for trial in part] for part in (plan.to_run, plan.done))
-        return to_run, done
+        return [[trial.trial_id for trial in part] for part in (plan.to_run, plan.done)]
 
     before = planned()
     assert before[1]

@@ -15,6 +15,8 @@ from dtsweep.foreign_tables.map_file import read_map
 from tests.foreign_tables.maps import write_map
 from tests.foreign_tables.published import JOBS, LADDER, MAP, folder_of, rows_of
 
+pytestmark = pytest.mark.slow
+
 POINT = ["workers", "hosts", "uneven", "local_bsz"]
 
 
@@ -55,16 +57,6 @@ def test_the_frontier_is_that_of_brute_force_over_the_columns(job: str, study: S
     assert set(computed["standing"]) == {"frontier", "undecided", "dominated"}
 
 
-def test_weak_scaling_by_workers_is_that_of_the_columns(job: str, study: Study) -> None:
-    even = rows_of(job).query("uneven == ''")
-    fastest = even.groupby(["local_bsz", "workers"])["rate"].max()
-    expected = fastest / fastest.groupby("local_bsz").transform("first")
-    sizes = expected.groupby("local_bsz").transform("size")
-    computed = _speed_ups(scaling(study), kind="weak", keys=["micro_batch", "workers"])
-    assert _as_dict(computed) == pytest.approx(_as_dict(expected[sizes > 1]))
-    assert len(computed) > 50
-
-
 def test_efficiency_of_the_published_ladder_is_the_published_one(tmp_path: Path) -> None:
     table = folder_of("ladder") / "resnet50_v100.csv"
     import_tables([table], read_map(str(write_map(tmp_path, LADDER))), results=tmp_path / "r")
@@ -74,11 +66,3 @@ def test_efficiency_of_the_published_ladder_is_the_published_one(tmp_path: Path)
     assert dict(np.floor(computed * 1000) / 1000) == {1: 1.0, **known.dropna()}
     rates = pd.read_csv(table).set_index("gpus")["images_per_s"]
     assert dict(dtsweep.load(tmp_path / "r").set_index("workers")["samples_per_s"]) == dict(rates)
-
-
-def _speed_ups(rows: pd.DataFrame, *, kind: str, keys: list[str]) -> pd.Series:
-    return rows[rows["kind"] == kind].set_index(keys)["speed_up"]
-
-
-def _as_dict(values: pd.Series) -> dict[tuple[float, ...], float]:
-    return {tuple(map(float, key)): float(value) for key, value in values.items()}
