@@ -42,6 +42,7 @@ def test_a_figure_says_that_bars_of_one_launch_are_within_it() -> None:
     assert plots.frontier(trials(*again)).to_dict()["layout"]["title"]["subtitle"]["text"] == ""
 
 
+@pytest.mark.slow
 def test_a_knee_has_a_ring_and_axes_their_units() -> None:
     figure = plots.frontier(trials(FAST, LARGE, KNEE)).to_dict()
     (knee,) = (trace for trace in figure["data"] if trace["name"] == "knee")
@@ -50,6 +51,7 @@ def test_a_knee_has_a_ring_and_axes_their_units() -> None:
     assert figure["layout"]["yaxis"]["title"]["text"] == "samples/s"
 
 
+@pytest.mark.slow
 def test_of_many_groups_the_fastest_are_shown_and_the_others_counted() -> None:
     ladders = [
         {"workers": workers, "micro_batch": micro, "samples_per_s": 10.0 * micro * workers}
@@ -74,6 +76,7 @@ def test_a_bar_that_reaches_far_beyond_all_points_does_not_flatten_them() -> Non
     assert layout["xaxis"]["range"] == [pytest.approx(100, rel=0.1), pytest.approx(200, rel=0.1)]
 
 
+@pytest.mark.slow
 def test_an_undecided_point_is_hollow_and_the_line_that_leaves_it_out_rises() -> None:
     launches = [
         point | {"step_p50_s": point["step_p50_s"] * factor, "samples_per_s": rate / factor}

@@ -144,6 +144,7 @@ def test_speed_ups_and_both_ends_of_their_intervals_are_those_of_the_analysis() 
             assert value - bars["arrayminus"][place] == pytest.approx(known[key]["speed_up_low"])
 
 
+@pytest.mark.slow
 def test_marks_of_a_size_are_close_to_it_and_no_two_groups_look_alike() -> None:
     traces = scaling_plot(many_points()).traces[:-1]
     looks = {(t["marker"]["color"], t["marker"]["symbol"], t["line"]["dash"]) for t in traces}
@@ -181,6 +182,7 @@ def test_memory_is_sorted_and_has_the_memory_that_was_free() -> None:
     assert list(plot.table)[-2:] == ["memory GiB", "free before GiB"]
 
 
+@pytest.mark.slow
 def test_memory_of_devices_that_say_nothing_of_it_has_no_mark() -> None:
     ranks = pd.DataFrame({"attempt_id": ["a"], "device_free_bytes": [None]})
     more = {"micro_batch": 8, "memory_peak_bytes": 3 * 2**30 + 2**26}
@@ -191,6 +193,7 @@ def test_memory_of_devices_that_say_nothing_of_it_has_no_mark() -> None:
     assert plot.subtitle == "all points are within 5 % of each other"
 
 
+@pytest.mark.slow
 def test_of_many_points_few_have_a_bar_the_recommended_first_and_all_stand_in_the_table() -> None:
     content = many_points()
     (best,) = content.recommendations

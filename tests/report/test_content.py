@@ -77,6 +77,7 @@ def test_what_launches_leave_open_is_said_of_a_frontier() -> None:
     assert undecided.undecided == f"{words} not significantly"
 
 
+@pytest.mark.slow
 def test_each_kind_of_update_has_a_frontier_in_each_environment_with_its_name() -> None:
     rows = [{"semantics": "stale", "sync": sync} for sync in ("parameter_server", "hogwild")]
     rows.append({"semantics": "local", "sync": "local_sgd"})
@@ -113,13 +114,6 @@ def test_a_frontier_says_what_its_updates_mean_where_that_is_not_plain(
     assert bool(frontier.updates) == bool(words)
 
 
-def test_labels_name_what_the_batch_columns_do_not() -> None:
-    content = content_of(
-        trials(FAST | {"precision": "bf16"}, LARGE | {"sync": "local_sgd", "sync_period": 8})
-    )
-    assert content.frontiers[0].labels.to_list() == ["ddp bf16", "local_sgd sync_period=8 fp32"]
-
-
 def test_labels_leave_quiet_settings_out_where_they_are_the_default() -> None:
     ddp, shards = {"sync": "ddp", "overlap": True}, {"sync": "hsdp", "overlap": None}
     expected = [
@@ -135,6 +129,7 @@ def test_labels_leave_quiet_settings_out_where_they_are_the_default() -> None:
     assert labels == [label for _, label in expected]
 
 
+@pytest.mark.slow
 def test_labels_say_what_travels_and_tell_settings_of_a_compression_apart() -> None:
     rows: list[dict[str, object]] = [
         {"compression": "int8", "compression_coding": "zstd"},
@@ -156,22 +151,6 @@ def test_labels_say_what_travels_and_tell_settings_of_a_compression_apart() -> N
     ]
 
 
-def test_a_ladder_of_compressed_points_stands_on_one_that_is_compressed_alike() -> None:
-    rows = [
-        {"workers": workers, "samples_per_s": rate * workers**0.5}
-        | {"compression": name, "compression_ratio": ratio}
-        for workers in (1, 2, 4)
-        for name, ratio, rate in ((None, None, 40.0), ("topk", 0.01, 20.0), ("topk", 0.1, 10.0))
-    ]
-    weak, *_ = content_of(trials(*rows, step_p50_s=0.1)).scaling
-    assert [sorted(set(weak.labels[group.index])) for group in weak.groups] == [
-        ["ddp"],
-        ["ddp topk ratio=0.01"],
-        ["ddp topk ratio=0.1"],
-    ]
-    assert weak.rows.groupby("group")["efficiency"].min().round(9).to_list() == [0.5] * 3
-
-
 def test_a_group_stands_by_the_throughput_that_its_lines_show_and_not_by_that_of_its_base() -> None:
     rows = [
         {"micro_batch": micro_batch, "workers": workers, "samples_per_s": rate, "step_p50_s": 0.1}
@@ -182,6 +161,7 @@ def test_a_group_stands_by_the_throughput_that_its_lines_show_and_not_by_that_of
     assert [group["samples_per_s"].iloc[-1] for group in weak.groups] == [571.8, 507.9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "shown", "words"),
     [
@@ -222,6 +202,7 @@ def gradients(*rows: dict[str, object]) -> list[tuple[str, str | None, int, floa
     ]
 
 
+@pytest.mark.slow
 def test_a_note_says_whether_the_gradients_of_checked_trials_are_one_workers() -> None:
     bf16 = [LARGE | {"gradient_error": error, "precision": "bf16"} for error in (3e-3, 1e-3, 0.38)]
     apart = [("gradients_near", "ddp bf16", 2, 3e-3), ("gradients_other", "ddp bf16", 1, 0.38)]
@@ -267,6 +248,7 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("other", "names"),
     [
@@ -286,6 +268,7 @@ def test_settings_that_two_models_share_name_neither(
     assert all(f"{name} (" in content.notes[0].text for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "names"),
     [
@@ -304,6 +287,7 @@ def test_ladders_name_models_as_frontiers_do(layers: tuple[int, int], names: set
     assert set(content_of(trials(*rows)).scaling[0].labels) == names
 
 
+@pytest.mark.slow
 def test_all_models_stand_on_one_frontier_where_that_is_asked_for() -> None:
     rows = [FAST | SMALL, LARGE | SMALL, SLOW | BIG | {"point_id": "big"}]
     content = content_of(trials(*rows), compare_models=True)
@@ -347,6 +331,7 @@ def test_a_recommendation_is_for_the_one_objective_that_is_asked_for() -> None:
     assert content.recommendations[0].point["point_id"] == "fast"
 
 
+@pytest.mark.slow
 def test_more_workers_are_not_advised_where_one_more_does_not_pay() -> None:
     parts = {"compute_share": 0.6, "memory_share": 0.1, "launch_share": 0.02, "backend": "nccl"}
     parts |= {"data_share": 0.02, "data_share_low": 0.01, "data_share_high": 0.03}
@@ -367,6 +352,7 @@ def test_more_workers_are_not_advised_where_one_more_does_not_pay() -> None:
     assert "workers" not in advised((100, 101))
 
 
+@pytest.mark.slow
 def test_of_very_many_ladders_a_report_does_not_ask_what_pays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

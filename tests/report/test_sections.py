@@ -9,7 +9,6 @@ from rich.console import Console
 
 from dtsweep import load
 from dtsweep.analysis import Study
-from dtsweep.report.content import content_of
 from dtsweep.report.sections import Importance, importance_of_axes
 from tests import frames
 from tests.pages import ROOT
@@ -23,24 +22,15 @@ def printed(section: Importance) -> str:
 
 def test_the_report_names_axes_by_their_shares() -> None:
     study = Study(load(str(ROOT / "notebooks" / "samples" / "campaign")))
-    content = content_of(study, sections=[importance_of_axes])
-    (section,) = content.sections
-    assert isinstance(section, Importance)
+    section = importance_of_axes(study)
     assert printed(section).startswith("What matters for the step time micro_batch ")
-    rows = json.loads(json.dumps(section.as_json()))["importance"]
-    assert rows[0]["axes"] == "micro_batch"
+    assert json.loads(json.dumps(section.as_json()))["importance"][0]["axes"] == "micro_batch"
 
 
 def test_axes_that_were_varied_together_are_named() -> None:
     rows = [
-        {
-            "workers": workers,
-            "micro_batch": 4 * workers,
-            "precision": precision,
-            "samples_per_s": 100.0 * workers,
-            "overlap": True,
-            "harness": "ray",
-        }
+        {"workers": workers, "micro_batch": 4 * workers, "precision": precision}
+        | {"samples_per_s": 100.0 * workers, "overlap": True, "harness": "ray"}
         for workers in (1, 2, 4, 8)
         for precision in ("fp32", "bf16")
     ]
@@ -50,5 +40,4 @@ def test_axes_that_were_varied_together_are_named() -> None:
 
 def test_a_report_of_few_points_has_no_such_section() -> None:
     section = importance_of_axes(Study(frames.trials({"samples_per_s": 1.0})))
-    assert printed(section) == ""
-    assert section.as_json() == {"importance": []}
+    assert (printed(section), section.as_json()) == ("", {"importance": []})

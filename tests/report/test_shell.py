@@ -1,4 +1,4 @@
-"""The command that starts a script at a point without dtsweep: its words, and that it trains."""
+"""The command that starts a script at a point without dtsweep: its words, and that it starts it."""
 
 from __future__ import annotations
 
@@ -28,22 +28,14 @@ import os
 import sys
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 torch.distributed.init_process_group("gloo")
-model = DistributedDataParallel(torch.nn.Linear(3, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-losses = []
-for _ in range(5):
-    loss = (model(torch.ones(4, 3)) - 1).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    losses.append(loss.item())
+total = torch.ones(1)
+torch.distributed.all_reduce(total)
 names = ("WORLD_SIZE", "OMP_NUM_THREADS", "SPOKEN")
 variables = {name: os.environ[name] for name in names}
 with open(os.environ["RANK"] + ".json", "w") as file:
-    json.dump({"arguments": sys.argv[1:], "losses": losses, **variables}, file)
+    json.dump({"arguments": sys.argv[1:], "workers": total.item(), **variables}, file)
 torch.distributed.barrier()
 # A thread of gloo that still holds a tensor when Python ends aborts the process.
 os._exit(0)
@@ -104,12 +96,9 @@ def test_several_nodes_meet_at_the_first_one() -> None:
         "torchrun --nnodes 2 --nproc-per-node 8 --node-rank $NODE_RANK --rdzv-backend c10d "
         "--rdzv-endpoint $HOST:29500 train.py --lr 0.1"
     )
-
-
-def test_nodes_with_unequal_shares_each_say_theirs() -> None:
-    command = str(shell_command(row_of({"workers": 3}, hosts=2)))
-    assert "WORKERS_HERE its share of 3 workers" in command.replace("\n# ", " ")
-    assert "--nproc-per-node $WORKERS_HERE " in command
+    unequal = str(shell_command(row_of({"workers": 3}, hosts=2)))
+    assert "WORKERS_HERE its share of 3 workers" in unequal.replace("\n# ", " ")
+    assert "--nproc-per-node $WORKERS_HERE " in unequal
 
 
 def test_variables_stand_in_front_and_secrets_are_named_without_their_values() -> None:
@@ -132,25 +121,19 @@ def test_a_script_elsewhere_has_its_whole_path(
     assert str(shell_command(row)).endswith(f" {folder}/train.py")
 
 
-def test_other_workloads_have_no_command() -> None:
-    assert shell_command(pd.Series({"workers": 2, "command": None}, dtype=object)) is None
-
-
 def test_a_recommendation_prints_the_command_in_place_of_code_and_json_has_it() -> None:
     rows = launches("a", 100, **row_of({"workers": 2, "args.x": 1}))
     text = said(rows, width=80)
     line = "torchrun --nproc-per-node 2 train.py --x 1"
     assert f"To use it without dtsweep:\n\n    {line}\n" in text
     assert "Point(" not in text
-    (found,) = recommend(Study(trials(*rows)), GOALS["throughput"])
-    assert as_json(found, [])["code"]["command"] == line
-    other = launches("a", 100, workers=2)
-    assert "torchrun" not in said(other)
-    (found,) = recommend(Study(trials(*other)), GOALS["throughput"])
-    assert as_json(found, [])["code"]["command"] is None
+    for own, command in ((rows, line), (launches("a", 100, workers=2), None)):
+        (found,) = recommend(Study(trials(*own)), GOALS["throughput"])
+        assert as_json(found, [])["code"]["command"] == command
 
 
-def test_the_printed_command_trains(folder: Path) -> None:
+@pytest.mark.slow
+def test_the_printed_command_starts_the_workers(folder: Path) -> None:
     spoken = "it's \\ $HOME\n\t“so”"
     axes = {"workers": 2, "args.batch-size": 16, "args.amp": True, "env.SPOKEN": spoken}
     row = row_of(axes, "--note", spoken, "a b", cpus=1)
@@ -159,18 +142,13 @@ def test_the_printed_command_trains(folder: Path) -> None:
     # Options of torchrun may be variables: a free port in the place of its usual one.
     environment = os.environ | {"PET_STANDALONE": "1", "CUDA_VISIBLE_DEVICES": ""}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    shell = ["bash", "-c", command]
     done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+        shell, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     for rank in range(2):
         told = json.loads((folder / f"{rank}.json").read_text())
         assert told["arguments"] == ["--note", spoken, "a b", "--batch-size", "16", "--amp"]
+        assert told["workers"] == 2
         assert (told["WORLD_SIZE"], told["OMP_NUM_THREADS"], told["SPOKEN"]) == ("2", "1", spoken)
-        assert told["losses"][-1] < told["losses"][0] / 2

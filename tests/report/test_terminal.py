@@ -64,6 +64,7 @@ def test_a_row_of_the_frontier_has_all_its_figures() -> None:
     assert lines[header - 1].split() == ["global", "step", "samples", "memory", "tokens"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [40, 140])
 def test_the_rate_and_the_mark_have_room_at_any_width_and_what_has_none_is_named(
     width: int,
@@ -84,6 +85,7 @@ def test_the_rate_and_the_mark_have_room_at_any_width_and_what_has_none_is_named
     assert ("gradient_accumulation_steps" in table) is (width == 40)
 
 
+@pytest.mark.slow
 def test_lossy_points_have_a_column_of_their_error_at_80_columns() -> None:
     lossy = {"semantics": "lossy", "step_p50_s": 0.05, "compression": "topk"}
     first = {"point_id": "a", "samples_per_s": 80, "compression_ratio": 0.01}
@@ -97,6 +99,7 @@ def test_lossy_points_have_a_column_of_their_error_at_80_columns() -> None:
     assert "error %: one compressed exchange against the mean of the values themselves." in text
 
 
+@pytest.mark.slow
 def test_many_models_have_one_table_of_recommendations_and_few_a_paragraph_each() -> None:
     def text(models: int) -> str:
         rows = [
@@ -121,6 +124,7 @@ def test_dominated_points_are_counted_and_shown_on_request() -> None:
     assert "17.00" in whole
 
 
+@pytest.mark.slow
 def test_throughput_and_efficiency_have_their_intervals_and_points_their_probability() -> None:
     rows = [
         {"point_id": str(workers), "workers": workers}
@@ -173,17 +177,6 @@ def test_intervals_within_one_launch_are_called_so() -> None:
     assert "within one launch" not in printed(trials(one, again))
 
 
-def test_one_launch_that_borrows_the_spread_of_others_is_called_so() -> None:
-    figures = {"step_p50_s_low": 0.09, "step_p50_s_high": 0.11, "samples_per_s": 1}
-    rows = [
-        {"point_id": point, "step_p50_s": step, **figures}
-        for point in "abcd"
-        for step in (0.1, 0.12)
-    ]
-    text = printed(trials(*rows, {"step_p50_s": 0.1, **figures}))
-    assert "1 point with one launch: widened by the spread between launches" in text
-
-
 def test_results_of_two_environments_are_kept_apart_and_a_skipped_point_is_none() -> None:
     one, two = ({"workers": workers, "step_p50_s": 0.1, "samples_per_s": 1} for workers in (1, 2))
     text = printed(trials(one | {"env_id": "a1"}, two | {"env_id": "b2"}))
@@ -232,16 +225,6 @@ def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_
     assert "mplausible" not in printed(trials(true, true | {"workers": 2}), width=80)
 
 
-def test_points_of_an_unknown_environment_are_compared_with_each_other_alone() -> None:
-    points = [
-        {"micro_batch": size, "step_p50_s": size / 90, "samples_per_s": 80 + size}
-        for size in (4, 8)
-    ]
-    frame = trials(*points, *({**point, "env_id": None} for point in points))
-    frame["env_id"] = frame["env_id"].astype(object).where(frame["env_id"].notna(), None)
-    assert printed(frame).count("Highest throughput: 1.048 times the runner-up's") == 2
-
-
 def test_a_missing_interval_is_explained() -> None:
     one = {"step_p50_s": 0.1, "samples_per_s": 20, "step_p50_s_low": 0.09, "step_p50_s_high": 0.11}
     text = printed(trials(one, {"step_p50_s": 0.05, "samples_per_s": 10, "micro_batch": 2}))
@@ -268,6 +251,7 @@ def test_what_ended_the_windows_is_counted() -> None:
     )
 
 
+@pytest.mark.slow
 def test_windows_on_gpus_that_are_too_short_for_energy_are_told_once() -> None:
     short = {"backend": "nccl", "window_s": 2.0}
     long = {"backend": "nccl", "window_s": 8.0}
@@ -277,6 +261,7 @@ def test_windows_on_gpus_that_are_too_short_for_energy_are_told_once() -> None:
     assert "energy_j" not in printed(trials(long, short | {"energy_j": 9.0}))
 
 
+@pytest.mark.slow
 def test_of_the_exchange_is_said_how_much_of_it_is_waiting_where_that_is_known() -> None:
     known = {"step_p50_s": 0.1, "samples_per_s": 20, "workers": 2, "comm_share": 0.123}
     lines = [line.split() for line in printed(trials(known | {"wait_share": 0.045})).splitlines()]
@@ -286,6 +271,7 @@ def test_of_the_exchange_is_said_how_much_of_it_is_waiting_where_that_is_known()
     assert "without a share of exchange" not in text
 
 
+@pytest.mark.slow
 def test_where_the_exchange_is_empty_a_line_says_why() -> None:
     point = {"step_p50_s": 0.1, "samples_per_s": 20}
     known, alone = point | {"workers": 2, "comm_share": 0.1}, point | {"workers": 1}
@@ -295,6 +281,7 @@ def test_where_the_exchange_is_empty_a_line_says_why() -> None:
     assert "without a share of exchange" not in printed(trials(alone))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "tables"), [(80, 3), (140, 2)])
 def test_columns_without_room_have_tables_of_their_own_alike_in_all_frontiers(
     width: int, tables: int
@@ -374,6 +361,7 @@ def test_the_drift_of_a_session_is_said_or_that_canaries_cannot_exclude_one(
     assert ("too imprecise" in text) is ("too imprecise" in words)
 
 
+@pytest.mark.slow
 def test_canaries_that_did_not_end_ok_are_counted_with_the_first_reason_of_each_status() -> None:
     wrong = {"status": "user_error", "log": "logs/s/0.log"}
     failed = [
@@ -390,6 +378,7 @@ def test_canaries_that_did_not_end_ok_are_counted_with_the_first_reason_of_each_
     ) in printed(trials(row, canary("s", 0.1), *failed))
 
 
+@pytest.mark.slow
 def test_what_two_environments_differ_in_is_said_where_it_is_known() -> None:
     old, new = {"env_id": "a1", "torch_version": "2.11"}, {"env_id": "b2", "torch_version": "2.13"}
     text = printed(trials(old, new | {"hosts": 2}, new))
@@ -414,6 +403,7 @@ def test_little_or_nothing_is_said_plainly(frame: pd.DataFrame, words: str) -> N
     assert words in printed(frame)
 
 
+@pytest.mark.slow
 def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_plot() -> None:
     watched = trials(canary("s", 0.1), canary("s", 0.139))
     frame = pd.concat([sweep(session="s"), watched], ignore_index=True)
@@ -424,16 +414,6 @@ def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_plot() -
     assert "Noise: every point was started once; a run with `--goal throughput`" in screen
     assert "samples/s  ● exact  ▲ stale  ■ local  ○ hollow: beaten" in screen
     assert lines[-1].startswith("   └")
-
-
-def test_the_steps_and_seconds_of_the_windows_are_said() -> None:
-    windows = [(20, 0.81234), (1000, 2.0)]
-    rows = [
-        {"point_id": str(steps), "measured_steps": steps, "window_s": seconds, "step_p50_s": 0.1}
-        for steps, seconds in windows
-    ]
-    text = " ".join(printed(trials(*rows)).split())
-    assert "timed for 20 to 1,000 steps (0.812 to 2 s)." in text
 
 
 def test_what_drift_makes_doubtful_is_said_above_all_tables() -> None:

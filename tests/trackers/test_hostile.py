@@ -47,7 +47,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("to", ["mlflow", "wandb", "tensorboard", "json", "csv"])
+@pytest.mark.parametrize(
+    "to", [pytest.param("wandb", marks=pytest.mark.slow), "mlflow", "tensorboard", "json", "csv"]
+)
 def test_texts_of_others_are_exported_into_the_place_alone(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:

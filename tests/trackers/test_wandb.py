@@ -26,6 +26,8 @@ class Run:
     exit_code: int = -1
 
 
+pytestmark = pytest.mark.slow
+
 BLOCK = 32 * 1024
 """Bytes of a block of a `.wandb` file, whose records are laid out as in a log of LevelDB."""
 
