@@ -73,6 +73,7 @@ def test_in_process_a_difference_needs_a_run_on_ray(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_drift_of_the_machine_stands_beside_what_it_hides(tmp_path: Path, base: Path) -> None:
     new = with_canaries(store_run(tmp_path / "new", {4: [80.0], 16: [200.0]}, day=2), 0.1, 0.15)
     note = (

@@ -157,6 +157,7 @@ def test_the_saved_file_of_a_script_has_the_question(
         cli(grid, standalone_mode=False)
 
 
+@pytest.mark.slow
 def test_a_report_after_a_run_answers_the_question_of_that_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,6 +198,7 @@ def test_imported_rows_leave_the_question_of_the_sweep_as_it_is(mixed: Path) -> 
     assert Study(frame).question == measured.question
 
 
+@pytest.mark.slow
 def test_a_run_measures_its_trials_next_to_imported_rows(tmp_path: Path) -> None:
     rows = [{**row, "gpus": 1} for row in ROWS]
     text = MAP.replace('"cnn"', '"Line"')

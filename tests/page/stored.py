@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dtsweep.results.parquet import arrow_table, encode
 from tests.frames import trials
@@ -25,8 +26,8 @@ SKIPPED = {"status": "skipped", "reason": "over 512 samples a step"}
 
 
 def store_study(folder: Path) -> Path:
-    """Write 96 trials, two launches of 48 points, a failed one and a skipped one."""
-    return store(folder, [*_launches(shapes=(4, 8, 16), rates=(0.01,), launches=2)])
+    """Write 64 trials, two launches of 32 points, a failed one and a skipped one."""
+    return store(folder, [*_launches(shapes=(4, 8), rates=(0.01,), launches=2)])
 
 
 def store_campaign(folder: Path) -> Path:
@@ -45,10 +46,7 @@ def store(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
         dtsweep_version="0.1",
         torch_version="2.9",
     )
-    kept = [
-        {str(name): _plain(value) for name, value in row.items()} | {"row_number": number}
-        for number, row in enumerate(frame.to_dict("records"))
-    ]
+    kept = [row | {"row_number": number} for number, row in enumerate(plain(frame))]
     _write_steps(folder, names, [row["step_p50_s"] for row in rows])
     ranks = [name | {"rank": 0, "node": "node-7", "machine": "{}"} for name in names]
     write_rows(folder, "ranks", ranks)
@@ -105,8 +103,9 @@ def _write_steps(
     (folder / "steps" / name).write_bytes(data)
 
 
-def _plain(value: Any) -> Any:
-    """None for what is null in a frame."""
-    if isinstance(value, list):
-        return value
-    return None if value is None or value != value else value  # noqa: PLR0124
+def plain(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of a frame as they are stored, with None for what is null."""
+    return [
+        {str(key): None if value != value else value for key, value in row.items()}  # noqa: PLR0124
+        for row in frame.to_dict("records")
+    ]

@@ -15,7 +15,7 @@ from dtsweep.page import page_of, points_table, write_page
 from tests.frames import trials
 from tests.hostile import PAYLOADS, store_hostile, write_rows
 from tests.page.browser import chromium, draw_all, opened
-from tests.page.stored import store_campaign
+from tests.page.stored import plain, store_campaign
 from tests.report.study import measured
 
 
@@ -25,10 +25,12 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_no_text_of_hostile_results_runs(browser: Browser, tmp_path: Path) -> None:
     # The payloads are names of hosts, too; without them, a page would have no payload left.
-    results = str(store_hostile(tmp_path / "results"))
+    payloads = PAYLOADS | {"link": '<a href="javascript:window.owned=1">$x$ &lt; %{x}</a>'}
+    results = str(store_hostile(tmp_path / "results", payloads))
     write_page(page_of(results, with_hosts=True), tmp_path / "page.html")
     with opened(browser, tmp_path / "page.html") as (page, seen):
         draw_all(page)
@@ -40,6 +42,7 @@ def test_no_text_of_hostile_results_runs(browser: Browser, tmp_path: Path) -> No
         assert page.evaluate("window.owned") is None
         assert seen.requests == []
         assert seen.complaints == []
+        assert page.locator("svg a, .hoverlayer a").count() == 0
         assert page.locator("img, a[href^='javascript:'], main svg[onload]").count() == 0
         # Shown as they are written, in the table of failures.
         text = page.locator("#failures").inner_text()
@@ -63,11 +66,7 @@ def test_a_page_names_no_host_no_user_and_no_home_folder(tmp_path: Path) -> None
         | dict.fromkeys(("attempt_id", "trial_id", "point_id"), "slow")
         | {"straggler": "rank 1 on node-7", "gradients_reason": where, "row_number": 91}
     ]
-    kept = [
-        {str(key): None if value != value else value for key, value in row.items()}  # noqa: PLR0124
-        for row in trials(*rows).to_dict("records")
-    ]
-    write_rows(folder, "trials", kept, workload_types={"layers": int})
+    write_rows(folder, "trials", plain(trials(*rows)), workload_types={"layers": int})
     own = texts_of(page_of(str(folder)))
     assert [part for part in ("node-7", "annlee", "/home/") if part in own] == []
     assert "left out (--with-hosts keeps it)" in own
@@ -94,19 +93,16 @@ def stored(folder: Path, *datas: str, node: str = "node-7") -> str:
         name = f"trial{number}"
         names = {"attempt_id": name, "trial_id": name}
         row = measured({"sync": "ddp"}, micro_batch=4, accumulation=1, workers=1)
-        rows.append(row | names | {"point_id": name, "workload_data": data})
+        rows.append(row | names | {"point_id": name, "workload_data": data, "row_number": number})
         ranks.append(names | {"rank": 0, "node": node, "machine": "{}"})
-    kept = [
-        {str(key): None if value != value else value for key, value in row.items()}  # noqa: PLR0124
-        | {"row_number": number}
-        for number, row in enumerate(trials(*rows).to_dict("records"))
-    ]
-    write_rows(folder, "trials", kept, workload_types={"layers": int, "data": str})
+    types = {"layers": int, "data": str}
+    write_rows(folder, "trials", plain(trials(*rows)), workload_types=types)
     write_rows(folder, "ranks", ranks)
     return str(folder)
 
 
-@pytest.mark.parametrize("name", ["frontier", "name", "mode", "x", "place", "table", "plots"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["frontier", "mode"])
 def test_a_page_keeps_its_own_names_whatever_users_and_hosts_are_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -125,6 +121,7 @@ def test_marks_of_direction_are_shown_as_they_are_written(tmp_path: Path) -> Non
     assert "\u202e" not in page
 
 
+@pytest.mark.slow
 def test_a_filter_tells_apart_what_differs(browser: Browser, tmp_path: Path) -> None:
     write_page(page_of(stored(tmp_path / "r", "", "x", "y")), tmp_path / "page.html")
     with opened(browser, tmp_path / "page.html") as (page, _):
@@ -140,7 +137,14 @@ def test_numbers_that_differ_are_choices_of_their_own() -> None:
     assert [points_table._value(number) for number in numbers] == shown
 
 
+@pytest.mark.slow
 def test_a_page_of_a_thousand_trials_has_at_most_seven_mebibytes(tmp_path: Path) -> None:
     made = page_of(str(store_campaign(tmp_path)))
     assert made.count('<tr><td class="on-screen check">') == 500
     assert len(made.encode()) <= 7 * 2**20
+
+
+def test_a_page_without_trials_says_so(tmp_path: Path) -> None:
+    failed = {"status": "oom_device", "reason": "no memory", "attempt_id": "a", "trial_id": "t"}
+    write_rows(tmp_path, "trials", [failed | {"role": "trial", "point_id": "p", "repeat": 1}])
+    assert "No trial ended ok" in page_of(str(tmp_path))

@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 import pytest
 
+from dtsweep import SweepError
 from dtsweep.page import serve
 from dtsweep.page.serve import PageServer, ServedPage
 from dtsweep.results.store import Results
+from tests.cli.called import called
 from tests.page.browser import chromium
 from tests.pages import ROOT
 from tests.report.test_notebook import ROWS, stored
@@ -34,7 +36,7 @@ class Answer(NamedTuple):
 
 
 def ask(server: PageServer, path: str, *, method: str = "GET", host: str | None = None) -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=300)
     headers = {} if host is None else {"Host": host}
     connection.request(method, path, headers=headers)
     response = connection.getresponse()
@@ -75,6 +77,7 @@ def test_the_page_waits_for_rows_and_renews_itself_with_each_commit(
     assert f"{len(ROWS)} trials: {len(ROWS)} ok" in ask(server, server.path).text
 
 
+@pytest.mark.slow
 def test_results_in_an_object_store_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,37 +96,45 @@ def test_a_browser_keeps_no_copy_and_tells_no_other_site(server: PageServer) -> 
     assert int(headers["Content-Length"]) > 0
 
 
-@pytest.mark.parametrize("path", ["/", "/index.html", "/0/", "/%s", "/../%s/", "/%s/x"])
+@pytest.mark.parametrize("path", ["/", "/index.html", "/%s", "/../%s/", "/%s/x"])
 def test_without_the_token_there_is_no_answer(server: PageServer, path: str) -> None:
     token = server.path.strip("/")[:-1]
     answer = ask(server, path % token if "%s" in path else path)
     assert (answer.status, answer.text) == (404, "")
 
 
-def test_a_name_that_stands_for_this_machine_elsewhere_has_no_answer(server: PageServer) -> None:
-    assert ask(server, server.path, host=f"evil.example:{server.server_port}").status == 404
-    assert ask(server, server.path, host="localhost:8000", method="HEAD").status == 200
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example:{}", 404),
+        ("127.0.0.1.evil.example", 404),
+        ("[x", 404),
+        ("localhost:8000", 200),
+        ("127.0.0.1", 200),
+    ],
+)
+def test_a_name_that_stands_for_this_machine_elsewhere_has_no_answer(
+    server: PageServer, host: str, status: int
+) -> None:
+    answer = ask(server, server.path, host=host.format(server.server_port), method="HEAD")
+    assert answer.status == status
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
 def test_the_server_only_reads(server: PageServer, method: str) -> None:
     assert ask(server, server.path, method=method).status == 501
 
 
-def test_other_interfaces_are_not_listened_on(server: PageServer) -> None:
+def test_each_server_listens_on_this_machine_alone_with_a_token_of_its_own(
+    server: PageServer, place: Path
+) -> None:
     assert server.socket.getsockname()[0] == "127.0.0.1"
     # Linux has all of 127.0.0.0/8 on the loopback: a server on 0.0.0.0 would answer here.
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", server.server_port), timeout=5)
-
-
-def test_each_server_has_a_token_of_its_own(place: Path) -> None:
-    paths = set()
-    for _ in range(2):
-        with PageServer(Results(place), port=0) as server:
-            paths.add(server.path)
-    assert len(paths) == 2
-    assert min(map(len, paths)) > 30
+    with PageServer(Results(place), port=0) as other:
+        assert len(other.path) > 30
+        assert other.path != server.path
 
 
 def test_the_command_prints_the_url_and_ends_well_with_ctrl_c(tmp_path: Path) -> None:
@@ -146,32 +157,13 @@ def test_the_command_prints_the_url_and_ends_well_with_ctrl_c(tmp_path: Path) ->
         assert process.stderr.read().splitlines()[-1] == "dtsweep: no longer serving"
 
 
-def test_nothing_is_served_where_nothing_is(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "dtsweep", "serve", str(tmp_path / "r")]
-    done = subprocess.run(
-        command,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith("dtsweep: no results in")
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_port_in_use_is_refused_in_one_line(server: PageServer, place: Path) -> None:
-    from dtsweep import SweepError
-
+def test_what_cannot_be_served_is_refused_in_one_line(
+    server: PageServer, place: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SweepError, match=r"^no results in .*$"):
+        called("serve", tmp_path / "r")
     with pytest.raises(SweepError, match=r"port \d+ can't be used: Address already in use; leave"):
         PageServer(Results(place), port=server.server_port)
-
-
-def test_port_80_has_an_answer_though_browsers_leave_it_out(server: PageServer) -> None:
-    assert ask(server, server.path, host="127.0.0.1", method="HEAD").status == 200
-    assert ask(server, server.path, host="127.0.0.1.evil.example", method="HEAD").status == 404
-    assert ask(server, server.path, host="[x", method="HEAD").status == 404
 
 
 def test_after_an_error_of_its_own_the_page_asks_again(
@@ -187,6 +179,7 @@ def test_after_an_error_of_its_own_the_page_asks_again(
     assert 'http-equiv="refresh"' in answer.text
 
 
+@pytest.mark.slow
 def test_a_page_in_a_browser_loads_itself_again_only_for_new_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

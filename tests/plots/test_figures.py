@@ -29,6 +29,7 @@ def test_a_frontier_has_its_line_its_bars_and_beaten_points_that_are_faint() -> 
     assert list(ring["y"]) == [80]
 
 
+@pytest.mark.slow
 def test_a_figure_says_that_bars_of_one_launch_are_within_it() -> None:
     figure = plots.frontier(trials(FAST | KNOWN, LARGE)).to_dict()
     words = "bars of 1 point are within one launch: another may lie outside"
@@ -92,6 +93,7 @@ def test_an_undecided_point_is_hollow_and_the_line_that_leaves_it_out_rises() ->
     assert "undecided" in [trace["name"] for trace in others]
 
 
+@pytest.mark.slow
 def test_a_name_in_the_legend_begins_with_the_semantics_and_has_no_settings() -> None:
     stale = {"sync": "parameter_server", "semantics": "stale", "shards": 2, "workers": 2}
     data = plots.frontier(trials(FAST | stale, LARGE)).to_dict()["data"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import functools
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from dtsweep.sweep.values import column_types
 from tests.measured import Machine
 
 PRICES = Prices(types={"gpu": PricedType(name="gpu", usd_per_hour=36.0)})
-NO_PRICE = "their nodes have no price. --prices FILE gives one.\n"
 TIMES = {"startup_s": 30.0, "nodes_wait_s": 10.0, "trial_s": 80.0, "overhead_s": 10.0}
 """A hundred seconds on the nodes, in which 36 USD an hour are a dollar."""
 
@@ -41,16 +40,9 @@ def store_rows(folder: Path, *rows: dict[str, Any]) -> None:
 
 
 def store_record(folder: Path, name: str, cost_usd: float | None) -> None:
+    times = {"started_at": 0.0, "updated_at": 1.0, "ended_at": 1.0}
     record = RunRecord(
-        run_id=name,
-        sweep="study",
-        host="here",
-        pid=1,
-        started_at=0.0,
-        updated_at=1.0,
-        ended_at=1.0,
-        ended_as="done",
-        cost_usd=cost_usd,
+        run_id=name, sweep="study", host="here", pid=1, ended_as="done", cost_usd=cost_usd, **times
     )
     Results(folder).write([StoredFile(FOLDER, f"{name}.json", record.to_json())])
 
@@ -72,27 +64,20 @@ def test_a_report_says_what_all_runs_cost_and_what_was_lost(tmp_path: Path) -> N
         "All runs cost $5.50, $3.00 of it for attempts, and the rest for starts and idle nodes.",
         "Preemptions and lost attempts: 200 node-s, $2.00 of $5.50.",
     ]
-    assert section.as_json()["cost"] == {
-        "total_usd": 5.5,
-        "attempts_usd": 3.0,
-        "lost_usd": 2.0,
-        "lost_node_s": 200.0,
-        "unpriced_points": 0,
-    }
+    money = {"total_usd": 5.5, "attempts_usd": 3.0, "lost_usd": 2.0}
+    assert section.as_json()["cost"] == money | {"lost_node_s": 200.0, "unpriced_points": 0}
 
 
 def test_a_run_without_prices_makes_the_total_unknown_and_never_0(tmp_path: Path) -> None:
-    store_rows(
-        tmp_path,
-        {"node_types": "gpu:1", "usd_per_hour": 36.0, "cost_usd": 1.0},
-        {"node_types": "gpu:1"},
-    )
+    known = {"node_types": "gpu:1", "usd_per_hour": 36.0, "cost_usd": 1.0}
+    store_rows(tmp_path, known, {"node_types": "gpu:1"})
     store_record(tmp_path, "a", 4.0)
     store_record(tmp_path, "b", None)
     section, said = costs(tmp_path)
     values = section.as_json()["cost"]
     assert (values["total_usd"], values["attempts_usd"], values["lost_usd"]) == (None, None, None)
-    assert said == "The cost of 1 of 2 points is unknown: " + NO_PRICE
+    unknown = "The cost of 1 of 2 points is unknown: their nodes have no price. "
+    assert said == f"{unknown}--prices FILE gives one.\n"
 
 
 def test_prices_that_are_given_later_hold_for_all_rows(tmp_path: Path) -> None:
@@ -113,12 +98,14 @@ def test_prices_that_are_given_later_hold_for_all_rows(tmp_path: Path) -> None:
     assert (values["total_usd"], values["attempts_usd"]) == (None, 12.5)
 
 
-def study_with_prices(price: dict[int, float | None]) -> tuple[Machine, Study]:
+@functools.cache
+def study_with_prices(*prices: float | None) -> tuple[Machine, Study]:
     """Points of 1, 2 and 4 workers at 100, 190 and 300 samples/s, on nodes of these prices."""
     rates = {1: 100.0, 2: 190.0, 4: 300.0}
+    price = dict(zip(rates, prices, strict=True))
     sweep = Sweep(
         workload=workloads.Gpt(),
-        axes={"workers": [1, 2, 4]},
+        axes={"workers": [*rates]},
         goal="cost",
         resources=Resources(gpus_per_worker=0),
     )
@@ -134,7 +121,7 @@ def study_with_prices(price: dict[int, float | None]) -> tuple[Machine, Study]:
 
 
 def test_the_cheapest_samples_are_found_and_a_sweep_asks_until_they_are() -> None:
-    machine, study = study_with_prices({1: 3.6, 2: 7.2, 4: 7.2})
+    machine, study = study_with_prices(3.6, 7.2, 7.2)
     cheapest = study.points.set_index("workers")["usd_per_million_samples"]
     # 3.60 USD an hour are 0.1 cents a second, for 100 samples: 10 USD for a million.
     assert cheapest.to_dict() == pytest.approx({1: 10.0, 2: 10.53, 4: 6.667}, rel=0.01)
@@ -143,10 +130,7 @@ def test_the_cheapest_samples_are_found_and_a_sweep_asks_until_they_are() -> Non
     # Few launches decide it: no point is open, and none was launched as often as is allowed.
     assert decide(study, GOALS["cost"]).open_points == frozenset()
     assert max(row["repeat"] for row in machine.rows) < LAUNCHES
-
-
-def test_the_interval_of_a_cost_is_that_of_the_rate() -> None:
-    _, study = study_with_prices({1: 3.6, 2: 7.2, 4: 7.2})
+    # The interval is that of the rate, the other way round.
     trial = study.trials.iloc[0]
     cost = trial["usd_per_million_samples"]
     for end, other in (("low", "high"), ("high", "low")):
@@ -156,23 +140,15 @@ def test_the_interval_of_a_cost_is_that_of_the_rate() -> None:
     assert trial["usd_per_million_samples_error"] == pytest.approx(cost * share)
 
 
+@pytest.mark.slow
 def test_a_condition_on_the_cost_leaves_out_points_of_unknown_cost() -> None:
-    _, study = study_with_prices({1: 3.6, 2: None, 4: 7.2})
+    _, study = study_with_prices(3.6, None, 7.2)
     (answer,) = recommend(study, Goal(maximize="samples_per_s", where="cost <= 11"))
     assert answer.point["workers"] == 4
     held = study.condition("usd_per_million_samples <= 8").holds(study.points)
     by_workers = dict(zip(study.points["workers"], held, strict=True))
     assert (by_workers[1], by_workers[4]) == (False, True)
     assert by_workers[2] is pd.NA
-
-
-def test_points_without_a_price_are_said_to_have_an_unknown_cost(tmp_path: Path) -> None:
-    machine, _ = study_with_prices({1: 3.6, 2: None, 4: 7.2})
-    types = column_types(machine.sweep.workload)
-    for row in machine.rows[:3]:
-        started = {"started_at": datetime.now(UTC)}
-        Results(tmp_path).write(attempt_files({**row, **started}, workload_types=types))
-    assert costs(tmp_path)[1].endswith("The cost of 1 of 3 points is unknown: " + NO_PRICE)
 
 
 def test_a_goal_of_cost_is_known_before_anything_is_measured() -> None:

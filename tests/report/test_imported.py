@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from dtsweep.report.content import Content, content_of
 from tests.frames import trials
 from tests.report.study import canary
@@ -36,6 +38,7 @@ def test_settings_that_imported_rows_lack_are_in_no_label() -> None:
     assert "overlap" not in content.constants
 
 
+@pytest.mark.slow
 def test_settings_of_rows_that_are_compared_are_in_their_labels() -> None:
     assert mixed(env_id="a1", precision="bf16").varying == ["micro_batch", "precision"]
 

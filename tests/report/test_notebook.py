@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,52 +12,25 @@ import pytest
 from dtsweep.results.store import Results
 from tests.pages import ROOT
 
-Figures = list[dict[str, Any]]
-
 SMALL = {"model_digest": "s", "flops_per_sample": 1e6, "workload_layers": 1}
 BIG = {"model_digest": "b", "flops_per_sample": 2e6, "workload_layers": 2}
+FALSE = {"micro_batch": 8, "implausible": "mfu is 7", "flags": ["implausible"]}
+LOCAL = {"semantics": "local", "sync": "local_sgd", "sync_period": 8}
 ROWS: tuple[dict[str, Any], ...] = (
     SMALL | {"latency_s": 0.1, "samples_per_s": 40.0},
     SMALL | {"latency_s": 0.15, "samples_per_s": 70.0, "workers": 2},
-    SMALL
-    | {
-        "latency_s": 0.08,
-        "samples_per_s": 900.0,
-        "micro_batch": 8,
-        "implausible": "mfu is 7",
-        "flags": ["implausible"],
-    },
+    SMALL | FALSE | {"latency_s": 0.08, "samples_per_s": 900.0},
     BIG | {"latency_s": 0.3, "samples_per_s": 10.0},
     BIG | {"latency_s": 0.5, "samples_per_s": 5.0, "workers": 2},
-    SMALL
-    | {
-        "latency_s": 0.01,
-        "samples_per_s": 5.0,
-        "semantics": "local",
-        "sync": "local_sgd",
-        "sync_period": 8,
-    },
+    SMALL | LOCAL | {"latency_s": 0.01, "samples_per_s": 5.0},
 )
 
 
 def stored(rows: tuple[dict[str, Any], ...], where: str | Path) -> None:
     usual = {
-        **{
-            "status": "ok",
-            "role": "trial",
-            "repeat": 1,
-            "flags": [],
-            "workload": "Gpt",
-            "semantics": "exact",
-        },
-        **{
-            "workers": 1,
-            "micro_batch": 4,
-            "accumulation": 1,
-            "sync": "ddp",
-            "env_id": "e",
-            "hosts": 1,
-        },
+        **{"status": "ok", "role": "trial", "repeat": 1, "flags": [], "workload": "Gpt"},
+        **{"workers": 1, "micro_batch": 4, "accumulation": 1, "sync": "ddp", "hosts": 1},
+        **{"semantics": "exact", "env_id": "e"},
     }
     for number, row in enumerate(rows):
         names = {
@@ -70,29 +42,20 @@ def stored(rows: tuple[dict[str, Any], ...], where: str | Path) -> None:
         )
 
 
-@pytest.fixture
-def run_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Figures]:
-    """Run the code cells on stored rows; what figures hold after each cell that makes one."""
-
-    def run(*rows: dict[str, Any]) -> Figures:
-        stored(rows, tmp_path / "r")
-        monkeypatch.setenv("DTSWEEP_RESULTS", str(tmp_path / "r"))
-        cells = json.loads((ROOT / "notebooks" / "frontier.ipynb").read_text())["cells"]
-        known: dict[str, Any] = {"display": repr}
-        figures = []
-        for cell in cells:
-            if cell["cell_type"] == "code":
-                exec("".join(cell["source"]), known)
-                figures += [known.pop("figure").to_dict()] if "figure" in known else []
-        return figures
-
-    return run
-
-
-def test_models_have_names_lines_and_marks_of_their_own(
-    run_notebook: Callable[..., Figures],
+@pytest.mark.slow
+def test_models_have_lines_of_their_own_and_a_decision_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frontier, shares = run_notebook(*ROWS)
+    stored(ROWS, tmp_path / "r")
+    monkeypatch.setenv("DTSWEEP_RESULTS", str(tmp_path / "r"))
+    known: dict[str, Any] = {"display": repr}
+    figures = []
+    for cell in json.loads((ROOT / "notebooks" / "frontier.ipynb").read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), known)
+            figures += [known.pop("figure").to_dict()] if "figure" in known else []
+
+    frontier, shares = figures
     lines = {trace["name"]: trace for trace in frontier["data"] if trace.get("showlegend")}
     assert list(lines) == [
         "exact · ddp · workload.layers=1",
@@ -105,30 +68,14 @@ def test_models_have_names_lines_and_marks_of_their_own(
     assert small["line"]["dash"] == big["line"]["dash"] != local["line"]["dash"]
     assert small["line"]["color"] == big["line"]["color"] != local["line"]["color"]
     assert small["text"][0] == "ddp workload.layers=1 workers=1 micro_batch=8 (implausible)"
-    beaten = [
-        text
-        for trace in frontier["data"]
-        if trace.get("showlegend") is False
-        for text in trace["text"]
-    ]
-    assert "ddp workload.layers=2 workers=2 micro_batch=4" in beaten
+    beaten = [trace for trace in frontier["data"] if trace.get("showlegend") is False]
+    named = [text for trace in beaten for text in trace["text"]]
+    assert "ddp workload.layers=2 workers=2 micro_batch=4" in named
     assert not shares["data"]
 
-
-def test_the_decision_is_one_for_each_model_and_leaves_out_what_cannot_be_true(
-    run_notebook: Callable[..., Figures], capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_notebook(*ROWS)
-    doubts, small, big = capsys.readouterr().out.split(": Best of one launch each: ")
+    doubts, first, second = capsys.readouterr().out.split(": Best of one launch each: ")
     assert "numbers of 1 trial can't all be true" in doubts
-    assert small.startswith("ddp workload.layers=1 workers=2 micro_batch=4, of 2 configurations")
-    assert "70.00 samples/s" in small
-    assert "Left out: 1 point whose numbers can't be trusted." in small
-    assert big.startswith("ddp workload.layers=2 workers=1 micro_batch=4, of 2 configurations")
-
-
-def test_results_without_an_ok_trial_have_no_decision(
-    run_notebook: Callable[..., Figures], capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_notebook({"status": "hang"})
-    assert "No recommendation: no trial ended ok" in capsys.readouterr().out
+    assert first.startswith("ddp workload.layers=1 workers=2 micro_batch=4, of 2 configurations")
+    assert "70.00 samples/s" in first
+    assert "Left out: 1 point whose numbers can't be trusted." in first
+    assert second.startswith("ddp workload.layers=2 workers=1 micro_batch=4, of 2 configurations")

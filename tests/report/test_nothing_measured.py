@@ -16,15 +16,14 @@ from dtsweep.sweep.values import column_types
 from tests.pages import ROOT
 
 
-@pytest.mark.parametrize("role", ["trial", "canary"])
 def test_a_question_whose_first_attempt_was_cut_has_a_report(
-    role: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep, candidates = read_sweep(ROOT / "sweeps" / "batchsize.py")
     assert sweep.question is not None
     point = candidates[0].point
     row = task_row(sweep, point, task_of(sweep, point)) | {
-        "role": role,
+        "role": "trial",
         "status": "budget",
         "reason": "cut, because the money was spent; the next run measures it again",
         "started_at": datetime(2026, 11, 26, tzinfo=UTC),

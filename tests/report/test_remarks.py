@@ -8,9 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from dtsweep.inference.verdicts import Answer, KneeVerdict
+from dtsweep.inference.verdicts import Answer, KneeVerdict, Reason, Verdict
 from dtsweep.report.remark_table import SENTENCES
 from dtsweep.report.remarks import remark, text_of
+from dtsweep.report.verdict_words import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
 from tests.pages import ROOT
 
 CODES = [code for sentences in SENTENCES.values() for code in sentences]
@@ -18,6 +19,8 @@ CODES = [code for sentences in SENTENCES.values() for code in sentences]
 
 def test_a_code_has_one_sentence_and_one_severity() -> None:
     assert len(CODES) == len({*CODES})
+    assert [*VERDICT_WORDS] == [*Verdict]
+    assert [*REASON_WORDS] == [*LONG_REASON_WORDS] == [*Reason]
 
 
 def test_every_sentence_is_that_of_a_remark_that_is_made() -> None:

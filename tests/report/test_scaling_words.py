@@ -31,6 +31,7 @@ def test_a_ladder_is_said_in_a_line_for_the_measured_and_one_for_the_law() -> No
 STEEP = {1: 100.0, 2: 190.0, 4: 290.0, 8: 310.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rates", "error", "words"),
     [

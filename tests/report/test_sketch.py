@@ -31,6 +31,7 @@ def test_a_plot_fits_its_width_and_half_a_screen(width: int) -> None:
     assert len(drawn) <= 14
 
 
+@pytest.mark.slow
 def test_each_semantics_has_a_marker_and_what_is_beaten_is_hollow() -> None:
     stale, local = (
         {"semantics": name, "point_id": name, "step_mean_s": 0.1} for name in ("stale", "local")
@@ -49,6 +50,7 @@ def test_the_upper_row_has_the_highest_throughput_and_its_recommendation() -> No
     assert marked[1].index("●") < marked[0].index("●")
 
 
+@pytest.mark.slow
 def test_the_knee_is_marked_where_there_is_one() -> None:
     knee = {"point_id": "knee", "step_p50_s": 0.11, "samples_per_s": 78, "micro_batch": 32}
     legend, *plot = lines(content_of(trials(FAST, LARGE, knee)))

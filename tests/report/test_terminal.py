@@ -165,6 +165,7 @@ def test_without_all_a_report_has_what_decides_and_says_what_else_there_is() -> 
     assert printed(swept()).count("1 → 2") > 24
 
 
+@pytest.mark.slow
 def test_intervals_within_one_launch_are_called_so() -> None:
     ends = {"step_p50_s_low": 0.09, "step_p50_s_high": 0.11}
     one = {"point_id": "a", "step_p50_s": 0.1, "samples_per_s": 1, **ends}
@@ -225,6 +226,7 @@ def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_
     assert "mplausible" not in printed(trials(true, true | {"workers": 2}), width=80)
 
 
+@pytest.mark.slow
 def test_a_missing_interval_is_explained() -> None:
     one = {"step_p50_s": 0.1, "samples_per_s": 20, "step_p50_s_low": 0.09, "step_p50_s_high": 0.11}
     text = printed(trials(one, {"step_p50_s": 0.05, "samples_per_s": 10, "micro_batch": 2}))
