@@ -39,7 +39,12 @@ def test_recommend_keeps_to_a_condition_and_prints_json(study: Path) -> None:
         *("others", "alternatives", "unknown", "unmeasured", "slow", "implausible", "undecided"),
         *("drift", "remarks", "not_measured", "not_begun", "is_futile"),
     }
-    goal = {"maximize": "samples_per_s", "minimize": None, "where": where, "allow": []}
+    goal: dict[str, object] = {
+        "maximize": "samples_per_s",
+        "minimize": None,
+        "where": where,
+        "allow": [],
+    }
     assert found["goal"] == goal | {"least_rate": 0.0}
     assert found["point"]["latency_s"] <= 0.05
     assert found["point"]["workers"] == 1

@@ -69,7 +69,7 @@ def test_of_many_groups_the_fastest_are_shown_and_the_others_counted() -> None:
 
 
 def test_a_bar_that_reaches_far_beyond_all_points_does_not_flatten_them() -> None:
-    wide = {"samples_per_s_low": 10, "samples_per_s_high": 900}
+    wide: dict[str, float] = {"samples_per_s_low": 10, "samples_per_s_high": 900}
     wide |= {"step_p50_s_low": 0.001, "step_p50_s_high": 90}
     layout = plots.frontier(trials(FAST | wide, LARGE)).to_dict()["layout"]
     assert layout["title"]["subtitle"]["text"].startswith("longer error bars are cut")

@@ -67,7 +67,9 @@ def point_with(axis: str) -> Point:
 def test_the_code_of_a_point_makes_the_same_point_in_a_narrow_terminal(point: Point) -> None:
     note = {"NOTE": "a long text that a terminal of eighty columns would break somewhere in it"}
     point = replace(point, environment=note)
-    known = {name: value for name, value in point.columns().items() if value is not None}
+    known: dict[str, Any] = {
+        name: value for name, value in point.columns().items() if value is not None
+    }
     text = said(launches("a", 100, **known | {"environment": json.dumps(note)}), width=80)
     made = eval(text.split("To use it: ")[1], {"Point": Point})
     assert identity(made) == identity(point)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dtsweep.report.content import content_of
@@ -131,13 +133,13 @@ def test_labels_leave_quiet_settings_out_where_they_are_the_default() -> None:
 
 @pytest.mark.slow
 def test_labels_say_what_travels_and_tell_settings_of_a_compression_apart() -> None:
-    rows: list[dict[str, object]] = [
+    rows: list[dict[str, Any]] = [
         {"compression": "int8", "compression_coding": "zstd"},
         {"compression": "topk", "compression_ratio": 0.01},
         {"compression": "topk", "compression_ratio": 0.123456789},
         {"compression": "powersgd", "compression_rank": 4, "sync": "ring"},
     ]
-    measured = {"semantics": "lossy", "step_p50_s": 0.1, "samples_per_s": 40}
+    measured: dict[str, Any] = {"semantics": "lossy", "step_p50_s": 0.1, "samples_per_s": 40}
     exact, other = content_of(
         trials({"semantics": "exact"}, *(measured | row for row in rows), **measured)
     ).frontiers

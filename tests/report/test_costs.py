@@ -40,7 +40,7 @@ def store_rows(folder: Path, *rows: dict[str, Any]) -> None:
 
 
 def store_record(folder: Path, name: str, cost_usd: float | None) -> None:
-    times = {"started_at": 0.0, "updated_at": 1.0, "ended_at": 1.0}
+    times: dict[str, Any] = {"started_at": 0.0, "updated_at": 1.0, "ended_at": 1.0}
     record = RunRecord(
         run_id=name, sweep="study", host="here", pid=1, ended_as="done", cost_usd=cost_usd, **times
     )

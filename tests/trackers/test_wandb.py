@@ -49,10 +49,10 @@ def records_in(data: bytes) -> Iterator[bytes]:
 
 
 def read(file: Path) -> Run:
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto import wandb_internal_pb2
 
     known = Run()
-    for entry in map(Record.FromString, records_in(file.read_bytes())):
+    for entry in map(wandb_internal_pb2.Record.FromString, records_in(file.read_bytes())):
         match entry.WhichOneof("record_type"):
             case "run":
                 known.run = entry.run
