@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dtsweep.metrics.exchange_share import exchange_columns
 from dtsweep.metrics.rows import rank_rows
 from dtsweep.metrics.skew import skew_columns
-from dtsweep.sweep.point import Point
 from tests.outcomes import PASS, SKIPPED, Sent, facts, marked, outcome, pairs, row_of
-from tests.rates import chance
 from tests.series import drawn
 
 STEADY = [1.0] * 40
@@ -54,11 +51,17 @@ def test_what_a_step_takes_beyond_the_ranks_mean_is_exchange_and_wait_for_the_sl
     assert row["overlap_share"] == 0
 
 
-def test_ranks_that_are_slow_in_turn_wait_for_each_other_whatever_their_means() -> None:
+@pytest.mark.parametrize(("blocks", "size"), [(4, 1), (4, 25), (40, 3)])
+def test_ranks_that_are_slow_in_turn_wait_for_each_other_however_many_steps_are_timed(
+    blocks: int, size: int
+) -> None:
+    """`benchmarks/exchange.py` has shares and intervals of ranks whose steps are drawn."""
     # Without the exchange both take 0.6 s on average; but each step has one of 0.7 s.
-    one, other = [0.5, 0.7], [0.7, 0.5]
     row = row_of(
-        [outcome(STEADY, turns=[(True, [1.0, 1.0]), (False, own)] * 4) for own in (one, other)]
+        [
+            outcome(STEADY, turns=[(True, [1.0] * 2 * size), (False, own * size)] * blocks)
+            for own in ([0.5, 0.7], [0.7, 0.5])
+        ]
     )
     assert [row[name] for name in SHARES] == pytest.approx([0.3, 0.1, 0.4])
 
@@ -121,16 +124,8 @@ def test_what_is_known_of_the_exchange_alone_is_in_the_interval_of_its_overlap()
 
 def test_without_blocks_an_exchange_behind_backward_is_unknown_and_the_row_says_why() -> None:
     row = row_of([outcome([1.0] * 7, exchange_reason="no memory for it")] * 2)
-    unknown = [
-        *SHARES,
-        "comm_method",
-        "pass_s",
-        "overlap_share",
-        "rank_skew",
-        "rank_skew_low",
-        "straggler",
-    ]
-    assert [row.get(name) for name in unknown] == [None] * len(unknown)
+    names = ("comm_method", "pass_s", "overlap_share", "rank_skew", "rank_skew_low", "straggler")
+    assert [row.get(name) for name in (*SHARES, *names)] == [None] * 9
     assert row["comm_reason"] == "no memory for it"
 
 
@@ -143,11 +138,8 @@ QUIET = [(False, [0.75] * 10)]
 def test_a_turn_without_the_exchange_is_compared_with_the_window() -> None:
     row = row_of([outcome(STEADY, turns=QUIET, exchange_isolated_s=0.5)] * 2)
     assert row["comm_method"] == "difference"
-    assert (
-        known(row, "comm_share")
-        == known(row, "exchange_share")
-        == pytest.approx((0.25, 0.25, 0.25))
-    )
+    assert known(row, "comm_share") == pytest.approx((0.25, 0.25, 0.25))
+    assert known(row, "exchange_share") == known(row, "comm_share")
     assert known(row, "wait_share") == (0, 0, 0)
     # A quarter of a second shows, of half a second.
     assert known(row, "overlap_share") == pytest.approx((0.5, 0.5, 0.5))
@@ -172,6 +164,14 @@ def test_a_turn_is_taken_to_be_as_noisy_as_the_window() -> None:
     )
 
 
+def test_steps_that_resemble_each_other_widen_the_interval_of_a_turn() -> None:
+    waves, apart = ([0.9] * 10 + [1.1] * 10) * 4, [0.9, 1.1] * 40
+    alike, independent = (
+        row_of([outcome(series, turns=QUIET)] * 2)["comm_share_error"] for series in (waves, apart)
+    )
+    assert alike > 2 * independent
+
+
 def test_a_turn_that_is_noisier_than_the_window_has_its_own_noise() -> None:
     row = row_of([outcome(STEADY, turns=[(False, [0.65, 0.85] * 5)])] * 2)
     # A standard deviation of 0.1054 over the root of 10.
@@ -184,62 +184,23 @@ def test_two_steps_without_the_exchange_have_an_interval_by_the_windows_noise() 
         assert row[f"{name}_low"] < row[name] < row[f"{name}_high"], name
 
 
-@pytest.mark.parametrize(
-    ("steps", "rho", "least"), [(25, 0.0, 0.93), (10, 0.5, 0.91), (3, 0.9, 0.80), (25, 0.9, 0.80)]
-)
-def test_the_interval_of_a_turn_covers_the_share_also_where_steps_resemble_each_other(
-    steps: int, rho: float, least: float
+@pytest.mark.parametrize(("pace", "least", "most"), [(1.2, 0.6, 1.0), (1.0, 0.0, 0.1)])
+def test_only_a_slow_rank_is_named_by_a_short_turn_though_all_ranks_drift_together(
+    pace: float, least: float, most: float
 ) -> None:
-    """`benchmarks/exchange.py` has more lengths of windows, and the rates of many."""
-    hits = []
-    for series in drawn(150, 100 + steps, cv=0.05, rho=rho):
-        window, turn = series[:100], 0.7 * series[100:]
-        row = row_of([outcome(list(window / 10), turns=[(False, list(turn / 10))])] * 2)
-        hits.append(row["comm_share_low"] <= 0.3 <= row["comm_share_high"])
-    assert np.mean(hits) >= least
-
-
-@pytest.mark.parametrize(
-    ("window", "turn", "rho"), [(20, 4, 0.0), (20, 8, 0.8), (100, 8, 0.0), (100, 25, 0.8)]
-)
-def test_ranks_that_differ_by_chance_in_a_turn_wait_as_long_as_its_interval_says_and_none_is_named(
-    window: int, turn: int, rho: float
-) -> None:
-    own = drawn(2 * 4000, 25, cv=0.05, rho=rho).reshape(4000, 2, 25)
-    longest = own.max(axis=1)
-    wait_share = float((longest - own.mean(axis=1)).mean() / (longest.mean() + 0.2))
-    random, covers, named = np.random.default_rng(1), [], []
-    for ranks in drawn(2 * 120, window + turn, cv=0.05, rho=rho).reshape(120, 2, -1):
-        # The exchange has a noise of its own, in which that of the ranks does not show.
-        together = list(ranks[:, :window].max(axis=0) + random.normal(0.2, 0.1, size=window))
-        forward = [{"forward_s": np.concatenate([np.ones(SKIPPED), rank]) / 3} for rank in ranks]
+    names = []
+    for common, first, second in drawn(3 * 20, 108, cv=0.05).reshape(20, 3, -1):
+        drift = np.cumsum(common - 1) * 0.05
+        ranks = [first + drift, pace * second + drift]
+        together = list(np.max(ranks, axis=0)[:100])
+        forward = [{"forward_s": np.append(np.ones(SKIPPED), rank) / 3} for rank in ranks]
         sent = [
-            outcome(together, turns=[(False, list(rank[window:]))], columns=own)
+            outcome(together, turns=[(False, list(rank[100:]))], columns=own)
             for rank, own in zip(ranks, forward, strict=True)
         ]
-        row = row_of(sent)
-        covers.append(row["wait_share_low"] <= wait_share <= row["wait_share_high"])
-        named.append(row["straggler"] is not None)
-    assert np.mean(covers) >= (0.82 if turn == 4 else 0.9)
-    assert np.mean(named) <= 0.05
-
-
-def test_a_slow_rank_is_named_by_a_short_turn_though_all_ranks_drift_together() -> None:
-    names = []
-    for common, first, second in drawn(3 * 50, 108, cv=0.05, rho=0.0).reshape(50, 3, -1):
-        slow = np.cumsum(common - 1) * 0.05
-        ranks = [first + slow, 1.2 * second + slow]
-        together = list(np.max(ranks, axis=0)[:100])
-        sent = [
-            outcome(
-                together,
-                turns=[(False, list(rank[100:]))],
-                columns={"forward_s": np.append(np.ones(SKIPPED), rank) / 3},
-            )
-            for rank in ranks
-        ]
         names.append(row_of(sent)["straggler"])
-    assert np.mean([name is not None and name.startswith("rank 1 ") for name in names]) >= 0.7
+    assert least <= np.mean([name is not None for name in names]) <= most
+    assert {*names} <= {None, "rank 1 on one"} or pace == 1.0
 
 
 # By what steps spend on it
@@ -277,11 +238,8 @@ def test_workers_apart_count_by_their_time_and_not_by_their_steps() -> None:
 def test_one_worker_exchanges_with_its_server_and_waits_for_nobody() -> None:
     row = row_of(waited(0.25), sync="parameter_server", accumulation=3)
     assert row["comm_method"] == "wait"
-    assert [known(row, name) for name in SHARES] == [
-        (0.25, 0.25, 0.25),
-        (0, 0, 0),
-        (0.25, 0.25, 0.25),
-    ]
+    assert known(row, "exchange_share") == known(row, "comm_share") == (0.25, 0.25, 0.25)
+    assert known(row, "wait_share") == (0, 0, 0)
     assert row["pass_s"] == pytest.approx(0.25)
 
 
@@ -310,164 +268,69 @@ def test_an_exchange_that_can_be_left_out_is_measured_by_that_whatever_compressi
     own: float,
 ) -> None:
     phases = {**PASS, "backward_s": 0.25, "compress_s": 0.125, "sync_s": 0.125}
-    row = row_of(
-        [outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), phases=phases)] * 2, compression="int8"
+    usual, slow = (
+        outcome(STEADY, turns=pairs([1.0] * 4, [own * pace] * 4), phases=phases)
+        for pace in (1.0, 1.5)
     )
+    row = row_of([usual, usual], compression="int8")
     assert (row["comm_method"], row["comm_share"]) == ("difference", 1 - own)
     assert row["compress_s"] == 0.125
-    slow = outcome(STEADY, turns=pairs([1.0] * 4, [own * 1.5] * 4), phases=phases)
-    assert (
-        row_of([outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), phases=phases), slow])[
-            "rank_skew"
-        ]
-        == 0.5
-    )
+    assert row_of([usual, slow])["rank_skew"] == 0.5
 
 
 def test_what_compression_marks_tells_no_exchange_that_hides_behind_backward() -> None:
     phases = {**PASS, "compress_s": 0.125, "sync_s": 0.125}
-    row = row_of(
-        [outcome(STEADY, phases=phases, exchange_reason="no memory for it")] * 2, compression="int8"
-    )
+    sent = outcome(STEADY, phases=phases, exchange_reason="no memory for it")
+    row = row_of([sent, sent], compression="int8")
     assert [row.get(name) for name in (*SHARES, "comm_method", "rank_skew")] == [None] * 5
     assert (row["comm_reason"], row["sync_s"]) == ("no memory for it", 0.125)
 
 
 def test_what_failed_after_the_window_costs_no_share_that_the_window_has() -> None:
     phases = {**PASS, "backward_s": 0.0, "sync_s": 0.5}
-    row = row_of(
-        [outcome(STEADY, phases=phases, exchange_reason="no memory for it")] * 2, sync="ring"
-    )
-    assert (row["comm_method"], row["exchange_share"], row["comm_reason"]) == (
-        "wait",
-        0.5,
-        "no memory for it",
-    )
+    row = row_of([outcome(STEADY, phases=phases, exchange_reason="no memory")] * 2, sync="ring")
+    assert (row["comm_method"], row["exchange_share"]) == ("wait", 0.5)
+    assert row["comm_reason"] == "no memory"
 
 
 def test_one_worker_compresses_for_nobody_and_its_work_is_the_rest() -> None:
-    (rank,) = rank_rows(
-        *marked([outcome(STEADY, phases={**PASS, "compress_s": 0.125, "sync_s": 0.125})])
-    )
+    sent = outcome(STEADY, phases={**PASS, "compress_s": 0.125, "sync_s": 0.125})
+    (rank,) = rank_rows(*marked([sent]))
     assert (rank["work_s"], rank["compress_s"]) == (0.75, 0.125)
 
 
-def averaged(own: NDArray[np.float64], *, period: int, exchange_s: float) -> list[Sent]:
-    """Ranks with these own steps, (ranks, steps), that meet at the end of each period."""
-    sums = own.reshape(len(own), -1, period).sum(axis=2)
-    sync = np.zeros_like(own)
+def averaged(own: list[list[float]], *, period: int, exchange_s: float) -> list[Sent]:
+    """Ranks with these own steps that meet at the end of each period."""
+    works = np.array(own)
+    sums = works.reshape(len(own), -1, period).sum(axis=2)
+    sync = np.zeros_like(works)
     sync[:, period - 1 :: period] = sums.max(axis=0) - sums + exchange_s
-    # Two steps are skipped.
-    columns = [np.concatenate([[0.0, 0.0], waits]) for waits in sync]
     return [
-        outcome(list(steps), columns={"sync_s": column})
-        for steps, column in zip(own + sync, columns, strict=True)
+        outcome(list(steps), columns={"sync_s": np.append(np.zeros(SKIPPED), waits)})
+        for steps, waits in zip(works + sync, sync, strict=True)
     ]
 
 
 def test_ranks_of_a_sync_period_wait_for_each_other_once() -> None:
     # What one loses in a step it gains in the next: both work for 2 s, and exchange for half a
     # second.
-    ranks = averaged(np.array([[0.5, 1.5] * 8, [1.5, 0.5] * 8]), period=2, exchange_s=0.5)
+    ranks = averaged([[0.5, 1.5] * 8, [1.5, 0.5] * 8], period=2, exchange_s=0.5)
     row = row_of(ranks, sync="local_sgd", sync_period=2)
     assert row["comm_method"] == "wait"
     assert [row[name] for name in SHARES] == pytest.approx([0.2, 0, 0.2])
     # Now one takes 3 s, and the other half of that.
-    row = row_of(
-        averaged(np.array([[1.0] * 12, [0.5] * 12]), period=3, exchange_s=0.75),
-        sync="local_sgd",
-        sync_period=3,
-    )
+    ranks = averaged([[1.0] * 12, [0.5] * 12], period=3, exchange_s=0.75)
+    row = row_of(ranks, sync="local_sgd", sync_period=3)
     assert [row[name] for name in SHARES] == pytest.approx([0.2, 0.2, 0.4])
 
 
-@pytest.mark.parametrize("periods", [1, 3, 4, 40])
+@pytest.mark.parametrize("periods", [1, 3, 40])
 def test_a_mode_with_a_sync_period_has_one_method_however_long_its_window(periods: int) -> None:
-    ranks = averaged(np.ones((2, 8 * periods)), period=8, exchange_s=2.0)
+    ranks = averaged([[1.0] * 8 * periods] * 2, period=8, exchange_s=2.0)
     row = row_of(ranks, sync="local_sgd", sync_period=8)
     assert (row["comm_method"], row["comm_share"]) == ("wait", pytest.approx(0.2))
     # Two periods don't say how much they vary.
     assert (row["comm_share_low"] is None) == (periods < 3)
-
-
-# Neither depends on how many steps were timed
-
-
-def taken(
-    ranks: int, *, blocks: int, size: int, cv: float, exposed: float, seed: int
-) -> list[Sent]:
-    """Ranks of a second a step.
-
-    With the exchange, all take the longest step of them and the exchange's exposed part.
-    """
-    own = drawn(ranks, 2 * blocks * size, cv=cv, seed=seed).reshape(ranks, 2, blocks, size)
-    together = own[:, 0].max(axis=0) + exposed
-    turns = [pairs([0.0] * blocks, [0.0] * blocks) for _ in range(ranks)]
-    sent = []
-    for rank, layout in enumerate(turns):
-        kinds = [exchanges for exchanges, _ in layout]
-        filled = [
-            (k, list(together[i // 2] if k else own[rank, 1, i // 2])) for i, k in enumerate(kinds)
-        ]
-        sent.append(outcome(STEADY, turns=filled, exchange_isolated_s=0.2))
-    return sent
-
-
-def shares_of(sent: list[Sent]) -> dict[str, Any]:
-    """The columns of the exchange alone, of ranks in step."""
-    ranks = [rank.result.measured for rank in sent if rank.result and rank.result.measured]
-    return exchange_columns(Point(workers=len(sent)), ranks)
-
-
-def longest_of(ranks: int) -> float:
-    """The expected largest of so many standard normal numbers."""
-    return float(np.random.default_rng(9).normal(size=(200_000, ranks)).max(axis=1).mean())
-
-
-@pytest.mark.parametrize(("ranks", "cv"), [(2, 0.1), (8, 0.05), (64, 0.01)])
-def test_shares_do_not_depend_on_how_many_steps_were_timed(ranks: int, cv: float) -> None:
-    """`benchmarks/exchange.py` has more of both."""
-    longest = 1 + cv * longest_of(ranks)
-    for exposed in (0.0, 0.2):
-        truth = {
-            "exchange_share": exposed,
-            "wait_share": longest - 1,
-            "comm_share": exposed + longest - 1,
-        }
-        # 8, 30, 96 and 1,000 steps with the exchange and as many without it.
-        for blocks, size, trials in ((8, 1, 60), (10, 3, 30), (8, 12, 15), (20, 50, 3)):
-            rows = [
-                shares_of(taken(ranks, blocks=blocks, size=size, cv=cv, exposed=exposed, seed=seed))
-                for seed in range(trials)
-            ]
-            for name, seconds in truth.items():
-                values = np.array([row[name] for row in rows])
-                # Four standard errors of the mean of so many steps.
-                noise = 4 * cv * np.sqrt(2 / (blocks * size * trials))
-                assert values.mean() == pytest.approx(seconds / (longest + exposed), abs=noise), (
-                    name,
-                    size,
-                )
-            overlap = np.mean([row["overlap_share"] for row in rows])
-            assert overlap == pytest.approx(1 - exposed / 0.2, abs=noise / 0.2 + 0.001)
-            assert overlap == pytest.approx(1 - exposed / 0.2, abs=0.1)
-
-
-@pytest.mark.parametrize("exposed", [0.0, 0.2])
-def test_the_intervals_cover_the_shares_as_often_as_they_say(exposed: float) -> None:
-    longest = 1 + 0.05 * longest_of(8)
-    truth = {
-        "exchange_share": exposed / (longest + exposed),
-        "comm_share": 1 - 1 / (longest + exposed),
-        "overlap_share": 1 - exposed / 0.2,
-    }
-    rows = [
-        shares_of(taken(8, blocks=8, size=2, cv=0.05, exposed=exposed, seed=seed))
-        for seed in range(80)
-    ]
-    for name, value in truth.items():
-        held = np.mean([row[f"{name}_low"] <= value <= row[f"{name}_high"] for row in rows])
-        assert held >= 0.95 - chance(0.95, 80), name
 
 
 # Ranks
@@ -506,27 +369,20 @@ def worked(own: NDArray[np.float64]) -> dict[str, Any]:
     return skew_columns(ranks, ["one"] * len(ranks))
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.5])
-@pytest.mark.parametrize("steps", [44, 400])
 @pytest.mark.parametrize("ranks", [2, 8])
-def test_of_equal_ranks_hardly_ever_is_one_named(ranks: int, steps: int, rho: float) -> None:
-    trials = 100
-    own = drawn(ranks * trials, steps, cv=0.05, rho=rho, seed=steps).reshape(trials, ranks, steps)
-    rows = [worked(series) for series in own]
-    named = [row for row in rows if row.get("straggler")]
-    # 5 % of 100 are 5; by chance up to 9.
-    assert len(named) <= 9
-    assert sum(row["rank_skew_low"] > 0 for row in rows) <= 9
-    assert min(row["rank_skew"] for row in rows) > 0
-
-
-@pytest.mark.parametrize("ranks", [2, 8])
-def test_a_rank_that_takes_a_tenth_longer_is_named_after_100_steps(ranks: int) -> None:
-    own = drawn(ranks * 40, 100, cv=0.05).reshape(40, ranks, 100)
+def test_a_rank_that_takes_a_tenth_longer_is_named_after_100_steps_and_no_equal_one(
+    ranks: int,
+) -> None:
+    """`benchmarks/exchange.py` has the rates."""
+    own = drawn(ranks * 20, 100, cv=0.05).reshape(20, ranks, 100)
+    equal = [worked(series) for series in own]
+    assert sum(row["straggler"] is not None for row in equal) <= 2
+    assert sum(row["rank_skew_low"] > 0 for row in equal) <= 2
+    assert min(row["rank_skew"] for row in equal) > 0
     own[:, 1] *= 1.1
-    rows = [worked(series) for series in own]
-    assert np.mean([row.get("straggler") == "rank 1 on one" for row in rows]) >= 0.95
-    assert np.mean([0 < row["rank_skew_low"] <= 0.1 for row in rows]) >= 0.9
+    slower = [worked(series) for series in own]
+    assert sum(row["straggler"] == "rank 1 on one" for row in slower) >= 18
+    assert sum(0 < row["rank_skew_low"] <= 0.1 for row in slower) >= 18
 
 
 def test_what_befalls_all_ranks_alike_hides_no_straggler() -> None:
@@ -561,7 +417,5 @@ def test_what_a_straggler_loads_is_waiting_and_not_counted_twice() -> None:
 
 
 def test_a_phase_that_a_rank_did_not_mark_has_no_share() -> None:
-    assert (
-        row_of([outcome(STEADY, phases={"forward_s": 0.5}), outcome(STEADY)]).get("data_share")
-        is None
-    )
+    row = row_of([outcome(STEADY, phases={"forward_s": 0.5}), outcome(STEADY)])
+    assert row.get("data_share") is None
