@@ -20,8 +20,6 @@ from dtsweep.sweep.settings import Measure
 from tests.series import drawn, warming_up
 
 ADAPTIVE = Measure(min_seconds=0, max_seconds=10_000)
-LOOSE = Measure(half_width=0.05, min_seconds=0, max_seconds=10_000)
-"""Known to 5 %: after 30 equal steps of a second, 3 × 0.38 ÷ 30 is 3.8 %, what may come yet."""
 
 
 def looks(rule: Rule, count: int) -> list[int]:
@@ -34,36 +32,24 @@ def looked(rule: Rule, *series: NDArray[np.float64], seconds: float = 1.0) -> li
     return [rule.look(one, seconds=seconds) for one in series]
 
 
-def played(rule: Rule, series: NDArray[np.float64]) -> tuple[str, int]:
-    """Why and after how many steps a window of these steps ends."""
-    steps = 0
-    while True:
-        steps = min(len(series), rule.next_look(steps))
-        seconds = float(series[:steps].sum())
-        if reason := rule.limit(steps=steps, seconds=seconds) or rule.look(
-            series[:steps], seconds=seconds
-        ):
-            return reason, steps
-        assert steps < len(series)
-
-
 # Looks
 
 
-def test_looks_are_at_30_steps_and_then_a_fifth_further_each_time() -> None:
-    assert looks(Rule(Measure()), 6) == [30, 36, 44, 52, 63, 75]
-
-
-def test_looks_at_steps_that_take_long_begin_at_8() -> None:
-    assert looks(Rule(Measure(), period_s=0.31), 6) == [8, 10, 12, 14, 17, 20]
-    assert looks(Rule(Measure(), period_s=0.30), 1) == [30]
-
-
-def test_looks_are_multiples_of_the_period_and_have_eight_of_them_at_least() -> None:
-    # 30, 36, 43.2 and 51.84, each up to the next multiple of 3.
-    assert looks(Rule(Measure(), period=3), 4) == [30, 36, 45, 54]
-    assert looks(Rule(Measure(), period=10), 4) == [80, 100, 120, 140]
-    assert looks(Rule(Measure(), period=10, period_s=10), 1) == [80]
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        # From 30 steps on, each look a fifth further; from 8 on where steps take long.
+        (Rule(Measure()), [30, 36, 44, 52, 63, 75]),
+        (Rule(Measure(), period_s=0.30), [30]),
+        (Rule(Measure(), period_s=0.31), [8, 10, 12, 14, 17, 20]),
+        # Multiples of the period, eight of them at least: 43.2 and 51.84 are 45 and 54.
+        (Rule(Measure(), period=3), [30, 36, 45, 54]),
+        (Rule(Measure(), period=10), [80, 100, 120, 140]),
+        (Rule(Measure(), period=10, period_s=10), [80]),
+    ],
+)
+def test_looks_are_ever_further_apart_and_at_whole_periods(rule: Rule, expected: list[int]) -> None:
+    assert looks(rule, len(expected)) == expected
 
 
 @given(
@@ -82,15 +68,6 @@ def test_the_next_look_is_ahead_but_not_by_more_than_a_fifth_and_a_period(
 
 
 # Sure enough
-
-
-def test_there_is_an_interval_from_the_first_look_on() -> None:
-    assert looked(Rule(LOOSE), np.ones(29), np.ones(30)) == [None, "precise"]
-
-
-def test_a_window_ends_at_the_first_look_that_is_precise() -> None:
-    precise, wide = np.ones(75), np.array([1.0, 2.0] * 30)
-    assert looked(Rule(ADAPTIVE), wide, precise, wide) == [None, "precise", None]
 
 
 def test_what_is_rare_may_not_have_come_yet() -> None:
@@ -159,23 +136,13 @@ def test_a_window_goes_on_while_the_step_time_drifts_by_more_than_the_half_width
     assert looked(Rule(ADAPTIVE), little) == ["precise"]
 
 
-def test_a_sure_drift_is_part_of_what_is_not_known() -> None:
-    # Without the drift 0.6 % and 0.95 % make 1.1 %, with it 2.4 %.
-    rising = 1 + 0.03 * (-1.0) ** np.arange(120) + np.linspace(0, 0.014, 120)
-    known = estimate(rising, 1)
-    assert known is not None
-    assert known.half_width_s == pytest.approx(0.0114, abs=0.0005)
-    assert known.steadiness.is_sure
-    assert looked(Rule(ADAPTIVE), rising) == [None]
-    assert looked(Rule(Measure(half_width=0.025)), rising) == ["precise"]
-
-
 def test_a_drift_that_noise_explains_stops_no_window() -> None:
+    """`benchmarks/stopping.py` has the rates of many windows."""
     # Of 5 % noise the rise over 150 steps has a standard error of 1.8 %: in a fourth of the windows
     # it is over 2 %.
-    series = drawn(300, 150, cv=0.05, seed=3)
-    assert np.mean([abs(steadiness(one).drift or 0.0) > 0.02 for one in series]) > 0.15
-    assert np.mean([looked(Rule(ADAPTIVE), one) == ["precise"] for one in series]) > 0.95
+    series = drawn(60, 150, cv=0.05, seed=3)
+    assert np.mean([abs(steadiness(one).drift or 0.0) > 0.02 for one in series]) > 0.1
+    assert np.mean([looked(Rule(ADAPTIVE), one) == ["precise"] for one in series]) > 0.9
 
 
 def test_a_look_and_a_row_have_one_interval() -> None:
@@ -195,48 +162,20 @@ def test_a_pattern_that_repeats_with_the_period_is_no_noise() -> None:
     assert looked(Rule(ADAPTIVE, period=1), series) == [None]
 
 
-def test_eight_periods_are_the_least() -> None:
-    assert looked(Rule(ADAPTIVE, period=10), np.ones(79)) == [None]
-    assert looked(Rule(ADAPTIVE, period=10), np.ones(80)) == ["precise"]
-
-
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 14])
 def test_a_few_steps_show_nothing(steps: int) -> None:
     for period in (1, 2):
         assert looked(Rule(ADAPTIVE, period=period), np.ones(steps)) == [None]
 
 
-@pytest.mark.parametrize(
-    "series",
-    [
-        pytest.param(drawn(100, 1000, cv=0.05, rho=0.5) / 20, id="neighbours alike"),
-        pytest.param(warming_up(100, 1000, slower=0.3, tau=30) / 20, id="slow warm-up"),
-    ],
-)
-def test_a_mean_that_is_said_to_be_sure_is_seldom_wrong(series: NDArray[np.float64]) -> None:
-    ends = [played(Rule(ADAPTIVE), one) for one in series]
-    steady = [
-        one[:steps][steady_from(one[:steps]) :]
-        for one, (_, steps) in zip(series, ends, strict=True)
-    ]
-    assert {reason for reason, _ in ends} == {"precise"}
-    assert np.mean([abs(20 * one.mean() - 1) > 0.02 for one in steady]) <= 0.06
-    assert np.mean([steps for _, steps in ends]) <= 260
-
-
 # Maxima, and fixed windows
 
 
 def test_a_maximum_beats_a_minimum() -> None:
-    assert (
-        Rule(Measure(min_steps=9, max_steps=9, max_seconds=1)).limit(steps=9, seconds=1)
-        == "max_steps"
-    )
+    few = {"min_steps": 9, "max_steps": 9}
+    assert Rule(Measure(**few, max_seconds=1)).limit(steps=9, seconds=1) == "max_steps"
+    assert Rule(Measure(**few, half_width=None)).limit(steps=9, seconds=9) == "max_steps"
     assert Rule(Measure(min_steps=50, max_seconds=3)).limit(steps=5, seconds=3) == "max_seconds"
-    assert (
-        Rule(Measure(half_width=None, min_steps=9, max_steps=9)).limit(steps=9, seconds=9)
-        == "max_steps"
-    )
 
 
 @pytest.mark.parametrize(("period", "least"), [(1, 5), (3, 5), (8, 8)])
@@ -257,20 +196,8 @@ def test_without_a_wanted_half_width_a_window_is_fixed() -> None:
     assert fixed.limit(steps=9, seconds=0.5) is None
     assert fixed.limit(steps=9, seconds=1) == "enough"
     assert looked(fixed, np.ones(100)) == [None]
-
-
-def test_with_one_the_minimum_alone_is_not_enough() -> None:
+    # With one the minimum alone is not enough.
     assert Rule(Measure(min_steps=9, min_seconds=1)).limit(steps=9, seconds=1) is None
-
-
-def test_what_never_gets_sure_ends_at_the_maximum() -> None:
-    # 1.96 × 0.4 ÷ √1000 is 2.5 %.
-    noisy = drawn(1, 1000, cv=0.4)[0]
-    assert played(Rule(ADAPTIVE), noisy) == ("max_steps", 1000)
-    reason, steps = played(Rule(Measure(max_seconds=100)), noisy)
-    assert reason == "max_seconds"
-    # At the first look after 100 s or so.
-    assert 90 <= steps <= 132
 
 
 # Rehearsals
@@ -285,15 +212,14 @@ def test_a_rehearsal_takes_no_more_for_a_window_of_millions_of_steps() -> None:
     assert most < 32 * 2**20
 
 
-@pytest.mark.parametrize(("min_steps", "period"), [(20, 1), (200, 1), (20, 4)])
-def test_after_a_rehearsal_a_look_imports_nothing(min_steps: int, period: int) -> None:
-    program = f"""
+def test_after_a_rehearsal_a_look_imports_nothing() -> None:
+    program = """
 import sys
 import numpy as np
 from dtsweep.measure.stopping import Rule
 from dtsweep.sweep.settings import Measure
 
-rule = Rule(Measure(min_steps={min_steps}, min_seconds=0), period={period})
+rule = Rule(Measure(min_seconds=0))
 begun = set(sys.modules)
 rule.rehearse()
 rehearsed = set(sys.modules)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,10 +20,13 @@ def kind(series: NDArray[np.float64], *, within: float = 0.02) -> str:
     return steadiness(series).kind(within=within)
 
 
-def test_slow_first_steps_are_warm_up_and_the_rest_is_kept() -> None:
-    series = np.concatenate([np.full(10, 2.0), np.ones(80)])
-    assert steady_from(series) == 10
-    assert kind(series) == "warmup"
+@pytest.mark.parametrize("slow_steps", [0, 10])
+def test_slow_first_steps_are_warm_up_and_the_rest_is_kept(slow_steps: int) -> None:
+    # 0.1 and 0.7 are no binary fractions: their sums are rounded.
+    for seconds in (1.0, 0.1, 0.7):
+        series = np.concatenate([np.full(slow_steps, 2.0), np.ones(80)]) * seconds
+        assert steady_from(series) == slow_steps
+        assert kind(series) == ("warmup" if slow_steps else "flat")
 
 
 @pytest.mark.parametrize("first", [1.25, 0.8])
@@ -38,13 +39,6 @@ def test_a_shift_of_the_level_is_no_warm_up_but_at_the_start(first: float) -> No
     decaying = np.append(np.linspace(first, 1.0, 40), np.ones(160))
     assert steadiness(decaying).shift == 0
     assert kind(decaying) == "warmup"
-
-
-@pytest.mark.parametrize("seconds", [1.0, 0.1, 0.7])
-def test_equal_steps_have_no_warm_up_whatever_their_length(seconds: float) -> None:
-    # 0.1 and 0.7 are no binary fractions: their sums are rounded.
-    assert [steady_from(ONES[:steps] * seconds) for steps in (20, 37, 100)] == [0, 0, 0]
-    assert kind(ONES * seconds) == "flat"
 
 
 @pytest.mark.parametrize("odd", [1, 3])
@@ -69,52 +63,29 @@ def test_steps_that_get_slower_to_the_end_are_a_slowdown() -> None:
     assert kind(noisy) == kind(noisy[:150]) == "slowdown"
 
 
-def test_the_search_is_by_five_steps_in_short_windows_by_two_and_under_eight_there_is_none() -> (
-    None
-):
+def test_the_search_is_by_five_steps_in_short_windows_by_two_and_from_eight_on() -> None:
     for size, steps in ((5, 40), (2, 39), (2, 8)):
         assert steady_from(np.array([9.0] * 2 * size + [1.0] * (steps - 2 * size))) == 2 * size
     assert steady_from(np.array([9.0] * 3 + [1.0] * 4)) == 0
 
 
-def test_a_cut_that_noise_explains_is_not_taken() -> None:
+@pytest.mark.parametrize("steps", [20, 120])
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+def test_what_is_stationary_is_seldom_called_anything_else(rho: float, steps: int) -> None:
+    """`benchmarks/stopping.py` has the rates of many windows, and noise of other kinds."""
+    series, most = drawn(100, steps, cv=0.05, rho=rho), 0.05 + chance(0.05, 100)
     # MSER alone leaves something out of most of these.
-    for rho in (0.0, 0.5):
-        for steps in (25, 60, 200):
-            starts = [steady_from(one) for one in drawn(200, steps, cv=0.05, rho=rho)]
-            assert np.mean([start != 0 for start in starts]) <= 0.1
-
-
-@pytest.mark.parametrize("steps", [20, 30, 60, 120, 400])
-@pytest.mark.parametrize(
-    "draw",
-    [
-        pytest.param(lambda steps: drawn(100, steps, cv=0.01), id="cv 1 %"),
-        pytest.param(lambda steps: drawn(100, steps, cv=0.05), id="cv 5 %"),
-        pytest.param(lambda steps: drawn(100, steps, cv=0.05, rho=0.5), id="neighbours alike"),
-        pytest.param(
-            lambda steps: np.exp(0.1 * np.random.default_rng(2).normal(size=(100, steps))),
-            id="lognormal 0.1",
-        ),
-        pytest.param(
-            lambda steps: np.exp(0.3 * np.random.default_rng(3).normal(size=(100, steps))),
-            id="lognormal 0.3",
-        ),
-    ],
-)
-def test_what_is_stationary_is_seldom_called_anything_else(
-    draw: Callable[[int], NDArray[np.float64]], steps: int
-) -> None:
-    """`benchmarks/stopping.py` has the rates of many windows."""
-    series, most = draw(steps), 0.05 + chance(0.05, 100)
+    assert np.mean([steady_from(one) != 0 for one in series]) <= most
     assert np.mean([steadiness(one).drifts(within=0.02) for one in series]) <= most
     assert np.mean([is_spiky(one) for one in series]) <= most
     assert np.mean([is_bimodal(one) for one in series]) <= most
+    # The interval of a drift holds that there is none.
+    rises = np.array([drift(one) for one in series])
+    assert 0.95 - chance(0.95, 100) <= np.mean(np.abs(rises[:, 0]) <= rises[:, 1]) <= 1
 
 
-@pytest.mark.parametrize("steps", [30, 60])
-def test_a_window_inside_a_warm_up_is_seldom_called_steady(steps: int) -> None:
-    inside = warming_up(200, steps, slower=0.3, tau=30)
+def test_a_window_inside_a_warm_up_is_seldom_called_steady() -> None:
+    inside = warming_up(100, 30, slower=0.3, tau=30)
     assert np.mean([steadiness(one).drifts(within=0.02) for one in inside]) >= 0.95
 
 
@@ -161,19 +132,6 @@ def test_what_is_steady_is_at_least_half_and_does_not_depend_on_the_unit(
     assert list(spikes(series * unit)) == list(spikes(series))
 
 
-def test_the_mean_of_what_is_left_is_right_where_the_whole_is_off_by_5_percent() -> None:
-    # 0.5 × 10 steps of warm-up over 100 steps are 5 %.
-    series = warming_up(200, 100, slower=0.5, tau=10)
-    assert series.mean() == pytest.approx(1.05, abs=0.003)
-    starts = [steady_from(one) for one in series]
-    means = np.array(
-        [one[start:].mean() for one, start in zip(series, starts, strict=True) if start is not None]
-    )
-    # Where it seems to take more than half of the steps there is no mean yet.
-    assert len(means) > 150
-    assert np.mean(np.abs(means - 1) <= 0.02) > 0.95
-
-
 def test_drift_is_the_rise_from_the_first_to_the_last_twentieth_by_the_median() -> None:
     # Twenty batches of 5 of 100 steps: from the third step to the third last are 95 of 99 parts of
     # the rise.
@@ -181,13 +139,6 @@ def test_drift_is_the_rise_from_the_first_to_the_last_twentieth_by_the_median() 
     assert drift(rising) == pytest.approx((0.1 * 95 / 99 / 1.05, 0.0))
     assert drift(rising[::-1]) == pytest.approx((-0.1 * 95 / 99 / 1.05, 0.0))
     assert drift(np.array([1.0, 1.0, 1.0])) == (0, 0)
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.5])
-@pytest.mark.parametrize("steps", [30, 200])
-def test_the_interval_of_a_drift_holds_what_it_says(rho: float, steps: int) -> None:
-    rises = np.array([drift(one) for one in drawn(400, steps, cv=0.05, rho=rho)])
-    assert 0.88 <= np.mean(np.abs(rises[:, 0]) <= rises[:, 1]) <= 0.99
 
 
 def test_a_few_odd_steps_do_not_move_the_drift() -> None:
