@@ -135,6 +135,7 @@ def test_every_mode_without_ray_is_counted_here() -> None:
 
 
 @pytest.mark.parametrize(("name", "workers"), PLAIN)
+@pytest.mark.slow
 def test_bytes_sent_are_what_the_formula_says(sent_by: Sent, name: str, workers: int) -> None:
     assert fmean(rank[name]["bytes"] for rank in sent_by[workers]) == pytest.approx(
         bytes_of(name, workers), rel=NEAR
@@ -142,6 +143,7 @@ def test_bytes_sent_are_what_the_formula_says(sent_by: Sent, name: str, workers:
 
 
 @pytest.mark.parametrize(("name", "workers"), UNCODED)
+@pytest.mark.slow
 def test_bytes_sent_compressed_are_what_the_formula_says(
     sent_by: Sent, name: str, workers: int
 ) -> None:
@@ -150,6 +152,7 @@ def test_bytes_sent_compressed_are_what_the_formula_says(
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if "zstd" in name])
+@pytest.mark.slow
 def test_coding_makes_payloads_shorter_and_never_much_longer(sent_by: Sent, name: str) -> None:
     coded, plain = (
         fmean(rank[key]["bytes"] for rank in sent_by[2])
@@ -159,6 +162,7 @@ def test_coding_makes_payloads_shorter_and_never_much_longer(sent_by: Sent, name
 
 
 @pytest.mark.parametrize("name", COMPRESSIONS)
+@pytest.mark.slow
 def test_compressed_messages_are_as_many_as_the_payload_has_ways(sent_by: Sent, name: str) -> None:
     ways = {"all_to_all": 2, "all_gather": 1, "all_reduce": 2 if name == "powersgd" else 1}
     for rank in sent_by[2]:
@@ -169,12 +173,14 @@ def test_compressed_messages_are_as_many_as_the_payload_has_ways(sent_by: Sent, 
     ("name", "workers"),
     [pair for pair in PLAIN if pair[0] not in ("ddp", "zero1") and "bucket" not in pair[0]],
 )
+@pytest.mark.slow
 def test_messages_are_the_calls_that_send(sent_by: Sent, name: str, workers: int) -> None:
     assert fmean(rank[name]["messages"] for rank in sent_by[workers]) == pytest.approx(
         messages_of(name, workers)
     )
 
 
+@pytest.mark.slow
 def test_smaller_buckets_are_more_messages_of_as_many_bytes(sent_by: Sent) -> None:
     for rank in sent_by[2]:
         small, one = rank["ddp bucket_bytes=1000000"], rank["ddp overlap=False"]
@@ -184,6 +190,7 @@ def test_smaller_buckets_are_more_messages_of_as_many_bytes(sent_by: Sent) -> No
 
 @pytest.mark.skipif(in_a_namespace() is None, reason="needs the right to make a network namespace")
 @pytest.mark.parametrize(("name", "workers"), COUNTED)
+@pytest.mark.slow
 def test_the_kernel_counts_as_many_bytes_on_the_loopback(
     sent_by: Sent, name: str, workers: int
 ) -> None:
@@ -192,6 +199,7 @@ def test_the_kernel_counts_as_many_bytes_on_the_loopback(
     assert sum(rank[name]["bytes"] for rank in ranks) == pytest.approx(kernel, rel=NEAR_KERNEL)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_stays_compiled_and_is_counted(sent_by: Sent) -> None:
     for rank in sent_by[2]:
         found = rank["ddp compiled"]
@@ -201,6 +209,7 @@ def test_a_compiled_model_stays_compiled_and_is_counted(sent_by: Sent) -> None:
         assert found["runs_after"] > 0
 
 
+@pytest.mark.slow
 def test_exchanges_inside_a_class_of_tensors_count_and_those_among_one_rank_do_not(
     sent_by: Sent,
 ) -> None:
@@ -212,6 +221,7 @@ def test_exchanges_inside_a_class_of_tensors_count_and_those_among_one_rank_do_n
             assert (rank[nothing]["bytes"], rank[nothing]["messages"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_what_can_not_be_counted_is_unknown(sent_by: Sent) -> None:
     assert [rank["sparse"] for rank in sent_by[2]] == [
         {"unknown": ["allreduce_ of sparse tensors"]}
