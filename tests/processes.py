@@ -1,8 +1,36 @@
-"""Processes of this machine, by their environment."""
+"""Processes of this machine: commands that run beside a test, and others by their environment."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+
+from tests.conftest import without_ray
+
+
+def begun(*arguments: object, folder: Path, **environment: str) -> subprocess.Popen[str]:
+    """Begin `python -m dtsweep …` in a folder and in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "dtsweep", *map(str, arguments)],
+        cwd=folder,
+        env=without_ray(**environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+
+
+def read_until(words: str, process: subprocess.Popen[str]) -> str:
+    """What a process says on stderr up to the line with these words, or to its end."""
+    assert process.stderr is not None
+    said = ""
+    for line in process.stderr:
+        said += line
+        if words in line:
+            break
+    return said
 
 
 def processes_with(variable: str) -> list[str]:

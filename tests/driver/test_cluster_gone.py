@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import select
 import signal
@@ -18,10 +17,17 @@ import pytest
 import dtsweep
 from dtsweep.driver.heartbeat import HEAD_SILENT_S
 from tests.conftest import without_ray
+from tests.processes import begun, read_until
 from tests.three_nodes import SWEEP, folder, nodes
 
 pytestmark = pytest.mark.ray
 __all__ = ["folder", "nodes"]  # fixtures
+
+
+GONE = (
+    "dtsweep: Ray at {} has stopped, or can't be reached any more; what was done is stored; "
+    "the same command goes on"
+)
 
 
 def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
@@ -30,29 +36,16 @@ def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
     watch, results = tmp_path / "watch", tmp_path / "r"
     watch.mkdir()
     os.mkfifo(watch / "1")
-    told = os.open(
-        watch / "1", os.O_RDWR
-    )  # for reading and writing: no attempt waits for somebody who reads
+    # For reading and writing: no attempt waits for somebody who reads.
+    told = os.open(watch / "1", os.O_RDWR)
     text = SWEEP.replace('watch: str = ""', f'watch: str = "{watch}"').replace(
         "slow: bool = False", "slow: bool = True"
     )
     (folder / "sweep.py").write_text(text.replace("min_steps=5", "min_steps=40, max_seconds=30"))
-    arguments = ["--address", nodes.address, "--results", results, "--set", "workers=2"]
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "dtsweep",
-            "run",
-            "sweep.py",
-            *map(str, arguments),
-            "--set",
-            "placement=strict_spread",
-        ],
-        cwd=folder,
-        env=without_ray(),
-        stderr=subprocess.PIPE,
-        text=True,
+    process = begun(
+        *("run", "sweep.py", "--address", nodes.address, "--results", results),
+        *("--set", "workers=2", "--set", "placement=strict_spread"),
+        folder=folder,
     )
     try:
         assert select.select([told], [], [], 120)[0]
@@ -82,43 +75,14 @@ def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
     )
     session = cluster.head_node.get_session_dir_path()
-    gone = (
-        f"dtsweep: Ray at {cluster.address} has stopped, or can't be reached any more; "
-        "what was done is stored; "
-    )
-    arguments = [
-        "--address",
-        cluster.address,
-        "--results",
-        results,
-        "--set",
-        "workers=1",
-        "--set",
-        sizes,
-    ]
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "dtsweep",
-            "run",
-            "sweep.py",
-            *map(str, arguments),
-            "--set",
-            "workload.slow=true",
-        ],
-        cwd=folder,
-        env=without_ray(TMPDIR=str(temporary)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    process = begun(
+        *("run", "sweep.py", "--address", cluster.address, "--results", results),
+        *("--set", "workers=1", "--set", sizes, "--set", "workload.slow=true"),
+        folder=folder,
+        TMPDIR=str(temporary),
     )
     try:
-        talk = list(
-            itertools.takewhile(
-                lambda line: "ms/step" not in line, iter(process.stderr.readline, "")
-            )
-        )
+        talk = read_until("ms/step", process)
         cluster.shutdown()
         shown, rest = process.communicate(timeout=120)
     finally:
@@ -129,8 +93,8 @@ def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(
         for left in psutil.process_iter(["cmdline"]):
             if any(session in word for word in left.info["cmdline"] or ()):
                 left.kill()
-    said = [*talk, *rest.splitlines()]
-    assert (process.returncode, said[-1]) == (4, f"{gone}the same command goes on"), said
+    last = rest.splitlines()[-1]
+    assert (process.returncode, last) == (4, GONE.format(cluster.address)), talk + rest
     assert "Traceback" not in rest
     assert [path.name for path in temporary.iterdir()] == []
     # What Ray is asked at that moment may never come back: then nothing is reported, and all is
@@ -162,22 +126,9 @@ def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
     )
     head = cluster.head_node.all_processes["gcs_server"][0].process.pid
-    gone = (
-        f"dtsweep: Ray at {cluster.address} has stopped, or can't be reached any more; "
-        "what was done is stored; "
-    )
+    command = [sys.executable, "-c", SILENT.replace("SECONDS", str(silent_s))]
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            SILENT.replace("SECONDS", str(silent_s)),
-            "run",
-            "sweep.py",
-            "--address",
-            cluster.address,
-            "--set",
-            "workers=1",
-        ],
+        [*command, "run", "sweep.py", "--address", cluster.address, "--set", "workers=1"],
         cwd=folder,
         env=without_ray(),
         stdout=subprocess.PIPE,
@@ -185,7 +136,7 @@ def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(
         text=True,
     )
     try:
-        assert any("using Ray" in line for line in iter(process.stderr.readline, ""))
+        assert "using Ray" in read_until("using Ray", process)
         # Alone: the nodes stay, as where the head is another machine.
         os.kill(head, number)
         _, rest = process.communicate(timeout=120)
@@ -195,5 +146,5 @@ def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(
         if number == signal.SIGSTOP:
             os.kill(head, signal.SIGCONT)
         cluster.shutdown()
-    assert (process.returncode, f"{gone}the same command goes on" in rest) == (4, True), rest
+    assert (process.returncode, GONE.format(cluster.address) in rest) == (4, True), rest
     assert "Traceback" not in rest

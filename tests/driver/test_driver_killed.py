@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,55 +13,25 @@ import pandas as pd
 import pytest
 
 from dtsweep.driver.run_folders import FOLDER_VARIABLE, TRAIN_PREFIX, processes_of
-from tests.conftest import without_ray
-from tests.processes import processes_with, values_of
+from tests.linear import sweep_text
+from tests.processes import begun, processes_with, values_of
 
 pytestmark = pytest.mark.ray
 
-SWEEP = '''
-"""Does it matter when the driver is killed?"""
-from dataclasses import dataclass
-
-from dtsweep import Measure, Resources, Sweep
-
-@dataclass(frozen=True)
-class Small:
-    def build(self):
-        from torch import nn
-        return nn.Linear(2, 1)
-
-    def batch(self, samples, device):
-        import torch
-        return torch.ones(len(samples), 2)
-
-    def loss(self, model, batch):
-        return model(batch).square().mean()
-
-sweep = Sweep(
-    workload=Small(),
-    axes={"workers": [1], "micro_batch": [1, 2, 3, 4, 5, 6]},
-    measure=Measure(repeats=1, half_width=None, canary=False, min_seconds=1, max_steps=10**6),
-    resources=Resources(cpus_per_worker=1, gpus_per_worker=0),
+SWEEP = sweep_text(
+    {"micro_batch": [1, 2, 3, 4, 5, 6]},
+    measure="Measure(repeats=1, half_width=None, canary=False, min_seconds=1, max_steps=10**6)",
 )
-'''
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "sweep.py").write_text(SWEEP)
-    (tmp_path / "temporary").mkdir()
-    return tmp_path
 
 
 def started(folder: Path) -> subprocess.Popen[str]:
-    arguments = ["run", "sweep.py", "--address", "local", "--results", "r"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "dtsweep", *arguments],
-        cwd=folder,
-        env=without_ray(TMPDIR=str(folder / "temporary"), DTSWEEP_TEST_MARK=str(folder)),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
+    (folder / "sweep.py").write_text(SWEEP)
+    (folder / "temporary").mkdir(exist_ok=True)
+    return begun(
+        *("run", "sweep.py", "--address", "local", "--results", "r"),
+        folder=folder,
+        TMPDIR=str(folder / "temporary"),
+        DTSWEEP_TEST_MARK=str(folder),
     )
 
 
@@ -87,8 +56,9 @@ def kill_once(folder: Path, has_come: Callable[[], bool]) -> set[Path]:
 
 
 def test_a_driver_that_is_killed_loses_nothing_and_leaves_nothing_after_the_next_run(
-    folder: Path,
+    tmp_path: Path,
 ) -> None:
+    folder = tmp_path
     trials = folder / "r" / "trials"
     while_ray_starts = kill_once(folder, lambda: len(run_folders(folder)) > 1)
     in_sweep = kill_once(folder, lambda: len([*trials.glob("*.parquet")]) > 1)

@@ -19,8 +19,7 @@ from tests.pages import ROOT
 
 pytestmark = pytest.mark.ray
 
-SCRIPT = '''
-"""Do two hosts exchange, which have neither this script nor what it imports?"""
+SCRIPT = """
 import os
 import sys
 from dataclasses import dataclass
@@ -55,7 +54,7 @@ sweep = Sweep(
     resources=Resources(cpus_per_worker=1, environment={"GLOO_SOCKET_IFNAME": "eth0"}),
 )
 dtsweep.run(sweep, RESULTS, address=ADDRESS)
-'''
+"""
 
 
 def ip(command: str) -> None:
@@ -66,10 +65,8 @@ def ip(command: str) -> None:
 def namespaces(name: str, count: int) -> Iterator[list[str]]:
     """Hosts 10.77.0.1, 10.77.0.2, … whose only way to each other is a bridge."""
     with ExitStack() as stack:
-        for host in (
-            bridge := f"{name}b",
-            *(hosts := [f"{name}h{number}" for number in range(count)]),
-        ):
+        bridge, hosts = f"{name}b", [f"{name}h{number}" for number in range(count)]
+        for host in (bridge, *hosts):
             ip(f"netns add {host}")
             stack.callback(ip, f"netns del {host}")
             ip(f"-n {host} link set lo up")
@@ -102,12 +99,7 @@ def ray_start(host: str, options: str, *, hidden: Path | None = None) -> subproc
 
 def wait_until_up(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
-    talk = []
-    for line in process.stdout:
-        talk.append(line)
-        if "runtime started" in line:
-            return
-    raise AssertionError("".join(talk))
+    assert any("runtime started" in line for line in process.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -142,11 +134,8 @@ def hosts(hidden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[li
                 wait_until_up(process)
             yield hosts
         finally:
-            started = [
-                child
-                for one in processes
-                for child in psutil.Process(one.pid).children(recursive=True)
-            ]
+            heads = [psutil.Process(process.pid) for process in processes]
+            started = [child for head in heads for child in head.children(recursive=True)]
             for process in reversed(processes):
                 process.terminate()
             for left in psutil.wait_procs(started, timeout=3)[1]:
@@ -157,18 +146,12 @@ def hosts(hidden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[li
 
 def run_on(host: str, hidden: Path, results: Path) -> subprocess.CompletedProcess[str]:
     """Run `script.py` of the hidden folder as the driver, on a host that sees the folder."""
+    (hidden / "afar.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
+    )
+    command = [sys.executable, hidden / "script.py", "10.77.0.1:6379", results, hidden]
     return subprocess.run(
-        [
-            "ip",
-            "netns",
-            "exec",
-            host,
-            sys.executable,
-            hidden / "script.py",
-            "10.77.0.1:6379",
-            results,
-            hidden,
-        ],
+        ["ip", "netns", "exec", host, *command],
         cwd=results.parent,
         env=without_ray(PYTHONPATH=str(ROOT)),
         capture_output=True,
@@ -183,16 +166,11 @@ def test_two_hosts_exchange_with_modules_that_only_the_driver_has(
 ) -> None:
     results = tmp_path / "r"
     (hidden / "script.py").write_text(SCRIPT)
-    (hidden / "afar.py").write_text(
-        "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
-    )
     done = run_on(hosts[0], hidden, results)
     assert done.returncode == 0, done.stderr
     assert "using Ray at 10.77.0.1:6379: 3 nodes, 2 CPUs" in done.stderr
     trial = pd.read_parquet(results / "trials").iloc[0]
-    assert (trial["status"], trial["placement"], trial["hosts"]) == ("ok", "strict_spread", 2), (
-        done.stderr
-    )
+    assert (trial["status"], trial["placement"], trial["hosts"]) == ("ok", "strict_spread", 2)
     assert json.loads(trial["environment"])["NCCL_ALGO"] == "Ring"
     ranks = pd.read_parquet(results / "ranks")
     assert ranks["node_id"].nunique() == 2
@@ -228,9 +206,6 @@ def test_a_training_script_and_its_module_travel_to_hosts_without_them(
     hosts: list[str], hidden: Path, tmp_path: Path
 ) -> None:
     (hidden / "train.py").write_text(TRAIN)
-    (hidden / "afar.py").write_text(
-        "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
-    )
     text = SCRIPT[: SCRIPT.index("@dataclass")].replace("from afar import net\n", "")
     text += SCRIPT[SCRIPT.index("sweep = Sweep(") :].replace(
         "Small()", "workloads.Script(HIDDEN + '/train.py', arguments=('--hidden', HIDDEN))"

@@ -26,16 +26,8 @@ def attempts(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command)
     # Its ranks are not to be killed on their import.
     (folder / "import").touch()
     # A session that waited for what a killed one holds would not come up in that time.
-    arguments = [
-        "run",
-        KILLS,
-        "--address",
-        "local",
-        "--node-timeout",
-        "30",
-        "--results",
-        folder / "r",
-    ]
+    arguments = ["run", KILLS, "--address", "local", "--node-timeout", "30"]
+    arguments += ["--results", folder / "r"]
     done = dtsweep_command(*arguments, folder=folder, DTSWEEP_TEST_MARK=str(folder))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr

@@ -1,7 +1,4 @@
-"""A slot with more ranks than Ray's actors serve at once by default, on a real Ray.
-
-The ranks are calls.
-"""
+"""Calls of ranks and of the driver on a real Ray: a slot has more ranks than Ray serves at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's script as it is, in a sweep on Ray: its rows, and what is said where it ends early."""
+"""A user's script or trainer as it is, in sweeps on Ray: its rows, and what ends it early."""
 
 from __future__ import annotations
 
@@ -49,31 +49,30 @@ for epoch in range(options.epochs):
         time.sleep(0.002)
 """
 
-SWEEP = '''
-"""How many workers, and which batch, for my script?"""
+SWEEP = """
 from dtsweep import Measure, Sweep, workloads
+{more}
+sweep = Sweep(workload=workloads.{workload}, axes={axes!r}, measure=Measure(repeats=1, {measure}))
+"""
+TIMED = "half_width=None, min_seconds=0.5, min_steps=16"
 
-sweep = Sweep(
-    workload=workloads.Script({script!r}, names={names!r}),
-    axes={axes!r},
-    measure=Measure(repeats=1, half_width=None, min_seconds=0.5, min_steps=16),
-)
-'''
+Axes = dict[str, list[Any]]
 
 
 def run(
     folder: Path,
-    axes: dict[str, list[object]],
-    address: str,
+    axes: Axes,
     command: Command,
-    *,
-    names: dict[str, str] | None = None,
+    *arguments: str,
+    measure: str = TIMED,
+    workload: str = "Script('train.py')",
+    more: str = "",
 ) -> tuple[int, str, pd.DataFrame]:
-    (folder / "train.py").write_text(TRAIN)
-    sweep = folder / "question.py"
-    sweep.write_text(SWEEP.format(script=str(folder / "train.py"), axes=axes, names=names or {}))
+    """Exit code, output and rows of a sweep of what lies in a folder."""
+    text = SWEEP.format(more=more, workload=workload, axes=axes, measure=measure)
+    (folder / "question.py").write_text(text)
     results = folder / "results"
-    done = command("run", sweep, "--address", address, "--results", results, folder=folder)
+    done = command("run", "question.py", "--results", results, *arguments, folder=folder)
     assert (results / "trials").exists(), done.stdout + done.stderr
     return done.returncode, done.stdout, pd.read_parquet(results / "trials")
 
@@ -83,12 +82,10 @@ def measured(
     ray_address: str, tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
 ) -> tuple[str, pd.DataFrame]:
     """Output and rows of a sweep of the script, with and without an exchange."""
-    axes: dict[str, list[object]] = {
-        "workers": [1, 2],
-        "args.batch-size": [4, 8],
-        "args.alone": [False, True],
-    }
-    code, said, rows = run(tmp_path_factory.mktemp("own"), axes, ray_address, dtsweep_command)
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "train.py").write_text(TRAIN)
+    axes: Axes = {"workers": [1, 2], "args.batch-size": [4, 8], "args.alone": [False, True]}
+    code, said, rows = run(folder, axes, dtsweep_command, "--address", ray_address)
     assert code == 0
     assert rows["status"].unique().tolist() == ["ok"]
     return said, rows[rows["role"] == "trial"]
@@ -124,23 +121,26 @@ def test_a_script_whose_workers_exchange_nothing_says_so(
     assert alone["semantics"].tolist() == ["not_exchanged"] * 2
 
 
-def test_a_script_with_too_few_steps_or_other_samples_than_promised_is_told_apart(
+def test_a_canary_with_too_few_steps_ends_the_run_before_any_trial(
     ray_address: str, tmp_path: Path, dtsweep_command: Command
 ) -> None:
-    names = {"micro_batch": "batch-size", "accumulation": "grad-accum"}
-    axes: dict[str, list[object]] = {"micro_batch": [4], "accumulation": [2]}
-    (tmp_path / "short").mkdir()
-    short = axes | {"micro_batch": [4, 8, 16], "args.epochs": [0]}
-    code, said, rows = run(tmp_path / "short", short, ray_address, dtsweep_command, names=names)
-    # The canary shows it, so no trial was run.
-    assert code == 2
-    assert rows["role"].tolist() == ["canary"]
+    (tmp_path / "train.py").write_text(TRAIN)
+    axes: Axes = {"args.batch-size": [4, 8, 16], "args.epochs": [0]}
+    code, _, rows = run(tmp_path, axes, dtsweep_command, "--address", ray_address)
+    assert (code, rows["role"].tolist()) == (2, ["canary"])
     assert "the training loop ended after 0 optimizer steps" in rows["reason"][0]
     assert "give it more epochs or data" in rows["reason"][0]
-    code, said, rows = run(tmp_path, axes, ray_address, dtsweep_command, names=names)
-    assert code == 1
-    trials = rows[rows["role"] == "trial"]
-    assert trials["status"].tolist() == ["wrong_samples"]
+
+
+def test_other_samples_than_promised_are_named_with_both_numbers(
+    tmp_path: Path, forked_command: Command
+) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    names = {"micro_batch": "batch-size", "accumulation": "grad-accum"}
+    workload = f"Script('train.py', names={names})"
+    axes: Axes = {"micro_batch": [4], "accumulation": [2]}
+    code, said, rows = run(tmp_path, axes, forked_command, "--in-process", workload=workload)
+    assert (code, rows["status"].tolist()) == (1, ["wrong_samples"])
     reason = "loads 4 samples per worker and step; micro_batch=4 and accumulation=2 promise 8"
     assert reason in " ".join(said.split())
 
@@ -151,7 +151,7 @@ import torch
 from torch import distributed
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--case")
+parser.add_argument("--case", choices=["early", "stuck"])
 case = parser.parse_args().case
 print("case", case)
 if os.environ["RANK"] == "1" and case == "early":
@@ -163,42 +163,88 @@ distributed.all_reduce(torch.ones(1))
 """
 
 
-def failed(folder: Path, axes: dict[str, list[object]], address: str, command: Command) -> Any:
-    (folder / "fail.py").write_text(FAILING)
-    sweep = folder / "question.py"
-    measure = "Measure(repeats=1, max_warmup_seconds=8, canary=False)"
-    text = SWEEP.format(script=str(folder / "fail.py"), axes=axes, names={})
-    sweep.write_text(text.replace(text[text.index("Measure(repeats=1") :], f"{measure},\n)\n"))
-    results = folder / "results"
-    done = command("run", sweep, "--address", address, "--results", results, folder=folder)
-    assert done.returncode == 1
-    return pd.read_parquet(results / "trials").to_dict("records"), results
-
-
-def test_a_rank_that_fails_or_makes_no_step_is_named_while_others_wait_for_it(
+def test_a_rank_that_fails_or_makes_no_step_is_named_and_refused_arguments_cost_no_processes(
     ray_address: str, tmp_path: Path, dtsweep_command: Command
 ) -> None:
-    axes: dict[str, list[object]] = {"workers": [2], "args.case": ["early", "stuck"]}
-    rows, results = failed(tmp_path, axes, ray_address, dtsweep_command)
-    early, stuck = sorted(rows, key=lambda row: str(row["workload_args.case"]))
+    (tmp_path / "train.py").write_text(FAILING)
+    axes: Axes = {"workers": [2], "args.case": ["early", "stuck", "no", "neither"]}
+    measure = "max_warmup_seconds=8, canary=False"
+    arguments = ("--address", ray_address)
+    code, _, rows = run(tmp_path, axes, dtsweep_command, *arguments, measure=measure)
+    assert code == 1
+    by_case = rows.set_index("workload_args.case")
+    early, stuck = by_case.loc["early"], by_case.loc["stuck"]
     assert early["status"] == "user_error"
-    assert early["reason"] == "rank 1: ValueError: bad width (fail.py:11)"
-    log = (results / early["log"]).read_text()
+    assert early["reason"] == "rank 1: ValueError: bad width (train.py:11)"
+    log = (tmp_path / "results" / early["log"]).read_text()
     assert "case early" in log
     assert 'raise ValueError("bad width")' in log
     assert stuck["status"] == "hang"
     assert stuck["reason"].startswith("no answer from rank 1 on ")
     words = "max_warmup_seconds=8, in which the training loop ended fewer than 3 optimizer steps"
     assert words in stuck["reason"]
-    assert "it is at fail.py:14" in stuck["reason"]
+    assert "it is at train.py:14" in stuck["reason"]
+    for case in ("no", "neither"):
+        refused = f"rank 0: train.py: error: argument --case: invalid choice: '{case}'"
+        assert by_case.loc[case, "reason"].startswith(refused)
+    assert rows["session"].nunique() < 4
 
 
-def test_arguments_that_a_script_refuses_cost_no_new_processes(
+ONCE = """
+import argparse
+import threading
+import time
+
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int)
+parser.parse_args()
+if getattr(threading, "registered", False):
+    raise ValueError("registered already")
+threading.registered = True
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(10000):
+    model(torch.ones(8, 4)).square().mean().backward()
+    optimizer.step()
+    time.sleep(0.002)
+"""
+
+
+def test_what_a_script_can_do_only_once_in_a_process_is_done_in_new_ones(
     ray_address: str, tmp_path: Path, dtsweep_command: Command
 ) -> None:
-    axes: dict[str, list[object]] = {"workers": [2], "args.cas-e": ["a", "b"]}
-    rows, _ = failed(tmp_path, axes, ray_address, dtsweep_command)
-    assert sorted(row["reason"] for row in rows) == [
-        f"rank 0: fail.py: error: unrecognized arguments: --cas-e {value}" for value in "ab"
-    ]
-    assert len({row["session"] for row in rows}) == 1
+    (tmp_path / "train.py").write_text(ONCE)
+    axes: Axes = {"args.batch-size": [4, 8]}
+    measure = f"{TIMED}, canary=False"
+    arguments = ("--address", ray_address)
+    code, _, rows = run(tmp_path, axes, dtsweep_command, *arguments, measure=measure)
+    rows = rows.sort_values("started_at")
+    assert (code, rows["status"].tolist()) == (0, ["ok", "reused_process", "ok"])
+    assert "registered already" in rows["reason"].iloc[1]
+    assert rows["session"].nunique() == 2
+
+
+def test_a_trainer_of_transformers_is_swept_by_the_axes_of_a_point(
+    ray_address: str, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    source = Path(__file__).parents[1] / "worker" / "library_loops.py"
+    (tmp_path / "library_loops.py").write_text(source.read_text())
+    axes: Axes = {"workers": [1, 2], "micro_batch": [4, 8], "accumulation": [1, 2]}
+    code, _, rows = run(
+        *(tmp_path, axes, dtsweep_command, "--address", ray_address),
+        measure="half_width=None, min_seconds=0.3, min_steps=8, canary=False",
+        workload="HuggingFace(make_trainer)",
+        more="from library_loops import make_trainer",
+    )
+    assert (code, rows["status"].tolist()) == (0, ["ok"] * 8)
+    assert rows["session"].nunique() == 1
+    samples = rows["workers"] * rows["micro_batch"] * rows["accumulation"]
+    assert (rows["global_batch"] == samples).all()
+    assert rows["samples_per_s"].tolist() == pytest.approx((samples / rows["step_mean_s"]).tolist())
+    assert set(rows["semantics"]) == {"exact"}
+    ranks = pd.read_parquet(tmp_path / "results" / "ranks")
+    assert ranks["left_state"].isna().all()

@@ -91,11 +91,21 @@ def test_a_session_is_a_world_between_two_canaries_the_largest_world_first() -> 
     one = [(2, "canary"), *[(2, "trial")] * 3, (2, "canary")]
     other = [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
     assert worlds(work_off(queue_of())) == [*one, *other]
+    # Of several worlds in a session the largest is watched.
+    nested = [(2, "canary"), *[(2, "trial")] * 3, *[(1, "trial")] * 3, (2, "canary")]
+    assert worlds(work_off(queue_of(is_nested=True))) == nested
+    # A single trial is not.
+    assert worlds(work_off(queue_of(axes={"workers": [1, 2]}))) == [(2, "trial"), (1, "trial")]
+    assert {role for _, role in worlds(work_off(queue_of(canary=False)))} == {"trial"}
 
 
-def test_a_session_of_several_worlds_has_the_canary_of_the_largest() -> None:
-    trials = [*[(2, "trial")] * 3, *[(1, "trial")] * 3]
-    assert worlds(work_off(queue_of(is_nested=True))) == [(2, "canary"), *trials, (2, "canary")]
+def test_each_repeat_and_each_fresh_trial_has_a_session_of_its_own() -> None:
+    axes: Axes = {"workers": [1], "micro_batch": [2, 4]}
+    handed_out = work_off(queue_of(repeats=2, axes=axes))
+    assert [task.repeat for _, task in handed_out] == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert [task.role for _, task in handed_out] == ["canary", "trial", "trial", "canary"] * 2
+    groups = [task.session_group for _, task in work_off(queue_of(fresh=True, axes=axes))]
+    assert len(set(groups)) == 2
 
 
 def test_what_is_tried_again_comes_before_smaller_worlds() -> None:
@@ -132,41 +142,40 @@ def test_a_single_trial_that_is_left_has_no_canary_of_its_own() -> None:
     assert worlds(handed_out) == [(2, "canary"), (2, "trial"), (1, "trial"), (1, "trial")]
 
 
-def test_a_long_session_does_not_end_with_two_canaries() -> None:
-    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
-    for _ in range(3):
-        take(queue)
-    assert take(queue, now=2 * CANARY_EVERY_S)[0].role == "canary"
+def test_in_a_long_session_the_canary_is_measured_in_between() -> None:
+    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4, 8]})
+    times = [0.0, 1.0, CANARY_EVERY_S + 2.0, CANARY_EVERY_S + 3.0, CANARY_EVERY_S + 4.0]
+    roles = [take(queue, now=now)[0].role for now in times]
+    assert roles == ["canary", "trial", "canary", "trial", "trial"]
+    # It does not end with two of them.
+    assert take(queue, now=3 * CANARY_EVERY_S)[0].role == "canary"
     assert queue.is_empty
 
 
-@pytest.mark.parametrize("status", HOPELESS)
-def test_a_smaller_world_is_tried_where_the_largest_does_not_come_up(status: str) -> None:
-    queue = queue_of(is_nested=True)
-    canary, task = take(queue)
-    given_up = not_up(queue, (canary, task), status)
-    assert [other.point.workers for other, _ in given_up] == [2, 2, 2]
-    assert worlds(work_off(queue)) == [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
+@pytest.mark.parametrize(
+    ("status", "attempts"),
+    [("rank_died", ATTEMPTS)]
+    + [(status, 1) for status in ("ok", "user_error", "oom_device", "nan", "hang", "timeout")],
+)
+def test_a_trial_has_three_attempts_and_one_if_it_ended_by_itself(
+    status: str, attempts: int
+) -> None:
+    handed_out = work_off(queue_of(axes={"workers": [1]}), *[status] * 5)
+    assert [task.attempt for _, task in handed_out] == [*range(1, attempts + 1)]
 
 
-def test_a_canary_has_the_repeat_of_its_session() -> None:
-    handed_out = work_off(queue_of(repeats=2, axes={"workers": [1], "micro_batch": [2, 4]}))
-    assert [task.repeat for _, task in handed_out] == [1, 1, 1, 1, 2, 2, 2, 2]
-    assert [task.role for _, task in handed_out] == ["canary", "trial", "trial", "canary"] * 2
-
-
-def test_without_canaries_there_are_trials_alone() -> None:
-    assert {task.role for _, task in work_off(queue_of(canary=False))} == {"trial"}
-
-
-def test_around_a_single_trial_there_is_no_canary() -> None:
-    assert worlds(work_off(queue_of(axes={"workers": [1, 2]}))) == [(2, "trial"), (1, "trial")]
-
-
-def test_in_a_long_session_the_canary_is_measured_in_between() -> None:
-    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4, 8]})
-    times = [0.0, 1.0, CANARY_EVERY_S + 2.0, CANARY_EVERY_S + 3.0]
-    assert [take(queue, now=now)[0].role for now in times] == ["canary", "trial", "canary", "trial"]
+@pytest.mark.parametrize("ends_with", ["canary", "trial"])
+def test_no_canary_is_tried_again_and_no_session_started_for_one_alone(ends_with: str) -> None:
+    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
+    roles = []
+    while not queue.is_empty:
+        trial, task = take(queue)
+        roles.append(task.role)
+        is_end = roles[-1] == ends_with and len(roles) == {"canary": 1, "trial": 3}[ends_with]
+        status = {"canary": "rank_died", "trial": "user_error"}[ends_with] if is_end else "ok"
+        queue.ended(0, trial, task, status, session_has_ended=is_end)
+    closing = ["canary"] if ends_with == "canary" else []
+    assert roles == ["canary", "trial", "trial", *closing]
 
 
 @pytest.mark.parametrize("status", RETRIED)
@@ -186,33 +195,6 @@ def test_a_loop_that_failed_in_used_processes_is_the_first_in_new_ones() -> None
     handed_out = work_off(queue, "ok", "reused_process")
     assert [task.attempt for _, task in handed_out] == [1, 1, 2, 1]
     assert handed_out[1][1].trial_id == handed_out[2][1].trial_id
-
-
-def test_a_trial_has_three_attempts() -> None:
-    handed_out = work_off(queue_of(axes={"workers": [1]}), *["rank_died"] * 5)
-    assert [task.attempt for _, task in handed_out] == list(range(1, ATTEMPTS + 1))
-
-
-@pytest.mark.parametrize("status", ["ok", "user_error", "oom_device", "nan", "hang", "timeout"])
-def test_what_ended_by_itself_is_not_tried_again(status: str) -> None:
-    assert len(work_off(queue_of(axes={"workers": [1]}), status)) == 1
-
-
-def test_a_canary_is_never_tried_again() -> None:
-    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
-    canary, task = take(queue)
-    queue.ended(0, canary, task, "rank_died", session_has_ended=True)
-    assert [take(queue)[0].role for _ in range(3)] == ["trial", "trial", "canary"]
-    assert queue.is_empty
-
-
-def test_no_session_is_started_for_the_closing_canary_alone() -> None:
-    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
-    for _ in range(2):
-        take(queue)
-    trial, task = take(queue)
-    queue.ended(0, trial, task, "user_error", session_has_ended=True)
-    assert queue.is_empty
 
 
 @pytest.mark.parametrize("status", HOPELESS)
@@ -237,6 +219,11 @@ def test_what_stands_in_the_way_of_every_world_gives_all_of_them_up() -> None:
     assert [other.point.workers for other, _ in given_up] == [2, 2, 2, 1, 1, 1]
     assert {other.role for other, _ in given_up} == {"trial"}
     assert queue.is_empty
+    # Where a smaller world may come up, it is tried in a session of its own.
+    queue = queue_of(is_nested=True)
+    given_up = not_up(queue, take(queue), "no_nodes")
+    assert [(other.point.workers, other.role) for other, _ in given_up] == [(2, "trial")] * 3
+    assert worlds(work_off(queue)) == [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
 
 
 def test_a_launch_that_may_come_up_the_next_time_gives_up_nothing_and_is_tried_again() -> None:
@@ -246,13 +233,6 @@ def test_a_launch_that_may_come_up_the_next_time_gives_up_nothing_and_is_tried_a
     handed_out = [(trial.point.workers, task.attempt) for trial, task in work_off(queue)]
     # Behind the others of its world.
     assert handed_out == [(2, 1), (2, 1), (2, 2), (1, 1), (1, 1), (1, 1)]
-
-
-def test_what_is_given_up_has_no_canaries() -> None:
-    queue = queue_of()
-    canary, task = take(queue)
-    given_up = not_up(queue, (canary, task), "no_nodes")
-    assert [other.role for other, _ in given_up] == ["trial"] * 3
 
 
 # A point that ran out of device memory
@@ -303,27 +283,21 @@ def test_another_end_skips_nothing(status: str) -> None:
     assert run_out(queue_of(axes=RISING), 2, status)[1] == []
 
 
-def test_what_ran_out_although_more_fits_skips_nothing() -> None:
-    queue = queue_of(axes={"micro_batch": [2, 4, 8]}, canary=False)
+def test_what_ran_out_although_more_fits_and_a_canary_and_a_run_without_pruning_skip_nothing() -> (
+    None
+):
+    axes: Axes = {"micro_batch": [2, 4, 8]}
+    queue = queue_of(axes=axes, canary=False)
     trial, _ = take(queue)
     assert queue.prune(trial, "ok") == []
     assert queue.prune(smallest(trial), "oom_device") == []
-
-
-def test_what_fitted_in_an_earlier_run_is_known() -> None:
-    queue = queue_of(
-        axes={"micro_batch": [2, 4, 8]},
-        canary=False,
-        peaks=[Peak(Point(workload=Tokens(), micro_batch=8), "ok", {})],
-    )
-    trial, _ = take(queue)
-    assert queue.prune(smallest(trial), "oom_device") == []
-
-
-def test_without_pruning_all_are_measured() -> None:
-    queue = queue_of(axes={"micro_batch": [2, 4, 8]}, canary=False, prune=False)
-    trial, _ = take(queue)
-    assert queue.prune(smallest(trial), "oom_device") == []
+    fitted = Peak(Point(workload=Tokens(), micro_batch=8), "ok", {})
+    queue = queue_of(axes=axes, canary=False, peaks=[fitted])
+    assert queue.prune(smallest(take(queue)[0]), "oom_device") == []
+    queue = queue_of(axes=RISING)
+    assert queue.prune(take(queue)[0], "oom_device") == []
+    queue = queue_of(axes=axes, canary=False, prune=False)
+    assert queue.prune(smallest(take(queue)[0]), "oom_device") == []
     assert len(work_off(queue)) == 2
 
 
@@ -357,12 +331,6 @@ def _pruned_as_memory_grows(queue: Queue) -> list[str]:
     return reasons
 
 
-def test_a_canary_that_ran_out_skips_nothing() -> None:
-    queue = queue_of(axes=RISING)
-    canary, _ = take(queue)
-    assert queue.prune(canary, "oom_device") == []
-
-
 def test_sessions_after_a_canary_that_ran_out_are_watched_by_a_smaller_micro_batch() -> None:
     queue = queue_of(axes={"micro_batch": [2, 4, 8]}, repeats=2)
     canary, task = take(queue)
@@ -380,20 +348,14 @@ def test_sessions_after_a_canary_that_ran_out_are_watched_by_a_smaller_micro_bat
     assert not any(trial.is_canary for trial, _ in work_off(queue))
 
 
-def test_a_session_of_which_all_is_skipped_is_not_started() -> None:
-    axes: Axes = {"micro_batch": [2, 4, 8]}
-    queue = queue_of(axes=axes, fresh=True, canary=False)
+@pytest.mark.parametrize("measure", [{"canary": False, "fresh": True}, {}])
+def test_no_session_is_started_of_which_all_but_a_canary_is_skipped(
+    measure: dict[str, bool],
+) -> None:
+    queue = queue_of(axes={"micro_batch": [2, 4, 8]}, **measure)
     trial, task = take(queue)
-    pruned = queue.prune(smallest(trial), "oom_device")
-    queue.ended(0, trial, task, "oom_device", session_has_ended=True)
-    assert len(pruned) == 2
-    assert queue.is_empty
-
-
-def test_no_session_is_started_for_the_closing_canary_of_what_is_skipped() -> None:
-    queue = queue_of(axes={"micro_batch": [2, 4, 8]})
-    take(queue)
-    trial, task = take(queue)
+    if trial.is_canary:
+        trial, task = take(queue)
     assert len(queue.prune(smallest(trial), "oom_device")) == 2
     queue.ended(0, trial, task, "oom_device", session_has_ended=True)
     assert queue.is_empty
@@ -451,14 +413,6 @@ def test_a_mode_whose_window_nothing_can_follow_is_not_profiled() -> None:
     assert profiled(work_off(queue_of(is_profiled=True, axes=axes))) == []
 
 
-def test_fresh_trials_share_no_session() -> None:
-    groups = [
-        task.session_group
-        for _, task in work_off(queue_of(fresh=True, axes={"workers": [1], "micro_batch": [2, 4]}))
-    ]
-    assert len(set(groups)) == 2
-
-
 def test_the_work_of_a_queue_grows_with_its_trials_and_not_with_its_slots() -> None:
     def work(trials: int, slots: int) -> int:
         queue = queue_of(
@@ -497,17 +451,6 @@ def test_a_canary_that_ran_next_to_others_is_measured_again_alone_once_for_a_clu
     ]
 
 
-def test_where_sessions_share_nodes_each_world_has_a_canary_that_is_measured_alone() -> None:
-    axes: Axes = {"workers": [1, 2], "micro_batch": [2, 4]}
-    queue = queue_of(slots=2, share_nodes=True, axes=axes)
-    for slot in (0, 1):
-        queue.begin(slot)
-        canary, task = take(queue, slot)
-        queue.ended(slot, canary, task, "ok", session_has_ended=False)
-        queue.ran_with_others(slot, canary, task)
-    assert [queue.wants_alone(slot) for slot in (0, 1)] == [True, True]
-
-
 def test_a_canary_is_measured_alone_in_another_session_if_that_failed_but_not_for_ever() -> None:
     queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]}, repeats=9)
     alone = 0
@@ -521,25 +464,33 @@ def test_a_canary_is_measured_alone_in_another_session_if_that_failed_but_not_fo
     assert alone == ATTEMPTS
 
 
+def ran_with_others(queue: Queue, slot: int = 0) -> None:
+    """Have the canary that is next end, which ran next to other trials."""
+    canary, task = take(queue, slot)
+    queue.ended(slot, canary, task, "ok", session_has_ended=False)
+    queue.ran_with_others(slot, canary, task)
+
+
 def test_a_canary_that_waited_too_long_to_be_alone_is_dropped_and_a_later_one_asked_for() -> None:
     queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
-    canary, task = take(queue)
-    queue.ended(0, canary, task, "ok", session_has_ended=False)
-    queue.ran_with_others(0, canary, task)
+    ran_with_others(queue)
     queue.not_alone(0)
     assert [take(queue)[0].role for _ in range(2)] == ["trial", "trial"]
-    canary, task = take(queue)
-    queue.ended(0, canary, task, "ok", session_has_ended=False)
-    queue.ran_with_others(0, canary, task)
+    ran_with_others(queue)
     assert queue.wants_alone(0)
 
 
-def test_what_results_know_of_interference_is_not_measured_again() -> None:
+def test_where_sessions_share_nodes_each_world_has_a_canary_that_is_measured_alone() -> None:
+    axes: Axes = {"workers": [1, 2], "micro_batch": [2, 4]}
+    queue = queue_of(slots=2, share_nodes=True, axes=axes)
+    for slot in (0, 1):
+        queue.begin(slot)
+        ran_with_others(queue, slot)
+    assert [queue.wants_alone(slot) for slot in (0, 1)] == [True, True]
+    # What results know of it is not measured again.
     queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
     queue.knows_interference()
-    canary, task = take(queue)
-    queue.ended(0, canary, task, "ok", session_has_ended=False)
-    queue.ran_with_others(0, canary, task)
+    ran_with_others(queue)
     assert not queue.wants_alone(0)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,7 +76,10 @@ def refused(trials: Sequence[Trial], reason: str) -> list[Unmeasured]:
 
 def store_skipped(sweep: Sweep, results: Results, skipped: Sequence[Candidate]) -> None:
     unmeasured = skipped_points(sweep, skipped, results.attempts())
-    recorder_of(sweep, results).store_unmeasured(unmeasured, is_counted=False)
+    recorder = recorder_of(sweep, results)
+    recorder.store_unmeasured(unmeasured, is_counted=False)
+    # It is no trial.
+    assert not recorder.tally.statuses
 
 
 class Kept:
@@ -125,15 +128,10 @@ def statuses(kept: Kept) -> dict[str, int]:
 def test_an_attempt_is_a_row_with_its_ranks_steps_and_log(kept: Kept) -> None:
     (trial, *_) = trials_of(workers=2, sync="ddp")
     ranks = [outcome([0.5] * 20, where=facts(log=f"/tmp/ray/{rank}.log")) for rank in range(2)]
-    row = kept.end(
-        trial, ranks=ranks, explained_by=1, shard_nodes=[1, 1], logs={"launch/1": "all went well"}
-    )
-    assert (row["status"], row["role"], row["repeat"], row["session"]) == (
-        "ok",
-        "trial",
-        1,
-        "launch",
-    )
+    logs = {"launch/1": "all went well"}
+    row = kept.end(trial, ranks=ranks, explained_by=1, shard_nodes=[1, 1], logs=logs)
+    ended = (row["status"], row["role"], row["repeat"], row["session"])
+    assert ended == ("ok", "trial", 1, "launch")
     assert row["log"] == "logs/launch/1.log"
     assert row["samples_per_s"] == 2 * trial.point.micro_batch / 0.5
     ranks_table = kept.results.table("ranks")
@@ -181,11 +179,8 @@ def test_no_reason_of_a_row_and_no_line_has_a_secret_of_the_drivers_environment(
     monkeypatch.setenv("WANDB_API_KEY", "of-no-known-form")
     (trial, *_) = trials_of(workers=1, sync="ddp")
     said = "401 for of-no-known-form"
-    row = kept.end(
-        trial,
-        ranks=[outcome([0.5] * 20, samples_reason=said, unchecked_reason=said)],
-        notes=[said],
-    )
+    ranks = [outcome([0.5] * 20, samples_reason=said, unchecked_reason=said)]
+    row = kept.end(trial, ranks=ranks, notes=[said])
     kept.recorder.store_unmeasured([replace(cancelled(TWO_WORLDS, trial), reason=said)])
     reasons = [row["unchecked_reason"], kept.results.attempts()[-1]["reason"]]
     for text in (*reasons, *re.findall("401 for .*", capfd.readouterr().err)):
@@ -216,7 +211,6 @@ def test_the_flags_of_a_row_come_from_its_figures_its_session_and_the_run(tmp_pa
 
 @dataclass(frozen=True)
 class Many(Tokens):
-    kind: Literal["plain", "fancy"] = "plain"
     depth: int | None = None
     rate: int | float = 1
     options: dict[str, Any] = field(default_factory=dict)
@@ -226,42 +220,30 @@ class Many(Tokens):
 def test_the_fields_of_a_workload_are_columns_what_is_no_scalar_as_json_and_what_is_not_read_null(
     tmp_path: Path,
 ) -> None:
-    for number, workload in enumerate(
-        [Many(), Many(depth=3, rate=0.5), workloads.Transformers("gpt2", {"n_layer": 2})]
-    ):
+    def stored(folder: str, workload: Any) -> dict[str, Any]:
         sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=Measure(repeats=1))
-        results = Results(tmp_path / str(number))
+        results = Results(tmp_path / folder)
         (trial,) = make_plan(sweep, candidates(sweep), []).to_run
         recorder_of(sweep, results).store_unmeasured([cancelled(sweep, trial)])
         (row,) = results.attempts()
-        stored = {name: value for name, value in row.items() if name.startswith("workload_")}
-        own = {
-            name.removeprefix("workload_"): value
-            for name, value in stored.items()
-            if name != "workload_digest"
+        return {
+            name: value
+            for name, value in row.items()
+            if name.startswith("workload_") and name != "workload_digest"
         }
-        if number < 2:
-            scalars = {
-                "width": 8,
-                "kind": "plain",
-                "depth": (None, 3)[number],
-                "rate": (1.0, 0.5)[number],
-            }
-            assert own == scalars | {"options": "{}", "sizes": None, "words": '["a", "b"]'}
-        else:
-            assert own == {
-                "model": "gpt2",
-                "overrides": '{"n_layer": 2}',
-                "sequence": 128,
-                "image_size": None,
-            }
 
-
-@pytest.mark.parametrize("sync", ["ddp", "local_sgd", "parameter_server"])
-def test_a_failure_before_any_step_is_a_row_in_every_mode(kept: Kept, sync: str) -> None:
-    (trial, *_) = trials_of(workers=2, sync="ddp")
-    row = kept.end(replace(trial, point=replace(trial.point, sync=sync)), status="rank_died")
-    assert (row["status"], row["reason"], row["sync"]) == ("rank_died", "why", sync)
+    row = stored("own", Many(rate=0.5))
+    assert row == {
+        "workload_width": 8,
+        "workload_depth": None,
+        "workload_rate": 0.5,
+        "workload_options": "{}",
+        "workload_sizes": None,
+        "workload_words": '["a", "b"]',
+    }
+    row = stored("model", workloads.Transformers("gpt2", {"n_layer": 2}))
+    assert row["workload_overrides"] == '{"n_layer": 2}'
+    assert row["workload_image_size"] is None
 
 
 def test_a_row_has_the_harness_that_started_its_workers_and_its_environment(
@@ -272,16 +254,6 @@ def test_a_row_has_the_harness_that_started_its_workers_and_its_environment(
     assert (on_ray["harness"], here["harness"]) == ("ray", "in_process")
     assert on_ray["trial_id"] == here["trial_id"]
     assert on_ray["env_id"] != here["env_id"]
-
-
-def test_what_was_not_run_names_the_harness_that_would_have(tmp_path: Path) -> None:
-    kept = Kept(tmp_path, harness="in_process")
-    trial, *_ = trials_of(workers=2)
-    kept.recorder.store_unmeasured(refused([trial], "no room"))
-    kept.recorder.store_unmeasured([cancelled(TWO_WORLDS, trial)])
-    rows = kept.results.attempts()
-    assert {row["status"] for row in rows} == {"infeasible", "cancelled"}
-    assert {row["harness"] for row in rows} == {"in_process"}
 
 
 def test_a_skipped_point_is_stored_again_only_for_a_new_reason(tmp_path: Path) -> None:
@@ -300,10 +272,8 @@ def test_a_skipped_point_is_stored_again_only_for_a_new_reason(tmp_path: Path) -
     )
     assert reasons_after(odd) == ["odd", "odd"]
     assert reasons_after(odd) == ["odd", "odd"]
-    assert reasons_after(replace(odd, skip=lambda p: "three" if p.micro_batch == 3 else None)) == [
-        *["odd", "odd"],
-        *["three", "three"],
-    ]
+    three = replace(odd, skip=lambda p: "three" if p.micro_batch == 3 else None)
+    assert reasons_after(three) == ["odd", "odd", "three", "three"]
 
 
 def test_a_global_batch_that_nothing_divides_is_stored_as_it_was_asked_for(tmp_path: Path) -> None:
@@ -320,31 +290,6 @@ def test_a_global_batch_that_nothing_divides_is_stored_as_it_was_asked_for(tmp_p
 
 def parts(kept: Kept) -> int:
     return len(list((Path(str(kept.results)) / "trials").glob("*.parquet")))
-
-
-def test_what_is_not_run_is_in_one_file_however_much_it_is(tmp_path: Path) -> None:
-    sweep = replace(TWO_WORLDS, skip=lambda _: "not now")
-    store_skipped(sweep, Results(tmp_path / "skipped"), candidates(sweep))
-    assert len(Results(tmp_path / "skipped").attempts()) == len(candidates(sweep)) > 1
-    assert len(list((tmp_path / "skipped" / "trials").iterdir())) == 1
-    kept = Kept(tmp_path / "refused")
-    trials = trials_of(workers=2)
-    kept.recorder.store_unmeasured(refused(trials, "no room"))
-    kept.recorder.store_unmeasured(
-        Unmeasured(
-            trial=trial,
-            task=task_of(TWO_WORLDS, trial.point),
-            status="no_nodes",
-            reason="none came",
-        )
-        for trial in trials
-    )
-    assert parts(kept) == 2
-    assert statuses(kept) == {"no_nodes": len(trials)}
-    assert {(row["status"], row["reason"]) for row in kept.results.attempts()} == {
-        ("infeasible", "no room"),
-        ("no_nodes", "none came"),
-    }
 
 
 def test_what_is_not_run_is_in_files_of_many_rows_and_attempts_that_had_begun_are_one_each(
@@ -378,14 +323,9 @@ def test_a_reason_to_skip_that_names_a_secret_is_stored_once_and_without_it(tmp_
         store_skipped(sweep, Results(tmp_path), candidates(sweep))
     rows = Results(tmp_path).attempts()
     assert len(rows) == len(candidates(sweep))
+    # They are in one file, however many they are.
+    assert len(list((tmp_path / "trials").iterdir())) == 1
     assert all(re.fullmatch("not with hidden:[0-9a-f]{4}", row["reason"]) for row in rows)
-
-
-def test_a_point_that_is_skipped_counts_as_no_trial(tmp_path: Path) -> None:
-    sweep = replace(TWO_WORLDS, skip=lambda _: "not now")
-    recorder = recorder_of(sweep, Results(tmp_path))
-    recorder.store_unmeasured(skipped_points(sweep, candidates(sweep), []), is_counted=False)
-    assert recorder.tally.statuses == Counter()
 
 
 def test_what_the_cluster_cannot_hold_is_counted_each_time_and_stored_once(tmp_path: Path) -> None:
@@ -407,19 +347,6 @@ def test_files_are_merged_while_a_run_goes_on(kept: Kept, monkeypatch: pytest.Mo
     assert len(kept.results.attempts()) == 11
 
 
-def test_a_folder_with_the_name_of_a_file_keeps_no_results_from_being_merged(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("dtsweep.results.store.SCATTERED_FROM", 2)
-    trial, *_ = trials_of(workers=1, sync="ddp")
-    kept.end(trial)
-    (Path(str(kept.results)) / "ranks" / "part-of-another-0123456789abcdef.parquet").mkdir()
-    kept.end(trial)
-    assert "results stay in more files" not in capsys.readouterr().err
-    assert kept.results.files("trials") == 1
-    assert statuses(kept) == {"ok": 1}
-
-
 def test_whatever_merging_raises_the_run_goes_on(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -438,21 +365,15 @@ def test_whatever_merging_raises_the_run_goes_on(
     assert statuses(kept) == {"ok": 1}
 
 
-def test_the_log_of_a_row_is_that_of_the_process_that_explains_it_idle_ones_too(kept: Kept) -> None:
-    trial, *_ = trials_of(workers=1, sync="ddp")
-    where = facts(log="/tmp/ray/0.log")
-    row = kept.end(
-        trial, ranks=[outcome([0.5] * 20, where=where)], explained_by=1, logs={"launch/1": "Killed"}
-    )
-    assert row["log"] == "logs/launch/1.log"
-
-
 # Canaries
 
 
 def test_a_canary_changes_neither_the_counts_nor_the_exit_code(kept: Kept) -> None:
     (trial, *_) = trials_of(workers=2, sync="ddp")
     assert kept.end(canary_of(2))["role"] == "canary"
+    kept.recorder.store_unmeasured([cancelled(TWO_WORLDS, canary_of(2))])
+    row = kept.results.attempts()[-1]
+    assert (row["role"], row["status"]) == ("canary", "cancelled")
     kept.end(trial)
     row = kept.end(canary_of(2), status="user_error")
     assert (row["status"], row["reason"]) == ("user_error", "why")
@@ -463,27 +384,6 @@ def test_a_canary_changes_neither_the_counts_nor_the_exit_code(kept: Kept) -> No
     assert kept.recorder.tally.exit_code == 1
 
 
-def test_a_canary_that_was_interrupted_is_a_row_and_does_not_count(kept: Kept) -> None:
-    watch = canary_of(2)
-    task = task_of(TWO_WORLDS, watch.point, role=watch.role)
-    kept.recorder.store_unmeasured([cancelled(TWO_WORLDS, watch)])
-    (row,) = kept.results.attempts()
-    assert (row["role"], row["status"], row["trial_id"]) == ("canary", "cancelled", task.trial_id)
-    assert statuses(kept) == {}
-
-
-def test_reading_results_leaves_canaries_out_unless_they_are_asked_for(kept: Kept) -> None:
-    # The canary has the point of this trial: plain ddp.
-    (trial,) = trials_of(workers=1, sync="ddp", micro_batch=canary_of(1).point.micro_batch)
-    for ended in (canary_of(1), trial, canary_of(1)):
-        kept.end(ended)
-    assert load(kept.results)["role"].tolist() == ["trial"]
-    everything = load(kept.results, canaries=True)
-    assert everything["role"].tolist() == ["canary", "trial", "canary"]
-    assert everything["point_id"].nunique() == 1
-    assert everything["trial_id"].nunique() == 2
-
-
 def flagged(kept: Kept, workers: int, times: Sequence[float]) -> list[bool]:
     return ["canary_drift" in kept.end(canary_of(workers), step_s)["flags"] for step_s in times]
 
@@ -491,6 +391,17 @@ def flagged(kept: Kept, workers: int, times: Sequence[float]) -> list[bool]:
 def test_a_canary_that_differs_by_over_2_percent_from_the_others_is_flagged(kept: Kept) -> None:
     # The median of the others is 1.0, 1.005, 1.01 and 1.01.
     assert flagged(kept, 2, [1.0, 1.01, 1.02, 1.04, 0.98]) == [False, False, False, True, True]
+
+
+def test_neither_another_world_nor_what_failed_nor_a_trial_says_that_a_canary_drifts(
+    kept: Kept,
+) -> None:
+    assert flagged(kept, 1, [1.0, 1.0]) == [False, False]
+    assert not kept.end(canary_of(2), status="oom_device")["flags"]
+    assert flagged(kept, 2, [3.0]) == [False]
+    (trial, *_) = trials_of(workers=2, sync="ddp")
+    assert "canary_drift" not in kept.end(trial, 9.0)["flags"]
+    assert flagged(kept, 2, [3.0, 2.0]) == [False, True]
 
 
 def test_a_canary_whose_difference_may_be_chance_is_not_flagged(kept: Kept) -> None:
@@ -510,22 +421,6 @@ def test_a_canary_is_measured_to_1_percent_and_its_row_says_so(kept: Kept) -> No
     (trial, *_) = trials_of(workers=2, sync="ddp")
     rows = [kept.end(canary_of(2)), kept.end(trial)]
     assert [json.loads(row["measure"])["half_width"] for row in rows] == [0.01, 0.02]
-
-
-def test_canaries_of_another_world_say_nothing(kept: Kept) -> None:
-    assert flagged(kept, 1, [1.0, 1.0]) == [False, False]
-    assert flagged(kept, 2, [3.0, 3.0, 2.0]) == [False, False, True]
-
-
-def test_a_canary_that_failed_is_no_measure(kept: Kept) -> None:
-    assert "canary_drift" not in (kept.end(canary_of(2), status="oom_device")["flags"] or [])
-    assert flagged(kept, 2, [1.0]) == [False]
-
-
-def test_a_trial_is_no_canary_however_much_it_differs(kept: Kept) -> None:
-    first, *_ = trials_of(workers=2, sync="ddp")
-    assert flagged(kept, 2, [1.0]) == [False]
-    assert "canary_drift" not in kept.end(first, 9.0)["flags"]
 
 
 # Trials that run at the same time on a node
@@ -552,13 +447,6 @@ def test_a_row_says_how_much_the_trials_next_to_it_changed_its_canary(kept: Kept
         assert "interference" not in undisturbed["flags"]
 
 
-def test_a_canary_of_another_node_is_no_measure_of_interference(kept: Kept) -> None:
-    kept.end(canary_of(2), 1.0, concurrent_trials=0, node="a")
-    slower = kept.end(canary_of(2), 1.1, concurrent_trials=1, node="b")
-    assert slower["interference"] is None
-    assert kept.end(canary_of(2), 1.1, concurrent_trials=1, node="a")["interference"] is not None
-
-
 def test_a_difference_that_may_be_chance_is_no_interference(kept: Kept) -> None:
     (trial, *_) = trials_of(workers=2, sync="ddp")
     kept.end(canary_of(2), 1.0, concurrent_trials=0)
@@ -571,6 +459,13 @@ def test_a_difference_that_may_be_chance_is_no_interference(kept: Kept) -> None:
     assert kept.end(other, concurrent_trials=1)["interference"] is None
 
 
+def test_a_canary_of_another_node_is_no_measure_of_interference(kept: Kept) -> None:
+    kept.end(canary_of(2), 1.0, concurrent_trials=0, node="a")
+    slower = kept.end(canary_of(2), 1.1, concurrent_trials=1, node="b")
+    assert slower["interference"] is None
+    assert kept.end(canary_of(2), 1.1, concurrent_trials=1, node="a")["interference"] is not None
+
+
 # Profiles
 
 
@@ -578,37 +473,26 @@ def test_a_profile_is_stored_by_session_trial_and_rank_and_its_place_is_said(
     kept: Kept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (trial, *_) = trials_of(workers=2, sync="ddp")
-    profiles = [
-        Profile(trace=gzip.compress(bytes([rank])), table={"compute_s": rank}) for rank in range(2)
-    ]
+    traces = [gzip.compress(bytes([rank])) for rank in range(2)]
+    profiles = [Profile(trace=trace, table={"s": rank}) for rank, trace in enumerate(traces)]
     kept.end(trial, ranks=[outcome([1.0] * 20, profile=profile) for profile in profiles])
     folder = Path(str(kept.results)) / "profiles" / "launch"
     for rank in range(2):
-        assert gzip.decompress((folder / f"{trial.trial_id}-{rank}.json.gz").read_bytes()) == bytes(
-            [rank]
-        )
-        assert json.loads((folder / f"{trial.trial_id}-{rank}.json").read_text()) == {
-            "compute_s": rank
-        }
-    assert f"profile: {folder}/{trial.trial_id}-0.json.gz" in capsys.readouterr().err.replace(
-        "\n", ""
-    )
+        trace = (folder / f"{trial.trial_id}-{rank}.json.gz").read_bytes()
+        assert gzip.decompress(trace) == bytes([rank])
+        table = (folder / f"{trial.trial_id}-{rank}.json").read_text()
+        assert json.loads(table) == {"s": rank}
+    said = capsys.readouterr().err.replace("\n", "")
+    assert f"profile: {folder}/{trial.trial_id}-0.json.gz" in said
 
 
 def test_a_rank_of_which_no_profile_could_be_made_says_why_and_is_measured(
     kept: Kept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (trial, *_) = trials_of(workers=1, sync="ddp")
-    assert (
-        kept.end(trial, ranks=[outcome([1.0] * 20, no_profile="OSError: full")])["samples_per_s"]
-        > 0
-    )
+    row = kept.end(trial, ranks=[outcome([1.0] * 20, no_profile="OSError: full")])
+    assert row["samples_per_s"] > 0
     assert "no profile of rank 0: OSError: full" in capsys.readouterr().err
-
-
-def test_a_trial_without_a_profile_has_no_folder_of_them(kept: Kept) -> None:
-    kept.end(trials_of(workers=1)[0])
-    assert not (Path(str(kept.results)) / "profiles").exists()
 
 
 # Rows that can't be stored; exit codes
@@ -650,6 +534,11 @@ def test_a_trial_whose_log_cannot_be_stored_is_and_a_line_says_so(
         (RunTally(statuses=Counter(user_error=1, infeasible=1)), 4),
         (RunTally(statuses=Counter(no_nodes=1), storage_error="full"), 5),
         (RunTally(statuses=Counter(cancelled=1), signal_number=2), 130),
+        (RunTally(trials_left=4), 3),
+        (RunTally(statuses=Counter(user_error=1, infeasible=1), trials_left=4), 3),
+        (RunTally(trials_left=4, storage_error="full"), 5),
+        (RunTally(trials_left=4, cluster_error="gone"), 4),
+        (RunTally(trials_left=4, signal_number=2), 130),
     ],
 )
 def test_of_several_faults_the_gravest_names_the_exit_code(tally: RunTally, code: int) -> None:
@@ -659,30 +548,22 @@ def test_of_several_faults_the_gravest_names_the_exit_code(tally: RunTally, code
 def test_an_attempt_whose_numbers_cannot_be_stored_keeps_its_steps_and_costs_no_other(
     kept: Kept,
 ) -> None:
+    def reason_of(trial: Trial, sent: Sent) -> str:
+        known, results = by_rank([sent])
+        ended = AttemptResult(status="ok", facts=known, results=results, session="launch")
+        task = task_of(TWO_WORLDS, trial.point)
+        assert kept.recorder.store(trial, task, ended, started_at=START) == "storage"
+        return str(kept.results.attempts()[-1]["reason"])
+
     first, second = trials_of(workers=1, sync="ddp")
-    task = task_of(TWO_WORLDS, first.point)
-    known, results = by_rank([outcome([0.5] * 20, memory_peak_bytes=2**70)])
-    ended = AttemptResult(status="ok", reason=None, facts=known, results=results, session="launch")
-    assert kept.recorder.store(first, task, ended, started_at=START) == "storage"
-    (row,) = kept.results.attempts()
-    assert row["reason"].startswith(
-        "its numbers can't be stored (ValueError: ranks.memory_peak_bytes: "
-    )
-    assert row["reason"].endswith("; measured as ok")
+    reason = reason_of(first, outcome([0.5] * 20, memory_peak_bytes=2**70))
+    assert reason.startswith("its numbers can't be stored (ValueError: ranks.memory_peak_bytes: ")
+    assert reason.endswith("; measured as ok")
     assert kept.results.table("steps").num_rows == 22
     assert kept.end(second)["status"] == "ok"
     assert statuses(kept) == {"storage": 1, "ok": 1}
     assert kept.recorder.tally.exit_code == 1
     assert is_retried("storage", attempt=1) is False
-
-
-def test_an_attempt_whose_steps_cannot_be_stored_either_is_a_row_that_says_so(kept: Kept) -> None:
-    (trial, *_) = trials_of(workers=1, sync="ddp")
-    known, results = by_rank([outcome([0.5] * 20, columns={"part": np.array([2**70] * 22)})])
-    ended = AttemptResult(status="ok", reason=None, facts=known, results=results, session="launch")
-    assert (
-        kept.recorder.store(trial, task_of(TWO_WORLDS, trial.point), ended, started_at=START)
-        == "storage"
-    )
-    (row,) = kept.results.attempts()
-    assert "; nor can its steps (" in row["reason"]
+    # Its steps can't be stored either.
+    steps = outcome([0.5] * 20, columns={"part": np.array([2**70] * 22)})
+    assert "; nor can its steps (" in reason_of(second, steps)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,7 @@ from tests.test_notebooks import NAMES, run_cells
 
 pytestmark = pytest.mark.ray
 
-SWEEP = '''
-"""Do all modes train the same?"""
+SWEEP = """
 from dataclasses import dataclass
 
 import torch
@@ -65,7 +65,7 @@ sweep = Sweep(
     ),
     resources=Resources(environment={"DTSWEEP_EXAMPLE": "set", "HF_TOKEN": "hf_hunter2"}),
 )
-'''
+"""
 
 FIELDS = ("width", "classes", "ops", "backends")
 
@@ -138,17 +138,11 @@ def test_exact_modes_train_like_one_worker_with_the_whole_batch(
 ) -> None:
     folder = run[1]
     whole = losses(frame, folder, workers=1, sync="ddp", accumulation=accumulation)
-    for shards in (1, 2):
-        exact = {
-            "sync": "parameter_server",
-            "staleness": 0,
-            "shards": shards,
-            "accumulation": accumulation,
-        }
-        for workers in (1, 2):
-            server = losses(frame, folder, workers=workers, **exact)
-            count = min(len(whole), len(server))
-            np.testing.assert_allclose(server[:count], whole[:count], rtol=1e-4)
+    exact = {"sync": "parameter_server", "staleness": 0, "accumulation": accumulation}
+    for shards, workers in product((1, 2), repeat=2):
+        server = losses(frame, folder, workers=workers, shards=shards, **exact)
+        count = min(len(whole), len(server))
+        np.testing.assert_allclose(server[:count], whole[:count], rtol=1e-4)
     split = losses(frame, folder, workers=2, sync="ddp", accumulation=accumulation)
     np.testing.assert_allclose(split[:16], whole[:16], rtol=1e-4)
     assert whole[-1] < whole[0]
@@ -159,12 +153,12 @@ def test_mean_step_and_throughput_of_workers_in_step_are_one_number(frame: pd.Da
     assert set(exact["sync"]) == {"ddp", "local_sgd", "parameter_server"}
     batches = exact["step_mean_s"] * exact["samples_per_s"]
     np.testing.assert_allclose(batches, exact["global_batch"].astype(float), rtol=0.005)
-    # Windows of a few hundredths of a second, which end with a call to the servers where there are
-    # some.
-    walls = exact["step_mean_s"] * exact["measured_steps"].astype(float) / exact["window_s"]
-    assert walls.between(0.8, 1.001).all()
+    # A window ends with a call to the servers where there are some.
+    alone = exact[exact["sync"] != "parameter_server"]
+    walls = alone["step_mean_s"] * alone["measured_steps"].astype(float) / alone["window_s"]
+    assert walls.max() < 1.001
     # One may have been held up where it ended: what else runs on the machine is not asked.
-    assert walls[exact["sync"] != "parameter_server"].median() > 0.99
+    assert walls.median() > 0.99
 
 
 def test_staleness_is_measured_and_bounded(frame: pd.DataFrame) -> None:
@@ -198,17 +192,10 @@ def test_each_world_times_what_its_ranks_reach_together(
 def test_an_exchange_by_itself_is_timed_once_for_the_points_that_share_it(
     frame: pd.DataFrame,
 ) -> None:
-    together = frame[
-        (frame["workers"] == 2)
-        & frame["sync"].isin(["ddp", "local_sgd"])
-        & (frame["status"] == "ok")
-    ]
-    assert len(together) > together["sync"].nunique()
-    assert together.groupby("sync")["exchange_isolated_s"].nunique().to_dict() == {
-        "ddp": 1,
-        "local_sgd": 1,
-    }
-    assert together["exchange_isolated_s"].nunique() == 2
+    together = frame.query("workers == 2 and status == 'ok' and sync != 'parameter_server'")
+    times = together.groupby("sync")["exchange_isolated_s"]
+    assert times.nunique().to_dict() == {"ddp": 1, "local_sgd": 1}
+    assert len(together) > together["exchange_isolated_s"].nunique() == 2
 
 
 def test_a_session_measures_the_canary_of_its_largest_world_at_both_ends(
@@ -256,36 +243,23 @@ def test_what_the_numbers_rest_on_is_stored(frame: pd.DataFrame, run: tuple[obje
 
 
 def test_running_again_measures_what_is_new_and_nothing_else(
-    run: tuple[object, Path], dtsweep_command: Command, tmp_path: Path
+    run: tuple[object, Path], forked_command: Command, tmp_path: Path
 ) -> None:
-    folder = run[1]
-    again = dtsweep_command(
-        "run", folder / "sweep.py", "--address", "local", "--results", folder / "r", folder=tmp_path
-    )
+    asked = [run[1] / "sweep.py", "--results", run[1] / "r"]
+    again = forked_command("run", *asked, "--address", "local", folder=tmp_path)
     assert again.returncode == 0
     assert again.stderr.startswith("0 trials to run, 32 done")
-    planned = dtsweep_command(
-        "plan",
-        folder / "sweep.py",
-        "--results",
-        folder / "r",
-        "--set",
-        "accumulation=1,4",
-        "--json",
-        folder=tmp_path,
-    )
+    planned = forked_command("plan", *asked, "--set", "accumulation=1,4", "--json", folder=tmp_path)
     plan = json.loads(planned.stdout)
     assert (plan["to_run"], plan["done"]) == (16, 16)
 
 
 def test_results_of_another_workload_are_refused(
-    run: tuple[object, Path], dtsweep_command: Command, tmp_path: Path
+    run: tuple[object, Path], forked_command: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "sweep.py").write_text(SWEEP)
     (tmp_path / "my_model.py").write_text(MODEL.replace("nn.Tanh()", "nn.ReLU()"))
-    refused = dtsweep_command(
-        "run", tmp_path / "sweep.py", "--results", run[1] / "r", folder=tmp_path
-    )
+    refused = forked_command("run", "sweep.py", "--results", run[1] / "r", folder=tmp_path)
     assert refused.returncode == 2
     assert len(refused.stderr.splitlines()) == 1
     assert "these results were measured before my_model.py changed" in refused.stderr
@@ -313,26 +287,10 @@ def test_another_device_than_the_results_have_is_refused_and_no_trial_is_lost(
     (tmp_path / "my_model.py").write_text(MODEL)
     other = {**row, "attempt_id": "other", "trial_id": "other", "devices": "H100"}
     Results(tmp_path / "r").commit(other, workload_types=dict.fromkeys(FIELDS, int))
-    few = [
-        "--set",
-        "workers=1",
-        "--set",
-        "sync=ddp",
-        "--set",
-        "staleness=none",
-        "--set",
-        "shards=none",
-    ]
-    done = dtsweep_command(
-        "run",
-        tmp_path / "sweep.py",
-        *few,
-        "--address",
-        ray_address,
-        "--results",
-        tmp_path / "r",
-        folder=tmp_path,
-    )
+    few = ["workers=1", "sync=ddp", "staleness=none", "shards=none"]
+    options = [option for setting in few for option in ("--set", setting)]
+    options += ["--address", ray_address, "--results", tmp_path / "r"]
+    done = dtsweep_command("run", "sweep.py", *options, folder=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "these results were measured on H100, this run is on" in done.stderr.splitlines()[-1]
     # Neither a row that was measured in vain nor one that says that a trial failed.

@@ -18,7 +18,7 @@ from dtsweep import Measure, Resources, Sweep, workloads
 
 sweep = Sweep(
     workload=workloads.Gpt(layers=1, width=16, sequence=8, data="pydoc"),
-    axes={"workers": [1, 3], "placement": ["strict_spread"]},
+    axes={"workers": [2], "placement": ["strict_spread"]},
     measure=Measure(repeats=1, half_width=None, canary=False, min_steps=5),
     resources=Resources(gpus_per_worker=0, cpus_per_worker=1),
 )
@@ -31,17 +31,13 @@ def test_the_nodes_of_the_file_come_for_the_worlds_and_go(
 ) -> None:
     (tmp_path / "study.py").write_text(SWEEP)
     config = yaml.safe_load((ROOT / "clusters" / "aws.yaml").read_text("utf-8"))
-    # What a reader changes: three small machines of the spot market.
+    # What a reader changes: two small machines of the spot market.
     worker = config["available_node_types"]["worker"]
     worker["resources"] = {"CPU": 1}
     worker["labels"]["ray.io/market-type"] = "spot"
-    worker["max_workers"] = 3
-    with growing_head(
-        tmp_path / "cluster.yaml",
-        v2=True,
-        most=3,
-        types=config["available_node_types"],
-    ) as address:
+    worker["max_workers"] = 2
+    types = config["available_node_types"]
+    with growing_head(tmp_path / "cluster.yaml", v2=True, most=2, types=types) as address:
         options = ["--address", address, "--results", tmp_path / "r", "--node-timeout", 120]
         done = dtsweep_command(
             "run", "study.py", *options, folder=tmp_path, RAY_AUTH_MODE="disabled"
@@ -49,14 +45,12 @@ def test_the_nodes_of_the_file_come_for_the_worlds_and_go(
         lives = json.loads(told_by(LIVES, address))
         markets = told_by(MARKETS, address).split()
     assert done.returncode == 0, done.stderr
-    assert "an autoscaler that can have up to 3 nodes of worker" in done.stderr
-    frame = dtsweep.load(tmp_path / "r")
-    assert sorted(frame["workers"]) == [1, 3]
-    assert set(frame["status"]) == {"ok"}
-    # A node per worker of the largest world, which no other world needed; all are gone again.
-    assert [cpus for _, _, cpus in lives] == [1, 1, 1]
+    assert "an autoscaler that can have up to 2 nodes of worker" in done.stderr
+    assert dtsweep.load(tmp_path / "r")["status"].tolist() == ["ok"]
+    # A node per worker, of which all are gone again.
+    assert [cpus for _, _, cpus in lives] == [1, 1]
     assert all(gone > 0 for _, gone, _ in lives)
-    assert markets == ["spot"] * 3
+    assert markets == ["spot"] * 2
 
 
 MARKETS = """
