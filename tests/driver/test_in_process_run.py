@@ -26,6 +26,7 @@ from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates
 from tests.conftest import Command, without_ray
 from tests.pages import ROOT
+from tests.processes import begun, read_until
 from tests.ranks import run_forked
 
 QUICK = Measure(
@@ -111,12 +112,6 @@ def test_points_with_one_worker_are_measured_and_the_others_skipped_with_the_rea
     assert ok["session"].nunique() == 1
 
 
-def test_a_sweep_with_a_question_is_a_grid_of_one_launch_here(tmp_path: Path) -> None:
-    frame = run(tmp_path, {"workers": [1]}, measure=replace(QUICK, repeats=None), goal="energy")
-    assert frame["repeat"].tolist() == [1]
-    assert frame["question"].isna().all()
-
-
 def test_an_environment_of_its_own_can_t_be_given_to_this_process(tmp_path: Path) -> None:
     frame = run(tmp_path, {"env.OMP_DYNAMIC": ["true", None]})
     assert sorted(frame["status"]) == ["ok", "skipped"]
@@ -190,28 +185,13 @@ def test_larger_batches_than_one_that_ran_out_of_memory_are_skipped_until_they_a
     assert statuses(8, 16, prune=False) == by_stored | {16: "oom_device"}
 
 
-def test_what_runs_out_of_memory_skips_larger_batches_of_the_same_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sizes = [8 * 2**power for power in range(8)]
-    sweep = Sweep(workload=Full(), axes={"micro_batch": sizes}, measure=QUICK)
-    frame = dtsweep.run(sweep, tmp_path, in_process=True)
-    ran = frame.loc[frame["status"] == "oom_device", "micro_batch"]
-    assert set(frame["status"]) == {"oom_device", "skipped"}
-    assert min(ran) == 8
-    assert "skipped: micro_batch=" in (said := capsys.readouterr().err)
-    assert "[8/8]" in said
-
-
-def test_there_is_one_launch_and_no_canary(tmp_path: Path) -> None:
-    measure = Measure(
-        half_width=None, min_seconds=0, min_steps=5, max_steps=9, repeats=3, fresh=True
-    )
-    run(tmp_path, {"micro_batch": [1, 2, 4]}, measure=measure)
-    attempts = Results(tmp_path / "r").attempts()
-    assert [(row["repeat"], row["role"], row["fresh"]) for row in attempts] == [
-        (1, "trial", False)
-    ] * 3
+@pytest.mark.parametrize("question", [{}, {"goal": "energy"}])
+def test_there_is_one_launch_and_no_canary(tmp_path: Path, question: dict[str, str]) -> None:
+    measure = replace(QUICK, repeats=None if question else 3, fresh=True)
+    run(tmp_path, {"micro_batch": [1, 2, 4]}, measure=measure, **question)
+    rows = Results(tmp_path / "r").attempts()
+    launches = [(row["repeat"], row["role"], row["fresh"], row["question"]) for row in rows]
+    assert launches == [(1, "trial", False, None)] * 3
 
 
 def test_its_rows_never_count_as_done_on_ray_nor_the_other_way_round(tmp_path: Path) -> None:
@@ -222,36 +202,18 @@ def test_its_rows_never_count_as_done_on_ray_nor_the_other_way_round(tmp_path: P
     assert not make_plan(sweep, candidates(sweep), rows, harness="in_process").to_run
 
 
-def test_its_rows_share_no_frontier_with_those_of_ray(tmp_path: Path) -> None:
-    frame = run(tmp_path, {"workers": [1]})
-    (env_id,) = frame["env_id"]
-    ray = frame.assign(harness="ray", env_id="other", trial_id="other", attempt_id="other")
-    assert env_id != "other"
-    points = dtsweep.analysis.frontier(pd.concat([frame, ray], ignore_index=True))
-    assert len(points) == 2
-    assert points["on_frontier"].all()
-
-
 def test_another_device_than_the_results_have_is_refused_before_anything_is_measured(
     tmp_path: Path,
 ) -> None:
     run(tmp_path, {"micro_batch": [1]})
-    results = Results(tmp_path / "r")
-    (row,) = results.attempts()
-    other = {
-        **row,
-        "attempt_id": "other",
-        "trial_id": "other",
-        "devices": "H100",
-        "started_at": datetime.now(UTC),
-    }
-    store = Results(tmp_path / "r")
-    for name in ("trials", "ranks", "steps"):
-        for file in (tmp_path / "r" / name).glob("*"):
-            file.unlink()
-    store.commit(other, workload_types={"width": int, "fails": bool})
+    (row,) = Results(tmp_path / "r").attempts()
+    now = datetime.now(UTC)
+    changed = {"attempt_id": "other", "trial_id": "other", "devices": "H100", "started_at": now}
+    store = Results(tmp_path / "other")
+    store.commit({**row, **changed}, workload_types={"width": int, "fails": bool})
+    sweep = Sweep(workload=Line(), axes={"micro_batch": [2]}, measure=QUICK)
     with pytest.raises(SweepError, match=r"measured on H100, this run is on .*--rerun all"):
-        run(tmp_path, {"micro_batch": [2]})
+        dtsweep.run(sweep, tmp_path / "other", in_process=True)
     assert [row["attempt_id"] for row in store.attempts()] == ["other"]
 
 
@@ -278,15 +240,14 @@ def write_sweep(folder: Path, loss: str, *, limit: str = "9", before: str = "") 
     (folder / "study.py").write_text(before + FILE.replace("LOSS", loss).replace("MAX", limit))
 
 
+@pytest.mark.slow
 def test_the_command_needs_no_ray_and_has_results_of_its_own(tmp_path: Path) -> None:
     write_sweep(tmp_path, "return model(batch).square().mean()")
     report = "print('ray' in sys.modules, file=sys.stderr)"
     watch = f"import atexit, sys; atexit.register(lambda: {report})"
+    called = [sys.executable, "-c", f"{watch}; from dtsweep.cli import main; main()"]
     done = subprocess.run(
-        [
-            *(sys.executable, "-c", f"{watch}; from dtsweep.cli import main; main()"),
-            *("run", "study.py", "--in-process"),
-        ],
+        [*called, "run", "study.py", "--in-process"],
         cwd=tmp_path,
         env=without_ray(PYTHONPATH=str(ROOT)),
         capture_output=True,
@@ -340,20 +301,7 @@ def test_an_edit_of_a_module_that_a_method_imports_refuses_to_go_on_and_says_whi
     )
     assert done.returncode == 2
     assert [said.startswith(line) for said in done.stderr.splitlines()] == [True], done.stderr
-    done = command(tmp_path, loss + " + 1")
-    assert (
-        "the class Net changed (study.py), my_sizes.py changed; measure everything again"
-        in done.stderr
-    )
     assert len(results.attempts()) == len(rows)
-
-
-def test_leaving_the_debugger_ends_the_run_and_stores_that(tmp_path: Path) -> None:
-    done = command(tmp_path, "breakpoint()\n        return model(batch).square().mean()")
-    assert "rank 0" in done.stdout
-    assert done.returncode == 130, done.stderr
-    rows = Results(tmp_path / "results" / "study-in-process").attempts()
-    assert sorted(row["status"] for row in rows) == ["cancelled", "skipped"]
 
 
 STOPS = "import os, signal; os.environ.get('STOP') and os.kill(os.getpid(), signal.SIGINT); "
@@ -367,55 +315,37 @@ def test_after_ctrl_c_what_is_measured_is_reported_and_the_way_to_go_on_is_named
     more = ("--set", "micro_batch=32,64")
     stopped = command(tmp_path, loss, *more, STOP="1")
     assert stopped.returncode == 130, stopped.stderr
-    assert (
-        "dtsweep: interrupted; what was done is stored; the same command goes on\n"
-        in stopped.stderr
-    )
+    way_on = "dtsweep: interrupted; what was done is stored; the same command goes on\n"
+    assert way_on in stopped.stderr
     assert "Frontier · exact updates" in stopped.stdout
     assert "1  cancelled  interrupted; the next run measures it again" in stopped.stdout
-    again = command(tmp_path, loss, *more, "--rerun", "all", STOP="1")
-    assert again.returncode == 130, again.stderr
-    assert (
-        "the same command starts over, without --rerun all it measures what is new or was"
-        in again.stderr
-    )
     assert command(tmp_path, loss, *more).returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_other_signals_that_end_a_run_have_what_is_measured_stored_too(
-    tmp_path: Path, number: signal.Signals
-) -> None:
-    loss = f"{STOPS.replace('SIGINT', number.name)}return model(batch).square().mean()"
-    stopped = command(tmp_path, loss, STOP="1")
-    assert stopped.returncode == 128 + number, stopped.stderr
+@pytest.mark.parametrize("ends", ["SIGTERM", "SIGUSR1", "debugger"])
+def test_whatever_ends_a_run_has_what_is_measured_stored_too(tmp_path: Path, ends: str) -> None:
+    stops = STOPS.replace("SIGINT", ends)
+    if ends == "debugger":  # it reads that it is left
+        stops = "breakpoint(); "
+    stopped = command(tmp_path, f"{stops}return model(batch).square().mean()", STOP="1")
+    code = 130 if ends == "debugger" else 128 + signal.Signals[ends]
+    assert stopped.returncode == code, stopped.stderr
     assert "dtsweep: interrupted; what was done is stored" in stopped.stderr
+    assert ("rank 0" in stopped.stdout) == (ends == "debugger")
     rows = Results(tmp_path / "results" / "study-in-process").attempts()
-    assert "cancelled" in {row["status"] for row in rows}
+    assert sorted(row["status"] for row in rows) == ["cancelled", "skipped"]
 
 
+@pytest.mark.slow
 def test_another_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     assert command(tmp_path, f"{STOPS}return model(batch).square().mean()").returncode == 0
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "dtsweep",
-            "run",
-            "study.py",
-            "--in-process",
-            "--set",
-            "micro_batch=32,64",
-        ],
-        cwd=tmp_path,
-        env=without_ray(PYTHONPATH=str(ROOT), STOP="1"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    process = begun(
+        *("run", "study.py", "--in-process", "--set", "micro_batch=32,64"),
+        folder=tmp_path,
+        PYTHONPATH=str(ROOT),
+        STOP="1",
     )
-    assert process.stderr is not None
-    while "the same command goes on" not in process.stderr.readline():
-        pass
+    assert "the same command goes on" in read_until("the same command goes on", process)
     process.send_signal(signal.SIGINT)
     assert "Frontier" not in process.communicate(timeout=60)[0]
     assert process.returncode == -signal.SIGINT
